@@ -1,0 +1,34 @@
+# `make demo` and `make test` do all set-up on a machine that has python3, make and a package index.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Two test processes by default: the suite is written for two cores.
+JOBS ?= 2
+
+.PHONY: install demo test test-all lint types benchmark clean
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: install
+	$(BIN)/tightrope demo
+
+test: install
+	$(BIN)/python -m pytest -n $(JOBS) -q -m "not slow"
+
+test-all: install
+	$(BIN)/python -m pytest -n $(JOBS) -q
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,56 @@
+"""The exceptions of the library: one small tree.
+
+TightropeError
+ ├── InvalidInput (also ValueError)      what came, what is allowed, why, what to do
+ │    └── AdjacencyMismatch              two guarantees about different neighbours
+ ├── DoesNotApply                        a theorem's conditions fail; carries the reason
+ ├── NotCertified                        no certified answer of the width asked for was found
+ ├── ContradictoryMethods                two independent methods disagree: a bug, never an answer
+ ├── BudgetExceeded                      the next step would spend more than the budget
+ └── ModelNotPrivate                     a model whose per-example gradients are not defined
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "TightropeError",
+    "InvalidInput",
+    "AdjacencyMismatch",
+    "DoesNotApply",
+    "NotCertified",
+    "ContradictoryMethods",
+    "BudgetExceeded",
+    "ModelNotPrivate",
+]
+
+
+class TightropeError(Exception):
+    """Root of every exception raised on purpose by Tightrope."""
+
+
+class InvalidInput(TightropeError, ValueError):
+    """An argument is outside its domain."""
+
+
+class AdjacencyMismatch(InvalidInput):
+    """Guarantees about different neighbouring relations were combined."""
+
+
+class DoesNotApply(TightropeError):
+    """A theorem was asked about a process that does not meet its conditions."""
+
+
+class NotCertified(TightropeError):
+    """The certified interval could not be made as narrow as asked for."""
+
+
+class ContradictoryMethods(TightropeError):
+    """Two independent certified methods gave disjoint answers."""
+
+
+class BudgetExceeded(TightropeError):
+    """A step was refused because it would exceed the privacy budget."""
+
+
+class ModelNotPrivate(TightropeError, ValueError):
+    """A model mixes examples, so one example's gradient is not defined."""

@@ -1,0 +1,75 @@
+"""An answer with both of its sides: lower <= truth <= upper."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from tightrope.errors import ContradictoryMethods, InvalidInput
+
+__all__ = ["Interval"]
+
+
+@final
+@dataclass(frozen=True)
+class Interval:
+    """A closed interval known to contain the true value.
+
+    Which end is the safe one depends on the quantity: for a privacy loss (epsilon, delta, Renyi
+    divergence, mu) it is `upper`; for a type II error it is `lower`.
+    """
+
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lower", float(self.lower))
+        object.__setattr__(self, "upper", float(self.upper))
+        if math.isnan(self.lower) or math.isnan(self.upper) or self.lower > self.upper:
+            raise InvalidInput(
+                f"An interval needs lower <= upper and no NaN; got [{self.lower}, {self.upper}]."
+            )
+
+    @classmethod
+    def exact(cls, value: float) -> Interval:
+        """The interval of one value, for closed forms without rounding worth stating."""
+        return cls(value, value)
+
+    @property
+    def width(self) -> float:
+        return 0.0 if self.lower == self.upper else self.upper - self.lower
+
+    @property
+    def relative_width(self) -> float:
+        """Width over the upper end; 0 for a single value."""
+        return self.width / abs(self.upper) if self.width > 0 and self.upper != 0 else 0.0
+
+    def __contains__(self, value: float) -> bool:
+        return self.lower <= value <= self.upper
+
+    def meets(self, other: Interval) -> bool:
+        return self.lower <= other.upper and other.lower <= self.upper
+
+    def intersect(self, other: Interval) -> Interval:
+        """What two methods together prove; raises when they contradict each other."""
+        if not self.meets(other):
+            raise ContradictoryMethods(
+                f"Two certified answers are disjoint: [{self.lower!r}, {self.upper!r}] and "
+                f"[{other.lower!r}, {other.upper!r}]. One of them is wrong; please report this."
+            )
+        return Interval(max(self.lower, other.lower), min(self.upper, other.upper))
+
+    def clamp(self, lower: float, upper: float) -> Interval:
+        """Both ends moved into [lower, upper], where the truth is known to lie."""
+        return Interval(min(max(self.lower, lower), upper), max(min(self.upper, upper), lower))
+
+    @staticmethod
+    def worst(parts: list[Interval]) -> Interval:
+        """The interval of the maximum of several quantities."""
+        return Interval(max(p.lower for p in parts), max(p.upper for p in parts))
+
+    def __str__(self) -> str:
+        if self.lower == self.upper:
+            return f"{self.upper:.6g}"
+        return f"[{self.lower:.10g}, {self.upper:.10g}]"

@@ -1,0 +1,50 @@
+"""What runs on private data: frozen descriptions, no mathematics."""
+
+from tightrope.process.adjacency import Adjacency, Released
+from tightrope.process.composite import Process, Repeated, Sequence, parts_of, same_adjacency
+from tightrope.process.mechanism import (
+    DeclaredApproxDP,
+    DeclaredGaussianDP,
+    DeclaredRenyi,
+    DeclaredZeroConcentrated,
+    DiscreteGaussianMechanism,
+    GaussianMechanism,
+    LaplaceMechanism,
+    RandomizedResponse,
+)
+from tightrope.process.sampling import (
+    AbstractSampling,
+    BallsInBinsSampling,
+    CyclicSampling,
+    FixedSizeSampling,
+    FullBatch,
+    PoissonSampling,
+    ShuffledSampling,
+)
+from tightrope.process.training import NoisySGD
+
+__all__ = [
+    "Adjacency",
+    "Released",
+    "Process",
+    "Repeated",
+    "Sequence",
+    "parts_of",
+    "same_adjacency",
+    "NoisySGD",
+    "AbstractSampling",
+    "PoissonSampling",
+    "FixedSizeSampling",
+    "ShuffledSampling",
+    "CyclicSampling",
+    "BallsInBinsSampling",
+    "FullBatch",
+    "GaussianMechanism",
+    "LaplaceMechanism",
+    "DiscreteGaussianMechanism",
+    "RandomizedResponse",
+    "DeclaredApproxDP",
+    "DeclaredRenyi",
+    "DeclaredGaussianDP",
+    "DeclaredZeroConcentrated",
+]

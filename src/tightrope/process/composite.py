@@ -1,0 +1,91 @@
+"""Several processes on the same data, in one budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, final
+
+from tightrope.errors import AdjacencyMismatch, InvalidInput
+from tightrope.process.adjacency import Adjacency
+from tightrope.process.training import NoisySGD
+from tightrope.validate import check_count
+
+__all__ = ["Process", "Repeated", "Sequence", "parts_of", "same_adjacency"]
+
+
+class Process(Protocol):
+    """Anything that runs on private data: frozen, hashable, with its adjacency."""
+
+    @property
+    def adjacency(self) -> Adjacency: ...
+
+
+@final
+@dataclass(frozen=True)
+class Repeated:
+    """The same process, run `count` times with fresh randomness."""
+
+    inner: Any
+    count: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", check_count(self.count, "count"))
+
+    @property
+    def adjacency(self) -> Adjacency:
+        return self.inner.adjacency  # type: ignore[no-any-return]
+
+
+@final
+@dataclass(frozen=True)
+class Sequence:
+    """Processes run one after the other; all their releases are seen."""
+
+    parts: tuple[Any, ...]
+    adjacency: Adjacency = field(init=False)
+
+    def __post_init__(self) -> None:
+        parts = tuple(self.parts)
+        if not parts:
+            raise InvalidInput("A Sequence needs at least one process; got none.")
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "adjacency", same_adjacency(part.adjacency for part in parts))
+
+
+def same_adjacency(relations: Iterable[Adjacency]) -> Adjacency:
+    """The one neighbouring relation of all parts; composing two different ones means nothing."""
+    found = sorted(set(relations), key=str)
+    if len(found) != 1:
+        names = " and ".join(str(relation) for relation in found)
+        raise AdjacencyMismatch(
+            f"These parts speak about different neighbours ({names}), so their privacy losses do "
+            "not add up. Analyse every part under one relation; a replace-one neighbour is at most "
+            "one removal and one addition, so add-or-remove guarantees can be turned into "
+            "replace-one ones with `.as_replace_one()`."
+        )
+    return found[0]
+
+
+def parts_of(process: Any) -> Counter[Any]:
+    """The single runs a process is made of, with their counts: the only reader of `count`.
+
+    A training run keeps its steps (its theorems speak about all of them together); two training
+    runs that differ in nothing but their number of steps are merged.
+    """
+    parts: Counter[Any] = Counter()
+    _collect(process, 1, parts)
+    return parts
+
+
+def _collect(process: Any, times: int, parts: Counter[Any]) -> None:
+    if isinstance(process, Repeated):
+        _collect(process.inner, times * process.count, parts)
+    elif isinstance(process, Sequence):
+        for part in process.parts:
+            _collect(part, times, parts)
+    elif isinstance(process, NoisySGD):
+        parts[replace(process, steps=1)] += times * process.steps
+    else:
+        parts[process] += times

@@ -1,0 +1,143 @@
+"""Single noisy releases, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from tightrope.errors import InvalidInput
+from tightrope.process.adjacency import Adjacency
+from tightrope.validate import check_count, check_delta, check_epsilon, check_non_negative, check_order
+
+__all__ = [
+    "GaussianMechanism",
+    "LaplaceMechanism",
+    "DiscreteGaussianMechanism",
+    "RandomizedResponse",
+    "DeclaredApproxDP",
+    "DeclaredRenyi",
+    "DeclaredGaussianDP",
+    "DeclaredZeroConcentrated",
+]
+
+_DEFAULT = Adjacency.ADD_OR_REMOVE
+
+
+@final
+@dataclass(frozen=True)
+class GaussianMechanism:
+    """Gaussian noise; `noise_multiplier` = standard deviation / L2 sensitivity for `adjacency`."""
+
+    noise_multiplier: float
+    adjacency: Adjacency = _DEFAULT
+
+    def __post_init__(self) -> None:
+        _store(self, noise_multiplier=check_non_negative(self.noise_multiplier, "noise_multiplier"))
+
+
+@final
+@dataclass(frozen=True)
+class LaplaceMechanism:
+    """Laplace noise on one number; `noise_multiplier` = scale / L1 sensitivity for `adjacency`."""
+
+    noise_multiplier: float
+    adjacency: Adjacency = _DEFAULT
+
+    def __post_init__(self) -> None:
+        _store(self, noise_multiplier=check_non_negative(self.noise_multiplier, "noise_multiplier"))
+
+
+@final
+@dataclass(frozen=True)
+class DiscreteGaussianMechanism:
+    """Discrete Gaussian noise (parameter `sigma`) on one integer of integer `sensitivity`."""
+
+    sigma: float
+    sensitivity: int = 1
+    adjacency: Adjacency = _DEFAULT
+
+    def __post_init__(self) -> None:
+        _store(
+            self,
+            sigma=check_non_negative(self.sigma, "sigma"),
+            sensitivity=check_count(self.sensitivity, "sensitivity", low=1),
+        )
+
+
+@final
+@dataclass(frozen=True)
+class RandomizedResponse:
+    """Keep one of `categories` answers, or with probability `flip` answer uniformly at random."""
+
+    flip: float
+    categories: int = 2
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        _store(
+            self,
+            flip=check_delta(self.flip, "flip"),
+            categories=check_count(self.categories, "categories", low=2),
+        )
+
+
+@final
+@dataclass(frozen=True)
+class DeclaredApproxDP:
+    """A release known to be (epsilon, delta)-DP."""
+
+    epsilon: float
+    delta: float = 0.0
+    adjacency: Adjacency = _DEFAULT
+
+    def __post_init__(self) -> None:
+        _store(self, epsilon=check_epsilon(self.epsilon), delta=check_delta(self.delta))
+
+
+@final
+@dataclass(frozen=True)
+class DeclaredRenyi:
+    """A release known to be (order, gamma)-Renyi DP for each of the listed orders."""
+
+    orders: tuple[float, ...]
+    gammas: tuple[float, ...]
+    adjacency: Adjacency = _DEFAULT
+
+    def __post_init__(self) -> None:
+        orders = tuple(check_order(order) for order in self.orders)
+        gammas = tuple(check_non_negative(gamma, "gamma") for gamma in self.gammas)
+        if not orders or len(orders) != len(gammas):
+            raise InvalidInput(
+                f"Renyi DP is declared by one gamma for each order; got {len(orders)} orders and "
+                f"{len(gammas)} gammas."
+            )
+        _store(self, orders=orders, gammas=gammas)
+
+
+@final
+@dataclass(frozen=True)
+class DeclaredGaussianDP:
+    """A release known to be mu-Gaussian DP."""
+
+    mu: float
+    adjacency: Adjacency = _DEFAULT
+
+    def __post_init__(self) -> None:
+        _store(self, mu=check_non_negative(self.mu, "mu"))
+
+
+@final
+@dataclass(frozen=True)
+class DeclaredZeroConcentrated:
+    """A release known to be rho-zCDP: (order, rho * order)-Renyi DP for every order."""
+
+    rho: float
+    adjacency: Adjacency = _DEFAULT
+
+    def __post_init__(self) -> None:
+        _store(self, rho=check_non_negative(self.rho, "rho"))
+
+
+def _store(process: object, **values: object) -> None:
+    for name, value in values.items():
+        object.__setattr__(process, name, value)

@@ -1,0 +1,93 @@
+"""How each step chooses its batch. Public numbers only: none is read off the private data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, final
+
+from tightrope.validate import check_count, check_probability
+
+__all__ = [
+    "AbstractSampling",
+    "PoissonSampling",
+    "FixedSizeSampling",
+    "ShuffledSampling",
+    "CyclicSampling",
+    "BallsInBinsSampling",
+    "FullBatch",
+]
+
+
+class AbstractSampling(Protocol):
+    """A way of choosing batches; `rate` = P(one given record is in one given batch)."""
+
+    @property
+    def rate(self) -> float: ...
+
+
+@final
+@dataclass(frozen=True)
+class PoissonSampling:
+    """Every record joins every batch independently with probability `rate`."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", check_probability(self.rate, "rate"))
+
+
+@final
+@dataclass(frozen=True)
+class FixedSizeSampling:
+    """Every batch is a uniform subset of fixed size; rate = batch size / dataset size."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", check_probability(self.rate, "rate"))
+
+
+class _EpochSampling:
+    batches_per_epoch: int
+
+    def __post_init__(self) -> None:
+        count = check_count(self.batches_per_epoch, "batches_per_epoch", low=1)
+        object.__setattr__(self, "batches_per_epoch", count)
+
+    @property
+    def rate(self) -> float:
+        return 1.0 / self.batches_per_epoch
+
+
+@final
+@dataclass(frozen=True)
+class ShuffledSampling(_EpochSampling):
+    """Each epoch a fresh random order, cut into `batches_per_epoch` batches."""
+
+    batches_per_epoch: int
+
+
+@final
+@dataclass(frozen=True)
+class CyclicSampling(_EpochSampling):
+    """A fixed public partition into batches, visited in the same order each epoch."""
+
+    batches_per_epoch: int
+
+
+@final
+@dataclass(frozen=True)
+class BallsInBinsSampling(_EpochSampling):
+    """Each epoch every record joins exactly one batch, chosen uniformly and independently."""
+
+    batches_per_epoch: int
+
+
+@final
+@dataclass(frozen=True)
+class FullBatch:
+    """Every record is in every batch."""
+
+    @property
+    def rate(self) -> float:
+        return 1.0

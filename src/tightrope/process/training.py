@@ -1,0 +1,40 @@
+"""Noisy iterative learning, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from tightrope.process.adjacency import Adjacency
+from tightrope.process.sampling import AbstractSampling
+from tightrope.validate import check_count, check_non_negative
+
+__all__ = ["NoisySGD"]
+
+
+@final
+@dataclass(frozen=True)
+class NoisySGD:
+    """`steps` noisy sums of clipped gradients, every one of them seen by the observer.
+
+    Each step releases (sum over the batch of clipped gradients) + N(0, (noise_multiplier *
+    clip_norm)^2) divided by a PUBLIC constant. Whatever follows (SGD, momentum, Adam, AdaGrad) is
+    post-processing. `noise_multiplier` is relative to the clip norm under either adjacency; the
+    sum moves by one clip norm when a record is added or removed and by two when one is replaced.
+    """
+
+    sampling: AbstractSampling
+    noise_multiplier: float
+    steps: int
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
+
+    def __post_init__(self) -> None:
+        noise = check_non_negative(self.noise_multiplier, "noise_multiplier")
+        object.__setattr__(self, "noise_multiplier", noise)
+        object.__setattr__(self, "steps", check_count(self.steps, "steps"))
+
+    @property
+    def step_mu(self) -> float:
+        """Shift of one step's sum in units of its noise, when the record is in the batch."""
+        moved = 1.0 if self.adjacency is Adjacency.ADD_OR_REMOVE else 2.0
+        return float("inf") if self.noise_multiplier == 0 else moved / self.noise_multiplier

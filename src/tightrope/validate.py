@@ -1,0 +1,115 @@
+"""The one place where arguments are checked: what came, what is allowed, why, what to do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tightrope.errors import InvalidInput
+
+__all__ = [
+    "FloatArray",
+    "check_real",
+    "check_epsilon",
+    "check_delta",
+    "check_order",
+    "check_probability",
+    "check_positive",
+    "check_non_negative",
+    "check_count",
+]
+
+FloatArray = NDArray[np.float64]
+
+_WHY = {
+    "epsilon": "Epsilon bounds a log-likelihood ratio, so it is a real number >= 0.",
+    "delta": "Delta is a probability of failure, so it lies in [0, 1].",
+    "order": "A Renyi divergence of the kind used here has an order above 1.",
+}
+
+
+@overload
+def check_real(
+    value: float, name: str, *, low: float = ..., high: float = ..., open_low: bool = ..., finite: bool = ...
+) -> float: ...
+@overload
+def check_real(
+    value: Any, name: str, *, low: float = ..., high: float = ..., open_low: bool = ..., finite: bool = ...
+) -> Any: ...
+def check_real(
+    value: Any,
+    name: str,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    open_low: bool = False,
+    finite: bool = True,
+) -> Any:
+    """A real number or array of them within [low, high] (or (low, high]) as float64."""
+    array = _as_float_array(value, name)
+    bad = np.isnan(array) | (array < low) | (array > high)
+    if open_low:
+        bad |= array == low
+    if finite:
+        bad |= np.isinf(array)
+    if bad.any():
+        came = float(np.asarray(array)[bad].flat[0])
+        raise InvalidInput(f"{name} must be {_range(low, high, open_low, finite)}; got {came!r}. {_WHY.get(name, '')}".strip())
+    return float(array) if array.ndim == 0 else array
+
+
+def _as_float_array(value: Any, name: str) -> FloatArray:
+    if isinstance(value, (bool, np.bool_, str, bytes, complex)) or value is None:
+        raise InvalidInput(f"{name} must be a real number; got {value!r} ({type(value).__name__}).")
+    array = np.asarray(value)
+    if array.size == 0:
+        raise InvalidInput(f"{name} is empty; give at least one number.")
+    if array.dtype.kind not in "iuf":
+        raise InvalidInput(f"{name} must hold real numbers; got an array of {array.dtype}.")
+    return array.astype(np.float64)
+
+
+def _range(low: float, high: float, open_low: bool, finite: bool) -> str:
+    if low == -math.inf and high == math.inf:
+        return "a finite number" if finite else "a number"
+    left = "(" if open_low or low == -math.inf else "["
+    right = "]" if math.isfinite(high) or not finite else ")"
+    return f"in {left}{low:g}, {high:g}{right}"
+
+
+def check_epsilon(value: Any, name: str = "epsilon") -> Any:
+    return check_real(value, name, low=0.0)
+
+
+def check_delta(value: Any, name: str = "delta") -> Any:
+    return check_real(value, name, low=0.0, high=1.0)
+
+
+def check_order(value: Any, name: str = "order") -> Any:
+    return check_real(value, name, low=1.0, open_low=True)
+
+
+def check_probability(value: Any, name: str) -> Any:
+    return check_real(value, name, low=0.0, high=1.0)
+
+
+def check_positive(value: Any, name: str) -> Any:
+    return check_real(value, name, low=0.0, open_low=True)
+
+
+def check_non_negative(value: Any, name: str) -> Any:
+    return check_real(value, name, low=0.0)
+
+
+def check_count(value: Any, name: str, *, low: int = 0) -> int:
+    """A whole number >= low, given as int or as a float without fraction (60.0)."""
+    number = check_real(value, name, low=low)
+    if not isinstance(number, float) or number != math.floor(number):
+        raise InvalidInput(
+            f"{name} counts things, so it must be one whole number >= {low}; got {value!r}. "
+            "Round it yourself, so that the rounding is a choice you made."
+        )
+    return int(number)
