@@ -9,10 +9,14 @@ from typing import Any, Protocol, final
 
 from tightrope.errors import AdjacencyMismatch, InvalidInput
 from tightrope.process.adjacency import Adjacency
+from tightrope.process.sampling import FixedSizeSampling, FullBatch, PoissonSampling
 from tightrope.process.training import NoisySGD
 from tightrope.validate import check_count
 
 __all__ = ["Process", "Repeated", "Sequence", "parts_of", "same_adjacency"]
+
+
+MEMORYLESS = (PoissonSampling, FixedSizeSampling, FullBatch)
 
 
 class Process(Protocol):
@@ -71,8 +75,8 @@ def same_adjacency(relations: Iterable[Adjacency]) -> Adjacency:
 def parts_of(process: Any) -> Counter[Any]:
     """The single runs a process is made of, with their counts: the only reader of `count`.
 
-    A training run keeps its steps (its theorems speak about all of them together); two training
-    runs that differ in nothing but their number of steps are merged.
+    Steps whose batches are drawn afresh are single runs. Schemes that remember who was drawn in
+    this epoch stay whole: two halves of an epoch are not one epoch.
     """
     parts: Counter[Any] = Counter()
     _collect(process, 1, parts)
@@ -85,7 +89,7 @@ def _collect(process: Any, times: int, parts: Counter[Any]) -> None:
     elif isinstance(process, Sequence):
         for part in process.parts:
             _collect(part, times, parts)
-    elif isinstance(process, NoisySGD):
+    elif isinstance(process, NoisySGD) and isinstance(process.sampling, MEMORYLESS):
         parts[replace(process, steps=1)] += times * process.steps
     else:
         parts[process] += times

@@ -1,0 +1,116 @@
+"""What is proved about a process, and how to read it.
+
+A `Guarantee` is certified. Each answer is an `Interval` around the best number the guarantee
+implies: its safe end (upper for a privacy loss, lower for a type II error) always holds for the
+process; where `validity` is EXACT the other end holds for the process too.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from tightrope.guarantee import risk
+from tightrope.numerics.interval import Interval
+from tightrope.process import Adjacency
+from tightrope.validate import check_count
+
+if TYPE_CHECKING:
+    from tightrope.guarantee.loss.pair import AbstractLossPair
+
+__all__ = ["Validity", "Guarantee", "Components"]
+
+# One ordered neighbouring pair of runs: the dominating pairs of its parts, with their counts.
+Components = tuple[tuple["AbstractLossPair", int], ...]
+
+
+class Validity(Enum):
+    """How a statement relates to the truth about the process."""
+
+    EXACT = "exact"
+    BOUND = "bound"
+    ESTIMATE = "estimate"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Guarantee(ABC):
+    """A certified privacy statement; immutable."""
+
+    adjacency: Adjacency
+    validity: Validity
+
+    # --- the three views -------------------------------------------------------------------------
+    @abstractmethod
+    def epsilon(self, delta: float) -> Interval:
+        """The smallest epsilon with (epsilon, delta)-DP."""
+
+    @abstractmethod
+    def delta(self, epsilon: float) -> Interval:
+        """The smallest delta with (epsilon, delta)-DP."""
+
+    @abstractmethod
+    def renyi(self, order: float) -> Interval:
+        """The smallest gamma with (order, gamma)-Renyi DP."""
+
+    def tradeoff(self, type_i: float) -> Interval:
+        """The smallest type II error of any test between neighbours at type I error `type_i`."""
+        from tightrope.guarantee.from_profile import tradeoff
+
+        return tradeoff(self.delta, type_i)
+
+    def gaussian_mu(self, smallest_delta: float = 1e-12) -> Interval:
+        """The smallest mu whose Gaussian DP curve covers delta(epsilon) down to `smallest_delta`."""
+        from tightrope.guarantee.from_profile import gaussian_mu
+
+        return gaussian_mu(self, smallest_delta)
+
+    # --- composition -----------------------------------------------------------------------------
+    def directions(self) -> tuple[Components, ...] | None:
+        """Dominating pairs, one entry for each order of the neighbours (one if symmetric).
+
+        None where the guarantee is not known through a pair of distributions.
+        """
+        return None
+
+    def __matmul__(self, other: Guarantee) -> Guarantee:
+        """This release and `other` together, on the same data."""
+        from tightrope.guarantee.compose import compose
+
+        return compose([self, other])
+
+    def __pow__(self, times: int) -> Guarantee:
+        """This release, `times` times with fresh randomness."""
+        from tightrope.guarantee.compose import compose
+
+        return compose([self], [times])
+
+    def group(self, size: int) -> Guarantee:
+        """The guarantee for `size` records that change together."""
+        from tightrope.guarantee.kinds.group import GroupGuarantee
+
+        size = check_count(size, "size", low=1)
+        return self if size == 1 else GroupGuarantee(self, size)
+
+    def as_replace_one(self) -> Guarantee:
+        """The same guarantee for replacing one record: one removal and one addition."""
+        from tightrope.guarantee.kinds.group import relabel
+
+        if self.adjacency is Adjacency.REPLACE_ONE:
+            return self
+        return relabel(self.group(2), Adjacency.REPLACE_ONE)
+
+    # --- what it means for a person --------------------------------------------------------------
+    def true_positive_rate(self, false_positive_rate: float) -> Interval:
+        """The best hit rate of an attacker who accepts this rate of false alarms."""
+        return risk.true_positive_rate(self.tradeoff(false_positive_rate))
+
+    def advantage(self) -> Interval:
+        """Membership advantage: the largest (hit rate - false alarm rate) of any attack."""
+        return self.delta(0.0)
+
+    def posterior(self, prior: float, false_positive_rate: float) -> Interval:
+        """Belief of an attacker with this prior after an alarm of the best such attack."""
+        return risk.posterior(prior, false_positive_rate, self.tradeoff(false_positive_rate))
