@@ -1,0 +1,1 @@
+"""Dominating pairs of distributions and the law of their privacy loss."""

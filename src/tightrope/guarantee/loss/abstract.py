@@ -1,0 +1,61 @@
+"""What every ordered dominating pair (P, Q) answers about its privacy loss.
+
+L = ln dP/dQ (X). Under P, L may be +inf (mass `infinite_mass`); under Q it may be -inf.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from tightrope.validate import FloatArray
+
+__all__ = ["AbstractLossPair", "LogMasses"]
+
+# ln of a mass under P, and ln of the mass of the same event under Q
+LogMasses = tuple[FloatArray, FloatArray]
+
+
+class AbstractLossPair(ABC):
+    """An ordered pair (P, Q) that dominates one release; frozen and hashable.
+
+    Error: the log masses below have an absolute error of at most `log_error(l)`: the rounding of
+    the map from l to the point where the loss passes l, times the slope of the log mass there.
+    """
+
+    @property
+    @abstractmethod
+    def infinite_mass(self) -> float:
+        """P(L = +inf)."""
+
+    @property
+    @abstractmethod
+    def support(self) -> tuple[float, float]:
+        """Infimum and supremum of the finite values of L."""
+
+    @property
+    def atoms(self) -> tuple[tuple[float, float], ...]:
+        """(loss, mass under P) of every atom of L at a finite loss; Q has mass * e^-loss."""
+        return ()
+
+    @abstractmethod
+    def reversed(self) -> AbstractLossPair:
+        """The pair (Q, P)."""
+
+    @abstractmethod
+    def log_survival(self, loss: Any) -> LogMasses:
+        """ln P(L > loss), ln Q(L > loss); P's includes L = +inf."""
+
+    @abstractmethod
+    def log_cdf(self, loss: Any) -> LogMasses:
+        """ln P(L <= loss), ln Q(L <= loss); Q's includes L = -inf."""
+
+    @abstractmethod
+    def log_error(self, loss: Any) -> FloatArray:
+        """Bound on the absolute error of the finite log masses at `loss`."""
+
+
+def as_losses(loss: Any) -> FloatArray:
+    return np.asarray(loss, dtype=np.float64)

@@ -1,0 +1,182 @@
+"""ln delta(epsilon) of ONE release in closed form, as an interval (theory A19 and Part D).
+
+Every sampled Gaussian formula is one Gaussian profile at a moved epsilon:
+remove: delta = q G(ln kappa), kappa = (e^eps - 1 + q)/q;
+add:    delta = q kappa e^eps G(-ln kappa), kappa = (e^-eps - 1 + q)/q (0 when kappa <= 0).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import erfcx, log_ndtr
+
+from tightrope.errors import DoesNotApply
+from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
+from tightrope.guarantee.loss.gaussian import (
+    FixedSizeGaussianPair,
+    GaussianPair,
+    SampledGaussianPair,
+)
+from tightrope.numerics.interval import Interval
+
+__all__ = ["log_delta_single", "log_gaussian_delta"]
+
+_EPS = 2.0**-52
+_NEVER = Interval.exact(-math.inf)  # delta = 0
+
+
+def log_gaussian_delta(epsilon: float, mu: float) -> Interval:
+    """ln[Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)] for every real eps.
+
+    Error: phi(t1) (R(t1) - R(t2)) with Mills' ratio R; the arguments and R carry a few ulp, which
+    the difference magnifies by (R1 + R2)/(R1 - R2).
+    """
+    if epsilon < 0.0:  # delta(eps) = 1 - e^eps + e^eps delta(-eps): a sum of positive terms
+        return _mirrored(log_gaussian_delta(-epsilon, mu), epsilon)
+    t1, t2 = epsilon / mu - 0.5 * mu, epsilon / mu + 0.5 * mu
+    slack = 4.0 * _EPS * (epsilon / mu + mu)
+    if t1 < -1.0:
+        first, second = _log_tail(t1), epsilon + _log_tail(t2)
+        value = first + math.log(-math.expm1(second - first))
+        size = 2.0 * slack * (abs(t1) + t2 + 2.0) + 8.0 * _EPS * (1.0 + abs(first) + abs(second))
+        error = size / -math.expm1(second - first)
+    else:
+        gap, gap_error = _mills_difference(t1, t2, mu, slack)
+        value = -0.5 * t1 * t1 - 0.5 * math.log(2.0 * math.pi) + math.log(gap)
+        error = gap_error + slack * (abs(t1) + 1.0) + 4.0 * _EPS * (abs(value) + 1.0)
+    return Interval(value - error, min(value + error, 0.0))
+
+
+def _log_tail(t: float) -> float:
+    return float(log_ndtr(-t))
+
+
+def _mills(t: float) -> float:
+    return math.sqrt(0.5 * math.pi) * float(erfcx(t / math.sqrt(2.0)))
+
+
+def _mills_difference(t1: float, t2: float, mu: float, slack: float) -> tuple[float, float]:
+    """R(t1) - R(t2) for -1 <= t1 < t2 = t1 + mu, and a bound on its relative error.
+
+    |R^(n)(t)| = int u^n e^{-ut - u^2/2} du, so |R'| <= 2 R, and |R^(5)/R'| <= 60 from t = -1 on.
+    """
+    if mu > 1e-3:
+        first, second = _mills(t1), _mills(t2)
+        error = (first + second) * (8.0 * _EPS + 2.0 * slack) / (first - second)
+        return first - second, error
+    # Simpson's rule on -R'(t) = 1 - t R(t): relative remainder (mu^4/2880) |R^(5)/R'|
+    middle = 0.5 * (t1 + t2)
+    slopes = [1.0 - t * _mills(t) for t in (t1, middle, t2)]
+    mean = (slopes[0] + 4.0 * slopes[1] + slopes[2]) / 6.0
+    return mu * mean, mu**4 / 20.0 + (16.0 * _EPS + 2.0 * slack) / min(slopes)
+
+
+def _mirrored(log_delta: Interval, epsilon: float) -> Interval:
+    """ln(1 - e^eps + e^eps delta) for eps < 0, both terms positive."""
+
+    def one(value: float, sign: float) -> float:
+        total = -math.expm1(epsilon) + math.exp(epsilon + value)
+        return min(0.0, math.log(total) + sign * 8.0 * _EPS)
+
+    return Interval(one(log_delta.lower, -1.0), one(log_delta.upper, 1.0))
+
+
+def _moved(
+    pair: SampledGaussianPair | FixedSizeGaussianPair, epsilon: float
+) -> tuple[float, float]:
+    """ln kappa with kappa = (e^eps - 1 + q)/q, and its absolute error; -inf when kappa <= 0."""
+    q = pair.rate
+    if q == 1.0:
+        return epsilon, 0.0
+    if epsilon > 30.0:
+        value = epsilon + math.log1p(-(1.0 - q) * math.exp(-epsilon)) - math.log(q)
+        return value, 4.0 * _EPS * (abs(value) + epsilon - math.log(q))
+    left = math.expm1(epsilon) + q
+    if left <= 0.0:
+        return -math.inf, 0.0
+    lost = (abs(math.expm1(epsilon)) + q) / left
+    value = math.log(left) - math.log(q)
+    return value, 4.0 * _EPS * (lost + abs(value) - math.log(q) + 1.0)
+
+
+def _gaussian_between(centre: float, error: float, mu: float) -> Interval:
+    """The decreasing Gaussian profile over [centre - error, centre + error]."""
+    if error == 0.0:
+        return log_gaussian_delta(centre, mu)
+    low, high = log_gaussian_delta(centre + error, mu), log_gaussian_delta(centre - error, mu)
+    return Interval(min(low.lower, high.lower), max(low.upper, high.upper))
+
+
+def _shifted(value: Interval, shift: float) -> Interval:
+    slack = 4.0 * _EPS * (abs(shift) + 1.0)
+    return Interval(value.lower + shift - slack, min(0.0, value.upper + shift + slack))
+
+
+def _gaussian(pair: GaussianPair, epsilon: float) -> Interval:
+    return log_gaussian_delta(epsilon, pair.mu)
+
+
+def _sampled(pair: SampledGaussianPair, epsilon: float) -> Interval:
+    if pair.direction == "remove":
+        kappa, error = _moved(pair.rate, epsilon)
+        if kappa == -math.inf:  # below the support: delta = 1 - e^eps
+            return _shifted(Interval.exact(math.log(-math.expm1(epsilon))), 0.0)
+        return _shifted(_gaussian_between(kappa, error, pair.mu), math.log(pair.rate))
+    kappa, error = _moved(pair.rate, -epsilon)
+    if kappa == -math.inf:
+        return _NEVER
+    part = _shifted(
+        _gaussian_between(-kappa, error, pair.mu), math.log(pair.rate) + epsilon + kappa
+    )
+    return Interval(part.lower - error, min(0.0, part.upper + error))
+
+
+def _fixed_size(pair: FixedSizeGaussianPair, epsilon: float) -> Interval:
+    if epsilon < 0.0:
+        return _mirrored(_fixed_size(pair, -epsilon), epsilon)
+    kappa, error = _moved(pair.rate, epsilon)
+    return _shifted(_gaussian_between(kappa, error, pair.mu), math.log(pair.rate))
+
+
+def _laplace(pair: LaplacePair, epsilon: float) -> Interval:
+    top = 1.0 / pair.scale
+    if epsilon >= top:
+        return _NEVER
+    gap = epsilon if epsilon <= -top else 0.5 * (epsilon - top)
+    value = math.log(-math.expm1(gap))
+    error = 4.0 * _EPS * (1.0 + (abs(epsilon) + top) / abs(gap) + abs(value))
+    return Interval(value - error, min(0.0, value + error))
+
+
+def _discrete(pair: DiscretePair, epsilon: float) -> Interval:
+    losses, masses = np.array(pair.losses), np.array(pair.masses)
+    above = losses > epsilon
+    total = float(np.sum(masses[above] * -np.expm1(epsilon - losses[above]))) + pair.infinite_mass
+    if total == 0.0:
+        return _NEVER
+    value = math.log(total)
+    error = _EPS * (len(losses) + 8.0)
+    return Interval(value - error, min(0.0, value + error))
+
+
+_RULES = {
+    GaussianPair: _gaussian,
+    SampledGaussianPair: _sampled,
+    FixedSizeGaussianPair: _fixed_size,
+    LaplacePair: _laplace,
+    DiscretePair: _discrete,
+}
+
+
+def log_delta_single(pair: AbstractLossPair, epsilon: float) -> Interval:
+    """ln delta(epsilon) of one release of `pair`; -inf when delta is 0."""
+    rule = _RULES.get(type(pair))
+    if rule is None:
+        raise DoesNotApply(
+            f"No closed form of the profile is known for {type(pair).__name__}; known are "
+            f"{', '.join(kind.__name__ for kind in _RULES)}. Use the lattice method instead."
+        )
+    return rule(pair, epsilon)  # type: ignore[operator,no-any-return]

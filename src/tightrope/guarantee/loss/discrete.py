@@ -1,0 +1,224 @@
+"""Pairs whose loss takes finitely many values, and the Laplace mechanism."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from scipy.special import logsumexp
+
+from tightrope.errors import InvalidInput
+from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
+from tightrope.validate import (
+    FloatArray,
+    check_count,
+    check_delta,
+    check_epsilon,
+    check_positive,
+    check_probability,
+    check_real,
+)
+
+__all__ = [
+    "DiscretePair",
+    "LaplacePair",
+    "approx_pair",
+    "randomized_response_pair",
+    "discrete_gaussian_pair",
+]
+
+_EPS = 2.0**-52
+_SUM_TOLERANCE = 1e-12  # masses typed by people or summed in double precision
+
+
+@final
+@dataclass(frozen=True)
+class DiscretePair(AbstractLossPair):
+    """L takes the values `losses` with `masses` under P (and mass * e^-loss under Q), and +inf.
+
+    What is missing to 1 under Q sits at L = -inf.
+    """
+
+    losses: tuple[float, ...]
+    masses: tuple[float, ...]
+    infinite_mass: float = 0.0
+
+    def __post_init__(self) -> None:
+        losses = np.atleast_1d(check_real(self.losses, "losses"))
+        masses = np.atleast_1d(check_probability(self.masses, "masses"))
+        object.__setattr__(
+            self, "infinite_mass", check_probability(self.infinite_mass, "infinite_mass")
+        )
+        if losses.ndim != 1 or losses.shape != masses.shape:
+            raise InvalidInput(
+                f"losses and masses must be two lists of one length; got shapes {losses.shape} "
+                f"and {masses.shape}. Each mass is the probability under P of its loss."
+            )
+        order = np.argsort(losses, kind="stable")
+        losses, masses = losses[order], masses[order]
+        total = float(masses.sum()) + self.infinite_mass
+        under_q = float(np.sum(masses * np.exp(-losses)))
+        if abs(total - 1.0) > _SUM_TOLERANCE or under_q > 1.0 + _SUM_TOLERANCE:
+            raise InvalidInput(
+                f"masses + infinite_mass must sum to 1 and masses * e^-losses to at most 1; got "
+                f"{total!r} and {under_q!r}. The second sum is the mass of the same values under Q."
+            )
+        object.__setattr__(self, "losses", tuple(losses.tolist()))
+        object.__setattr__(self, "masses", tuple(masses.tolist()))
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return (self.losses[0], self.losses[-1])
+
+    @property
+    def atoms(self) -> tuple[tuple[float, float], ...]:
+        return tuple(zip(self.losses, self.masses, strict=True))
+
+    def reversed(self) -> DiscretePair:
+        losses, masses = np.array(self.losses), np.array(self.masses)
+        under_q = masses * np.exp(-losses)
+        return DiscretePair(
+            tuple((-losses).tolist()),
+            tuple(np.minimum(under_q, 1.0).tolist()),
+            max(0.0, 1.0 - float(under_q.sum())) if self._has_q_atom else 0.0,
+        )
+
+    @property
+    def _has_q_atom(self) -> bool:
+        missing = 1.0 - sum(m * math.exp(-loss) for loss, m in self.atoms)
+        return missing > _SUM_TOLERANCE
+
+    @cached_property
+    def _log_tables(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """ln mass above and below each of the n+1 gaps between the losses, for P and Q."""
+        losses = np.array(self.losses)
+        with np.errstate(divide="ignore"):
+            log_p = np.log(np.array(self.masses))
+            log_inf = np.log(self.infinite_mass)
+            at_minus_inf = max(0.0, 1.0 - float(np.exp(log_p - losses).sum()))
+            log_zero = np.log(at_minus_inf) if self._has_q_atom else -np.inf
+        log_q = log_p - losses
+        above_p = _cumulative(np.append(log_p, log_inf)[::-1])[::-1]
+        above_q = np.append(_cumulative(log_q[::-1])[::-1], -np.inf)
+        below_p = np.append(-np.inf, _cumulative(log_p))
+        below_q = _cumulative(np.append(log_zero, log_q))
+        return above_p, above_q, below_p, below_q
+
+    def _gap(self, loss: Any) -> Any:
+        return np.searchsorted(np.array(self.losses), as_losses(loss), side="right")
+
+    def log_survival(self, loss: Any) -> LogMasses:
+        above_p, above_q, _, _ = self._log_tables
+        i = self._gap(loss)
+        return above_p[i], above_q[i]
+
+    def log_cdf(self, loss: Any) -> LogMasses:
+        _, _, below_p, below_q = self._log_tables
+        i = self._gap(loss)
+        return below_p[i], below_q[i]
+
+    def log_error(self, loss: Any) -> FloatArray:
+        return np.full(as_losses(loss).shape, 4.0 * _EPS * len(self.losses))
+
+
+def _cumulative(log_terms: FloatArray) -> FloatArray:
+    return np.asarray(np.logaddexp.accumulate(log_terms))
+
+
+@final
+@dataclass(frozen=True)
+class LaplacePair(AbstractLossPair):
+    """Laplace noise of `scale` (in units of the sensitivity): P = Lap(0), Q = Lap(1)."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", check_positive(self.scale, "scale"))
+
+    @property
+    def infinite_mass(self) -> float:
+        return 0.0
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return (-1.0 / self.scale, 1.0 / self.scale)
+
+    @property
+    def atoms(self) -> tuple[tuple[float, float], ...]:
+        top = 1.0 / self.scale
+        return ((-top, 0.5 * math.exp(-top)), (top, 0.5))
+
+    def reversed(self) -> LaplacePair:
+        return self
+
+    def _clipped(self, loss: Any) -> tuple[FloatArray, float]:
+        return as_losses(loss), 1.0 / self.scale
+
+    def log_survival(self, loss: Any) -> LogMasses:
+        x, top = self._clipped(loss)
+        inner = np.clip(x, -top, top)
+        with np.errstate(divide="ignore"):
+            # P(L > l) = 1 - e^{-(top - l)/2}/2 and Q(L > l) = e^{-(top + l)/2}/2 for |l| < top
+            log_p = np.log1p(-0.5 * np.exp(-0.5 * (top - inner)))
+            log_q = -math.log(2.0) - 0.5 * (top + inner)
+        below, above = x < -top, x >= top
+        return (
+            np.where(above, -np.inf, np.where(below, 0.0, log_p)),
+            np.where(above, -np.inf, np.where(below, 0.0, log_q)),
+        )
+
+    def log_cdf(self, loss: Any) -> LogMasses:
+        # by symmetry P(L <= l) = Q(L >= -l); the law is continuous strictly inside
+        x, top = self._clipped(loss)
+        inner = np.clip(x, -top, top)
+        log_p = -math.log(2.0) - 0.5 * (top - inner)
+        log_q = np.log1p(-0.5 * np.exp(-0.5 * (top + inner)))
+        below, above = x < -top, x >= top
+        return (
+            np.where(above, 0.0, np.where(below, -np.inf, log_p)),
+            np.where(above, 0.0, np.where(below, -np.inf, log_q)),
+        )
+
+    def log_error(self, loss: Any) -> FloatArray:
+        return 8.0 * _EPS * (1.0 + np.abs(as_losses(loss)) + 1.0 / self.scale)
+
+
+def approx_pair(epsilon: float, delta: float) -> DiscretePair:
+    """The four-point pair dominating every (epsilon, delta)-DP release (Kairouz-Oh-Viswanath)."""
+    epsilon, delta = check_epsilon(epsilon), check_delta(delta)
+    high = (1.0 - delta) / (1.0 + math.exp(-epsilon))
+    low = (1.0 - delta) * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
+    if epsilon == 0.0:
+        return DiscretePair((0.0,), (1.0 - delta,), delta)
+    return DiscretePair((-epsilon, epsilon), (low, high), delta)
+
+
+def randomized_response_pair(epsilon: float, categories: int = 2) -> DiscretePair:
+    """Truth with probability e^eps/(e^eps + k - 1), any other of the k answers equally likely."""
+    epsilon, k = check_epsilon(epsilon), check_count(categories, "categories", low=2)
+    low = math.exp(-epsilon) / (1.0 + (k - 1) * math.exp(-epsilon))
+    high = 1.0 / (1.0 + (k - 1) * math.exp(-epsilon))
+    if epsilon == 0.0:
+        return DiscretePair((0.0,), (1.0,))
+    if k == 2:
+        return DiscretePair((-epsilon, epsilon), (low, high))
+    return DiscretePair((-epsilon, 0.0, epsilon), (low, (k - 2) * low, high))
+
+
+def discrete_gaussian_pair(noise_multiplier: float, sensitivity: int = 1) -> DiscretePair:
+    """Discrete Gaussian noise of parameter sigma on an integer query (Canonne-Kamath-Steinke 2020).
+
+    Error: values beyond 38 sigma (mass below 1e-300) count as L = +inf, so the pair dominates the
+    mechanism and is above it by less than 1e-300.
+    """
+    sigma = check_positive(noise_multiplier, "noise_multiplier")
+    shift = check_count(sensitivity, "sensitivity", low=1)
+    reach = math.ceil(38.0 * sigma) + shift
+    x = np.arange(-reach, reach + 1, dtype=np.float64)
+    log_weight = -0.5 * (x / sigma) ** 2
+    masses = np.exp(log_weight - logsumexp(log_weight))
+    losses = (shift * shift - 2.0 * shift * x) / (2.0 * sigma * sigma)
+    return DiscretePair(tuple(losses.tolist()), tuple(masses.tolist()), 1e-300)

@@ -1,0 +1,243 @@
+"""Pairs of unit-variance normals: plain, Poisson-sampled, fixed-size (theory 0 and C.9)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from tightrope.errors import InvalidInput
+from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
+from tightrope.validate import FloatArray, check_positive, check_real
+
+__all__ = ["GaussianPair", "SampledGaussianPair", "FixedSizeGaussianPair", "Direction"]
+
+Direction = Literal["remove", "add"]
+_EPS = 2.0**-52
+
+
+def _normal_error(point: FloatArray, slack: FloatArray) -> FloatArray:
+    """Error of log_ndtr(+-point) (2 ulp of its value) when `point` itself is off by `slack`."""
+    x = np.abs(np.where(np.isfinite(point), point, 0.0))
+    # |d log_ndtr| <= |x| + 1, and |log_ndtr| <= x^2/2 + ln(x+2) + 1
+    return (x + 1.0) * slack + 4.0 * _EPS * (0.5 * x * x + np.log(x + 2.0) + 1.0)
+
+
+def log_ratio(point: Any, rate: float, mu: float) -> FloatArray:
+    """ln r(s), r(s) = 1 + rate (e^{mu s - mu^2/2} - 1), the loss of the sampled pair at s."""
+    u = mu * as_losses(point) - 0.5 * mu * mu
+    if rate == 1.0:
+        return u
+    with np.errstate(over="ignore", divide="ignore"):
+        low = np.log1p(rate * np.expm1(np.minimum(u, 30.0)))
+        high = u + np.log(rate + (1.0 - rate) * np.exp(-np.maximum(u, 30.0)))
+    return np.where(u > 30.0, high, low)
+
+
+def point_of_log_ratio(loss: Any, rate: float, mu: float) -> FloatArray:
+    """The s with ln r(s) = loss; -inf at or below the infimum ln(1 - rate)."""
+    x = as_losses(loss)
+    if rate == 1.0:
+        return x / mu + 0.5 * mu
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        # e^u = (e^l - 1 + rate) / rate; for large l factor e^l out
+        small = np.log(np.maximum(np.expm1(np.minimum(x, 30.0)) + rate, 0.0))
+        large = x + np.log1p(-(1.0 - rate) * np.exp(-np.maximum(x, 30.0)))
+    u = np.where(x > 30.0, large, small) - math.log(rate)
+    return u / mu + 0.5 * mu
+
+
+def _point_slack(loss: FloatArray, point: FloatArray, rate: float, mu: float) -> FloatArray:
+    """Rounding of `point_of_log_ratio`: relative 4 ulp, plus the cancellation in e^l - 1 + rate."""
+    x = np.minimum(loss, 30.0)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        left = np.maximum(np.expm1(x) + rate, 0.0)
+        lost = np.where(left > 0, (np.abs(np.expm1(x)) + rate + np.abs(x) * np.exp(x)) / left, 0.0)
+    size = np.abs(np.where(np.isfinite(point), point, 0.0)) + mu - math.log(rate) / mu
+    return 4.0 * _EPS * (size + (lost + 1.0) / mu)
+
+
+def _log_mix(log_base: FloatArray, log_shifted: FloatArray, rate: float) -> FloatArray:
+    """ln((1 - rate) e^base + rate e^shifted)."""
+    if rate == 1.0:
+        return log_shifted
+    return np.logaddexp(math.log1p(-rate) + log_base, math.log(rate) + log_shifted)
+
+
+def _check_rate(rate: Any) -> float:
+    value = check_real(rate, "rate", low=0.0, high=1.0, open_low=True)
+    if not isinstance(value, float):
+        raise InvalidInput(f"rate must be one number in (0, 1]; got {rate!r}.")
+    return value
+
+
+def _check_mu(mu: Any) -> float:
+    value = check_positive(mu, "mu")
+    if not isinstance(value, float):
+        raise InvalidInput(f"mu must be one positive number; got {mu!r}.")
+    return value
+
+
+@final
+@dataclass(frozen=True)
+class GaussianPair(AbstractLossPair):
+    """P = N(mu, 1), Q = N(0, 1): L = mu s - mu^2/2."""
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mu", _check_mu(self.mu))
+
+    @property
+    def infinite_mass(self) -> float:
+        return 0.0
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return (-math.inf, math.inf)
+
+    def reversed(self) -> GaussianPair:
+        return self  # mirror s -> mu - s
+
+    def log_survival(self, loss: Any) -> LogMasses:
+        s = point_of_log_ratio(loss, 1.0, self.mu)
+        return log_ndtr(self.mu - s), log_ndtr(-s)
+
+    def log_cdf(self, loss: Any) -> LogMasses:
+        s = point_of_log_ratio(loss, 1.0, self.mu)
+        return log_ndtr(s - self.mu), log_ndtr(s)
+
+    def log_error(self, loss: Any) -> FloatArray:
+        x = as_losses(loss)
+        s = x / self.mu + 0.5 * self.mu
+        return _normal_error(np.abs(s) + self.mu, 2.0 * _EPS * (np.abs(s) + self.mu))
+
+
+@final
+@dataclass(frozen=True)
+class SampledGaussianPair(AbstractLossPair):
+    """Poisson-sampled Gaussian; mix = (1-rate) N(0,1) + rate N(mu,1), r = dmix/dN(0,1).
+
+    "remove": P = mix, Q = N(0,1), L = ln r.   "add": P = N(0,1), Q = mix, L = -ln r.
+    """
+
+    rate: float
+    mu: float
+    direction: Direction = "remove"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", _check_rate(self.rate))
+        object.__setattr__(self, "mu", _check_mu(self.mu))
+        if self.direction not in ("remove", "add"):
+            raise InvalidInput(
+                f"direction must be 'remove' or 'add'; got {self.direction!r}. 'remove' puts the "
+                "example in the first dataset of the pair, 'add' in the second."
+            )
+
+    @property
+    def infinite_mass(self) -> float:
+        return 0.0
+
+    @property
+    def support(self) -> tuple[float, float]:
+        edge = math.log1p(-self.rate) if self.rate < 1.0 else -math.inf
+        return (edge, math.inf) if self.direction == "remove" else (-math.inf, -edge)
+
+    def reversed(self) -> SampledGaussianPair:
+        other: Direction = "add" if self.direction == "remove" else "remove"
+        return SampledGaussianPair(self.rate, self.mu, other)
+
+    def _above(self, s: FloatArray) -> LogMasses:
+        """ln mix(> s), ln N(0,1)(> s)."""
+        base = log_ndtr(-s)
+        return _log_mix(base, log_ndtr(self.mu - s), self.rate), base
+
+    def _below(self, s: FloatArray) -> LogMasses:
+        base = log_ndtr(s)
+        return _log_mix(base, log_ndtr(s - self.mu), self.rate), base
+
+    def log_survival(self, loss: Any) -> LogMasses:
+        x = as_losses(loss)
+        if self.direction == "remove":
+            return self._above(point_of_log_ratio(x, self.rate, self.mu))
+        mix, base = self._below(point_of_log_ratio(-x, self.rate, self.mu))
+        return base, mix
+
+    def log_cdf(self, loss: Any) -> LogMasses:
+        x = as_losses(loss)
+        if self.direction == "remove":
+            return self._below(point_of_log_ratio(x, self.rate, self.mu))
+        mix, base = self._above(point_of_log_ratio(-x, self.rate, self.mu))
+        return base, mix
+
+    def log_error(self, loss: Any) -> FloatArray:
+        x = as_losses(loss)
+        x = x if self.direction == "remove" else -x
+        s = point_of_log_ratio(x, self.rate, self.mu)
+        slack = _point_slack(x, s, self.rate, self.mu)
+        return _normal_error(np.abs(s) + self.mu, slack)
+
+
+@final
+@dataclass(frozen=True)
+class FixedSizeGaussianPair(AbstractLossPair):
+    """C_rate(G_mu) of theory C.9, for fixed-size batches under replace-one.
+
+    The "remove" pair on s > mu/2 (L > 0), its mirror image (L < 0), and an atom at L = 0.
+    """
+
+    rate: float
+    mu: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", _check_rate(self.rate))
+        object.__setattr__(self, "mu", _check_mu(self.mu))
+
+    @property
+    def infinite_mass(self) -> float:
+        return 0.0
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return (-math.inf, math.inf)
+
+    @property
+    def atoms(self) -> tuple[tuple[float, float], ...]:
+        # (1 - rate)(Phi(mu/2) - Phi(-mu/2))
+        mass = (1.0 - self.rate) * math.erf(self.mu / (2.0 * math.sqrt(2.0)))
+        return ((0.0, mass),) if mass > 0.0 else ()
+
+    def reversed(self) -> FixedSizeGaussianPair:
+        return self
+
+    def _tail(self, size: FloatArray) -> LogMasses:
+        """ln mix(ln r > size), ln N(0,1)(ln r > size) for size >= 0."""
+        s = point_of_log_ratio(size, self.rate, self.mu)
+        base = log_ndtr(-s)
+        return _log_mix(base, log_ndtr(self.mu - s), self.rate), base
+
+    def log_survival(self, loss: Any) -> LogMasses:
+        x = as_losses(loss)
+        mix, base = self._tail(np.abs(x))
+        # for l < 0: P(L > l) = 1 - P(L <= l), and P(L <= -|l|) = N(ln r >= |l|)
+        return _where_complement(x >= 0, mix, base), _where_complement(x >= 0, base, mix)
+
+    def log_cdf(self, loss: Any) -> LogMasses:
+        x = as_losses(loss)
+        mix, base = self._tail(np.abs(x))
+        return _where_complement(x < 0, base, mix), _where_complement(x < 0, mix, base)
+
+    def log_error(self, loss: Any) -> FloatArray:
+        x = np.abs(as_losses(loss))
+        s = point_of_log_ratio(x, self.rate, self.mu)
+        return _normal_error(np.abs(s) + self.mu, _point_slack(x, s, self.rate, self.mu))
+
+
+def _where_complement(direct: Any, log_mass: FloatArray, log_other: FloatArray) -> FloatArray:
+    """log_mass where `direct`, otherwise ln(1 - e^log_other)."""
+    with np.errstate(divide="ignore"):
+        complement = np.log1p(-np.exp(np.minimum(log_other, 0.0)))
+    return np.where(direct, log_mass, complement)

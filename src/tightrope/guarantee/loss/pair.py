@@ -1,0 +1,34 @@
+"""The pairs, gathered: ordered dominating pairs (P, Q) with L = ln dP/dQ (theory 0 and C.8)."""
+
+from __future__ import annotations
+
+from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses
+from tightrope.guarantee.loss.closed_form import log_delta_single
+from tightrope.guarantee.loss.discrete import (
+    DiscretePair,
+    LaplacePair,
+    approx_pair,
+    discrete_gaussian_pair,
+    randomized_response_pair,
+)
+from tightrope.guarantee.loss.gaussian import (
+    Direction,
+    FixedSizeGaussianPair,
+    GaussianPair,
+    SampledGaussianPair,
+)
+
+__all__ = [
+    "AbstractLossPair",
+    "LogMasses",
+    "Direction",
+    "GaussianPair",
+    "SampledGaussianPair",
+    "FixedSizeGaussianPair",
+    "LaplacePair",
+    "DiscretePair",
+    "approx_pair",
+    "randomized_response_pair",
+    "discrete_gaussian_pair",
+    "log_delta_single",
+]
