@@ -84,11 +84,8 @@ def _mirrored(log_delta: Interval, epsilon: float) -> Interval:
     return Interval(one(log_delta.lower, -1.0), one(log_delta.upper, 1.0))
 
 
-def _moved(
-    pair: SampledGaussianPair | FixedSizeGaussianPair, epsilon: float
-) -> tuple[float, float]:
+def _moved(q: float, epsilon: float) -> tuple[float, float]:
     """ln kappa with kappa = (e^eps - 1 + q)/q, and its absolute error; -inf when kappa <= 0."""
-    q = pair.rate
     if q == 1.0:
         return epsilon, 0.0
     if epsilon > 30.0:
