@@ -1,0 +1,167 @@
+"""Cheapest way to absorb a sequence of pushes: a greatest convex minorant in O(T).
+
+A distance obeys z_t = c_t z_{t-1} + s_t - a_t with z_t >= 0 for every t and z_T = 0. Absorbing
+a_t at step t costs (a_t / sigma_t)^2; the least total cost is wanted.
+
+Put C_t = c_1 ... c_t, tau_t = sum_{i<=t} (sigma_i / C_i)^2 and S_t = z_0 + sum_{i<=t} s_i / C_i.
+The best A_t = sum_{i<=t} a_i / C_i is the greatest convex minorant of the points (tau_t, S_t),
+t = 0..T, with point 0 = (0, 0): a taut string held from above. The cost is the sum over its
+segments of (Delta S)^2 / (Delta tau).
+
+C_t leaves the range of doubles after a few hundred contracting steps, so segments are kept in
+numbers without unit: `rise` = Delta S / sqrt(Delta tau), the root of the segment's cost, and
+`link` = the length sqrt(Delta tau) of the segment before over the length of this one.
+
+Error: each merge rounds `rise` by a few ulp, so the relative error of a cost over T steps is at
+most 8 T 2^-53 (`rounding`); links are kept above 1e-150, which only raises the cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["least_cost", "least_cost_shifts", "rounding"]
+
+FloatArray = NDArray[np.float64]
+
+_TINY_LINK, _LARGE_LINK = 1e-150, 1e150
+_PASSES = 48
+
+
+def rounding(steps: int) -> float:
+    """Relative error bound on a cost (and twice the one on its root) after `steps` steps."""
+    return 8.0 * (steps + 4) * 2.0**-53
+
+
+def least_cost(
+    pushes: Sequence[float] | FloatArray,
+    factors: Sequence[float] | FloatArray,
+    scales: Sequence[float] | FloatArray,
+    start: float = 0.0,
+) -> float:
+    """The least sum of (a_t / sigma_t)^2; infinite where a push is followed by no noise."""
+    return float(np.sum(_segments(pushes, factors, scales, start).rises ** 2))
+
+
+@dataclass(frozen=True)
+class _Segments:
+    """A chain of segments: root costs, links to the segment before, last steps (counted from 1)."""
+
+    rises: FloatArray
+    links: FloatArray
+    ends: NDArray[np.int64]
+
+
+def _segments(
+    pushes: Sequence[float] | FloatArray,
+    factors: Sequence[float] | FloatArray,
+    scales: Sequence[float] | FloatArray,
+    start: float,
+) -> _Segments:
+    """The segments of the minorant. Passes over all of them at once, then a stack for the rest."""
+    chain = _one_segment_a_step(
+        np.array(pushes, float), np.array(factors, float), np.array(scales, float), start
+    )
+    for _ in range(_PASSES):
+        falls = chain.rises[:-1] >= chain.links[1:] * chain.rises[1:]
+        if not falls.any():
+            return chain
+        chain = _merge_pairs(chain, falls)
+    return _merge_with_stack(chain)
+
+
+def _one_segment_a_step(s: FloatArray, c: FloatArray, sigma: FloatArray, start: float) -> _Segments:
+    """One segment for each noisy step; pushes of noiseless steps travel on to the next noisy."""
+    steps = len(s)
+    s[:1] += c[:1] * start
+    lost = _fold_noiseless(s, c, sigma) if not sigma.all() else 0.0
+    ends = np.flatnonzero(sigma > 0.0) + 1
+    s, c, sigma = s[ends - 1], c[ends - 1], sigma[ends - 1]
+    rises, links = s / sigma, np.zeros(len(s))
+    links[1:] = np.clip(c[1:] * (sigma[:-1] / sigma[1:]), _TINY_LINK, _LARGE_LINK)
+    links[c == 0.0] = 0.0
+    if lost > 0.0:  # pushes after the last noise are never absorbed
+        rises, links, ends = np.append(rises, np.inf), np.append(links, 1.0), np.append(ends, steps)
+    return _Segments(rises, links, ends)
+
+
+def _fold_noiseless(s: FloatArray, c: FloatArray, sigma: FloatArray) -> float:
+    """Move pushes and factors past noiseless steps, in place; what is left after the last step."""
+    push, factor = 0.0, 1.0
+    for t in range(len(s)):
+        push, factor = float(c[t]) * push + float(s[t]), float(c[t]) * factor
+        if sigma[t] > 0.0:
+            s[t], c[t] = push, factor
+            push, factor = 0.0, 1.0
+    return push
+
+
+def _merge_pairs(chain: _Segments, falls: NDArray[np.bool_]) -> _Segments:
+    """Merge disjoint neighbours whose slope falls: the point between them is no vertex."""
+    # within each run of falling boundaries take the first, third, fifth ...
+    position = np.arange(len(falls))
+    last_false = np.maximum.accumulate(np.where(falls, -1, position))
+    right = np.flatnonzero(falls & ((position - last_false) % 2 == 1)) + 1
+    left = right - 1
+    link = chain.links[right]
+    norm = np.sqrt(1.0 + link * link)
+    rises, links = chain.rises.copy(), chain.links.copy()
+    rises[right] = (rises[left] * link + rises[right]) / norm
+    after = right[right + 1 < len(links)] + 1
+    links[after] = np.minimum(links[after] * norm[: len(after)], _LARGE_LINK)
+    links[right] = _shrunk(links[left], link / norm)
+    keep = np.ones(len(rises), bool)
+    keep[left] = False
+    return _Segments(rises[keep], links[keep], chain.ends[keep])
+
+
+def _shrunk(links: FloatArray, ratios: FloatArray) -> FloatArray:
+    """Product of links, kept above the smallest one; a true zero forgets the past and stays."""
+    product: FloatArray = np.maximum(links * ratios, _TINY_LINK)
+    product[(links == 0.0) | (ratios == 0.0)] = 0.0
+    return product
+
+
+def _merge_with_stack(chain: _Segments) -> _Segments:
+    """The same merges one by one: for chains in which few of them can be done at once."""
+    rises: list[float] = []
+    links: list[float] = []
+    ends: list[int] = []
+    stretch = 1.0  # how much longer the last segment became by merging
+    steps = zip(chain.rises.tolist(), chain.links.tolist(), chain.ends.tolist(), strict=True)
+    for rise, link, end in steps:
+        link = min(link * stretch, _LARGE_LINK)
+        stretch = 1.0
+        while rises and rises[-1] >= link * rise:
+            norm = math.sqrt(1.0 + link * link)
+            rise = (rises.pop() * link + rise) / norm
+            before = links.pop()
+            link = max(before * (link / norm), _TINY_LINK) if before > 0.0 and link > 0.0 else 0.0
+            stretch *= norm
+            ends.pop()
+        rises.append(rise)
+        links.append(link)
+        ends.append(end)
+    return _Segments(np.array(rises), np.array(links), np.array(ends, np.int64))
+
+
+def least_cost_shifts(
+    pushes: FloatArray, factors: FloatArray, scales: FloatArray, start: float = 0.0
+) -> FloatArray:
+    """The shifts a_t that attain `least_cost`; every push must be followed by noise."""
+    ends = _segments(pushes, factors, scales, start).ends.tolist()
+    shifts = np.zeros(len(pushes))
+    first, carried = 0, float(start)
+    for end in ends:
+        # weights C_end / C_t of the steps of this segment, in units of its last step
+        weight = np.append(np.cumprod(factors[first + 1 : end][::-1])[::-1], 1.0)
+        total = float(pushes[first:end] @ weight) + carried * float(factors[first] * weight[0])
+        length = float(np.sum((scales[first:end] * weight) ** 2))
+        shifts[first:end] = total * scales[first:end] ** 2 * weight / length if length > 0 else 0.0
+        first, carried = end, 0.0
+    return shifts
