@@ -1,0 +1,1 @@
+"""Gaussian differential privacy: profile, inverses, trade-off function, composition."""

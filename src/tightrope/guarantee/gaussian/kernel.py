@@ -1,0 +1,137 @@
+"""The Gaussian profile on checked one-dimensional arrays; `profile` is the public face.
+
+Statement: delta(eps; mu) = phi(a) (R(a) - R(a + mu)), a = eps/mu - mu/2, R = Mills ratio, and
+    delta(-e) = 1 - e^-e + e^-e delta(e).
+Conditions: eps any real number of size <= EPSILON_LARGEST, 0 <= mu <= inf.
+Validity: exact.
+Source: Balle and Wang 2018 (arXiv:1805.06530), Theorem 8; theory A19, A26.
+Error: relative error of delta below 4e-15 in 100,000 random points against 60 digits (mu 1e-6..1e3,
+    delta down to 1e-300); the bounds widen by MARGIN, more than ten times that. a and a^2 are
+    formed in twice the working precision, so neither large mu nor tiny delta costs accuracy.
+Vectors: gdp_delta in tests/golden/tradeoff.json.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from tightrope.guarantee.gaussian.mills import mills, mills_difference
+from tightrope.validate import FloatArray
+
+__all__ = ["MARGIN", "EPSILON_LARGEST", "MU_LARGEST", "terms", "delta_of", "log_delta_of"]
+__all__ += ["delta_bounds_of", "log_delta_bounds_of"]
+
+MARGIN = 5e-14
+EPSILON_LARGEST = 1e150
+MU_LARGEST = 1e100  # above, delta is 1 to every digit for |eps| <= EPSILON_LARGEST
+
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+_TINY = 5e-324
+_ULP = 2.0**-52
+
+
+class Terms(NamedTuple):
+    """delta = exp(exponent + correction) * difference, or 1 - complement where `plain`."""
+
+    exponent: FloatArray
+    correction: FloatArray
+    difference: FloatArray
+    complement: FloatArray
+    plain: NDArray[np.bool_]
+
+    @property
+    def log_density(self) -> FloatArray:
+        """ln phi(a)."""
+        return self.exponent + self.correction
+
+
+def terms(eps: FloatArray, mu: FloatArray) -> Terms:
+    """The parts of delta for eps >= 0, mu > 0 (one-dimensional arrays)."""
+    a, a_low = _standardised(eps, mu)
+    with np.errstate(over="ignore", invalid="ignore"):
+        square, square_low = _product(a, a)
+        # beyond 1e8 the density is zero and its logarithm has all its digits without correction
+        lost = np.where(np.abs(a) < 1e8, 0.5 * square_low + a * a_low, 0.0)
+        correction = -lost - _LOG_SQRT_2PI
+        right = mills(a + mu)
+        complement = ndtr(a) + np.exp(-0.5 * square + correction) * right
+    plain = (a < 0.0) & (complement <= 0.75)
+    difference = np.ones_like(a)
+    difference[~plain] = mills_difference(a[~plain], mu[~plain])
+    return Terms(-0.5 * square, correction, difference, complement, plain)
+
+
+def delta_of(eps: FloatArray, mu: FloatArray) -> FloatArray:
+    result = np.zeros_like(eps)
+    result[mu > MU_LARGEST] = 1.0
+    live = (mu > 0.0) & (mu <= MU_LARGEST)
+    t = terms(np.abs(eps[live]), mu[live])
+    # Two factors keep the relative accuracy: the exponent itself is exact in two doubles.
+    split = np.exp(t.exponent) * (np.exp(t.correction) * t.difference)
+    result[live] = np.where(t.plain, 1.0 - t.complement, split)
+    # delta(-e) = 1 - e^-e + e^-e delta(e): the pair is symmetric (theory A26).
+    below = np.minimum(eps, 0.0)
+    return np.asarray(-np.expm1(below) + np.exp(below) * result)
+
+
+def log_delta_of(eps: FloatArray, mu: FloatArray) -> FloatArray:
+    result = np.full_like(eps, -np.inf)
+    result[mu > MU_LARGEST] = 0.0
+    live = (mu > 0.0) & (mu <= MU_LARGEST) & (eps >= 0.0)
+    t = terms(eps[live], mu[live])
+    with np.errstate(divide="ignore"):
+        near_one = np.log1p(-np.where(t.plain, t.complement, 0.0))
+        result[live] = np.where(t.plain, near_one, t.log_density + np.log(t.difference))
+    negative = eps < 0.0
+    result[negative] = np.log(delta_of(eps[negative], mu[negative]))
+    return result
+
+
+def delta_bounds_of(eps: FloatArray, mu: FloatArray) -> tuple[FloatArray, FloatArray]:
+    value = delta_of(eps, mu)
+    exact = (mu == 0.0) & (eps >= 0.0)
+    lower = np.maximum(value * (1.0 - MARGIN) - _TINY, 0.0)
+    upper = np.where(exact, 0.0, np.minimum(value * (1.0 + MARGIN) + _TINY, 1.0))
+    return lower, upper
+
+
+def log_delta_bounds_of(eps: FloatArray, mu: FloatArray) -> tuple[FloatArray, FloatArray]:
+    value = log_delta_of(eps, mu)
+    slack = np.where(np.isfinite(value), MARGIN + 8.0 * _ULP * np.abs(value), 0.0)
+    exact = (mu == 0.0) & (eps >= 0.0)
+    most_negative = np.where(exact, -np.inf, -np.finfo(np.float64).max)
+    return value - slack, np.maximum(np.minimum(value + slack, 0.0), most_negative)
+
+
+def _standardised(eps: FloatArray, mu: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """a = (eps - mu^2/2)/mu as an unevaluated sum of two doubles."""
+    square, square_low = _product(mu, mu)
+    half = 0.5 * square
+    total = eps - half
+    back = total - eps
+    rest = (eps - (total - back)) + (-half - back) - 0.5 * square_low
+    with np.errstate(over="ignore", invalid="ignore"):
+        a = (total + rest) / mu
+        again, again_low = _product(a, mu)
+        a_low = (((total - again) + rest) - again_low) / mu
+    return a, np.where(np.isfinite(a_low), a_low, 0.0)
+
+
+def _product(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """x*y and its rounding error (Dekker)."""
+    value = x * y
+    x_high, x_low = _split(x)
+    y_high, y_low = _split(y)
+    error = ((x_high * y_high - value) + x_high * y_low + x_low * y_high) + x_low * y_low
+    return value, error
+
+
+def _split(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    scaled = 134217729.0 * x  # 2^27 + 1 (Veltkamp)
+    high = scaled - (scaled - x)
+    return high, x - high

@@ -1,0 +1,150 @@
+"""Gaussian differential privacy: the profile, its inverses and its trade-off function.
+
+Statement: delta(eps; mu) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2), its inverses in eps and
+    in mu, and G_mu(type_i) = Phi(Phi^-1(1 - type_i) - mu).
+Conditions: 0 <= mu <= inf; delta takes every real eps, the inverses eps >= 0 and 0 <= delta <= 1.
+Validity: exact for N(0,1) against N(mu,1); mu-GDP means at least as private as this pair.
+Source: Balle and Wang 2018 (arXiv:1805.06530), Theorems 8 and 9; Dong, Roth and Su 2019
+    (arXiv:1905.02383); theory A15, A19, A27.
+Error: stated in `kernel`, `inverse` and `curve`; `*_bounds` and `*_interval` enclose the truth.
+Vectors: gdp_delta, gdp_eps, tradeoff_gaussian, gaussian_sigma in tests/golden/tradeoff.json.
+
+Everything broadcasts over arrays and gives a float for floats.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from tightrope.guarantee.gaussian import curve, inverse, kernel
+from tightrope.numerics.interval import Interval
+from tightrope.validate import FloatArray, check_delta, check_probability, check_real
+
+__all__ = [
+    "delta",
+    "log_delta",
+    "epsilon",
+    "mu",
+    "tradeoff",
+    "delta_bounds",
+    "log_delta_bounds",
+    "epsilon_bounds",
+    "mu_bounds",
+    "tradeoff_bounds",
+    "delta_interval",
+    "epsilon_interval",
+    "mu_interval",
+    "tradeoff_interval",
+    "upper_tail",
+]
+
+
+def delta(epsilon: Any, mu: Any) -> Any:
+    """delta(eps; mu) for any real eps."""
+    eps, m, shape = _together(_any_epsilon(epsilon), _mu(mu))
+    return _shaped(kernel.delta_of(eps, m), shape)
+
+
+def log_delta(epsilon: Any, mu: Any) -> Any:
+    """ln delta(eps; mu); -inf where delta is zero (mu = 0, eps >= 0) or below every float."""
+    eps, m, shape = _together(_any_epsilon(epsilon), _mu(mu))
+    return _shaped(kernel.log_delta_of(eps, m), shape)
+
+
+def epsilon(delta: Any, mu: Any) -> Any:
+    """The smallest eps >= 0 with delta(eps; mu) <= delta; inf where delta = 0 < mu."""
+    d, m, shape = _together(check_delta(delta), _mu(mu))
+    return _shaped(inverse.epsilon_of(d, m), shape)
+
+
+def mu(epsilon: Any, delta: Any) -> Any:
+    """The largest mu within the budget (eps >= 0, delta): noise multiplier 1/mu is exact."""
+    eps, d, shape = _together(_epsilon(epsilon), check_delta(delta))
+    return _shaped(inverse.mu_of(eps, d), shape)
+
+
+def tradeoff(type_i: Any, mu: Any) -> Any:
+    """G_mu(type_i), the smallest type II error."""
+    a, m, shape = _together(check_probability(type_i, "type_i"), _mu(mu))
+    return _shaped(curve.tradeoff_of(a, m), shape)
+
+
+def delta_bounds(epsilon: Any, mu: Any) -> tuple[Any, Any]:
+    """(lower, upper) around delta(eps; mu)."""
+    eps, m, shape = _together(_any_epsilon(epsilon), _mu(mu))
+    return _both(kernel.delta_bounds_of(eps, m), shape)
+
+
+def log_delta_bounds(epsilon: Any, mu: Any) -> tuple[Any, Any]:
+    """(lower, upper) around ln delta(eps; mu)."""
+    eps, m, shape = _together(_any_epsilon(epsilon), _mu(mu))
+    return _both(kernel.log_delta_bounds_of(eps, m), shape)
+
+
+def epsilon_bounds(delta: Any, mu: Any) -> tuple[Any, Any]:
+    """(lower, upper) around epsilon(delta; mu); delta(upper; mu) <= delta is verified."""
+    d, m, shape = _together(check_delta(delta), _mu(mu))
+    return _both(inverse.epsilon_bounds_of(d, m), shape)
+
+
+def mu_bounds(epsilon: Any, delta: Any) -> tuple[Any, Any]:
+    """(lower, upper) around mu(epsilon, delta); the safe calibration is `lower`."""
+    eps, d, shape = _together(_epsilon(epsilon), check_delta(delta))
+    return _both(inverse.mu_bounds_of(eps, d), shape)
+
+
+def tradeoff_bounds(type_i: Any, mu: Any) -> tuple[Any, Any]:
+    """(lower, upper) around G_mu(type_i)."""
+    a, m, shape = _together(check_probability(type_i, "type_i"), _mu(mu))
+    return _both(curve.tradeoff_bounds_of(a, m), shape)
+
+
+def delta_interval(epsilon: float, mu: float) -> Interval:
+    return Interval(*delta_bounds(float(epsilon), float(mu)))
+
+
+def epsilon_interval(delta: float, mu: float) -> Interval:
+    return Interval(*epsilon_bounds(float(delta), float(mu)))
+
+
+def mu_interval(epsilon: float, delta: float) -> Interval:
+    return Interval(*mu_bounds(float(epsilon), float(delta)))
+
+
+def tradeoff_interval(type_i: float, mu: float) -> Interval:
+    return Interval(*tradeoff_bounds(float(type_i), float(mu)))
+
+
+def upper_tail(x: Any) -> Any:
+    """Phi(-x)."""
+    return ndtr(-np.asarray(x, dtype=np.float64))[()]
+
+
+def _any_epsilon(value: Any) -> Any:
+    largest = kernel.EPSILON_LARGEST
+    return check_real(value, "epsilon", low=-largest, high=largest)
+
+
+def _epsilon(value: Any) -> Any:
+    return check_real(value, "epsilon", low=0.0, high=kernel.EPSILON_LARGEST)
+
+
+def _mu(value: Any) -> Any:
+    return check_real(value, "mu", low=0.0, finite=False)
+
+
+def _together(x: Any, y: Any) -> tuple[FloatArray, FloatArray, tuple[int, ...]]:
+    """One-dimensional arrays of a common length, and the shape to give back."""
+    a, b = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
+    return a.ravel(), b.ravel(), a.shape
+
+
+def _shaped(values: FloatArray, shape: tuple[int, ...]) -> Any:
+    return float(values[0]) if shape == () else values.reshape(shape)
+
+
+def _both(pair: tuple[FloatArray, FloatArray], shape: tuple[int, ...]) -> tuple[Any, Any]:
+    return _shaped(pair[0], shape), _shaped(pair[1], shape)
