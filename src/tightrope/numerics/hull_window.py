@@ -49,9 +49,7 @@ def least_window_cost(
     hull = _Majorant()
     best = Window(math.inf, 0)
     weight, x, y = 1.0, 0.0, 0.0
-    steps = zip(
-        _as_list(pushes)[::-1], _as_list(factors)[::-1], _as_list(scales)[::-1], strict=True
-    )
+    columns = (_as_list(values)[::-1] for values in (pushes, factors, scales))
     for length, (s, c, sigma) in enumerate(zip(*columns, strict=True), start=1):
         x += (sigma * weight) ** 2
         y += s * weight
@@ -97,11 +95,9 @@ class _Majorant:
     def _tangent(self, x: float, y: float) -> int:
         """The last vertex that the majorant keeps when (x, y) is added on the right."""
         top = len(self.xs) - 1
-        return (
-            top
-            if not self._hides(top - 1, x, y)
-            else bisect_left(range(top), True, key=lambda k: self._hides(k, x, y))
-        )
+        if not self._hides(top - 1, x, y):
+            return top
+        return bisect_left(range(top), True, key=lambda k: self._hides(k, x, y))
 
     def _hides(self, k: int, x: float, y: float) -> bool:
         """Does the line from vertex k to (x, y) pass above segment k?"""
