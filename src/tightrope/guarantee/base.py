@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from tightrope.guarantee import risk
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_count
@@ -105,6 +104,8 @@ class Guarantee(ABC):
     # --- what it means for a person --------------------------------------------------------------
     def true_positive_rate(self, false_positive_rate: float) -> Interval:
         """The best hit rate of an attacker who accepts this rate of false alarms."""
+        from tightrope.guarantee import risk
+
         return risk.true_positive_rate(self.tradeoff(false_positive_rate))
 
     def advantage(self) -> Interval:
@@ -113,4 +114,6 @@ class Guarantee(ABC):
 
     def posterior(self, prior: float, false_positive_rate: float) -> Interval:
         """Belief of an attacker with this prior after an alarm of the best such attack."""
+        from tightrope.guarantee import risk
+
         return risk.posterior(prior, false_positive_rate, self.tradeoff(false_positive_rate))

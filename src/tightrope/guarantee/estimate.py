@@ -6,35 +6,52 @@ accepts one.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from tightrope.guarantee.base import Validity
-from tightrope.guarantee.gaussian import profile
+from tightrope.errors import InvalidInput
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.compose import compose
 from tightrope.process import Adjacency
-from tightrope.validate import check_delta, check_epsilon, check_probability
 
-__all__ = ["Estimate"]
+__all__ = ["Estimate", "compose_estimates"]
 
 
 @final
 @dataclass(frozen=True)
 class Estimate:
-    """A Gaussian curve that the truth approaches in a limit; its error here is unknown."""
+    """A curve that the truth approaches in a limit, or a bound whose remainder was dropped."""
 
-    mu: float
-    adjacency: Adjacency
+    curve: Guarantee
     why: str
 
     @property
     def validity(self) -> Validity:
         return Validity.ESTIMATE
 
+    @property
+    def adjacency(self) -> Adjacency:
+        return self.curve.adjacency
+
     def epsilon(self, delta: float) -> float:
-        return float(profile.epsilon(check_delta(delta), self.mu))
+        return _middle(self.curve.epsilon(delta).lower, self.curve.epsilon(delta).upper)
 
     def delta(self, epsilon: float) -> float:
-        return float(profile.delta(check_epsilon(epsilon), self.mu))
+        return _middle(self.curve.delta(epsilon).lower, self.curve.delta(epsilon).upper)
 
     def tradeoff(self, type_i: float) -> float:
-        return float(profile.tradeoff(check_probability(type_i, "type_i"), self.mu))
+        return _middle(self.curve.tradeoff(type_i).lower, self.curve.tradeoff(type_i).upper)
+
+
+def _middle(lower: float, upper: float) -> float:
+    return upper if math.isinf(upper) else 0.5 * (lower + upper)
+
+
+def compose_estimates(estimates: Sequence[Estimate], times: Sequence[int]) -> Estimate:
+    """Estimates add up like the curves inside them, and stay estimates."""
+    if not estimates:
+        raise InvalidInput("compose_estimates() needs at least one estimate; got none.")
+    curve = compose([estimate.curve for estimate in estimates], times)
+    return Estimate(curve, estimates[0].why)

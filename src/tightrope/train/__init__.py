@@ -1,0 +1,50 @@
+"""Private training on PyTorch: what is trained is what is accounted.
+
+run = noisy_sgd(model, learning_rate=0.25, sampler=PoissonSampler(rate=256 / 60_000),
+                clip=FlatClip(1.5), noise=GaussianNoise(1.3), expected_batch_size=256,
+                budget=Budget(epsilon=3.0, delta=1e-5))
+for x, y in run.batches((images, labels), steps=3_500):
+    run.step(cross_entropy(model(x), y, reduction="none"))
+print(run.epsilon(delta=1e-5))
+"""
+
+from tightrope.train.constructions import noisy_adagrad, noisy_adam, noisy_adamw, noisy_sgd
+from tightrope.train.corrected_adam import CorrectedAdam
+from tightrope.train.grid_noise import GridGaussianNoise
+from tightrope.train.ledger import Budget
+from tightrope.train.noise import GaussianNoise
+from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.record import RunRecord, StepReport
+from tightrope.train.samplers import (
+    BallsInBinsSampler,
+    CyclicSampler,
+    FixedSizeSampler,
+    FullBatchSampler,
+    PoissonSampler,
+    ShuffledSampler,
+)
+from tightrope.train.trainer import Evaluation, Outcome, Trainer, accuracy
+
+__all__ = [
+    "PrivateOptimizer",
+    "noisy_sgd",
+    "noisy_adam",
+    "noisy_adamw",
+    "noisy_adagrad",
+    "CorrectedAdam",
+    "Trainer",
+    "Evaluation",
+    "Outcome",
+    "accuracy",
+    "Budget",
+    "PoissonSampler",
+    "FixedSizeSampler",
+    "ShuffledSampler",
+    "CyclicSampler",
+    "BallsInBinsSampler",
+    "FullBatchSampler",
+    "GaussianNoise",
+    "GridGaussianNoise",
+    "RunRecord",
+    "StepReport",
+]

@@ -31,7 +31,6 @@ EPSILON_LARGEST = 1e150
 MU_LARGEST = 1e100  # above, delta is 1 to every digit for |eps| <= EPSILON_LARGEST
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-_TINY = 5e-324
 _ULP = 2.0**-52
 
 
@@ -95,8 +94,10 @@ def log_delta_of(eps: FloatArray, mu: FloatArray) -> FloatArray:
 def delta_bounds_of(eps: FloatArray, mu: FloatArray) -> tuple[FloatArray, FloatArray]:
     value = delta_of(eps, mu)
     exact = (mu == 0.0) & (eps >= 0.0)
-    lower = np.maximum(value * (1.0 - MARGIN) - _TINY, 0.0)
-    upper = np.where(exact, 0.0, np.minimum(value * (1.0 + MARGIN) + _TINY, 1.0))
+    # near 1 the error is relative to 1 - delta, apart from the last rounding
+    slack = MARGIN * np.minimum(value, 2.0 * (1.0 - value))
+    lower = np.maximum(np.nextafter(value - slack, -1.0), 0.0)
+    upper = np.where(exact, 0.0, np.minimum(np.nextafter(value + slack, 2.0), 1.0))
     return lower, upper
 
 

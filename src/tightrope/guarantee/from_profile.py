@@ -1,0 +1,155 @@
+"""Views computed from the privacy profile delta(epsilon) alone, safe on both sides.
+
+Both rest on one fact: with x = e^epsilon, a profile is a convex function of x.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.gaussian import profile as gaussian
+from tightrope.numerics.interval import Interval
+from tightrope.validate import check_delta, check_probability
+
+__all__ = ["tradeoff", "gaussian_mu", "invert"]
+
+Profile = Callable[[float], Interval]
+_LARGEST_EPSILON = 700.0  # e^700 is still a double
+
+
+def tradeoff(delta: Profile, type_i: float) -> Interval:
+    """f(a) = sup over eps >= 0 of max{1 - delta - e^eps a, e^-eps (1 - delta - a)} (theory A20).
+
+    Error: every epsilon gives a valid lower end. The two functions of epsilon are concave, the
+    first in e^eps and the second in e^-eps, so the chords next to the best point found bound
+    their suprema from above.
+    """
+    a = check_probability(type_i, "type_i")
+    if a in (0.0, 1.0):
+        return Interval(0.0, 1.0 - delta(_LARGEST_EPSILON).lower) if a == 0 else Interval.exact(0.0)
+    steep = _Supremum(lambda x: _minus(1.0 - x * a, delta(math.log(x))), 1.0, 1.0 / a)
+    flat = _Supremum(
+        lambda y: _scale(y, _minus(1.0 - a, delta(-math.log(y)))), math.exp(-_LARGEST_EPSILON), 1.0
+    )
+    best = Interval.worst([steep.interval(), flat.interval()])
+    return best.clamp(0.0, 1.0 - a)
+
+
+def _minus(value: float, part: Interval) -> Interval:
+    return Interval(value - part.upper, value - part.lower)
+
+
+def _scale(factor: float, part: Interval) -> Interval:
+    return Interval(factor * part.lower, factor * part.upper)
+
+
+class _Supremum:
+    """The supremum of a concave function known at any point up to an interval."""
+
+    def __init__(self, function: Callable[[float], Interval], low: float, high: float) -> None:
+        self.points: dict[float, Interval] = {}
+        self.function, self.low, self.high = function, low, high
+
+    def _at(self, log_x: float) -> float:
+        x = min(max(math.exp(log_x), self.low), self.high)
+        if x not in self.points:
+            self.points[x] = self.function(x)
+        return -self.points[x].lower
+
+    def interval(self) -> Interval:
+        low, high = math.log(self.low), math.log(self.high)
+        found = minimize_scalar(self._at, bounds=(low, high), method="bounded", options={"xatol": 1e-7})
+        for shift in (-2e-4, -1e-4, 0.0, 1e-4, 2e-4):  # neighbours for the chords
+            self._at(float(found.x) + shift)
+        self._at(low), self._at(high)  # noqa: B018
+        xs = sorted(self.points)
+        ends = [self.points[x] for x in xs]
+        upper = max(self._cell(xs, ends, i) for i in range(len(xs) - 1))
+        lower = max(end.lower for end in ends)
+        return Interval(lower, max(lower, upper))
+
+    @staticmethod
+    def _cell(xs: list[float], ends: list[Interval], i: int) -> float:
+        """Upper bound on cell i: below the chords of both neighbouring cells, extended."""
+        width, bounds = xs[i + 1] - xs[i], []
+        if i > 0:
+            slope = (ends[i].upper - ends[i - 1].lower) / (xs[i] - xs[i - 1])
+            bounds.append(ends[i].upper + max(slope, 0.0) * width)
+        if i + 2 < len(xs):
+            slope = (ends[i + 1].upper - ends[i + 2].lower) / (xs[i + 2] - xs[i + 1])
+            bounds.append(ends[i + 1].upper + max(slope, 0.0) * width)
+        return min(bounds) if bounds else max(ends[i].upper, ends[i + 1].upper)
+
+
+def gaussian_mu(guarantee: Guarantee, smallest_delta: float) -> Interval:
+    """The smallest mu with delta_mu(eps) >= delta(eps) wherever delta(eps) >= smallest_delta.
+
+    Error: the lower end is the largest mu needed at a point looked at. For the upper end, on a
+    cell the profile lies below its chord and the Gaussian profile above its two tangents; cells
+    are halved until mu * (1 + 1e-4) passes on each.
+    """
+    smallest_delta = check_delta(smallest_delta, "smallest_delta")
+    end = guarantee.epsilon(smallest_delta).upper
+    if not math.isfinite(end):
+        return Interval(0.0, math.inf)
+    grid = list(np.linspace(0.0, end, 33)) if end > 0 else [0.0, 1e-9]
+    known = {eps: guarantee.delta(eps) for eps in grid}
+    for _ in range(12):
+        eps = sorted(known)
+        lower = max(_mu_needed(e, known[e].lower) for e in eps)
+        mu = max(_mu_needed(e, known[e].upper) for e in eps) * (1 + 1e-4)
+        bad = [(a, b) for a, b in zip(eps, eps[1:], strict=False) if not _covered(mu, a, b, known)]
+        if not bad:
+            return Interval(lower, mu)
+        for a, b in bad:
+            known[0.5 * (a + b)] = guarantee.delta(0.5 * (a + b))
+    return Interval(lower, max(_mu_needed(b, known[a].upper) for a, b in zip(eps, eps[1:], strict=False)))
+
+
+def _mu_needed(epsilon: float, delta: float) -> float:
+    return float(gaussian.mu(epsilon, delta)) if delta > 0 else 0.0
+
+
+def _covered(mu: float, a: float, b: float, known: dict[float, Interval]) -> bool:
+    """Does the Gaussian profile lie above the chord of the profile on [a, b]?"""
+    xa, xb = math.exp(a), math.exp(b)
+    top_a, top_b = known[a].upper, known[b].upper
+    chord = (top_b - top_a) / (xb - xa)
+    da, db = float(gaussian.delta(a, mu)), float(gaussian.delta(b, mu))
+    # d delta_mu / dx = -Phi(-eps/mu - mu/2)
+    sa, sb = (-float(gaussian.upper_tail(eps / mu + mu / 2)) for eps in (a, b))
+    if da < top_a or db < top_b:
+        return False
+    meet = (db - da + sa * xa - sb * xb) / (sa - sb) if sa != sb else xb
+    meet = min(max(meet, xa), xb)
+    return da + sa * (meet - xa) >= top_a + chord * (meet - xa)
+
+
+def invert(delta: Profile, target: float, *, tolerance: float = 1e-10) -> Interval:
+    """The smallest epsilon >= 0 with delta(epsilon) <= target, by bisection on both ends."""
+    if delta(0.0).upper <= target:
+        return Interval.exact(0.0)
+    upper = _first_below(lambda eps: delta(eps).upper, target, tolerance)
+    if delta(0.0).lower <= target:
+        return Interval(0.0, upper[1])
+    return Interval(min(_first_below(lambda eps: delta(eps).lower, target, tolerance)[0], upper[1]), upper[1])
+
+
+def _first_below(
+    function: Callable[[float], float], target: float, tolerance: float
+) -> tuple[float, float]:
+    """Bracket of the point where a non-increasing function falls to `target`; (x, inf) if never."""
+    low, high = 0.0, 1.0
+    while function(high) > target:
+        low, high = high, 2 * high
+        if high > _LARGEST_EPSILON:
+            return (low, math.inf)
+    while high - low > tolerance * high:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if function(middle) > target else (low, middle)
+    return (low, high)

@@ -1,0 +1,81 @@
+"""(epsilon, delta)-DP, and every other pair that it implies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.numerics.interval import Interval
+from tightrope.process import Adjacency
+from tightrope.validate import check_delta, check_order, check_probability, check_real
+
+__all__ = ["ApproxGuarantee"]
+
+_ULPS = 4e-15  # a handful of roundings, each below 2^-52
+
+
+@final
+@dataclass(frozen=True)
+class ApproxGuarantee(Guarantee):
+    """(epsilon, delta)-DP as one point. The worst such pair has four outcomes (KOV 2015)."""
+
+    level: float
+    failure: float = 0.0
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
+    validity: Validity = Validity.BOUND
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "level", check_real(self.level, "epsilon", low=0.0, finite=False))
+        object.__setattr__(self, "failure", check_delta(self.failure))
+
+    def delta(self, epsilon: float) -> Interval:
+        """delta0 + (1 - delta0) (e^eps0 - e^eps)_+ / (1 + e^eps0), the profile of that pair."""
+        eps = check_real(epsilon, "epsilon", low=0.0)
+        if eps >= self.level:
+            return Interval.exact(self.failure)
+        share = -math.expm1(eps - self.level) / (1.0 + math.exp(-self.level))
+        return _around(self.failure + (1.0 - self.failure) * share).clamp(0.0, 1.0)
+
+    def epsilon(self, delta: float) -> Interval:
+        d = check_delta(delta)
+        if d < self.failure:
+            return Interval.exact(math.inf)
+        if d == self.failure or self.level == math.inf:
+            return Interval.exact(self.level if d < 1.0 else 0.0)
+        share = (d - self.failure) / (1.0 - self.failure) if d < 1.0 else 1.0
+        inside = 1.0 - share * (1.0 + math.exp(-self.level))
+        if inside <= math.exp(-self.level):
+            return Interval.exact(0.0)
+        # relative error of log1p near 0 is that of `share`: state it in units of the level
+        value = self.level + math.log(inside)
+        slack = _ULPS * (1.0 + self.level)
+        return Interval(max(value - slack, 0.0), min(value + slack, self.level))
+
+    def renyi(self, order: float) -> Interval:
+        order = check_order(order)
+        if self.failure > 0 or self.level == math.inf:
+            return Interval.exact(math.inf)
+        from tightrope.guarantee.renyi.pure_dp import renyi_of_pure
+
+        return _around(float(renyi_of_pure(order, self.level)))
+
+    def tradeoff(self, type_i: float) -> Interval:
+        """f(a) = max{0, 1 - delta - e^eps a, e^-eps (1 - delta - a)} (theory A25)."""
+        a = check_probability(type_i, "type_i")
+        left = 1.0 - self.failure
+        steep = left - (math.exp(min(self.level, 709.0)) * a if a > 0 else 0.0)
+        flat = math.exp(-self.level) * (left - a)
+        return _around(max(0.0, steep, flat)).clamp(0.0, 1.0)
+
+    def directions(self) -> tuple[Components, ...] | None:
+        from tightrope.guarantee.loss.pair import approx_pair
+
+        if self.level == math.inf:
+            return None
+        return (((approx_pair(self.level, self.failure), 1),),)
+
+
+def _around(value: float) -> Interval:
+    return Interval(value * (1 - _ULPS), value * (1 + _ULPS))

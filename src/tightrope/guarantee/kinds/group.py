@@ -1,0 +1,73 @@
+"""Several records that change together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.from_profile import invert
+from tightrope.numerics.interval import Interval
+from tightrope.process import Adjacency
+from tightrope.validate import check_delta, check_order, check_probability, check_real
+
+__all__ = ["GroupGuarantee", "relabel"]
+
+
+@final
+@dataclass(frozen=True)
+class GroupGuarantee(Guarantee):
+    """`inner` for a group of `size` records, through the chain of one-record neighbours."""
+
+    inner: Guarantee
+    size: int
+    relation: Adjacency | None = None
+
+    @property
+    def adjacency(self) -> Adjacency:  # type: ignore[override]
+        return self.relation or self.inner.adjacency
+
+    @property
+    def validity(self) -> Validity:  # type: ignore[override]
+        return Validity.BOUND
+
+    def delta(self, epsilon: float) -> Interval:
+        """delta(eps/k) (e^eps - 1)/(e^(eps/k) - 1): the chain rule of (eps, delta)-DP."""
+        eps = check_real(epsilon, "epsilon", low=0.0)
+        one = self.inner.delta(eps / self.size)
+        growth = math.expm1(min(eps, 700.0)) / math.expm1(eps / self.size) if eps > 0 else self.size
+        return Interval(self.inner.delta(eps).lower, min(1.0, one.upper * growth * (1 + 1e-14)))
+
+    def epsilon(self, delta: float) -> Interval:
+        d = check_delta(delta)
+        return Interval(self.inner.epsilon(d).lower, max(invert(self.delta, d).upper, self.inner.epsilon(d).lower))
+
+    def tradeoff(self, type_i: float) -> Interval:
+        """1 - (1 - f)^(o k): Dong-Roth-Su 2019, Theorem 2.14."""
+        reached = check_probability(type_i, "type_i")
+        for _ in range(self.size):
+            reached = 1.0 - self.inner.tradeoff(reached).lower
+        return Interval(1.0 - reached, self.inner.tradeoff(type_i).upper)
+
+    def renyi(self, order: float) -> Interval:
+        """Weak triangle inequality (Mironov 2017, Proposition 11), halving the group."""
+        order = check_order(order)
+        lower = self.inner.renyi(order).lower
+        return Interval(lower, max(lower, _chained(self.inner, self.size, order)))
+
+
+def _chained(inner: Guarantee, size: int, order: float) -> float:
+    if size == 1:
+        return inner.renyi(order).upper
+    half = size // 2
+    first = _chained(inner, half, 2 * order)
+    second = _chained(inner, size - half, 2 * order - 1)
+    return ((order - 0.5) / (order - 1.0) * first + second) * (1 + 1e-14)
+
+
+def relabel(guarantee: Any, relation: Adjacency) -> Guarantee:
+    """The same statement for another relation; the caller has proved that it follows."""
+    if isinstance(guarantee, GroupGuarantee):
+        return replace(guarantee, relation=relation)
+    return replace(guarantee, adjacency=relation)  # type: ignore[no-any-return]

@@ -1,0 +1,52 @@
+"""A guarantee known through dominating pairs of distributions: the exact accountant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.loss import profile
+from tightrope.guarantee.loss.cumulant import renyi
+from tightrope.numerics.interval import Interval
+from tightrope.process import Adjacency
+from tightrope.validate import check_delta, check_order, check_real
+
+__all__ = ["LossGuarantee"]
+
+
+@final
+@dataclass(frozen=True)
+class LossGuarantee(Guarantee):
+    """Composed dominating pairs, one multiset for each order of the neighbours.
+
+    The answer is the worse of the two orders (theory A26): symmetrise after composing.
+    """
+
+    orders: tuple[Components, ...]
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
+    validity: Validity = Validity.EXACT
+
+    def epsilon(self, delta: float) -> Interval:
+        d = check_delta(delta)
+        return Interval.worst([profile.epsilon(order, d) for order in self.orders])
+
+    def delta(self, epsilon: float) -> Interval:
+        eps = check_real(epsilon, "epsilon")
+        return Interval.worst([profile.delta(order, eps) for order in self.orders])
+
+    def renyi(self, order: float) -> Interval:
+        """Renyi divergences of independent parts add up."""
+        order = check_order(order)
+        return Interval.worst([_renyi_of(components, order) for components in self.orders])
+
+    def directions(self) -> tuple[Components, ...]:
+        return self.orders
+
+
+def _renyi_of(components: Components, order: float) -> Interval:
+    lower = upper = 0.0
+    for pair, count in components:
+        low, high = renyi(pair, order)
+        lower, upper = lower + count * float(low), upper + count * float(high)
+    return Interval(lower * (1 - 1e-14), upper * (1 + 1e-14))

@@ -1,0 +1,86 @@
+"""A guarantee known only through an upper bound of its privacy profile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.from_profile import invert
+from tightrope.guarantee.loss.pair import DiscretePair
+from tightrope.numerics.interval import Interval
+from tightrope.process import Adjacency
+from tightrope.validate import FloatArray, check_delta, check_order, check_real
+
+__all__ = ["ProfileGuarantee", "delta_from_epsilon", "pair_above"]
+
+_SMALLEST_DELTA = 1e-300
+
+
+@final
+@dataclass(frozen=True)
+class ProfileGuarantee(Guarantee):
+    """(eps, delta_upper(eps))-DP for every eps >= 0, in both orders of the neighbours."""
+
+    delta_upper: Callable[[float], float]
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
+    validity: Validity = Validity.BOUND
+
+    def delta(self, epsilon: float) -> Interval:
+        eps = check_real(epsilon, "epsilon", low=0.0)
+        return Interval.exact(min(1.0, self.delta_upper(eps)))
+
+    def epsilon(self, delta: float) -> Interval:
+        return invert(self.delta, check_delta(delta))
+
+    def renyi(self, order: float) -> Interval:
+        """Unknown beyond any fixed epsilon, so no finite divergence follows."""
+        check_order(order)
+        return Interval(0.0, math.inf)
+
+    def directions(self) -> tuple[Components, ...]:
+        top = min(self.epsilon(1e-20).upper, 200.0)
+        grid = np.linspace(0.0, max(top, 1e-6), 2001)
+        return (((pair_above(self.delta_upper, self.delta_upper, grid), 1),),)
+
+
+def delta_from_epsilon(epsilon_upper: Callable[[float], float]) -> Callable[[float], float]:
+    """The profile of a bound stated the other way round (non-increasing in delta)."""
+
+    def delta_upper(epsilon: float) -> float:
+        low, high = math.log(_SMALLEST_DELTA), 0.0
+        if epsilon_upper(_SMALLEST_DELTA) <= epsilon:
+            return _SMALLEST_DELTA
+        while high - low > 1e-9:
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if epsilon_upper(math.exp(middle)) > epsilon else (low, middle)
+        return min(1.0, math.exp(high))
+
+    return delta_upper
+
+
+def pair_above(
+    forward: Callable[[float], float], backward: Callable[[float], float], grid: FloatArray
+) -> DiscretePair:
+    """Connect the dots: the tightest pair on the grid whose profile is nowhere below (C.7).
+
+    forward(eps) bounds the profile for eps >= 0 and backward(eps) that of the reversed pair; for
+    negative eps, delta(-eps) = 1 - e^-eps + e^-eps backward(eps) (theory A26). Between two grid
+    points a profile lies below its chord in e^eps, and the chords' kinks are the atoms.
+    """
+    positive = grid[grid > 0]
+    losses = np.concatenate([-positive[::-1], [0.0], positive])
+    below = -np.expm1(-positive) + np.exp(-positive) * [backward(float(e)) for e in positive]
+    deltas = np.concatenate([below[::-1], [forward(0.0)], [forward(float(e)) for e in positive]])
+    x = np.exp(losses)
+    slopes = np.maximum.accumulate(np.diff(deltas) / np.diff(x))  # convex, hence non-decreasing
+    tails = np.concatenate([[1.0], np.clip(-slopes, 0.0, 1.0), [0.0]])  # Q(L > loss)
+    q_masses = np.maximum(-np.diff(tails), 0.0)
+    p_masses = q_masses * x
+    infinite = max(float(deltas[-1]), 1.0 - float(p_masses.sum()))
+    keep = p_masses > 0
+    return DiscretePair(tuple(losses[keep]), tuple(p_masses[keep]), infinite)

@@ -1,0 +1,105 @@
+"""Renyi divergence as a function of the order: terms that add up."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import numpy as np
+
+from tightrope.guarantee.loss.pair import AbstractLossPair
+from tightrope.validate import FloatArray, check_non_negative
+
+__all__ = ["RenyiTerm", "LinearTerm", "TableTerm", "PairTerm", "PureTerm", "RenyiCurve"]
+
+
+class RenyiTerm(Protocol):
+    """One release: a valid upper bound of its Renyi divergence at each order (inf = unknown)."""
+
+    def upper(self, orders: FloatArray) -> FloatArray: ...
+
+
+@final
+@dataclass(frozen=True)
+class LinearTerm:
+    """gamma = rho * order: zCDP, and the Gaussian mechanism with rho = mu^2/2."""
+
+    rho: float
+
+    def upper(self, orders: FloatArray) -> FloatArray:
+        return self.rho * orders
+
+
+@final
+@dataclass(frozen=True)
+class TableTerm:
+    """Known at some orders only; Renyi divergence grows with the order, so a larger one bounds."""
+
+    orders: tuple[float, ...]
+    gammas: tuple[float, ...]
+
+    def upper(self, orders: FloatArray) -> FloatArray:
+        by_order = np.argsort(self.orders)
+        known = np.asarray(self.orders)[by_order]
+        # the best bound at an order is the smallest gamma among all larger listed orders
+        gammas = np.minimum.accumulate(np.asarray(self.gammas)[by_order][::-1])[::-1]
+        place = np.searchsorted(known, orders)
+        return np.append(gammas, math.inf)[place]
+
+
+@final
+@dataclass(frozen=True)
+class PureTerm:
+    """epsilon-DP."""
+
+    epsilon: float
+
+    def upper(self, orders: FloatArray) -> FloatArray:
+        from tightrope.guarantee.renyi.pure_dp import renyi_of_pure
+
+        return np.asarray(renyi_of_pure(orders, self.epsilon), dtype=np.float64)
+
+
+@final
+@dataclass(frozen=True)
+class PairTerm:
+    """The larger divergence of dominating pairs, one for each order of the neighbours."""
+
+    pairs: tuple[AbstractLossPair, ...]
+
+    def upper(self, orders: FloatArray) -> FloatArray:
+        from tightrope.guarantee.loss.cumulant import renyi
+
+        return np.maximum.reduce([renyi(pair, orders)[1] for pair in self.pairs])
+
+
+@final
+@dataclass(frozen=True)
+class RenyiCurve:
+    """A sum of terms with their counts."""
+
+    terms: tuple[tuple[RenyiTerm, float], ...]
+
+    @classmethod
+    def of(cls, term: RenyiTerm) -> RenyiCurve:
+        return cls(((term, 1.0),))
+
+    def __call__(self, orders: float | FloatArray) -> FloatArray:
+        """Upper bounds at the orders; rounding of the sum is added."""
+        at = np.atleast_1d(np.asarray(orders, dtype=np.float64))
+        with np.errstate(over="ignore"):
+            total = sum(count * term.upper(at) for term, count in self.terms)
+        bound = np.asarray(total) * (1 + 1e-15 * (2 + len(self.terms)))
+        return bound if np.ndim(orders) else bound[0]
+
+    def __add__(self, other: RenyiCurve) -> RenyiCurve:
+        merged: Counter[RenyiTerm] = Counter()
+        for term, count in self.terms + other.terms:
+            merged[term] += count  # type: ignore[assignment]
+        return RenyiCurve(tuple(merged.items()))
+
+    def __mul__(self, count: float) -> RenyiCurve:
+        count = check_non_negative(count, "count")
+        return RenyiCurve(tuple((term, have * count) for term, have in self.terms))

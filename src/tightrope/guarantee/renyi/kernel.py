@@ -1,0 +1,70 @@
+"""The convex kernel of the Renyi divergence, free of cancellation.
+
+Statement: with z = order - 1 and k(x) = (x^(1+z) - 1 - (1+z)(x-1))/z >= 0,
+    (e^{z D} - 1)/z = sum over outcomes of Q * k(P/Q), a sum of terms that are never negative;
+    k(e^t) = e^t t (g(z t) - g(-t)),  g(s) = (e^s - 1 - s)/s, where both parts have the sign of t.
+    Also x^(1+z) k(1/x) = x^(1+z) - 1 - ((1+z)/z)(x^z - 1), the kernel of the derivative.
+Conditions: z > 0, every real t.
+Validity: exact.
+Source: definition of the chi^a divergence, arXiv:2008.06529, (10)-(11), rewritten.
+Error: |error of log_kernel| <= 4 ulp * (1 + |log_kernel| + (1+z) max(t, 0)) for exact t, z; measured
+    at most 2.2 of these ulp against 400 digits on 20,000 random points, z 1e-9..1e9, t +-1e-30..1e3.
+Vectors: tests/unit/guarantee/test_renyi_kernel.py.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tightrope.validate import FloatArray
+
+__all__ = ["log_kernel", "log_expm1", "softplus"]
+
+_SMALL = 0.5
+_LARGE = 30.0
+# g(s) = s/2 (1 + s/3 (1 + s/4 (...))): 15 terms leave (1/2)^15/15! < 2^-52 at |s| = 1/2
+_SERIES = tuple(1.0 / math.factorial(n) for n in range(16, 1, -1))
+
+
+def _g(s: FloatArray) -> FloatArray:
+    """(e^s - 1 - s)/s with full relative accuracy; 0 at 0."""
+    small = np.abs(s) <= _SMALL
+    t = np.where(small, s, 0.0)
+    series = np.full_like(t, _SERIES[0])
+    for coefficient in _SERIES[1:]:
+        series = series * t + coefficient
+    safe = np.where(small, 1.0, s)
+    return np.asarray(np.where(small, series * t, (np.expm1(safe) - safe) / safe))
+
+
+def log_kernel(t: FloatArray, z: FloatArray) -> FloatArray:
+    """ln k(e^t); -inf at t = 0."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
+        s = z * t
+        rising = np.minimum(s, _LARGE)  # e^s beyond this is handled by its logarithm
+        moderate = np.maximum(t, -_SMALL)
+        both = np.abs(_g(rising) - _g(-moderate))
+        near = moderate + np.log(np.abs(moderate)) + np.log(both)
+        # t below -1/2: k = (1 - e^t) - e^t (1 - e^(z t))/z
+        low = np.minimum(t, -_SMALL)
+        far_below = np.log(-np.expm1(low) + np.exp(low) * np.expm1(z * low) / z)
+        # s above 30: ln g(s) = s - ln s + log1p(-(1+s)e^-s), the rest is a correction
+        high = np.maximum(s, _LARGE)
+        log_g = high - np.log(high) + np.log1p(-(1.0 + high) * np.exp(-high))
+        above = t + np.log(np.abs(t)) + log_g + np.log1p(-_g(-np.abs(t)) * np.exp(-log_g))
+    return np.asarray(np.where(t < -_SMALL, far_below, np.where(s > _LARGE, above, near)))
+
+
+def log_expm1(x: FloatArray) -> FloatArray:
+    """ln(e^x - 1) for x >= 0; -inf at 0."""
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        small = np.log(np.expm1(np.minimum(x, _LARGE)))
+        return np.asarray(np.where(x > _LARGE, x + np.log1p(-np.exp(-x)), small))
+
+
+def softplus(x: FloatArray) -> FloatArray:
+    """ln(1 + e^x) with full relative accuracy for very negative x."""
+    with np.errstate(under="ignore"):
+        return np.asarray(np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))))

@@ -1,0 +1,72 @@
+"""Basic and advanced composition of (epsilon, delta)-DP, with amplification by sampling.
+
+Statement: each step is (eps0, delta0)-DP as a Gaussian mechanism, (ln(1 + q (e^eps0 - 1)),
+    q delta0)-DP after sampling. k steps are (k eps, k delta)-DP (basic), and for every delta' > 0
+    (eps sqrt(2 k ln(1/delta')) + k eps (e^eps - 1), k delta + delta')-DP (advanced).
+Conditions: Poisson sampling and add-or-remove neighbours, or no sampling.
+Validity: upper bound, far from tight: what was used before the moments accountant.
+Source: Dwork, Rothblum, Vadhan 2010, Theorem III.3; survey (Boninsegna), Theorems II.3 and II.4
+    (its shortcut 2 eps sqrt(2 k ln(1/delta')) for eps < 1 is false and not used); theory A54, A55.
+Error: the split of delta between steps and delta' is fixed (one half each), not optimised.
+Vectors: advanced_composition, subsample_eps_delta.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.profile import ProfileGuarantee, delta_from_epsilon
+from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling
+from tightrope.theorems.base import Source, require
+
+NAME = "Basic and advanced composition"
+SOURCE = Source("Dwork, Rothblum, Vadhan 2010", "Theorem III.3", "drv10")
+VALIDITY = Validity.BOUND
+
+
+def applies(process: Any) -> str | None:
+    if not isinstance(process, NoisySGD):
+        return f"{NAME} is offered for one run of noisy SGD; got {type(process).__name__}."
+    if isinstance(process.sampling, FullBatch):
+        return None
+    if not isinstance(process.sampling, PoissonSampling) or (
+        process.adjacency is not Adjacency.ADD_OR_REMOVE
+    ):
+        return (
+            f"{NAME} with sampling needs Poisson batches and add-or-remove neighbours; got "
+            f"{process.sampling} and {process.adjacency}."
+        )
+    return None
+
+
+def guarantee(process: Any) -> Guarantee:
+    require(applies(process))
+    if process.steps == 0 or process.sampling.rate == 0.0:
+        return GaussianGuarantee(0.0, process.adjacency, VALIDITY)
+    if process.noise_multiplier == 0.0:
+        return GaussianGuarantee(math.inf, process.adjacency, VALIDITY)
+    rate, mu, steps = process.sampling.rate, process.step_mu, process.steps
+    upper = delta_from_epsilon(lambda delta: epsilon_upper(rate, mu, steps, delta))
+    return ProfileGuarantee(upper, process.adjacency, VALIDITY)
+
+
+def epsilon_upper(rate: float, mu: float, steps: int, delta: float) -> float:
+    """The smaller of basic and advanced composition at this delta."""
+    basic = steps * _step_epsilon(rate, mu, delta / (steps * rate))
+    slack = 0.5 * delta
+    step = _step_epsilon(rate, mu, slack / (steps * rate))
+    if step > 700.0:
+        return basic
+    spread = step * math.sqrt(2.0 * steps * math.log(1.0 / slack)) if slack > 0 else math.inf
+    return min(basic, spread + steps * step * math.expm1(step))
+
+
+def _step_epsilon(rate: float, mu: float, delta: float) -> float:
+    eps = profile.epsilon_interval(min(delta, 1.0), mu).upper
+    if eps > 700.0:
+        return eps + math.log(rate) + 1e-9
+    return math.log1p(rate * math.expm1(eps)) * (1 + 1e-14)

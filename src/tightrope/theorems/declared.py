@@ -1,0 +1,52 @@
+"""Releases whose guarantee is declared by whoever made them.
+
+Statement: a release that is (epsilon, delta)-DP, Renyi DP, mu-GDP or rho-zCDP for the declared
+    neighbours is just that; rho-zCDP means (order, rho * order)-Renyi DP for every order.
+Conditions: the declaration is true. Tightrope cannot check it, and reports say so.
+Validity: upper bound.
+Source: the declaration; Bun, Steinke 2016 (arXiv:1605.02065), Definition 1.1 for zCDP.
+Error: none.
+Vectors: tradeoff_eps_delta, thm3_eps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.kinds.approx import ApproxGuarantee
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.renyi import RenyiGuarantee
+from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve, TableTerm
+from tightrope.process import (
+    DeclaredApproxDP,
+    DeclaredGaussianDP,
+    DeclaredRenyi,
+    DeclaredZeroConcentrated,
+)
+from tightrope.theorems.base import Source, require
+
+NAME = "Declared guarantee"
+SOURCE = Source("the declaration", "taken at its word", "declared")
+VALIDITY = Validity.BOUND
+
+_DECLARED = (DeclaredApproxDP, DeclaredGaussianDP, DeclaredRenyi, DeclaredZeroConcentrated)
+
+
+def applies(process: Any) -> str | None:
+    if isinstance(process, _DECLARED):
+        return None
+    return f"{NAME} needs a declared release; got {type(process).__name__}."
+
+
+def guarantee(process: Any) -> Guarantee:
+    require(applies(process))
+    if isinstance(process, DeclaredApproxDP):
+        return ApproxGuarantee(process.epsilon, process.delta, process.adjacency)
+    if isinstance(process, DeclaredGaussianDP):
+        return GaussianGuarantee(process.mu, process.adjacency)
+    if isinstance(process, DeclaredRenyi):
+        term: TableTerm | LinearTerm = TableTerm(process.orders, process.gammas)
+    else:
+        term = LinearTerm(process.rho)
+    return RenyiGuarantee(RenyiCurve.of(term), process.adjacency)

@@ -1,0 +1,43 @@
+"""Batches that visit every record once an epoch: no amplification is claimed.
+
+Statement: a record takes part in at most ceil(steps / batches_per_epoch) steps, so the run is
+    sqrt(that) * step_mu-GDP, step_mu = 1/noise_multiplier (add-or-remove) or twice it (replace).
+Conditions: cyclic fixed batches, or a fresh random order each epoch. Every iterate released.
+Validity: exact for cyclic batches; for shuffled batches an upper bound (no tight analysis of
+    shuffling is known, and its lower bounds exceed the Poisson numbers: Chua et al. 2024,
+    arXiv:2403.17673).
+Source: Dong, Roth, Su 2019 (arXiv:1905.02383v3), Corollary 3.3 (Gaussian composition); theory
+    notes C.9.
+Error: none beyond rounding.
+Vectors: gdp_eps.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tightrope.guarantee.base import Validity
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.process import CyclicSampling, NoisySGD, ShuffledSampling
+from tightrope.theorems.base import Source, require
+
+NAME = "Once an epoch, composed"
+SOURCE = Source("Dong, Roth, Su 2019", "Corollary 3.3", "drs19")
+VALIDITY = Validity.BOUND
+
+
+def applies(process: Any) -> str | None:
+    if not isinstance(process, NoisySGD):
+        return f"{NAME} speaks about noisy SGD; got {type(process).__name__}."
+    if not isinstance(process.sampling, (CyclicSampling, ShuffledSampling)):
+        return f"{NAME} needs cyclic or shuffled batches; got {process.sampling}."
+    return None
+
+
+def guarantee(process: Any) -> GaussianGuarantee:
+    require(applies(process))
+    visits = -(-process.steps // process.sampling.batches_per_epoch)
+    cyclic = isinstance(process.sampling, CyclicSampling)
+    mu = math.sqrt(visits) * process.step_mu if visits else 0.0
+    return GaussianGuarantee(mu, process.adjacency, Validity.EXACT if cyclic else VALIDITY)

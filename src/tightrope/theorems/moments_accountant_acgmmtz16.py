@@ -1,0 +1,32 @@
+"""The moments accountant: the same Renyi divergences with the classical conversion.
+
+Statement: epsilon = min over orders of D_order + ln(1/delta)/(order - 1).
+Conditions: those of the sampled Gaussian's Renyi divergence.
+Validity: upper bound, never better than the improved moments accountant.
+Source: Abadi et al. 2016 (arXiv:1607.00133v2), Theorem 2; Mironov 2017 (arXiv:1702.07476),
+    Proposition 3; theory notes A3, A10.
+Error: as for the divergences.
+Vectors: thm3_eps (eps_classic), gaussian_composition (ma_eq29).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.theorems import poisson_gaussian_rdp_mtz19 as renyi
+from tightrope.theorems.base import Source, require
+
+NAME = "Moments accountant"
+SOURCE = Source("Abadi et al. 2016", "Theorem 2", "acgmmtz16")
+VALIDITY = Validity.BOUND
+
+
+def applies(process: Any) -> str | None:
+    reason = renyi.applies(process)
+    return reason if reason is None else reason.replace(renyi.NAME, NAME)
+
+
+def guarantee(process: Any) -> Guarantee:
+    require(applies(process))
+    return renyi.renyi_guarantee(process, route="classical")

@@ -1,0 +1,72 @@
+"""Laplace, discrete Gaussian and randomised response, exactly.
+
+Statement: each is dominated by, and attains, one pair of output laws: Laplace(0, b) against
+    Laplace(1, b); the discrete Gaussian on the integers against itself moved by the sensitivity;
+    k-ary randomised response on two different answers. Composition multiplies the pairs.
+Conditions: noise drawn as described, on one number (Laplace: L1 sensitivity 1 after scaling;
+    discrete Gaussian: an integer of integer sensitivity; randomised response: one answer, and
+    replace-one neighbours, since an absent answer is not defined).
+Validity: exact.
+Source: Zhu, Dong, Wang 2022 (arXiv:2106.08567), Section 3 (dominating pairs); Canonne, Kamath,
+    Steinke 2020 (arXiv:2004.00010), Theorem 7 (discrete Gaussian); theory notes C.8.
+Error: the discrete Gaussian's far tail is counted as an infinite loss (below 1e-300).
+Vectors: closed forms, in the tests of the pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.loss.pair import (
+    AbstractLossPair,
+    LaplacePair,
+    discrete_gaussian_pair,
+    randomized_response_pair,
+)
+from tightrope.process import (
+    Adjacency,
+    DiscreteGaussianMechanism,
+    LaplaceMechanism,
+    RandomizedResponse,
+)
+from tightrope.theorems.base import Source, require
+
+NAME = "Single releases, exact"
+SOURCE = Source("Zhu, Dong, Wang 2022", "Section 3", "zdw22")
+VALIDITY = Validity.EXACT
+
+
+def applies(process: Any) -> str | None:
+    if isinstance(process, RandomizedResponse) and process.adjacency is not Adjacency.REPLACE_ONE:
+        return (
+            f"{NAME}: randomised response compares two answers of one person, so it needs "
+            f"replace-one neighbours; got {process.adjacency}. Declare Adjacency.REPLACE_ONE."
+        )
+    if isinstance(process, (LaplaceMechanism, DiscreteGaussianMechanism, RandomizedResponse)):
+        return None
+    return (
+        f"{NAME} covers the Laplace mechanism, the discrete Gaussian and randomised response; got "
+        f"{type(process).__name__}."
+    )
+
+
+def guarantee(process: Any) -> Guarantee:
+    require(applies(process))
+    pair = _pair(process)
+    if pair is None:
+        return GaussianGuarantee(math.inf, process.adjacency, Validity.BOUND)
+    return LossGuarantee((((pair, 1),),), process.adjacency, VALIDITY)
+
+
+def _pair(process: Any) -> AbstractLossPair | None:
+    """The dominating pair; each of these is its own mirror image, so one order suffices."""
+    if isinstance(process, LaplaceMechanism):
+        return LaplacePair(process.noise_multiplier) if process.noise_multiplier > 0 else None
+    if isinstance(process, DiscreteGaussianMechanism):
+        sigma, step = process.sigma, process.sensitivity
+        return discrete_gaussian_pair(sigma, step) if sigma > 0 else None
+    return randomized_response_pair(process.flip, process.categories) if process.flip > 0 else None

@@ -1,0 +1,89 @@
+"""The private optimizers of the papers, as thin constructions over torch.optim.
+
+Each is the same private step followed by a public update rule, so all have the same guarantee.
+`parts` are those of PrivateOptimizer: sampler, clip, noise, expected_batch_size, budget, ...
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tightrope.errors import InvalidInput
+from tightrope.train.corrected_adam import CorrectedAdam
+from tightrope.train.optimizer import PrivateOptimizer
+
+__all__ = ["noisy_sgd", "noisy_adam", "noisy_adamw", "noisy_adagrad"]
+
+
+def noisy_sgd(
+    model: torch.nn.Module,
+    *,
+    learning_rate: float,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    **parts: Any,
+) -> PrivateOptimizer:
+    """NoisySGD (Bu, Dong, Long and Su 2019, Algorithm 1, with a public divisor)."""
+    rule = torch.optim.SGD(
+        _trainable(model), lr=learning_rate, momentum=momentum, weight_decay=weight_decay
+    )
+    return PrivateOptimizer(model, rule, **parts)
+
+
+def noisy_adam(
+    model: torch.nn.Module,
+    *,
+    learning_rate: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    correct_noise_bias: bool = False,
+    **parts: Any,
+) -> PrivateOptimizer:
+    """NoisyAdam (Bu, Dong, Long and Su 2019, Algorithm 2, with a public divisor).
+
+    correct_noise_bias: subtract the known variance of the noise from Adam's second moment (Tang,
+    Shpilevskiy and Lécuyer 2023, DP-AdamBC); helps when noise outweighs the gradient.
+    """
+    if not correct_noise_bias:
+        rule: torch.optim.Optimizer = torch.optim.Adam(
+            _trainable(model), lr=learning_rate, betas=betas
+        )
+    else:
+        deviation = parts["noise"].noise_multiplier * float(parts["clip"].sensitivity)
+        variance = (deviation / parts["expected_batch_size"]) ** 2
+        rule = CorrectedAdam(
+            _trainable(model), lr=learning_rate, betas=betas, noise_variance=variance
+        )
+    return PrivateOptimizer(model, rule, **parts)
+
+
+def noisy_adamw(
+    model: torch.nn.Module,
+    *,
+    learning_rate: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    weight_decay: float = 0.01,
+    **parts: Any,
+) -> PrivateOptimizer:
+    """Adam with decoupled weight decay on noisy gradients."""
+    rule = torch.optim.AdamW(
+        _trainable(model), lr=learning_rate, betas=betas, weight_decay=weight_decay
+    )
+    return PrivateOptimizer(model, rule, **parts)
+
+
+def noisy_adagrad(
+    model: torch.nn.Module, *, learning_rate: float, **parts: Any
+) -> PrivateOptimizer:
+    """AdaGrad on noisy gradients."""
+    return PrivateOptimizer(
+        model, torch.optim.Adagrad(_trainable(model), lr=learning_rate), **parts
+    )
+
+
+def _trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if not parameters:
+        raise InvalidInput("The model has no trainable parameter: every one of them is frozen.")
+    return parameters

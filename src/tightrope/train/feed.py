@@ -1,0 +1,128 @@
+"""From drawn indices to batches of tensors, empty ones included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+
+from tightrope.errors import InvalidInput
+from tightrope.train.samplers import AbstractSampler, Indices
+
+__all__ = ["Ticket", "Rows", "as_rows", "draw_parts", "to_device"]
+
+
+@final
+@dataclass(frozen=True)
+class Ticket:
+    """What the private step must find: one part of one drawn batch."""
+
+    size: int
+    last: bool
+    sampler_state: dict[str, Any]
+
+
+@final
+@dataclass(frozen=True)
+class Rows:
+    """A dataset of known length that can be asked for any rows at once."""
+
+    length: int
+    take: Callable[[Indices], Any]
+    arrays: tuple[Tensor, ...] | None = None
+
+
+def as_rows(data: Any, collate: Callable[[list[Any]], Any] | None = None) -> Rows:
+    """A tensor, a tuple of tensors or arrays, a TensorDataset, or a dataset with length."""
+    if isinstance(data, Rows):
+        return data
+    if isinstance(data, DataLoader):
+        raise InvalidInput(
+            "Got a DataLoader, which chooses (and perhaps shuffles) batches on its own; what it "
+            "does is not what would be accounted. Pass its dataset: the sampler of the private "
+            "run draws the batches."
+        )
+    if isinstance(data, TensorDataset):
+        return _array_rows(data.tensors)
+    if isinstance(data, (Tensor, np.ndarray)):
+        return _array_rows((data,))
+    if isinstance(data, (tuple, list)) and data and all(_is_array(part) for part in data):
+        return _array_rows(data)
+    return _item_rows(data, default_collate if collate is None else collate)
+
+
+def _is_array(part: Any) -> bool:
+    return isinstance(part, (Tensor, np.ndarray)) and part.ndim > 0
+
+
+def _array_rows(parts: Sequence[Any]) -> Rows:
+    tensors = tuple(torch.as_tensor(part) for part in parts)
+    lengths = {len(tensor) for tensor in tensors}
+    if len(lengths) != 1:
+        raise InvalidInput(
+            f"The parts of the dataset have different lengths {sorted(lengths)}; row i of each must "
+            "belong to the same example."
+        )
+
+    def take(indices: Indices) -> Any:
+        index = torch.from_numpy(indices)
+        rows = tuple(tensor[index.to(tensor.device)] for tensor in tensors)
+        return rows if len(rows) > 1 else rows[0]
+
+    return Rows(lengths.pop(), take, tensors)
+
+
+def _item_rows(data: Any, collate: Callable[[list[Any]], Any]) -> Rows:
+    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
+        raise InvalidInput(
+            f"{type(data).__name__} can only be read in its own order. Private sampling must be "
+            "able to pick any example: use a dataset with __len__ and __getitem__."
+        )
+    try:
+        length = len(data)
+    except TypeError as error:
+        raise InvalidInput(
+            f"{type(data).__name__} has no length, so no record's chance of being drawn is known. "
+            "Give the dataset a __len__."
+        ) from error
+
+    def take(indices: Indices) -> Any:
+        if len(indices) == 0 and length == 0:
+            raise InvalidInput("The dataset is empty and has no example to learn the shapes from.")
+        if len(indices) == 0:  # only the shapes of example 0 are used
+            return _map(collate([data[0]]), lambda tensor: tensor[:0])
+        return collate([data[int(i)] for i in indices])
+
+    return Rows(length, take)
+
+
+def draw_parts(
+    sampler: AbstractSampler, population: int, micro_batch: int | None
+) -> Iterator[tuple[Indices, Ticket]]:
+    """The next batch of the sampler, cut into parts of at most `micro_batch` examples."""
+    indices = sampler.draw(population)
+    state = sampler.state()
+    size = max(len(indices), 1) if micro_batch is None else micro_batch
+    starts = range(0, max(len(indices), 1), size)
+    for start in starts:
+        part = indices[start : start + size]
+        yield part, Ticket(len(part), start == starts[-1], state)
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    return _map(batch, lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def _map(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(batch, Tensor):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        return {key: _map(value, change) for key, value in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(_map(value, change) for value in batch)
+    return batch

@@ -1,0 +1,40 @@
+"""One loss per example: what the private step needs, and what people pass instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from tightrope.errors import InvalidInput
+
+__all__ = ["check_losses"]
+
+
+def check_losses(losses: Any, size: int) -> Tensor:
+    """The losses, if they are a vector with one entry for each of the `size` examples."""
+    if not isinstance(losses, Tensor):
+        raise InvalidInput(f"step() needs a tensor of losses; got {type(losses).__name__}.")
+    if losses.ndim == 0:
+        raise InvalidInput(
+            "step() got a single number: a loss already averaged or summed over the batch. One "
+            "example's gradient cannot be clipped any more. Use reduction='none', so that there is "
+            f"one loss for each of the {size} examples."
+        )
+    if losses.ndim > 1:
+        raise InvalidInput(
+            f"step() got losses of shape {tuple(losses.shape)}; it needs one number per example, "
+            f"shape ({size},). Average or sum each example's own losses first, for example "
+            "losses.mean(dim=1)."
+        )
+    if len(losses) != size:
+        raise InvalidInput(
+            f"step() got {len(losses)} losses, but the sampler drew {size} examples for this part. "
+            "Every example drawn must come with exactly one loss, in any order."
+        )
+    if not losses.requires_grad:
+        raise InvalidInput(
+            "The losses do not depend on trainable parameters (no gradient is recorded). Were they "
+            "computed under torch.no_grad(), detached, or is every parameter frozen?"
+        )
+    return losses

@@ -1,0 +1,272 @@
+"""The private step: clip, add, noise, divide by a public constant, hand to any optimizer.
+
+Formal guarantee: the released quantity of step t is
+
+    (sum over the batch of clipped gradients + N(0, (noise_multiplier * sensitivity)^2)) / constant
+
+with a constant that the user states and that is never read off the batch or the data. Everything
+after it (momentum, Adam, weight decay, schedules) is post-processing. Dividing by the realised
+batch size instead, as the papers' algorithms do, breaks the theorem they rely on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, final
+
+import torch
+from torch import Tensor
+
+from tightrope.errors import BudgetExceeded, InvalidInput
+from tightrope.numerics.interval import Interval
+from tightrope.process import Process
+from tightrope.train.distributed import (
+    check_splits,
+    rank_and_size,
+    start_together,
+    sum_over_ranks_,
+)
+from tightrope.train.feed import Rows, Ticket, as_rows, draw_parts, to_device
+from tightrope.train.guard import Guard
+from tightrope.train.ledger import Budget, Ledger
+from tightrope.train.losses import check_losses
+from tightrope.train.noise import Noise
+from tightrope.train.record import RunRecord, Sensitive, StepReport
+from tightrope.train.samplers import AbstractSampler
+from tightrope.validate import check_count, check_delta, check_positive
+
+__all__ = ["PrivateOptimizer", "WriteAhead"]
+
+
+class WriteAhead(Protocol):
+    """Told about each release before it happens; may refuse it by raising."""
+
+    def __call__(self, step: int, sums: Sequence[Tensor]) -> None: ...
+
+
+@final
+class PrivateOptimizer:
+    """A model, an optimizer, and the parts that make their steps private.
+
+    expected_batch_size: the public constant the noisy sum is divided by, usually rate * (public
+    size of the data). It only scales the learning rate; it never enters the privacy.
+    gradients: a per-example gradient engine; made for the model when left out.
+    history: a process already run on the same data, to be counted in the same budget.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        sampler: AbstractSampler,
+        clip: Any,
+        noise: Noise,
+        expected_batch_size: float,
+        budget: Budget | None = None,
+        gradients: Any | None = None,
+        history: Any | None = None,
+    ) -> None:
+        self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
+        self.gradients = _engine(model) if gradients is None else gradients
+        self.guard = Guard(optimizer, self.gradients.parameters)
+        self.model, self.optimizer = model, optimizer
+        self.sampler, self.clip, self.noise = sampler, clip, noise
+        self.ledger = Ledger(sampler, noise, budget, history)
+        self.steps = 0
+        self.rows: Rows | None = None
+        self.sampler_state = sampler.state()
+        self.write_ahead: WriteAhead | None = None
+        self._tickets: deque[Ticket] = deque()
+        self._sums: list[Tensor] | None = None
+        self._rank, self._ranks = rank_and_size()
+        if self._ranks > 1:
+            check_splits(sampler)
+            sampler.for_rank(self._rank)
+            start_together(model, self.settings())
+
+    # ---- what is accounted -------------------------------------------------------------------
+    @property
+    def process(self) -> Process:
+        """What has run so far, from the very objects that ran."""
+        return self.ledger.process()
+
+    def epsilon(self, delta: float) -> Interval:
+        """Certified epsilon at `delta` of everything released so far."""
+        return self.ledger.epsilon(float(check_delta(delta)))
+
+    @property
+    def exhausted(self) -> bool:
+        """Would one more step exceed the budget?"""
+        return self.ledger.released >= self.ledger.steps_allowed
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that privacy rests on, as plain text and numbers."""
+        return {
+            "sampling": repr(self.sampler.sampling),
+            "adjacency": str(self.sampler.adjacency),
+            "clip": repr(self.clip),
+            "sensitivity": float(self.clip.sensitivity),
+            "noise": type(self.noise).__name__,
+            "noise_multiplier": self.noise.noise_multiplier,
+            "expected_batch_size": self.expected_batch_size,
+            "parameters": [
+                [name, list(parameter.shape)]
+                for name, parameter in zip(
+                    self.gradients.names, self.gradients.parameters, strict=True
+                )
+            ],
+            "ranks": rank_and_size()[1],
+        }
+
+    def record(self) -> RunRecord:
+        reasons = self._not_private_because()
+        return RunRecord(
+            process=self.process,
+            steps=self.ledger.released,
+            private=not reasons,
+            not_private_because=reasons,
+            noise=self.noise.description,
+            sampling=self.sampler.stream.description,
+            clip=repr(self.clip),
+            sensitivity=float(self.clip.sensitivity),
+            expected_batch_size=self.expected_batch_size,
+            ranks=self._ranks,
+        )
+
+    def certificate(self, delta: float) -> dict[str, Any]:
+        return self.record().certificate(delta, self.epsilon(delta))
+
+    def _not_private_because(self) -> tuple[str, ...]:
+        reasons = []
+        if not self.noise.private:
+            reasons.append("the noise is seeded, so anybody who knows the seed can subtract it")
+        if not self.sampler.stream.private:
+            reasons.append("the sampler is seeded, so its batches are not secret")
+        if self.noise.noise_multiplier == 0:
+            reasons.append("no noise is added")
+        return tuple(reasons)
+
+    # ---- what runs ---------------------------------------------------------------------------
+    def batches(
+        self,
+        data: Any,
+        *,
+        steps: int,
+        micro_batch: int | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+    ) -> Iterator[Any]:
+        """Batches for the next `steps` steps; ends early, and cleanly, when the budget is spent.
+
+        micro_batch: yield at most that many examples at a time. The step is taken when the last
+        part of a batch has come; the result is the same.
+        """
+        if micro_batch is not None:
+            check_count(micro_batch, "micro_batch", low=1)
+        rows = self.watch(data, collate)
+        for _ in range(check_count(steps, "steps")):
+            if self.exhausted:
+                return
+            for indices, ticket in draw_parts(self.sampler, rows.length, micro_batch):
+                self.expect(ticket)
+                yield to_device(rows.take(indices), self.device)
+                if self._tickets:
+                    raise InvalidInput(
+                        "A batch was drawn but step(losses) was not called for it. Skipping batches "
+                        "by what they contain is not private: step on every batch, empty ones too."
+                    )
+
+    def watch(self, data: Any, collate: Callable[[list[Any]], Any] | None = None) -> Rows:
+        """Take `data` as the private dataset of this run."""
+        self.rows = as_rows(data, collate)
+        return self.rows
+
+    def expect(self, ticket: Ticket) -> None:
+        """Announce a drawn part; step() takes announcements in order."""
+        self._tickets.append(ticket)
+
+    @property
+    def device(self) -> torch.device:
+        return self.gradients.parameters[0].device  # type: ignore[no-any-return]
+
+    def step(self, losses: Tensor) -> StepReport:
+        """Take the private step on one loss per example of the batch that was drawn."""
+        if not self._tickets:
+            raise InvalidInput(
+                "step() was called for a batch that the sampler of this run did not draw, so its "
+                "chance of being drawn is unknown. Loop over batches(...) of this object."
+            )
+        ticket = self._tickets[0]
+        check_losses(losses, ticket.size)
+        if not self.model.training:
+            raise InvalidInput("The model is in evaluation mode; call model.train() before step().")
+        if ticket.last:
+            self._check_budget()
+        self._tickets.popleft()
+        with self.guard.opened():
+            batch = self.gradients.clipped_sum(losses, self.clip)
+        self._accumulate(batch.sums)
+        report = StepReport(self.steps + 1, ticket.last, Sensitive(batch, losses.detach()))
+        if ticket.last:
+            self._release(ticket)
+        return report
+
+    def _check_budget(self) -> None:
+        step = self.ledger.number(self.steps + 1)
+        if step > self.ledger.released and self.exhausted:
+            budget = self.ledger.budget
+            raise BudgetExceeded(
+                f"Step {step} would exceed the budget {budget}: {self.ledger.steps_allowed} steps "
+                "are allowed. The weights are those of the last allowed step. Raise the budget or "
+                "the noise multiplier, or stop here."
+            )
+
+    def _accumulate(self, sums: Sequence[Tensor]) -> None:
+        with torch.no_grad():
+            if self._sums is None:  # half-precision sums are widened before anything is added
+                self._sums = [s.float() if s.dtype.itemsize < 4 else s for s in sums]
+            else:
+                torch._foreach_add_(
+                    self._sums, [s.to(t.dtype) for s, t in zip(sums, self._sums, strict=True)]
+                )
+
+    @torch.no_grad()
+    def _release(self, ticket: Ticket) -> None:
+        sums, self._sums = self._sums, None
+        assert sums is not None
+        if self._rank == 0:
+            self.noise.add_(sums, float(self.clip.sensitivity))
+        if self._ranks > 1:
+            sum_over_ranks_(sums)
+        step = self.steps + 1
+        if self.write_ahead is not None:
+            self.write_ahead(step, sums)
+        self.ledger.count(step)
+        self._apply(sums)
+        self.steps, self.sampler_state = step, ticket.sampler_state
+
+    def _apply(self, sums: list[Tensor]) -> None:
+        torch._foreach_div_(sums, self.expected_batch_size)
+        for parameter, mean in zip(self.gradients.parameters, sums, strict=True):
+            parameter.grad = mean.to(parameter.dtype)
+        with self.guard.opened():
+            self.optimizer.step()
+        for parameter in self.gradients.parameters:
+            parameter.grad = None
+
+    @property
+    def between_steps(self) -> bool:
+        """Is no batch half done? Only then can the run be stored."""
+        return self._sums is None
+
+    def close(self) -> None:
+        """Give model and optimizer back to ordinary training. The record stays readable."""
+        self.guard.close()
+        self.gradients.detach()
+
+
+def _engine(model: torch.nn.Module) -> Any:
+    from tightrope.train.gradients import Gradients
+
+    return Gradients(model, method="auto")

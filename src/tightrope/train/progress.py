@@ -1,0 +1,70 @@
+"""A progress bar that shows what matters: steps, certified epsilon, time left."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import final
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from tightrope.train.optimizer import PrivateOptimizer
+
+__all__ = ["ProgressBar"]
+
+# Epsilon is recomputed for the display at most this often.
+SECONDS_BETWEEN_EPSILONS = 2.0
+
+
+@final
+class ProgressBar:
+    """Rich bar with running epsilon and ETA; silent when `shown` is False."""
+
+    def __init__(self, run: PrivateOptimizer, steps: int, delta: float, shown: bool) -> None:
+        self._run, self._delta, self._shown = run, delta, shown
+        self._next_epsilon = 0.0
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not shown,
+        )
+        record = run.record()
+        name = "private training" if record.private else "NOT PRIVATE (see record)"
+        self._task = self._bar.add_task(name, total=steps, facts="")
+
+    def __enter__(self) -> ProgressBar:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def advance(self) -> None:
+        if not self._shown:
+            return
+        now = time.monotonic()
+        if now >= self._next_epsilon:
+            epsilon = self._run.epsilon(self._delta).upper
+            facts = f"ε ≤ {epsilon:.4g} at δ = {self._delta:g}"
+            self._bar.update(self._task, facts=facts)
+            self._next_epsilon = now + SECONDS_BETWEEN_EPSILONS
+        self._bar.advance(self._task)

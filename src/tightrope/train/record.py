@@ -1,0 +1,97 @@
+"""The record of a run: everything a reader needs to judge its guarantee, and nothing private."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+from torch import Tensor
+
+from tightrope.numerics.interval import Interval
+from tightrope.process import Process
+
+__all__ = ["RunRecord", "Sensitive", "StepReport"]
+
+
+@final
+@dataclass(frozen=True)
+class RunRecord:
+    """Public facts about a run, taken from the objects that ran."""
+
+    process: Process
+    steps: int
+    private: bool
+    not_private_because: tuple[str, ...]
+    noise: str
+    sampling: str
+    clip: str
+    sensitivity: float
+    expected_batch_size: float
+    ranks: int
+
+    def as_dict(self) -> dict[str, Any]:
+        facts = asdict(self)
+        facts["process"] = repr(self.process)
+        facts["not_private_because"] = list(self.not_private_because)
+        return facts
+
+    def certificate(self, delta: float, epsilon: Interval) -> dict[str, Any]:
+        """The record with its certified epsilon at `delta`, ready for json."""
+        return self.as_dict() | {
+            "delta": delta,
+            "epsilon_upper": epsilon.upper,
+            "epsilon_lower": epsilon.lower,
+            "adjacency": str(self.process.adjacency),
+            "statement": self._statement(delta, epsilon),
+        }
+
+    def _statement(self, delta: float, epsilon: Interval) -> str:
+        if not self.private:
+            return "NOT PRIVATE: " + "; ".join(self.not_private_because) + "."
+        return (
+            f"({epsilon.upper:.4g}, {delta:g})-differential privacy under "
+            f"{self.process.adjacency} neighbours for every iterate released."
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Sensitive:
+    """Facts about private data, for the trainer's eyes only: no epsilon covers publishing them.
+
+    Computed when asked for, since asking waits for the device.
+    """
+
+    batch: Any
+    losses: Tensor
+
+    @property
+    def batch_size(self) -> int:
+        return len(self.losses)
+
+    @property
+    def clipped_fraction(self) -> float:
+        return float(self.batch.clipped_fraction)
+
+    @property
+    def nonfinite(self) -> int:
+        """Examples whose gradient was not finite; each contributed zero."""
+        return int(self.batch.nonfinite)
+
+    @property
+    def mean_norm(self) -> float:
+        return float(self.batch.norms.float().mean()) if self.batch_size else 0.0
+
+    @property
+    def mean_loss(self) -> float:
+        return float(self.losses.float().mean()) if self.batch_size else 0.0
+
+
+@final
+@dataclass(frozen=True)
+class StepReport:
+    """What one call of step() did. `released` is False for all but the last micro-batch."""
+
+    step: int
+    released: bool
+    sensitive: Sensitive

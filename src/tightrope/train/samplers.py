@@ -1,0 +1,247 @@
+"""Who is in the next batch. Each sampler declares the sampling that is accounted.
+
+A sampler knows no dataset: it is asked for the next batch of a population of some size. Its public
+numbers (rate, batches per epoch) are given by the user and never read off the private data. Under
+add-or-remove neighbours the size of the dataset is itself private.
+
+Batches vary in size, and may be empty: an empty batch is a step of pure noise, never skipped.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tightrope.errors import InvalidInput
+from tightrope.process import (
+    AbstractSampling,
+    Adjacency,
+    BallsInBinsSampling,
+    CyclicSampling,
+    FixedSizeSampling,
+    FullBatch,
+    PoissonSampling,
+    ShuffledSampling,
+)
+from tightrope.train.entropy import WordStream, open_stream
+from tightrope.validate import check_count
+
+__all__ = [
+    "AbstractSampler",
+    "PoissonSampler",
+    "FixedSizeSampler",
+    "ShuffledSampler",
+    "CyclicSampler",
+    "BallsInBinsSampler",
+    "FullBatchSampler",
+    "Indices",
+]
+
+Indices = NDArray[np.int64]
+_BOTH = (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)
+
+
+class AbstractSampler(ABC):
+    """Draws batches of indices and says which `sampling` they are accounted as."""
+
+    # Neighbouring relations for which the declared sampling is what really happens.
+    adjacencies: ClassVar[tuple[Adjacency, ...]] = _BOTH
+    # Do independent draws on the shards of several ranks equal one draw on the whole?
+    splits_over_ranks: ClassVar[bool] = False
+    # Is each batch independent of the batches before it?
+    memoryless: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        sampling: AbstractSampling,
+        *,
+        adjacency: Adjacency | None = None,
+        seed: int | None = None,
+        cryptographic: bool = False,
+    ) -> None:
+        self._sampling = sampling
+        self._adjacency = self.adjacencies[0] if adjacency is None else adjacency
+        if self._adjacency not in self.adjacencies:
+            raise InvalidInput(
+                f"{type(self).__name__} is accounted under {self.adjacencies[0]} neighbours only; "
+                f"got {self._adjacency}: adding or removing one record would move others between "
+                "batches. Use PoissonSampler or BallsInBinsSampler for add-or-remove neighbours."
+            )
+        self._seed, self._cryptographic = seed, cryptographic
+        self._stream = self._open(rank=0)
+
+    @property
+    def sampling(self) -> AbstractSampling:
+        return self._sampling
+
+    @property
+    def adjacency(self) -> Adjacency:
+        return self._adjacency
+
+    @property
+    def stream(self) -> WordStream:
+        return self._stream
+
+    def for_rank(self, rank: int) -> None:
+        """Give this rank a stream of its own: a shared mask would void the amplification."""
+        self._stream = self._open(rank)
+
+    def _open(self, rank: int) -> WordStream:
+        return open_stream(
+            "sampling", seed=self._seed, cryptographic=self._cryptographic, rank=rank
+        )
+
+    @abstractmethod
+    def draw(self, population: int) -> Indices:
+        """The indices of the next batch, in increasing order."""
+
+    def state(self) -> dict[str, Any]:
+        return {"stream": self._stream.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._stream.restore(state["stream"])
+
+
+@final
+class PoissonSampler(AbstractSampler):
+    """Every record joins every batch independently with probability `rate`."""
+
+    splits_over_ranks = True
+
+    def __init__(self, rate: float, **options: Any) -> None:
+        super().__init__(PoissonSampling(rate), **options)
+        # Rounded down: the true rate is never above the declared one.
+        self._threshold = min(int(self._sampling.rate * 2.0**64), 2**64 - 1)
+
+    def draw(self, population: int) -> Indices:
+        if self._sampling.rate >= 1.0:
+            return np.arange(population, dtype=np.int64)
+        joined = self._stream.words(population) < np.uint64(self._threshold)
+        return np.flatnonzero(joined).astype(np.int64)
+
+
+@final
+class FixedSizeSampler(AbstractSampler):
+    """Every batch is a uniform subset of `batch_size` of the `population` records."""
+
+    adjacencies = (Adjacency.REPLACE_ONE,)
+
+    def __init__(self, batch_size: int, population: int, **options: Any) -> None:
+        self._population = check_count(population, "population", low=1)
+        self._size = check_count(batch_size, "batch_size", low=1)
+        if self._size > self._population:
+            raise InvalidInput(
+                f"A batch of {self._size} different records cannot be drawn from "
+                f"{self._population}. Give batch_size <= population."
+            )
+        super().__init__(FixedSizeSampling(self._size / self._population), **options)
+
+    def draw(self, population: int) -> Indices:
+        if population != self._population:
+            raise InvalidInput(
+                f"This sampler was declared for {self._population} records; the dataset has "
+                f"{population}. Replace-one neighbours have a public size: state the right one."
+            )
+        keys = self._stream.words(population)
+        return np.sort(np.argpartition(keys, self._size - 1)[: self._size]).astype(np.int64)
+
+
+class _EpochSampler(AbstractSampler):
+    """Common part of samplers that use every record once an epoch."""
+
+    memoryless = False
+
+    def __init__(self, sampling: Any, **options: Any) -> None:
+        super().__init__(sampling, **options)
+        self.batches_per_epoch: int = sampling.batches_per_epoch
+        self._position = 0
+        self._at_epoch_start = self._stream.state()
+        self._bins: Indices | None = None
+
+    def for_rank(self, rank: int) -> None:
+        super().for_rank(rank)
+        self._at_epoch_start, self._bins, self._position = self._stream.state(), None, 0
+
+    @abstractmethod
+    def _assign(self, population: int) -> Indices:
+        """For every record the number of its batch in the epoch that begins."""
+
+    def draw(self, population: int) -> Indices:
+        if self._bins is None or len(self._bins) != population:
+            self._bins = self._assign(population)
+        batch = np.flatnonzero(self._bins == self._position).astype(np.int64)
+        self._position += 1
+        if self._position == self.batches_per_epoch:
+            self._at_epoch_start, self._bins, self._position = self._stream.state(), None, 0
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        return {"stream": self._at_epoch_start, "position": self._position}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._stream.restore(state["stream"])
+        self._at_epoch_start = state["stream"]
+        self._position, self._bins = int(state["position"]), None
+
+
+@final
+class ShuffledSampler(_EpochSampler):
+    """Each epoch a fresh random order, cut into `batches_per_epoch` batches of nearly equal size.
+
+    Accounted as shuffled batches, for which no amplification is proved: expect a much larger
+    epsilon than with PoissonSampler.
+    """
+
+    adjacencies = (Adjacency.REPLACE_ONE,)
+
+    def __init__(self, batches_per_epoch: int, **options: Any) -> None:
+        super().__init__(ShuffledSampling(batches_per_epoch), **options)
+
+    def _assign(self, population: int) -> Indices:
+        ranks = np.empty(population, dtype=np.int64)
+        ranks[np.argsort(self._stream.words(population))] = np.arange(population)
+        return ranks * self.batches_per_epoch // max(population, 1)
+
+
+@final
+class CyclicSampler(_EpochSampler):
+    """A fixed public partition: record i is always in batch i mod `batches_per_epoch`."""
+
+    adjacencies = (Adjacency.REPLACE_ONE,)
+
+    def __init__(self, batches_per_epoch: int, **options: Any) -> None:
+        super().__init__(CyclicSampling(batches_per_epoch), **options)
+
+    def _assign(self, population: int) -> Indices:
+        return np.arange(population, dtype=np.int64) % self.batches_per_epoch
+
+
+@final
+class BallsInBinsSampler(_EpochSampler):
+    """Each epoch every record joins exactly one batch, chosen uniformly and independently."""
+
+    splits_over_ranks = True
+
+    def __init__(self, batches_per_epoch: int, **options: Any) -> None:
+        super().__init__(BallsInBinsSampling(batches_per_epoch), **options)
+
+    def _assign(self, population: int) -> Indices:
+        # 64-bit words modulo the number of bins: the bias is below bins / 2^64.
+        bins = self._stream.words(population) % np.uint64(self.batches_per_epoch)
+        return bins.astype(np.int64)
+
+
+@final
+class FullBatchSampler(AbstractSampler):
+    """Every record is in every batch."""
+
+    splits_over_ranks = True
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(FullBatch(), **options)
+
+    def draw(self, population: int) -> Indices:
+        return np.arange(population, dtype=np.int64)

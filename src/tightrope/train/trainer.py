@@ -1,0 +1,141 @@
+"""A trainer for those who want no loop of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, final
+
+import torch
+from torch import Tensor
+
+from tightrope.errors import InvalidInput
+from tightrope.numerics.interval import Interval
+from tightrope.train.feed import as_rows, to_device
+from tightrope.train.independence import check_independent_losses
+from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.progress import ProgressBar
+from tightrope.validate import check_count, check_positive
+
+__all__ = ["Trainer", "Evaluation", "Outcome", "Logger", "accuracy"]
+
+LossFunction = Callable[..., Tensor]
+
+
+class Logger(Protocol):
+    """Receives public numbers as (name, value, step)."""
+
+    def __call__(self, name: str, value: float, step: int) -> None: ...
+
+
+@final
+@dataclass(frozen=True)
+class Evaluation:
+    """A measurement on public data: `measure(outputs, *targets)` averaged over `data`."""
+
+    data: Any
+    measure: Callable[..., Tensor]
+    every: int
+    name: str = "accuracy"
+    batch_size: int = 1024
+
+
+@final
+@dataclass(frozen=True)
+class Outcome:
+    """What training came to."""
+
+    steps: int
+    delta: float
+    epsilon: Interval
+    stopped_by_budget: bool
+    measured: dict[int, float] = field(default_factory=dict)
+
+
+def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """1 where the largest output is the label, else 0; one number per example."""
+    return (outputs.argmax(dim=-1) == labels).float()
+
+
+@final
+class Trainer:
+    """Runs a PrivateOptimizer over a dataset of (inputs, *targets).
+
+    loss: `loss(model(inputs), *targets)` gives one loss per example, shape (batch,).
+    log: told the public numbers only (epsilon, measurements on the evaluation data).
+    """
+
+    def __init__(
+        self,
+        run: PrivateOptimizer,
+        loss: LossFunction,
+        *,
+        delta: float,
+        evaluation: Evaluation | None = None,
+        micro_batch: int | None = None,
+        progress: bool = True,
+        log: Logger | None = None,
+    ) -> None:
+        self.run, self.loss, self.delta = run, loss, delta
+        self._evaluation, self._micro_batch = evaluation, micro_batch
+        self._progress, self._log = progress, log
+
+    def fit(self, data: Any, *, steps: int | None = None, epochs: float | None = None) -> Outcome:
+        """Train until `steps` steps in all (or `epochs` / rate) are taken, or the budget is spent.
+
+        After a resume the steps of the stored run count.
+        """
+        run, total = self.run, self._total(steps, epochs)
+        check_independent_losses(run.model, self.loss, as_rows(data), run.device)
+        measured: dict[int, float] = {}
+        remaining = max(total - run.steps, 0)
+        with ProgressBar(run, remaining, self.delta, self._progress) as bar:
+            for batch in run.batches(data, steps=remaining, micro_batch=self._micro_batch):
+                inputs, targets = _split(batch)
+                report = run.step(self.loss(run.model(inputs), *targets))
+                if report.released:
+                    bar.advance()
+                    self._after_step(measured)
+        epsilon = run.epsilon(self.delta)
+        return Outcome(run.steps, self.delta, epsilon, run.steps < total, measured)
+
+    def _total(self, steps: int | None, epochs: float | None) -> int:
+        if (steps is None) == (epochs is None):
+            raise InvalidInput("Say how long to train by exactly one of steps and epochs.")
+        if steps is not None:
+            return check_count(steps, "steps")
+        # From the public rate, never from the number of records.
+        return round(float(check_positive(epochs, "epochs")) / self.run.sampler.sampling.rate)
+
+    def _after_step(self, measured: dict[int, float]) -> None:
+        evaluation, step = self._evaluation, self.run.steps
+        if evaluation is None or step % evaluation.every:
+            return
+        measured[step] = self.evaluate(evaluation)
+        if self._log is not None:
+            self._log(evaluation.name, measured[step], step)
+            self._log("epsilon", self.run.epsilon(self.delta).upper, step)
+
+    def evaluate(self, evaluation: Evaluation) -> float:
+        """Mean of the measure over public data, in evaluation mode."""
+        model, rows = self.run.model, as_rows(evaluation.data)
+        model.eval()
+        total = 0.0
+        with torch.no_grad():
+            for start in range(0, rows.length, evaluation.batch_size):
+                stop = min(start + evaluation.batch_size, rows.length)
+                batch = to_device(rows.take(_range(start, stop)), self.run.device)
+                inputs, targets = _split(batch)
+                total += float(evaluation.measure(model(inputs), *targets).sum())
+        model.train()
+        return total / rows.length
+
+
+def _range(start: int, stop: int) -> Any:
+    return torch.arange(start, stop).numpy()
+
+
+def _split(batch: Any) -> tuple[Any, tuple[Any, ...]]:
+    if isinstance(batch, (tuple, list)):
+        return batch[0], tuple(batch[1:])
+    return batch, ()
