@@ -140,6 +140,6 @@ def _origin(private: bool) -> str:
 def _same_kind(state: dict[str, Any], kind: str) -> None:
     if state.get("kind") != kind:
         raise InvalidInput(
-            f"The stored generator is of kind {state.get('kind')!r}, the one that runs is {kind!r}. "
+            f"The stored generator is of kind {state.get('kind')!r}, the running one is {kind!r}. "
             "Resume with the parts the run was started with."
         )

@@ -65,8 +65,8 @@ def _array_rows(parts: Sequence[Any]) -> Rows:
     lengths = {len(tensor) for tensor in tensors}
     if len(lengths) != 1:
         raise InvalidInput(
-            f"The parts of the dataset have different lengths {sorted(lengths)}; row i of each must "
-            "belong to the same example."
+            f"The parts of the dataset have different lengths {sorted(lengths)}; row i of each "
+            "must belong to the same example."
         )
 
     def take(indices: Indices) -> Any:

@@ -8,8 +8,8 @@ is at most sensitivity + g*sqrt(dimension) (each coordinate of the difference mo
 the noise is scaled up by exactly that.
 
 Error: N comes from two 53-bit uniforms by Box and Muller in float64. |N| cannot exceed 8.6 standard
-deviations (probability below 1e-17 for each coordinate), and its relative rounding error of about
-1e-15 can move a value to a neighbouring grid point with probability about 1e-15 * |N| / g, i.e.
+deviations (probability below 1e-17 for each coordinate), and its relative rounding error of
+about 1e-15 can move a value to a neighbouring grid point, with probability about 1e-15 * |N| / g:
 below 1e-7 for each coordinate with g = 2^-26 standard deviations. These two deviations from an ideal
 Gaussian are not part of the accounted epsilon (a proof would add them to delta).
 
@@ -91,7 +91,7 @@ def _on_grid(total: Tensor, step: float) -> FloatArray:
     steps = np.rint(total.detach().double().cpu().reshape(-1).numpy() / step)
     if steps.size and not np.abs(steps).max() < _LARGEST:
         raise InvalidInput(
-            "The sum of clipped gradients is more than 2^26 noise deviations away from zero, which "
-            "float64 cannot add exactly on the grid. Raise the noise multiplier or use GaussianNoise."
+            "The sum of clipped gradients is more than 2^26 noise deviations from zero, "
+            "which float64 cannot add exactly on the grid. Raise the noise multiplier or use GaussianNoise."
         )
     return np.asarray(steps, dtype=np.float64)

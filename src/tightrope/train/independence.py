@@ -18,7 +18,7 @@ from tightrope.train.feed import Rows, to_device
 
 __all__ = ["mixing_of_losses", "check_independent_losses"]
 
-# float32 batches of different sizes may take different kernels: differences up to this are rounding.
+# Batches of different sizes may take different float32 kernels: up to this it is rounding.
 ROUNDING = 1e-3
 EXAMPLES = 8
 

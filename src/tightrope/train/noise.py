@@ -25,7 +25,7 @@ from tightrope.validate import check_non_negative
 
 __all__ = ["Noise", "GaussianNoise"]
 
-# Layout of the state of PyTorch's CPU generator: seed, counters, then 624 words of Mersenne twister.
+# State of PyTorch's CPU generator: seed and counters, then 624 words of the Mersenne twister.
 _FIRST_WORD, _WORDS = 24, 624
 
 

@@ -173,8 +173,9 @@ class PrivateOptimizer:
                 yield to_device(rows.take(indices), self.device)
                 if self._tickets:
                     raise InvalidInput(
-                        "A batch was drawn but step(losses) was not called for it. Skipping batches "
-                        "by what they contain is not private: step on every batch, empty ones too."
+                        "A batch was drawn but step(losses) was not called for it. Skipping "
+                        "batches by what they contain is not private: step on every batch, "
+                        "empty ones too."
                     )
 
     def watch(self, data: Any, collate: Callable[[list[Any]], Any] | None = None) -> Rows:

@@ -1,0 +1,40 @@
+"""Is the noise Gaussian, independent and of the stated size? False-alarm rate 1e-6 each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from tightrope.train import GaussianNoise, GridGaussianNoise
+
+FALSE_ALARM = 1e-6
+
+
+def sample(noise, count, sensitivity):
+    sums = [torch.zeros(count // 2), torch.zeros(10, count // 20)]
+    noise.add_(sums, sensitivity)
+    return torch.cat([s.reshape(-1) for s in sums]).double().numpy()
+
+
+@pytest.mark.parametrize("kind", [GaussianNoise, GridGaussianNoise])
+def test_noise_is_gaussian_with_multiplier_times_sensitivity(kind):
+    draws = sample(kind(1.3), 200_000, sensitivity=0.7) / (1.3 * 0.7)
+    assert stats.kstest(draws, "norm").pvalue > FALSE_ALARM
+    squares = (draws**2).sum()
+    assert (
+        2 * min(stats.chi2.sf(squares, draws.size), stats.chi2.cdf(squares, draws.size))
+        > FALSE_ALARM
+    )
+    assert (
+        stats.norm.sf(abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) * np.sqrt(draws.size))
+        > FALSE_ALARM
+    )
+    assert abs(draws).max() > 4.0  # the tails are there: false alarm (1 - 6.3e-5)^200000 < 4e-6
+
+
+@pytest.mark.parametrize("kind", [GaussianNoise, GridGaussianNoise])
+def test_two_sources_are_independent(kind):
+    a, b = sample(kind(1.0), 100_000, 1.0), sample(kind(1.0), 100_000, 1.0)
+    assert stats.pearsonr(a, b).pvalue > FALSE_ALARM

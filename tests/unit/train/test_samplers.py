@@ -1,0 +1,122 @@
+"""Samplers: shapes, what they declare, what they refuse, how they continue."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tightrope.errors import InvalidInput
+from tightrope.process import (
+    Adjacency,
+    BallsInBinsSampling,
+    CyclicSampling,
+    FixedSizeSampling,
+    FullBatch,
+    PoissonSampling,
+    ShuffledSampling,
+)
+from tightrope.train import (
+    BallsInBinsSampler,
+    CyclicSampler,
+    FixedSizeSampler,
+    FullBatchSampler,
+    PoissonSampler,
+    ShuffledSampler,
+)
+
+MAKERS = {
+    "poisson": lambda **o: PoissonSampler(0.25, **o),
+    "fixed": lambda **o: FixedSizeSampler(8, 32, **o),
+    "shuffled": lambda **o: ShuffledSampler(5, **o),
+    "cyclic": lambda **o: CyclicSampler(5, **o),
+    "balls": lambda **o: BallsInBinsSampler(5, **o),
+    "full": lambda **o: FullBatchSampler(**o),
+}
+DECLARED = {
+    "poisson": PoissonSampling(0.25),
+    "fixed": FixedSizeSampling(0.25),
+    "shuffled": ShuffledSampling(5),
+    "cyclic": CyclicSampling(5),
+    "balls": BallsInBinsSampling(5),
+    "full": FullBatch(),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_batches_are_increasing_indices_of_the_population(name):
+    sampler = MAKERS[name]()
+    for _ in range(12):
+        batch = sampler.draw(32)
+        assert batch.dtype == np.int64 and (np.diff(batch) > 0).all()
+        assert batch.size == 0 or (batch[0] >= 0 and batch[-1] < 32)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_each_sampler_declares_its_own_sampling(name):
+    assert MAKERS[name]().sampling == DECLARED[name]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("cryptographic", [False, True])
+def test_a_stored_sampler_continues_in_the_middle_of_an_epoch(name, cryptographic):
+    sampler, other = (MAKERS[name](cryptographic=cryptographic) for _ in range(2))
+    for _ in range(7):
+        sampler.draw(32)
+    other.restore(json.loads(json.dumps(sampler.state())))
+    for _ in range(9):
+        assert np.array_equal(sampler.draw(32), other.draw(32))
+
+
+@pytest.mark.parametrize("name", ["shuffled", "cyclic", "balls"])
+def test_an_epoch_uses_every_record_exactly_once(name):
+    sampler = MAKERS[name]()
+    for _ in range(3):
+        epoch = np.concatenate([sampler.draw(33) for _ in range(5)])
+        assert sorted(epoch) == list(range(33))
+
+
+def test_shuffled_batches_differ_in_size_by_at_most_one_and_move():
+    sampler = ShuffledSampler(5)
+    epochs = [[sampler.draw(33) for _ in range(5)] for _ in range(2)]
+    assert {len(batch) for batch in epochs[0]} == {6, 7}
+    assert not np.array_equal(epochs[0][0], epochs[1][0])
+
+
+def test_fixed_size_is_fixed():
+    sampler = FixedSizeSampler(8, 32)
+    assert {len(sampler.draw(32)) for _ in range(20)} == {8}
+    with pytest.raises(InvalidInput, match="declared for 32"):
+        sampler.draw(31)
+    with pytest.raises(InvalidInput, match="cannot be drawn"):
+        FixedSizeSampler(33, 32)
+
+
+@pytest.mark.parametrize("name", ["fixed", "shuffled", "cyclic"])
+def test_samplers_that_move_others_refuse_add_or_remove(name):
+    assert MAKERS[name]().adjacency is Adjacency.REPLACE_ONE
+    with pytest.raises(InvalidInput, match="move others"):
+        MAKERS[name](adjacency=Adjacency.ADD_OR_REMOVE)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan"), None, True])
+def test_rates_are_probabilities(rate):
+    with pytest.raises(InvalidInput):
+        PoissonSampler(rate)
+
+
+def test_extreme_rates_and_the_empty_population():
+    assert PoissonSampler(1.0).draw(5).tolist() == [0, 1, 2, 3, 4]
+    assert PoissonSampler(0.0).draw(10_000).size == 0
+    assert PoissonSampler(0.5).draw(0).size == 0
+
+
+@pytest.mark.parametrize("name", ["poisson", "balls", "shuffled"])
+def test_one_seed_gives_different_batches_on_different_ranks(name):
+    sequences = []
+    for rank in range(3):
+        sampler = MAKERS[name](seed=4)
+        sampler.for_rank(rank)
+        sequences.append([tuple(sampler.draw(64)) for _ in range(3)])
+    assert sequences[0] != sequences[1] != sequences[2] != sequences[0]
