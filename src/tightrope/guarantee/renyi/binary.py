@@ -1,12 +1,12 @@
 """Renyi divergence of a binary pair, as the logarithm of its chi divergence.
 
 Statement: for P = (p, 1-p), Q = (q, 1-q), u = ln(p/q), v = ln((1-p)/(1-q)), z = order - 1:
-    chi = q k(e^u) + (1-q) k(e^v),   d_order(P||Q) = ln(1 + z chi)/z.
+    chi = q k(e^u) + (1-q) k(e^v) = p (k(e^u)/e^u) + (1-q) k(e^v),   d_order(P||Q) = ln(1 + z chi)/z.
 Conditions: order > 1, 0 < q <= p <= 1 (u >= 0 >= v; v = -inf allowed).
 Validity: exact.
 Source: arXiv:2008.06529, (10)-(11) and Lemma 4 (definition of d_alpha); theory A2, A23.
-Error: |error of ln chi| <= the returned slack: 8 ulp of (1 + |ln q| + order*u + |ln chi|). It
-    covers relative errors of 4 ulp in u, v, q and 1-q.
+Error: |error of ln chi| <= the returned slack: 8 ulp of (1 + |ln p| + z u + |ln chi|). It
+    covers relative errors of 4 ulp in u, v, p and 1-q.
 Vectors: tests/unit/guarantee/test_renyi_binary.py.
 """
 
@@ -22,17 +22,17 @@ __all__ = ["log_chi", "log_chi_slack", "gamma_of_log_chi", "log_chi_of_gamma"]
 
 
 def log_chi(
-    log_q: FloatArray, u: FloatArray, log_not_q: FloatArray, v: FloatArray, z: FloatArray
+    log_p: FloatArray, u: FloatArray, log_not_q: FloatArray, v: FloatArray, z: FloatArray
 ) -> FloatArray:
     """ln chi of the binary pair; -inf where P = Q."""
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.logaddexp(log_q + log_kernel(u, z), log_not_q + log_kernel(v, z)))
+        return np.asarray(np.logaddexp(log_p + log_kernel(u, z), log_not_q + log_kernel(v, z)))
 
 
-def log_chi_slack(log_q: FloatArray, u: FloatArray, z: FloatArray, value: FloatArray) -> FloatArray:
+def log_chi_slack(log_p: FloatArray, u: FloatArray, z: FloatArray, value: FloatArray) -> FloatArray:
     """A bound on the rounding error of `log_chi`."""
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
-    return np.asarray(8.0 * ULP * (1.0 + np.abs(log_q) + (1.0 + z) * u + size))
+    return np.asarray(8.0 * ULP * (1.0 + np.abs(log_p) + z * u + size))
 
 
 def gamma_of_log_chi(value: FloatArray, z: FloatArray) -> FloatArray:

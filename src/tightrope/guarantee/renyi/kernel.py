@@ -3,11 +3,12 @@
 Statement: with z = order - 1 and k(x) = (x^(1+z) - 1 - (1+z)(x-1))/z >= 0,
     (e^{z D} - 1)/z = sum over outcomes of Q * k(P/Q), a sum of terms that are never negative;
     k(e^t) = e^t t (g(z t) - g(-t)),  g(s) = (e^s - 1 - s)/s, where both parts have the sign of t.
+    The functions give k(x)/max(x, 1), so that Q k(P/Q) = max(P, Q) times it without cancellation.
     Also x^(1+z) k(1/x) = x^(1+z) - 1 - ((1+z)/z)(x^z - 1), the kernel of the derivative.
 Conditions: z > 0, every real t.
 Validity: exact.
 Source: definition of the chi^a divergence, arXiv:2008.06529, (10)-(11), rewritten.
-Error: |error of log_kernel| <= 4 ulp * (1 + |log_kernel| + (1+z) max(t, 0)) for exact t, z; measured
+Error: |error of log_kernel| <= 4 ulp * (1 + |log_kernel| + z max(t, 0)) for exact t, z; measured
     at most 2.2 of these ulp against 400 digits on 20,000 random points, z 1e-9..1e9, t +-1e-30..1e3.
 Vectors: tests/unit/guarantee/test_renyi_kernel.py.
 """
@@ -40,20 +41,20 @@ def _g(s: FloatArray) -> FloatArray:
 
 
 def log_kernel(t: FloatArray, z: FloatArray) -> FloatArray:
-    """ln k(e^t); -inf at t = 0."""
+    """ln( k(e^t)/max(e^t, 1) ); -inf at t = 0."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
         s = z * t
         rising = np.minimum(s, _LARGE)  # e^s beyond this is handled by its logarithm
         moderate = np.maximum(t, -_SMALL)
         both = np.abs(_g(rising) - _g(-moderate))
-        near = moderate + np.log(np.abs(moderate)) + np.log(both)
+        near = np.minimum(moderate, 0.0) + np.log(np.abs(moderate)) + np.log(both)
         # t below -1/2: k = (1 - e^t) - e^t (1 - e^(z t))/z
         low = np.minimum(t, -_SMALL)
         far_below = np.log(-np.expm1(low) + np.exp(low) * np.expm1(z * low) / z)
         # s above 30: ln g(s) = s - ln s + log1p(-(1+s)e^-s), the rest is a correction
         high = np.maximum(s, _LARGE)
         log_g = high - np.log(high) + np.log1p(-(1.0 + high) * np.exp(-high))
-        above = t + np.log(np.abs(t)) + log_g + np.log1p(-_g(-np.abs(t)) * np.exp(-log_g))
+        above = np.log(np.abs(t)) + log_g + np.log1p(-_g(-np.abs(t)) * np.exp(-log_g))
     return np.asarray(np.where(t < -_SMALL, far_below, np.where(s > _LARGE, above, near)))
 
 

@@ -22,18 +22,25 @@ from tightrope.guarantee.renyi.binary import (
     log_chi_of_gamma,
     log_chi_slack,
 )
+from tightrope.guarantee.renyi._solve import Indices, increasing_root, verified
 from tightrope.guarantee.renyi.kernel import softplus
 from tightrope.validate import FloatArray
 
 __all__ = ["log_chi_bounds", "divergence_bounds", "log_odds_bounds"]
 
+_LARGEST = 1e100  # beyond it a divergence is as good as infinite
+
 
 def log_chi_bounds(log_odds: FloatArray, z: FloatArray) -> Enclosure:
     """Enclosure of ln chi of randomised response with these log-odds; -inf at 0."""
-    log_q = -softplus(log_odds)
-    value = log_chi(log_q, log_odds, log_q + log_odds, -log_odds, z)
-    slack = log_chi_slack(log_q, log_odds, z, value)
+    value = _log_chi(log_odds, z)
+    slack = log_chi_slack(softplus(-log_odds), log_odds, z, value)
     return Enclosure(value - slack, value + slack)
+
+
+def _log_chi(log_odds: FloatArray, z: FloatArray) -> FloatArray:
+    log_p = -softplus(-log_odds)
+    return log_chi(log_p, log_odds, log_p, -log_odds, z)
 
 
 def divergence_bounds(log_odds: FloatArray, z: FloatArray) -> Enclosure:
@@ -47,12 +54,44 @@ def divergence_bounds(log_odds: FloatArray, z: FloatArray) -> Enclosure:
 
 def log_odds_bounds(gamma: FloatArray, z: FloatArray) -> Enclosure:
     """Enclosure of the log-odds U with r(1 + z, U) = gamma; inf where gamma is inf."""
-    target = log_chi_of_gamma(np.minimum(gamma, 1e100), z)
-    slack = 4.0 * ULP * (1.0 + z * np.minimum(gamma, 1e100) + np.abs(target))
-    found = _solve(target, gamma, z)
-    lower = _walk(found, -1.0, lambda U: log_chi_bounds(U, z).upper <= target - slack)
-    upper = _walk(found, 1.0, lambda U: log_chi_bounds(U, z).lower >= target + slack)
-    nothing, everything = gamma == 0.0, np.isinf(gamma)
-    lower = np.where(nothing, 0.0, np.where(everything, np.inf, np.maximum(lower, gamma)))
-    upper = np.where(nothing, 0.0, np.where(everything, np.inf, upper))
-    return Enclosure(np.minimum(lower, upper), upper)
+    capped = np.clip(gamma, TINY, _LARGEST)
+    target = log_chi_of_gamma(capped, z)
+    slack = 4.0 * ULP * (1.0 + z * capped + np.abs(target))
+    found, slope = _solve(target, capped, z)
+    step = 2.0 * ULP * found + 4.0 * slack / slope
+    lower, low_holds = verified(
+        found, -step, lambda U, i: log_chi_bounds(U, z[i]).upper <= target[i] - slack[i]
+    )
+    upper, high_holds = verified(
+        found, step, lambda U, i: log_chi_bounds(U, z[i]).lower >= target[i] + slack[i]
+    )
+    lower = np.where(low_holds, np.maximum(lower, gamma), gamma)  # r(order, U) <= U
+    upper = np.where(high_holds, upper, _largest_log_odds(capped, z) * (1.0 + 8.0 * ULP))
+    known = (gamma == 0.0) | (gamma > _LARGEST)
+    return Enclosure(np.where(known, gamma, lower), np.where(known, gamma, upper))
+
+
+def _largest_log_odds(gamma: FloatArray, z: FloatArray) -> FloatArray:
+    """U <= gamma + ln(2)/z, and r >= U tanh(U/2) >= 0.46 min(U, U^2)."""
+    return np.minimum(gamma + np.log(2.0) / z, np.maximum(np.sqrt(2.2 * gamma), 2.2 * gamma))
+
+
+def _solve(target: FloatArray, gamma: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """U with ln chi = target, and d ln chi / dU there; Newton in ln U, where ln chi bends little."""
+    low, high = np.log(gamma), np.log(_largest_log_odds(gamma, z)) + 1e-12
+
+    def residual(log_U: FloatArray, i: Indices) -> tuple[FloatArray, FloatArray]:
+        U = np.exp(log_U)
+        value = _log_chi(U, z[i])
+        return value - target[i], U * _slope(U, z[i], value)
+
+    found = np.exp(increasing_root(residual, high, low - 1e-12, high + 1e-12))
+    return found, _slope(found, z, _log_chi(found, z))
+
+
+def _slope(U: FloatArray, z: FloatArray, value: FloatArray) -> FloatArray:
+    """d chi/dU = p q ((a/z)(x^z - x^-z) + x^a - x^-a), x = e^U, over chi."""
+    a = 1.0 + z
+    with np.errstate(under="ignore"):
+        bracket = -(a / z) * np.exp(-U) * np.expm1(-2.0 * z * U) - np.expm1(-2.0 * a * U)
+        return np.asarray(np.exp(U - 2.0 * softplus(U) + a * U - value) * bracket)
