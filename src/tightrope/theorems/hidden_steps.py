@@ -38,7 +38,10 @@ def contraction(loss: LossConstants, step_size: float) -> float:
         return math.inf
     if isinstance(loss, SmoothLoss):
         return 1.0 + step_size * loss.smoothness
-    return max(abs(1.0 - step_size * loss.strong_convexity), abs(1.0 - step_size * loss.smoothness))
+    curvatures = (loss.strong_convexity, loss.smoothness)
+    factor = max(abs(1.0 - step_size * curvature) for curvature in curvatures)
+    # one ulp up: a larger constant is always true, a smaller one need not be
+    return min(1.0, math.nextafter(factor, 2.0)) if factor < 1.0 else factor
 
 
 def batch_of(process: Any) -> int:
@@ -95,18 +98,24 @@ def convexity_refusal(name: str, process: Any) -> str | None:
     return None
 
 
-def columns(process: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Sensitivities, contractions and noise scales of the steps, in units of the iterate."""
+def columns(process: Any, last: int | None = None) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sensitivities, contractions and noise scales of the (last) steps, in units of the iterate."""
     if isinstance(process, ContractiveIteration):
         rows = (process.sensitivities, process.contractions, process.noise_scales)
         return np.array(rows[0]), np.array(rows[1]), np.array(rows[2])
     noise = process.step_size * process.noise_std
-    push = noise * step_mu(process)
-    if isinstance(process, NoisyGradientDescent):
-        pushes = np.full(process.steps, push)
-    else:
-        pushes = np.zeros(process.batches_per_epoch * process.epochs)
-        position = process.index or process.batches_per_epoch  # the last one is the worst
-        pushes[position - 1 :: process.batches_per_epoch] = push
+    pushes = noise * step_mu(process) * _uses(process, last)
     factor = contraction(process.loss, process.step_size)
     return pushes, np.full(len(pushes), factor), np.full(len(pushes), noise)
+
+
+def _uses(process: NoisyGradientDescent | CyclicSGD, last: int | None) -> FloatArray:
+    """1 for each of the (last) steps that uses the record, 0 for the others."""
+    if isinstance(process, NoisyGradientDescent):
+        return np.ones(min(process.steps, last or process.steps))
+    period = process.batches_per_epoch
+    steps = min(period * process.epochs, last or period * process.epochs)
+    position = process.index or period  # a later batch has less noise after it: the last is worst
+    uses = np.zeros(steps)
+    uses[(steps - 1 - (period - position)) % period :: period] = 1.0
+    return uses

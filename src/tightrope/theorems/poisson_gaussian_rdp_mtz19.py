@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import PairTerm, RenyiCurve
+from tightrope.guarantee.kinds.renyi_curve import PairsTerm, RenyiCurve
 from tightrope.theorems import poisson_gaussian_exact_zdw22 as exact
 from tightrope.theorems.base import Source, require
 
@@ -40,8 +40,8 @@ def guarantee(process: Any) -> Guarantee:
 def renyi_guarantee(process: Any, route: str) -> Guarantee:
     """The same divergences, converted by the named route."""
     known = exact.guarantee(process)
-    if isinstance(known, GaussianGuarantee):
+    if not isinstance(known, LossGuarantee):
         return known
-    pairs = tuple(components[0][0] for components in known.directions() or ())
-    curve = RenyiCurve.of(PairTerm(pairs)) * process.steps
+    one_step = tuple(((components[0][0], 1),) for components in known.orders)
+    curve = RenyiCurve.of(PairsTerm(one_step)) * process.steps
     return RenyiGuarantee(curve, process.adjacency, VALIDITY, route)

@@ -69,4 +69,8 @@ def _pair(process: Any) -> AbstractLossPair | None:
     if isinstance(process, DiscreteGaussianMechanism):
         sigma, step = process.sigma, process.sensitivity
         return discrete_gaussian_pair(sigma, step) if sigma > 0 else None
-    return randomized_response_pair(process.flip, process.categories) if process.flip > 0 else None
+    if process.flip == 0:
+        return None
+    # truth with probability 1 - flip + flip/k, any other answer with flip/k
+    epsilon = math.log1p(process.categories * (1.0 - process.flip) / process.flip)
+    return randomized_response_pair(epsilon, process.categories)

@@ -10,8 +10,8 @@ the noise is scaled up by exactly that.
 Error: N comes from two 53-bit uniforms by Box and Muller in float64. |N| cannot exceed 8.6 standard
 deviations (probability below 1e-17 for each coordinate), and its relative rounding error of
 about 1e-15 can move a value to a neighbouring grid point, with probability about 1e-15 * |N| / g:
-below 1e-7 for each coordinate with g = 2^-26 standard deviations. These two deviations from an ideal
-Gaussian are not part of the accounted epsilon (a proof would add them to delta).
+below 1e-7 for each coordinate with g = 2^-26 standard deviations. These two deviations from an
+ideal Gaussian are not part of the accounted epsilon (a proof would add them to delta).
 
 The words come from SHAKE-256, so earlier outputs do not help to predict later ones.
 Cost: about ten times that of GaussianNoise, always on the CPU.
@@ -92,6 +92,7 @@ def _on_grid(total: Tensor, step: float) -> FloatArray:
     if steps.size and not np.abs(steps).max() < _LARGEST:
         raise InvalidInput(
             "The sum of clipped gradients is more than 2^26 noise deviations from zero, "
-            "which float64 cannot add exactly on the grid. Raise the noise multiplier or use GaussianNoise."
+            "which float64 cannot add exactly on the grid. Raise the noise multiplier or use "
+            "GaussianNoise."
         )
     return np.asarray(steps, dtype=np.float64)

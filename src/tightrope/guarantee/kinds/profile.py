@@ -74,13 +74,24 @@ def pair_above(
     """
     positive = grid[grid > 0]
     losses = np.concatenate([-positive[::-1], [0.0], positive])
-    below = -np.expm1(-positive) + np.exp(-positive) * [backward(float(e)) for e in positive]
-    deltas = np.concatenate([below[::-1], [forward(0.0)], [forward(float(e)) for e in positive]])
+    back = np.array([backward(float(e)) for e in positive])
+    ahead = np.array([forward(0.0), *(forward(float(e)) for e in positive)])
+    deltas = np.concatenate([(back - (1.0 - back) * np.expm1(-positive))[::-1], ahead])
     x = np.exp(losses)
-    slopes = np.maximum.accumulate(np.diff(deltas) / np.diff(x))  # convex, hence non-decreasing
-    tails = np.concatenate([[1.0], np.clip(-slopes, 0.0, 1.0), [0.0]])  # Q(L > loss)
-    q_masses = np.maximum(-np.diff(tails), 0.0)
-    p_masses = q_masses * x
-    infinite = max(float(deltas[-1]), 1.0 - float(p_masses.sum()))
-    keep = p_masses > 0
-    return DiscretePair(tuple(losses[keep]), tuple(p_masses[keep]), infinite)
+    # read from the left: less steep slopes than the chords only raise the profile
+    slopes = np.maximum.accumulate(np.diff(deltas) / np.diff(x))
+    tails = np.concatenate([[1.0 - back[-1]], np.clip(-slopes, 0.0, 1.0), [0.0]])  # Q(L > loss)
+    masses = np.maximum(-np.diff(tails), 0.0) * x
+    return _with_infinity(losses, masses, float(deltas[-1]))
+
+
+def _with_infinity(losses: FloatArray, masses: FloatArray, least: float) -> DiscretePair:
+    """The missing mass, and a margin for the rounding of the sum, moved to an infinite loss."""
+    infinite = min(1.0, max(least, 1.0 - math.fsum(masses)) + 1e-15)
+    excess = math.fsum(masses) + infinite - 1.0
+    for i in range(len(masses)):  # taken from the smallest losses: the pair only gets worse
+        taken = min(masses[i], max(excess, 0.0))
+        masses[i] -= taken
+        excess -= taken
+    keep = masses > 0
+    return DiscretePair(tuple(losses[keep].tolist()), tuple(masses[keep].tolist()), infinite)

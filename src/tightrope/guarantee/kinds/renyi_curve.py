@@ -9,10 +9,10 @@ from typing import Protocol, final
 
 import numpy as np
 
-from tightrope.guarantee.loss.pair import AbstractLossPair
+from tightrope.guarantee.base import Components
 from tightrope.validate import FloatArray, check_non_negative
 
-__all__ = ["RenyiTerm", "LinearTerm", "TableTerm", "PairTerm", "PureTerm", "RenyiCurve"]
+__all__ = ["RenyiTerm", "LinearTerm", "TableTerm", "PairsTerm", "PureTerm", "RenyiCurve"]
 
 
 class RenyiTerm(Protocol):
@@ -64,15 +64,19 @@ class PureTerm:
 
 @final
 @dataclass(frozen=True)
-class PairTerm:
-    """The larger divergence of dominating pairs, one for each order of the neighbours."""
+class PairsTerm:
+    """Composed dominating pairs; the larger divergence of the two orders of the neighbours."""
 
-    pairs: tuple[AbstractLossPair, ...]
+    directions: tuple[Components, ...]
 
     def upper(self, orders: FloatArray) -> FloatArray:
         from tightrope.guarantee.loss.cumulant import renyi
 
-        return np.maximum.reduce([renyi(pair, orders)[1] for pair in self.pairs])
+        each = [
+            np.sum([count * renyi(pair, orders)[1] for pair, count in components], axis=0)
+            for components in self.directions
+        ]
+        return np.maximum.reduce(each)
 
 
 @final

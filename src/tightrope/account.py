@@ -1,0 +1,153 @@
+"""From a process to the best guarantee, with everything that was tried and refused.
+
+    >>> from tightrope import NoisySGD, PoissonSampling, account
+    >>> run = NoisySGD(PoissonSampling(256 / 60000), noise_multiplier=1.1, steps=14062)
+    >>> account(run).epsilon(delta=1e-5).upper
+    2.38...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+from tightrope.errors import DoesNotApply
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.compose import compose
+from tightrope.guarantee.estimate import Estimate, compose_estimates
+from tightrope.numerics.interval import Interval
+from tightrope.process import Process, parts_of
+from tightrope.theorems.base import Source, Theorem
+from tightrope.theorems.catalog import ANALYSES, Analysis
+
+__all__ = ["account", "Account", "Finding"]
+
+
+@final
+@dataclass(frozen=True)
+class Finding:
+    """One analysis of one process: its guarantee or estimate, or why it was refused."""
+
+    analysis: Analysis
+    outcome: Guarantee | Estimate | None
+    reason: str | None
+    theorems: tuple[Theorem, ...]
+
+    @property
+    def name(self) -> str:
+        return self.theorems[0].NAME if self.theorems else self.analysis.name
+
+    @property
+    def key(self) -> str:
+        return self.analysis.key
+
+    @property
+    def applies(self) -> bool:
+        return self.outcome is not None
+
+    @property
+    def kind(self) -> Validity:
+        return self.outcome.validity if self.outcome else self.analysis.lead.VALIDITY
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return tuple(theorem.SOURCE for theorem in self.theorems or (self.analysis.lead,))
+
+
+@final
+@dataclass(frozen=True)
+class Account:
+    """Every analysis of a process; answers like the best certified one."""
+
+    process: Process
+    findings: tuple[Finding, ...]
+
+    @property
+    def certified(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if isinstance(f.outcome, Guarantee))
+
+    @property
+    def estimates(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if isinstance(f.outcome, Estimate))
+
+    @cached_property
+    def _exact(self) -> Finding | None:
+        """An exact finding cannot be beaten, so the others need not be asked."""
+        return next((f for f in self.certified if f.kind is Validity.EXACT), None)
+
+    def best(self, loss: Callable[[Guarantee], float]) -> Finding:
+        """The certified finding with the smallest safe-side loss."""
+        if self._exact is not None:
+            return self._exact
+        if not self.certified:
+            reasons = "\n".join(f"  - {f.reason}" for f in self.findings)
+            raise DoesNotApply(f"No certified analysis covers {self.process}:\n{reasons}")
+        return min(self.certified, key=lambda f: loss(_guarantee(f)))
+
+    def guarantee(self, delta: float = 1e-5) -> Guarantee:
+        """The best certified guarantee, judged by its epsilon at this delta."""
+        return _guarantee(self.best(lambda g: g.epsilon(delta).upper))
+
+    def epsilon(self, delta: float) -> Interval:
+        return self.guarantee(delta).epsilon(delta)
+
+    def delta(self, epsilon: float) -> Interval:
+        return _guarantee(self.best(lambda g: g.delta(epsilon).upper)).delta(epsilon)
+
+    def tradeoff(self, type_i: float) -> Interval:
+        return _guarantee(self.best(lambda g: -g.tradeoff(type_i).lower)).tradeoff(type_i)
+
+    def renyi(self, order: float) -> Interval:
+        return _guarantee(self.best(lambda g: g.renyi(order).upper)).renyi(order)
+
+
+def _guarantee(finding: Finding) -> Guarantee:
+    assert isinstance(finding.outcome, Guarantee)
+    return finding.outcome
+
+
+def account(process: Process, analyses: tuple[Analysis, ...] = ANALYSES) -> Account:
+    """Analyse a process by every analysis that applies to it."""
+    return Account(process, tuple(_try(analysis, process) for analysis in analyses))
+
+
+def _try(analysis: Analysis, process: Any) -> Finding:
+    whole = _first(analysis, process)
+    if isinstance(whole, str) and analysis.by_parts:
+        return _by_parts(analysis, process, whole)
+    if isinstance(whole, str):
+        return Finding(analysis, None, whole, ())
+    return Finding(analysis, whole.guarantee(process), None, (whole,))
+
+
+def _first(analysis: Analysis, part: Any) -> Theorem | str:
+    """The first theorem that applies, or the refusal of the one closest to the process."""
+    reasons = []
+    for theorem in analysis.theorems:
+        reason = theorem.applies(part)
+        if reason is None:
+            return theorem
+        reasons.append(reason)
+    return reasons[0]
+
+
+def _by_parts(analysis: Analysis, process: Any, reason: str) -> Finding:
+    parts = parts_of(process)
+    if list(parts) == [process]:
+        return Finding(analysis, None, reason, ())
+    chosen: list[Theorem] = []
+    for part in parts:
+        theorem = _first(analysis, part)
+        if isinstance(theorem, str):
+            return Finding(analysis, None, theorem, ())
+        chosen.append(theorem)
+    outcomes = [theorem.guarantee(part) for theorem, part in zip(chosen, parts, strict=True)]
+    times = list(parts.values())
+    distinct = tuple(dict.fromkeys(chosen))
+    if isinstance(outcomes[0], Estimate):
+        composed: Guarantee | Estimate = compose_estimates(outcomes, times)  # type: ignore[arg-type]
+    else:
+        composed = compose(outcomes, times)  # type: ignore[arg-type]
+    return Finding(analysis, composed, None, distinct)

@@ -1,0 +1,177 @@
+"""The inverse questions: the smallest noise, the most steps, the largest rate for a budget.
+
+Every answer is on the safe side: it was checked against the certified upper end itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from tightrope.account import Account, account
+from tightrope.errors import InvalidInput
+from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.estimate import Estimate
+from tightrope.guarantee.gaussian import profile as gaussian
+from tightrope.numerics.roots import crossing, last_integer
+from tightrope.process import NoisySGD
+from tightrope.theorems.catalog import ANALYSES, Analysis
+from tightrope.validate import check_delta, check_epsilon, check_probability
+
+__all__ = ["Target", "Calibrated", "find_noise", "find_steps", "find_rate", "find_delta"]
+
+_LARGEST_NOISE, _SMALLEST_NOISE = 1e6, 1e-2
+_MOST_STEPS = 10**12
+
+
+@final
+@dataclass(frozen=True)
+class Target:
+    """What a guarantee must achieve: (epsilon, delta), an advantage, or a hit rate."""
+
+    epsilon: float = 0.0
+    delta: float = 1.0
+    true_positive_rate: float | None = None
+    false_positive_rate: float = 0.0
+
+    @classmethod
+    def approx_dp(cls, epsilon: float, delta: float) -> Target:
+        if check_delta(delta) == 0.0:
+            raise InvalidInput(
+                "Gaussian noise cannot reach delta = 0: its privacy loss is unbounded. Choose a "
+                "delta well below 1/(number of people), for instance 1e-6."
+            )
+        return cls(check_epsilon(epsilon), delta)
+
+    @classmethod
+    def advantage(cls, largest: float) -> Target:
+        """Membership advantage at most `largest`: total variation, delta at epsilon 0."""
+        return cls(0.0, check_probability(largest, "advantage"))
+
+    @classmethod
+    def hit_rate(cls, true_positive_rate: float, false_positive_rate: float) -> Target:
+        """No attack with this false positive rate finds more than `true_positive_rate`."""
+        tpr = check_probability(true_positive_rate, "true_positive_rate")
+        fpr = check_probability(false_positive_rate, "false_positive_rate")
+        if tpr <= fpr:
+            raise InvalidInput(
+                f"Guessing at random finds {fpr:g} at a false positive rate of {fpr:g}; no noise "
+                f"brings that down to {tpr:g}. Ask for a true_positive_rate above it."
+            )
+        return cls(true_positive_rate=tpr, false_positive_rate=fpr)
+
+    def excess(self, guarantee: Guarantee | Estimate) -> float:
+        """Positive where the target is missed; judged on the safe side of a guarantee."""
+        if self.true_positive_rate is not None:
+            type_ii = guarantee.tradeoff(self.false_positive_rate)
+            miss = type_ii if isinstance(type_ii, float) else type_ii.lower
+            return (1.0 - miss) - self.true_positive_rate
+        spent = guarantee.delta(self.epsilon)
+        delta = spent if isinstance(spent, float) else spent.upper
+        return math.log(delta / self.delta) if delta > 0 else -math.inf
+
+
+@final
+@dataclass(frozen=True)
+class Calibrated:
+    """The parameter found, the process it makes, and that process's account."""
+
+    quantity: str
+    value: float
+    process: Any
+    target: Target
+    analysis: str
+
+    def account(self) -> Account:
+        return account(self.process)
+
+
+def find_noise(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES) -> Calibrated:
+    """The smallest noise_multiplier that meets the target, certified, 1e-7 above the truth."""
+    if run.steps == 0 or run.sampling.rate == 0.0:
+        return Calibrated("noise_multiplier", 0.0, replace(run, noise_multiplier=0.0), target, "none")
+    key, excess = _judge(run, target, analyses)
+    found = crossing(
+        lambda noise: excess(replace(run, noise_multiplier=noise)),
+        _noise_guess(run, target),
+        smallest=_SMALLEST_NOISE,
+        largest=_LARGEST_NOISE,
+    )
+    value = found.below
+    return Calibrated("noise_multiplier", value, replace(run, noise_multiplier=value), target, key)
+
+
+def find_steps(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES) -> Calibrated:
+    """The most steps that meet the target (Question Two of A Better Bound)."""
+    key, excess = _judge(replace(run, steps=max(run.steps, 1)), target, analyses)
+    mu = _step_mu_guess(run)
+    guess = (_target_mu(target) / mu) ** 2 if mu > 0 else _MOST_STEPS
+    steps = last_integer(
+        lambda n: excess(replace(run, steps=n)), int(min(guess, 1e11)) or 1, _MOST_STEPS
+    )
+    return Calibrated("steps", steps, replace(run, steps=steps), target, key)
+
+
+def find_rate(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES) -> Calibrated:
+    """The largest sampling rate that meets the target, for a given number of steps."""
+    make = type(run.sampling)
+    try:
+        make(0.5)  # type: ignore[call-arg]
+    except (TypeError, InvalidInput):
+        raise InvalidInput(
+            f"{run.sampling} has no rate to choose; calibrate the noise or the steps instead."
+        ) from None
+    key, excess = _judge(run, target, analyses)
+    with_rate = lambda rate: replace(run, sampling=make(min(rate, 1.0)))  # type: ignore[call-arg] # noqa: E731
+    if excess(with_rate(1.0)) <= 0:
+        return Calibrated("rate", 1.0, with_rate(1.0), target, key)
+    # 1/rate plays the part of the noise: larger is more private
+    found = crossing(
+        lambda inverse: excess(with_rate(1.0 / inverse)), 100.0, smallest=1.0, largest=1e12
+    )
+    rate = 1.0 / found.below
+    return Calibrated("rate", rate, with_rate(rate), target, key)
+
+
+def find_delta(process: Any, epsilon: float) -> float:
+    """The smallest certified delta at this epsilon."""
+    return account(process).delta(check_epsilon(epsilon)).upper
+
+
+def _judge(
+    run: NoisySGD, target: Target, analyses: tuple[Analysis, ...]
+) -> tuple[str, Callable[[NoisySGD], float]]:
+    """How far a run misses the target, by the first analysis that covers such runs."""
+    probe = replace(run, noise_multiplier=max(run.noise_multiplier, 1.0))
+    covering = [f for f in account(probe, analyses).findings if f.applies]
+    if not covering:
+        account(probe, analyses).guarantee()  # raises with every reason
+    chosen = covering[0].analysis
+
+    def excess(candidate: NoisySGD) -> float:
+        finding = account(candidate, (chosen,)).findings[0]
+        assert finding.outcome is not None
+        return target.excess(finding.outcome)
+
+    return chosen.key, excess
+
+
+def _target_mu(target: Target) -> float:
+    if target.true_positive_rate is not None:
+        return 1.0
+    return float(gaussian.mu(target.epsilon, target.delta))
+
+
+def _noise_guess(run: NoisySGD, target: Target) -> float:
+    """Where the central limit theorem puts it: a starting point, never an answer."""
+    per_step = _target_mu(target) / math.sqrt(run.steps)
+    moved = run.step_mu * run.noise_multiplier if run.noise_multiplier > 0 else 1.0
+    ratio = per_step / run.sampling.rate
+    return moved / math.sqrt(math.log1p(ratio * ratio)) if ratio > 0 else 1.0
+
+
+def _step_mu_guess(run: NoisySGD) -> float:
+    square = run.step_mu**2
+    return run.sampling.rate * math.sqrt(math.expm1(min(square, 700.0)))

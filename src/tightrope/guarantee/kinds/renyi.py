@@ -1,0 +1,67 @@
+"""Renyi DP for a range of orders: the moments accountant's view."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from tightrope.errors import DoesNotApply
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.kinds.approx import ApproxGuarantee
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.renyi_curve import LinearTerm, PairsTerm, PureTerm, RenyiCurve
+from tightrope.guarantee.renyi.best import best_delta, best_epsilon
+from tightrope.numerics.interval import Interval
+from tightrope.process import Adjacency
+from tightrope.validate import check_delta, check_order, check_real
+
+__all__ = ["RenyiGuarantee", "renyi_guarantee_of"]
+
+
+@final
+@dataclass(frozen=True)
+class RenyiGuarantee(Guarantee):
+    """(order, curve(order))-Renyi DP for every order of the curve, in both directions.
+
+    `route` names the conversion to (epsilon, delta)-DP: "optimal" (the two-sided optimum), or an
+    older one for comparison (the table is guarantee.renyi.ROUTES).
+    """
+
+    curve: RenyiCurve
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
+    validity: Validity = Validity.BOUND
+    route: str = "optimal"
+
+    def epsilon(self, delta: float) -> Interval:
+        d = check_delta(delta)
+        if d == 0.0 or d == 1.0:
+            return Interval.exact(math.inf if d == 0.0 else 0.0)
+        return Interval.exact(best_epsilon(self.curve, d, route=self.route))
+
+    def delta(self, epsilon: float) -> Interval:
+        eps = check_real(epsilon, "epsilon", low=0.0)
+        return Interval.exact(min(1.0, best_delta(self.curve, eps, route=self.route)))
+
+    def renyi(self, order: float) -> Interval:
+        return Interval.exact(float(self.curve(check_order(order))))
+
+
+def renyi_guarantee_of(part: Guarantee) -> RenyiGuarantee:
+    """The Renyi view of any guarantee that has one at every order."""
+    if isinstance(part, RenyiGuarantee):
+        return part
+    if isinstance(part, GaussianGuarantee):
+        curve = RenyiCurve.of(LinearTerm(0.5 * part.mu * part.mu))
+    elif isinstance(part, ApproxGuarantee) and part.failure == 0.0:
+        curve = RenyiCurve.of(PureTerm(part.level))
+    else:
+        directions = part.directions()
+        if directions is None or not math.isfinite(part.renyi(2.0).upper):
+            raise DoesNotApply(
+                f"{type(part).__name__} has no finite Renyi divergence (a failure probability "
+                "delta > 0 makes it infinite), so it cannot be composed with a Renyi guarantee. "
+                "Compose the (epsilon, delta) statements instead."
+            )
+        curve = RenyiCurve.of(PairsTerm(directions))
+    return RenyiGuarantee(curve, part.adjacency, part.validity)

@@ -1,0 +1,149 @@
+"""Theorem 3: the largest Renyi level that forces (epsilon, delta)-DP, one direction at a time.
+
+Statement: gamma(order, eps, delta) = eps + ln(M)/(order-1),
+    M = inf over delta < p < 1 of p^order (p-delta)^(1-order) + (1-p)^order (e^eps-p+delta)^(1-order);
+    eps - ln(1-delta) where order*delta >= 1 (the infimum is at p -> 1, not attained); 0 at delta = 0.
+    D_order(P||Q) <= gamma implies E_{e^eps}(P||Q) <= delta, and no larger gamma does.
+Conditions: order > 1, eps >= 0, delta in {0} or [1e-300, 1].
+Validity: exact for the one-sided constraint; a lower bound on two_sided.gamma.
+Source: Asoodeh et al. (arXiv:2008.06529), Theorem 3; theory A6 ("min" there must be "inf").
+Error: the upper end is the objective at a point of the constraint, the lower end its tangent at a
+    point whose slope is proved positive (the objective is convex), both widened by rounding.
+    Safe side: lower (a smaller gamma still forces delta).
+Vectors: thm3_gamma in tests/golden/renyi.json.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tightrope.guarantee.renyi import theorem4
+from tightrope.guarantee.renyi._arrays import (
+    TINY,
+    ULP,
+    Enclosure,
+    checked_delta,
+    checked_epsilon,
+    checked_order,
+    flat,
+    shaped,
+)
+from tightrope.guarantee.renyi._solve import Indices, increasing_root, verified
+from tightrope.guarantee.renyi.binary import (
+    gamma_of_log_chi,
+    log_chi,
+    log_chi_of_gamma,
+    log_chi_slack,
+)
+from tightrope.guarantee.renyi.stationarity import Pair, Problem, Slope, pair_at, slope_at
+from tightrope.validate import FloatArray
+
+__all__ = ["gamma", "Optimum", "optimum"]
+
+
+class Optimum(NamedTuple):
+    """Enclosure of ln chi at the optimum, its slopes, and the logit to start from next time."""
+
+    lower: FloatArray
+    upper: FloatArray
+    by_eps: FloatArray  # d ln chi / d eps
+    by_log_delta: FloatArray  # d ln chi / d ln delta
+    logit: FloatArray
+
+
+def gamma(order: Any, epsilon: Any, delta: Any) -> Enclosure:
+    """Enclosure of the optimal one-sided gamma; use the lower end to promise (epsilon, delta)."""
+    (a, eps, d), shape = flat(
+        checked_order(order), checked_epsilon(epsilon), checked_delta(delta)
+    )
+    z = a - 1.0
+    best = optimum(z, eps, d)
+    lower = gamma_of_log_chi(best.lower, z) * (1.0 - 4.0 * ULP)
+    upper = gamma_of_log_chi(best.upper, z) * (1.0 + 4.0 * ULP)
+    upper = np.where(d > 0.0, np.maximum(upper, TINY), 0.0)  # below the floats, not zero
+    return Enclosure(shaped(lower, shape), shaped(upper, shape))
+
+
+def optimum(
+    z: FloatArray, eps: FloatArray, delta: FloatArray, start: FloatArray | None = None
+) -> Optimum:
+    """ln chi of the optimal pair, with ln chi = -inf at delta = 0 and inf at delta = 1."""
+    room = (1.0 - delta) - z * delta
+    result = _at_the_end(z, eps, delta)
+    inner = (room > 0.0) & (delta > 0.0)
+    if inner.any():
+        problem = Problem(z, eps, delta, room).at(inner)
+        found = _inner_optimum(problem, None if start is None else start[inner])
+        for whole, part in zip(result, found, strict=True):
+            whole[inner] = part
+    return result
+
+
+def _at_the_end(z: FloatArray, eps: FloatArray, delta: FloatArray) -> Optimum:
+    """order*delta >= 1: gamma = eps - ln(1-delta)."""
+    with np.errstate(divide="ignore", under="ignore"):
+        level = eps - np.log1p(-delta)
+        value = np.where(delta > 0.0, log_chi_of_gamma(level, z), -np.inf)
+        finite = np.isfinite(value)
+        size = np.where(finite, 1.0 + z * level + np.abs(value), 0.0)
+        slack = 8.0 * ULP * np.where(finite, size, 0.0)
+        growth = -z / np.expm1(-np.maximum(z * level, TINY))  # d ln chi / d gamma
+        by_log_delta = growth * delta / np.maximum(1.0 - delta, TINY)
+    return Optimum(value - slack, value + slack, growth, by_log_delta, np.zeros_like(z))
+
+
+def _inner_optimum(problem: Problem, start: FloatArray | None) -> Optimum:
+    w = _stationary_logit(problem, start)
+    pair = pair_at(w, problem)
+    slope = slope_at(pair, problem)
+    step = 3.0 * slope.slack / np.maximum(slope.derivative, TINY) + 4.0 * ULP * np.abs(w)
+    w, rising = verified(w, np.minimum(step, 1.0), lambda x, i: _rises(x, problem.at(i)))
+    pair = pair_at(w, problem)
+    value = log_chi(pair.log_p, pair.u, pair.log_not_q, pair.v, problem.z)
+    slack = log_chi_slack(pair.log_p, pair.u, problem.z, value)
+    lost = np.where(rising, _tangent_loss(pair, slope_at(pair, problem), problem, value), np.inf)
+    floor = log_chi_of_gamma(theorem4.gamma_lower(problem.z, problem.eps, problem.delta), problem.z)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tangent = np.where(lost < 0.5, value + np.log1p(-np.minimum(lost, 0.5)) - slack, -np.inf)
+    by_eps, by_log_delta = _envelope(pair, problem, value)
+    return Optimum(np.maximum(tangent, floor), value + slack, by_eps, by_log_delta, w)
+
+
+def _stationary_logit(problem: Problem, start: FloatArray | None) -> FloatArray:
+    """Newton on the sign of the slope. First guess: theta = 1/2 at eps = 0, p ~ delta/eps above."""
+
+    def sign(w: FloatArray, i: Indices) -> tuple[FloatArray, FloatArray]:
+        here = problem.at(i)
+        slope = slope_at(pair_at(w, here), here)
+        return slope.sign, slope.derivative
+
+    if start is None:
+        start = -np.log1p(-np.expm1(-problem.eps) * (problem.room / problem.delta))
+    unbounded = np.full_like(start, np.inf)
+    return increasing_root(sign, start, -unbounded, unbounded)
+
+
+def _rises(w: FloatArray, problem: Problem) -> Any:
+    slope = slope_at(pair_at(w, problem), problem)
+    return slope.sign >= slope.slack
+
+
+def _tangent_loss(pair: Pair, slope: Slope, problem: Problem, value: FloatArray) -> FloatArray:
+    """How far the tangent falls between this p and order*delta, relative to chi."""
+    with np.errstate(divide="ignore", under="ignore", over="ignore"):
+        rise = np.log(np.expm1(np.minimum(slope.sign + slope.slack, 700.0)))
+        width = pair.log_tau + np.log(problem.delta)  # ln(theta room)
+        return np.asarray(np.exp(np.minimum(slope.log_unit + rise + width - value, 700.0)))
+
+
+def _envelope(
+    pair: Pair, problem: Problem, value: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """d chi/d eps = q (x^a - y^a), d chi/d delta = e^-eps (x^a - y^a): the pair may stay fixed."""
+    a = 1.0 + problem.z
+    with np.errstate(under="ignore", over="ignore"):
+        spread = -np.expm1(a * (pair.v - pair.u))
+        by_eps = np.exp(pair.log_p + problem.z * pair.u - value) * spread
+    return by_eps, by_eps / pair.rho

@@ -1,0 +1,76 @@
+"""All analyses, tightest first.
+
+An analysis is a name for people and the theorems it may use for each part of a process; the first
+one that applies to a part is taken, and `compose` adds the parts up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast, final
+
+from tightrope.theorems import (
+    balls_in_bins_fs25,
+    composed_approx_dp,
+    declared,
+    epochwise_gaussian_gdp,
+    gaussian_gdp_drs19,
+    moments_accountant_acgmmtz16,
+    poisson_gaussian_exact_zdw22,
+    poisson_gaussian_rdp_abadi16,
+    poisson_gaussian_rdp_closed_mtz19,
+    poisson_gaussian_rdp_mtz19,
+    sampled_gaussian_clt_bdls19,
+    sampled_gaussian_replace_drs19,
+    single_releases_exact,
+)
+from tightrope.theorems.base import Theorem
+
+__all__ = ["Analysis", "ANALYSES", "THEOREMS"]
+
+
+@final
+@dataclass(frozen=True)
+class Analysis:
+    """A way to analyse a process: `lead` gives it its name, `others` cover further parts."""
+
+    key: str
+    lead: Theorem
+    others: tuple[Theorem, ...] = ()
+    # also tried on each part of a composite process, not only on a whole one
+    by_parts: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.lead.NAME
+
+    @property
+    def theorems(self) -> tuple[Theorem, ...]:
+        return (self.lead, *self.others)
+
+
+def _theorem(module: Any) -> Theorem:
+    return cast(Theorem, module)
+
+
+_GAUSSIAN = _theorem(gaussian_gdp_drs19)
+_SINGLE = _theorem(single_releases_exact)
+_DECLARED = _theorem(declared)
+_EPOCHWISE = _theorem(epochwise_gaussian_gdp)
+_BINS = _theorem(balls_in_bins_fs25)
+_REPLACE = _theorem(sampled_gaussian_replace_drs19)
+_ONCE = (_GAUSSIAN, _SINGLE, _DECLARED, _EPOCHWISE)
+
+ANALYSES: tuple[Analysis, ...] = (
+    Analysis("exact", _theorem(poisson_gaussian_exact_zdw22), (*_ONCE, _REPLACE, _BINS)),
+    Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),
+    Analysis("moments", _theorem(moments_accountant_acgmmtz16), _ONCE),
+    Analysis("closed-renyi", _theorem(poisson_gaussian_rdp_closed_mtz19), _ONCE),
+    Analysis("composition", _theorem(composed_approx_dp), by_parts=False),
+    Analysis("leading-moments", _theorem(poisson_gaussian_rdp_abadi16)),
+    Analysis("clt", _theorem(sampled_gaussian_clt_bdls19)),
+)
+
+THEOREMS: tuple[Theorem, ...] = tuple(
+    {id(theorem): theorem for analysis in ANALYSES for theorem in analysis.theorems}.values()
+)

@@ -1,0 +1,13 @@
+"""The forms in which a per-example gradient of one parameter is known."""
+
+from __future__ import annotations
+
+from tightrope.train.gradients.forms.base import Form
+from tightrope.train.gradients.forms.combine import combine
+from tightrope.train.gradients.forms.dense import Dense
+from tightrope.train.gradients.forms.outer import Outer
+from tightrope.train.gradients.forms.patches import Convolution, Patches
+from tightrope.train.gradients.forms.rows import Rows
+from tightrope.train.gradients.forms.stacked import Stacked
+
+__all__ = ["Convolution", "Dense", "Form", "Outer", "Patches", "Rows", "Stacked", "combine"]

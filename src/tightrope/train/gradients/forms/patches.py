@@ -1,0 +1,125 @@
+"""Convolutions: an outer product over the patches the kernel sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tightrope.train.gradients.cost import direct_is_cheaper
+from tightrope.train.gradients.forms.base import (
+    Form,
+    blocked_squares,
+    full_precision,
+    scale_examples,
+    zero_examples,
+)
+from tightrope.train.gradients.forms.dense import weighted_total
+from tightrope.train.gradients.forms.outer import gram_squared_norms, per_example_products
+from tightrope.train.gradients.rounding import convolution_unit
+
+__all__ = ["Convolution", "Patches"]
+
+
+@final
+@dataclass(frozen=True)
+class Convolution:
+    """Geometry of a convolution whose input has been padded already."""
+
+    weight_shape: torch.Size
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        return tuple(self.weight_shape[2:])
+
+    def unfold(self, x: Tensor) -> Tensor:
+        """(B * groups, C/groups * kernel, T): the patches of a padded input (B, C, *space)."""
+        dims = len(self.kernel)
+        space = [
+            (n - d * (k - 1) - 1) // s + 1
+            for n, k, s, d in zip(x.shape[2:], self.kernel, self.stride, self.dilation, strict=True)
+        ]
+        batch, channels = x.shape[:2]
+        step = x.stride()
+        size = (batch, channels, *self.kernel, *space)
+        strides = (
+            *step[:2],
+            *(step[2 + i] * self.dilation[i] for i in range(dims)),
+            *(step[2 + i] * self.stride[i] for i in range(dims)),
+        )
+        patches = x.as_strided(size, strides, x.storage_offset())
+        return patches.reshape(batch * self.groups, channels // self.groups * self._taps(), -1)
+
+    def _taps(self) -> int:
+        taps = 1
+        for k in self.kernel:
+            taps *= k
+        return taps
+
+    def weight_gradient(self, x: Tensor, g: Tensor) -> Tensor:
+        """The ordinary (summed) gradient of the weight."""
+        dims = len(self.kernel)
+        empty = x.new_empty(1).expand(self.weight_shape)
+        zeros = [0] * dims
+        result: Tensor = torch.ops.aten.convolution_backward(
+            g, x, empty, None, self.stride, zeros, self.dilation, False, zeros,
+            self.groups, (False, True, False),
+        )[1]  # fmt: skip
+        return result
+
+
+@final
+class Patches(Form):
+    """x: (B, C, *space) padded input; g: (B, P, *out) output gradient."""
+
+    def __init__(self, x: Tensor, g: Tensor, convolution: Convolution) -> None:
+        self.x, self.g, self.convolution = x, g, convolution
+        self._direct: Tensor | None = None  # (B, *weight shape) once instantiated
+
+    def operands(self) -> tuple[Tensor, Tensor]:
+        """a: (B * groups, T, d) and g: (B * groups, T, p / groups)."""
+        groups = self.convolution.groups
+        a = self.convolution.unfold(full_precision(self.x)).transpose(1, 2)
+        g = full_precision(self.g).flatten(2).unflatten(1, (groups, -1)).flatten(0, 1)
+        return a, g.transpose(1, 2)
+
+    def squared_norms(self) -> Tensor:
+        a, g = self.operands()
+        sizes = (a.shape[0], a.shape[1], a.shape[2], g.shape[2])
+        if direct_is_cheaper(sizes, self.g.device, 4):
+            self._direct = self._products(a, g)
+            return blocked_squares(self._direct)
+        squared = gram_squared_norms(a, g, unit=convolution_unit(self.g.device))
+        return squared.view(-1, self.convolution.groups).sum(1)
+
+    def _products(self, a: Tensor, g: Tensor) -> Tensor:
+        return per_example_products(a, g).reshape(-1, *self.convolution.weight_shape)
+
+    def weighted_sum(self, factors: Tensor) -> Tensor:
+        if self._direct is not None:
+            return weighted_total(self._direct, factors)
+        x, g = full_precision(self.x), full_precision(self.g)
+        return self.convolution.weight_gradient(x, scale_examples(g, factors.to(g.dtype)))
+
+    def dense(self) -> Tensor:
+        if self._direct is None:
+            self._direct = self._products(*self.operands())
+        return self._direct
+
+    def zero(self, examples: Tensor) -> None:
+        self.x, self.g = zero_examples(self.x, examples), zero_examples(self.g, examples)
+        if self._direct is not None:
+            self._direct = zero_examples(self._direct, examples)
+
+
+def padded(x: Tensor, padding: list[int], mode: str) -> Tensor:
+    """x as the kernel sees it, for any padding mode; `padding` is in the order of F.pad."""
+    if not any(padding):
+        return x
+    return F.pad(x, padding) if mode == "zeros" else F.pad(x, padding, mode=mode)

@@ -1,0 +1,66 @@
+"""How much a per-example norm must be raised so that rounding can never release too much.
+
+Statement. Let g be one example's gradient as the stored activations and output gradients define
+it, and let the released contribution be what the hardware computes for factor * g. The forms
+(`forms/`) return a number N with  ||computed contribution|| <= factor * N.
+
+Error.
+* A stored gradient (`Dense`, `Rows`): only the sum of squares and one product per value are
+  rounded. Relative, far below RELATIVE.
+* An outer-product form sum_t g_t a_t^T: its released value is a matrix product. With
+  S = sum_t |a_t||g_t| and Q = sum_t |a_t|^2 |g_t|^2 (both read off the Gram diagonals)
+  - rounding the operands to the unit u of the product moves it by at most 2 u S (deterministic);
+  - float32 accumulation of n terms moves it by at most LAMBDA sqrt(n) u32 sqrt(Q), and the squared
+    norm by LAMBDA (sqrt(d) + sqrt(p) + sqrt(T)) u32 Q: the probabilistic bound of Higham and Mary
+    (SIAM J. Sci. Comput. 41, 2019, Theorem 2.4), which assumes mean-independent rounding errors and
+    fails with probability below 2 n exp(-LAMBDA^2 / 2). Worst cases are searched in the tests.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+UNIT_FLOAT32 = 2.0**-24
+UNIT_TF32 = 2.0**-11
+UNIT_BFLOAT16 = 2.0**-8
+LAMBDA = 8.0
+# Raises every norm: covers the blocked float32 sum of squares (4096 values to a block), the square
+# root, the division and the product with the factor, each a few units of 2^-24.
+RELATIVE = 2.0**-14
+
+__all__ = ["LAMBDA", "RELATIVE", "UNIT_FLOAT32", "convolution_unit", "matmul_unit", "raised"]
+
+
+def matmul_unit(device: torch.device) -> float:
+    """Unit to which a float32 matrix product rounds its operands under the current settings."""
+    precision = torch.get_float32_matmul_precision()
+    if precision == "highest":
+        return UNIT_FLOAT32
+    return UNIT_TF32 if precision == "high" and device.type == "cuda" else UNIT_BFLOAT16
+
+
+def convolution_unit(device: torch.device) -> float:
+    """The same for a float32 convolution, which has a switch of its own on CUDA."""
+    if device.type == "cuda":
+        return UNIT_TF32 if torch.backends.cudnn.allow_tf32 else UNIT_FLOAT32
+    return matmul_unit(device)
+
+
+def raised(
+    squared: Tensor, a_squares: Tensor, g_squares: Tensor, *, sizes: tuple[int, int], unit: float
+) -> Tensor:
+    """Squared upper norm of sum_t g_t a_t^T from its computed square and the rows' squares (B, T).
+
+    `sizes` are the lengths (d, p) of the rows, `unit` what the releasing product rounds to.
+    """
+    positions = a_squares.shape[1]
+    products = a_squares * g_squares  # (B, T)
+    q = products.sum(1)
+    gram = LAMBDA * UNIT_FLOAT32 * sum(math.sqrt(n) for n in (*sizes, positions))
+    norm = (squared.clamp_min(0) + gram * q).sqrt_()
+    norm += (LAMBDA * UNIT_FLOAT32 * math.sqrt(positions)) * q.sqrt()
+    norm += 2 * max(unit, UNIT_FLOAT32) * products.sqrt().sum(1)
+    return norm.square_()

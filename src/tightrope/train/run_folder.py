@@ -1,0 +1,215 @@
+"""Store and resume a run as one transaction.
+
+The folder holds the weights, the optimizer, the count of releases, the sampler's position, the
+generators and a fingerprint of the data. KEEP IT PRIVATE: whoever has the generators can subtract
+the noise. Publish the weights and the certificate, never this folder.
+
+Guarantee: whatever moment a crash comes at, the count after a resume is never below the number of
+releases made; and on the CPU the resumed run has the same weights, bit for bit, as an undisturbed
+one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tightrope.errors import InvalidInput
+from tightrope.train.distributed import rank_and_size
+from tightrope.train.fingerprint import fingerprint_of
+from tightrope.train.journal import Journal
+from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.storage import (
+    latest_snapshot,
+    pack_optimizer,
+    read_snapshot,
+    unpack_optimizer,
+    write_snapshot,
+)
+
+__all__ = ["RunFolder"]
+
+
+class Stateful(Protocol):
+    """Something of the user's that must be stored too, for example a schedule."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@final
+class RunFolder:
+    """A folder that starts a run, or resumes the run it holds."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._run: PrivateOptimizer | None = None
+        self._journal: Journal | None = None
+
+    def attach(
+        self,
+        run: PrivateOptimizer,
+        data: Any,
+        *,
+        extras: Mapping[str, Stateful] | None = None,
+        fingerprint: str | None = None,
+        replay: bool = True,
+    ) -> None:
+        """Start storing `run`, or bring it to where the stored run was.
+
+        fingerprint: given by you for data that change from one reading to the next.
+        replay: compute lost steps again with the same randomness (the same releases, not counted
+        twice). False: count them as spent and go on with fresh randomness.
+        """
+        self._run, self._extras = run, dict(extras or {})
+        rows = run.watch(data)
+        self._facts = run.settings() | {
+            "optimizer": type(run.optimizer).__name__,
+            "data": fingerprint_of(rows) if fingerprint is None else fingerprint,
+        }
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        snapshot = latest_snapshot(self.path)
+        if snapshot is None:
+            self._start(run)
+        else:
+            self._resume(run, snapshot, replay)
+        run.write_ahead = self._write_ahead
+
+    def _start(self, run: PrivateOptimizer) -> None:
+        if (self.path / "journal.jsonl").exists():
+            raise InvalidInput(
+                f"{self.path} has a journal but no stored weights, so what was released cannot be "
+                "continued. Use an empty folder."
+            )
+        if run.steps:
+            raise InvalidInput(
+                f"The run has already released {run.steps} steps that no journal knows of. Attach "
+                "the folder before the first step."
+            )
+        self._run_id = secrets.token_hex(16)
+        self.save()
+        self._open_journal()
+
+    def _open_journal(self) -> None:
+        if rank_and_size()[0] == 0:
+            self._journal = Journal(self.path / "journal.jsonl", self._run_id)
+
+    def _write_ahead(self, step: int, sums: Sequence[Tensor]) -> None:
+        assert self._run is not None
+        if self._journal is not None:
+            self._journal.record(self._run.ledger.number(step), sums)
+
+    def save(self) -> None:
+        """Store the run as it is now; only between steps."""
+        run = self._run
+        if run is None:
+            raise InvalidInput("No run is attached to this folder yet; call attach(run, data).")
+        if not run.between_steps:
+            raise InvalidInput("A batch is half done. Save after a step has been released.")
+        optimizer_tensors, optimizer_plain = pack_optimizer(run.optimizer)
+        state = {
+            "run": self._run_id,
+            "facts": self._facts,
+            "step": run.steps,
+            "lost": run.ledger.lost,
+            "optimizer": optimizer_plain,
+            "extras": {name: extra.state_dict() for name, extra in self._extras.items()},
+            "ranks": _gathered(self._local_state(run)),
+        }
+        if rank_and_size()[0] == 0:
+            tensors = {"model": _tensors_of(run.model), "optimizer": optimizer_tensors}
+            write_snapshot(self.path, f"step-{run.steps:09d}-{run.ledger.lost:09d}", tensors, state)
+        if rank_and_size()[1] > 1:
+            dist.barrier()
+
+    def _local_state(self, run: PrivateOptimizer) -> dict[str, Any]:
+        return {
+            "sampler": run.sampler_state,
+            "noise": run.noise.state(),
+            "torch": torch.get_rng_state().numpy().tobytes().hex(),
+        }
+
+    def _resume(self, run: PrivateOptimizer, snapshot: Path, replay: bool) -> None:
+        if not (self.path / "journal.jsonl").exists() and rank_and_size()[0] == 0:
+            raise InvalidInput(
+                f"{self.path} has no journal, so it is not known what was released after the last "
+                "save. Resuming could under-count privacy; start a new run."
+            )
+        tensors, state = read_snapshot(snapshot)
+        self._check_same(state["facts"])
+        self._run_id = state["run"]
+        self._open_journal()
+        run.model.load_state_dict(tensors["model"])
+        unpack_optimizer(run.optimizer, tensors["optimizer"], state["optimizer"])
+        for name, extra in self._extras.items():
+            extra.load_state_dict(state["extras"][name])
+        run.steps, run.ledger.lost = state["step"], state["lost"]
+        released = self._released_on_all_ranks()
+        run.ledger.released = max(released, run.ledger.number(run.steps))
+        if replay:
+            self._restore_randomness(run, state["ranks"][rank_and_size()[0]])
+        else:
+            self._count_lost_steps(run)
+
+    def _released_on_all_ranks(self) -> int:
+        last = 0 if self._journal is None else self._journal.last
+        return max(_gathered(last))
+
+    def _restore_randomness(self, run: PrivateOptimizer, local: dict[str, Any]) -> None:
+        run.sampler.restore(local["sampler"])
+        run.sampler_state = local["sampler"]
+        run.noise.restore(local["noise"])
+        raw = torch.frombuffer(bytearray.fromhex(local["torch"]), dtype=torch.uint8)
+        torch.set_rng_state(raw)
+
+    def _count_lost_steps(self, run: PrivateOptimizer) -> None:
+        if not run.sampler.memoryless:
+            raise InvalidInput(
+                f"{type(run.sampler).__name__} draws each record once an epoch; leaving an epoch "
+                "in the middle is not covered by its accounting. Resume with replay=True."
+            )
+        run.ledger.lost = run.ledger.released - run.steps
+        self.save()
+
+    def _check_same(self, stored: dict[str, Any]) -> None:
+        different = [key for key in stored if stored[key] != self._facts.get(key)]
+        if different:
+            told = "; ".join(
+                f"{key}: stored {stored[key]!r}, now {self._facts.get(key)!r}" for key in different
+            )
+            raise InvalidInput(
+                f"{self.path} holds another run ({told}). Resume with the parts and the data it was "
+                "started with, or use a new folder."
+            )
+
+    def close(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+
+def _tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
+    state = model.state_dict()
+    odd = [name for name, value in state.items() if not isinstance(value, Tensor)]
+    if odd:
+        raise InvalidInput(
+            f"The model stores {odd}, which are not tensors and cannot be stored without running "
+            "code on loading. Turn them into buffers."
+        )
+    return state
+
+
+def _gathered(local: Any) -> list[Any]:
+    """The value of every rank, in order of rank."""
+    ranks = rank_and_size()[1]
+    if ranks == 1:
+        return [local]
+    values: list[Any] = [None] * ranks
+    dist.all_gather_object(values, local)
+    return values
