@@ -15,6 +15,7 @@ from tightrope.train.ledger import Budget
 from tightrope.train.noise import GaussianNoise
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.record import RunRecord, StepReport
+from tightrope.train.run_folder import RunFolder
 from tightrope.train.samplers import (
     BallsInBinsSampler,
     CyclicSampler,
@@ -45,6 +46,7 @@ __all__ = [
     "FullBatchSampler",
     "GaussianNoise",
     "GridGaussianNoise",
+    "RunFolder",
     "RunRecord",
     "StepReport",
 ]

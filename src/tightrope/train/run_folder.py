@@ -35,6 +35,8 @@ from tightrope.train.storage import (
 
 __all__ = ["RunFolder"]
 
+JOURNAL = "journal.jsonl"
+
 
 class Stateful(Protocol):
     """Something of the user's that must be stored too, for example a schedule."""
@@ -82,23 +84,20 @@ class RunFolder:
         run.write_ahead = self._write_ahead
 
     def _start(self, run: PrivateOptimizer) -> None:
-        if (self.path / "journal.jsonl").exists():
-            raise InvalidInput(
-                f"{self.path} has a journal but no stored weights, so what was released cannot be "
-                "continued. Use an empty folder."
-            )
         if run.steps:
             raise InvalidInput(
                 f"The run has already released {run.steps} steps that no journal knows of. Attach "
                 "the folder before the first step."
             )
-        self._run_id = secrets.token_hex(16)
-        self.save()
+        self._run_id = _shared(secrets.token_hex(16))
+        if rank_and_size()[0] == 0:
+            _remove_empty_journal(self.path / JOURNAL)
         self._open_journal()
+        self.save()
 
     def _open_journal(self) -> None:
         if rank_and_size()[0] == 0:
-            self._journal = Journal(self.path / "journal.jsonl", self._run_id)
+            self._journal = Journal(self.path / JOURNAL, self._run_id)
 
     def _write_ahead(self, step: int, sums: Sequence[Tensor]) -> None:
         assert self._run is not None
@@ -124,7 +123,8 @@ class RunFolder:
         }
         if rank_and_size()[0] == 0:
             tensors = {"model": _tensors_of(run.model), "optimizer": optimizer_tensors}
-            write_snapshot(self.path, f"step-{run.steps:09d}-{run.ledger.lost:09d}", tensors, state)
+            name = f"step-{run.steps:09d}-{secrets.token_hex(4)}"
+            write_snapshot(self.path, name, tensors, state)
         if rank_and_size()[1] > 1:
             dist.barrier()
 
@@ -136,7 +136,7 @@ class RunFolder:
         }
 
     def _resume(self, run: PrivateOptimizer, snapshot: Path, replay: bool) -> None:
-        if not (self.path / "journal.jsonl").exists() and rank_and_size()[0] == 0:
+        if not (self.path / JOURNAL).exists() and rank_and_size()[0] == 0:
             raise InvalidInput(
                 f"{self.path} has no journal, so it is not known what was released after the last "
                 "save. Resuming could under-count privacy; start a new run."
@@ -213,3 +213,18 @@ def _gathered(local: Any) -> list[Any]:
     values: list[Any] = [None] * ranks
     dist.all_gather_object(values, local)
     return values
+
+
+def _shared(value: str) -> str:
+    """Rank 0's value on every rank."""
+    return str(_gathered(value)[0])
+
+
+def _remove_empty_journal(path: Path) -> None:
+    """A crash before the first save leaves a journal without releases: nothing is lost with it."""
+    if path.exists() and path.read_bytes().count(b"\n") > 1:
+        raise InvalidInput(
+            f"{path} speaks of releases, but there are no stored weights to continue from. Use an "
+            "empty folder."
+        )
+    path.unlink(missing_ok=True)

@@ -23,24 +23,22 @@ def write_snapshot(
 ) -> None:
     """Write folder/name completely, then point `latest` at it. A crash leaves the old one."""
     temporary = folder / f".unfinished-{name}"
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(mode=0o700)
     hashes = {}
     for part, values in tensors.items():
         path = temporary / f"{part}.safetensors"
         # clones: tied weights are stored twice, which safetensors would refuse to do silently
-        save_file({key: value.detach().cpu().contiguous().clone() for key, value in values.items()}, path)
+        save_file(
+            {key: value.detach().cpu().contiguous().clone() for key, value in values.items()}, path
+        )
         hashes[part] = _sync_and_hash(path)
     text = json.dumps(state | {"sha256": hashes}, indent=1)
     (temporary / "state.json").write_text(text)
     _sync_and_hash(temporary / "state.json")
     _sync_folder(temporary)
-    final = folder / name
-    if final.exists():
-        shutil.rmtree(final)
-    temporary.rename(final)
+    temporary.rename(folder / name)
     replace_text(folder / "latest", name)
-    for old in folder.glob("step-*"):
+    for old in [*folder.glob("step-*"), *folder.glob(".unfinished-*")]:
         if old.name != name:
             shutil.rmtree(old)
 
