@@ -69,8 +69,8 @@ class Journal:
         elif known != digest:
             raise ModelNotPrivate(
                 f"Release {release} was made before the crash and now comes out differently. With "
-                "the same noise on two different sums the noise could be subtracted, so nothing was "
-                "released. Resume with replay=False: the lost steps are counted and fresh noise "
+                "the same noise on two different sums the noise could be subtracted, so nothing "
+                "was released. Resume with replay=False: the lost steps are counted and fresh noise "
                 "is used."
             )
 

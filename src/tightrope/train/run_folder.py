@@ -184,8 +184,8 @@ class RunFolder:
                 f"{key}: stored {stored[key]!r}, now {self._facts.get(key)!r}" for key in different
             )
             raise InvalidInput(
-                f"{self.path} holds another run ({told}). Resume with the parts and the data it was "
-                "started with, or use a new folder."
+                f"{self.path} holds another run ({told}). Resume with the parts and the data it "
+                "was started with, or use a new folder."
             )
 
     def close(self) -> None:
