@@ -1,14 +1,15 @@
 """What a guarantee means for one person: the attacks it leaves possible.
 
 Statement: an attacker decides whether a record was used. At false positive rate a its true positive
-    rate is at most 1 - f(a), f the trade-off function. Membership advantage = max TPR - FPR = delta(0).
-    Belief after an alarm, from a prior pi: pi TPR/(pi TPR + (1 - pi) FPR). Best share of right
-    answers: (1 - pi) + pi delta(ln((1 - pi)/pi)) (Bayes' test). Pure epsilon-DP: belief after any
-    output at most pi e^eps/(pi e^eps + 1 - pi).
-Conditions: the attacker knows everything but the one record; the type II error f(a) given is certified.
+    rate is at most 1 - f(a), f the trade-off function. Membership advantage = max TPR - FPR =
+    delta(0). Belief after an alarm, from a prior pi: pi TPR/(pi TPR + (1 - pi) FPR). Best share of
+    right answers: (1 - pi) + pi delta(ln((1 - pi)/pi)) (Bayes' test). Pure epsilon-DP: belief
+    after any output at most pi e^eps/(pi e^eps + 1 - pi).
+Conditions: the attacker knows everything but the one record; the type II error f(a) given is
+    certified.
 Validity: bound on every attack; attained where f is the exact trade-off function.
-Source: Wasserman and Zhou 2010; Dong, Roth and Su 2019 (arXiv:1905.02383), Section 2; Yeom et al. 2018
-    (arXiv:1709.01604); Bayes' rule. theory A20, A25.
+Source: Wasserman and Zhou 2010; Dong, Roth and Su 2019 (arXiv:1905.02383), Section 2; Yeom et al.
+    2018 (arXiv:1709.01604); Bayes' rule. theory A20, A25.
 Error: a few roundings, taken outward.
 Vectors: tests/unit/guarantee/test_risk.py.
 

@@ -1,0 +1,1 @@
+"""(epsilon, delta) guarantees: composition, group privacy, subsampling, trade-off function."""

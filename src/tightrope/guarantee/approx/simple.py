@@ -1,0 +1,98 @@
+"""Closed forms for (epsilon, delta) guarantees: basic composition, groups, subsampling.
+
+Statement:
+    basic     (sum eps_i, 1 - prod(1 - delta_i)), never above (sum eps_i, sum delta_i);
+    group     k records: (k eps, delta (e^{k eps} - 1)/(e^eps - 1));
+    sampling  (ln(1 + q (e^eps - 1)), q delta).
+Conditions: basic and group hold for any mechanisms (adaptive too). Sampling: Poisson sampling with
+    probability q for add-or-remove neighbours, or q = m/n of a uniform batch of fixed size m drawn
+    without replacement for replace-one neighbours; the draw stays secret. Poisson sampling with
+    replace-one neighbours has no such formula and is refused.
+Validity: bound; sampling is tight for one step.
+Source: Dwork and Roth 2014, Theorem 3.16; Kairouz, Oh and Viswanath 2015 (arXiv:1311.0776) for the
+    product of deltas; Vadhan 2017, Lemma 2.2 (group); Balle, Barthe and Gaboardi 2018
+    (arXiv:1807.01647), Theorems 8 and 9; theory A55, A56.
+Error: a few roundings, rounded up.
+Vectors: subsample_eps_delta in tests/golden/tradeoff.json.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tightrope.errors import DoesNotApply, InvalidInput
+from tightrope.process import Adjacency
+from tightrope.validate import check_count, check_delta, check_epsilon, check_probability
+
+__all__ = ["Approx", "checked", "delta_of_all", "basic", "group", "amplified"]
+
+Approx = tuple[float, float]  # (epsilon, delta)
+_UP = 1.0 + 4.0 * 2.0**-52
+
+
+def checked(
+    guarantees: Sequence[Approx], counts: Sequence[int] | None = None
+) -> list[tuple[float, float, int]]:
+    """(epsilon, delta, count) of each part that runs at least once."""
+    times = [1] * len(guarantees) if counts is None else [check_count(c, "count") for c in counts]
+    if len(times) != len(guarantees):
+        raise InvalidInput(
+            f"Give one count for each guarantee; got {len(times)} for {len(guarantees)}."
+        )
+    parts = [
+        (float(check_epsilon(e)), float(check_delta(d)), c)
+        for (e, d), c in zip(guarantees, times, strict=True)
+    ]
+    return [part for part in parts if part[2] > 0]
+
+
+def delta_of_all(parts: Sequence[tuple[float, float, int]]) -> float:
+    """1 - prod(1 - delta_i)^count_i, rounded up."""
+    if any(d >= 1.0 for _, d, _ in parts):
+        return 1.0
+    return min(-math.expm1(math.fsum(c * math.log1p(-d) for _, d, c in parts)) * _UP, 1.0)
+
+
+def basic(guarantees: Sequence[Approx], counts: Sequence[int] | None = None) -> Approx:
+    """Basic composition of (epsilon_i, delta_i), part i being run counts[i] times."""
+    parts = checked(guarantees, counts)
+    total = math.fsum(e * c for e, _, c in parts)
+    return (total if len(parts) == 1 and parts[0][2] == 1 else total * _UP, delta_of_all(parts))
+
+
+def group(epsilon: float, delta: float, size: int) -> Approx:
+    """The guarantee for `size` records that change together; delta is capped at 1."""
+    eps, d, k = check_epsilon(epsilon), check_delta(delta), check_count(size, "size", low=1)
+    if k == 1 or d == 0.0:
+        return (eps * k, d)
+    if eps * (k - 1) > 700.0:
+        return (eps * k * _UP, 1.0)
+    # (e^{k eps} - 1)/(e^eps - 1) = e^{(k-1) eps} (1 - e^{-k eps})/(1 - e^-eps)
+    factor = (
+        float(k)
+        if eps == 0.0
+        else math.exp(eps * (k - 1)) * math.expm1(-k * eps) / math.expm1(-eps)
+    )
+    return (eps * k * _UP, min(d * factor * (1.0 + 1e-12), 1.0))
+
+
+def amplified(
+    epsilon: float, delta: float, rate: float, adjacency: Adjacency, *, fixed_size: bool = False
+) -> Approx:
+    """(epsilon, delta) after secret sampling: Poisson, or `fixed_size` without replacement."""
+    eps, d, q = check_epsilon(epsilon), check_delta(delta), check_probability(rate, "rate")
+    wanted = Adjacency.REPLACE_ONE if fixed_size else Adjacency.ADD_OR_REMOVE
+    if adjacency is not wanted:
+        scheme = "Fixed-size sampling without replacement" if fixed_size else "Poisson sampling"
+        raise DoesNotApply(
+            f"{scheme} amplifies by this formula for {wanted} neighbours only (Balle, Barthe and "
+            f"Gaboardi 2018, Theorems 8 and 9); got {adjacency}. Declare {wanted}, or use the "
+            "other sampling scheme."
+        )
+    if q == 1.0:
+        return (eps, d)
+    if q == 0.0:
+        return (0.0, 0.0)
+    value = math.log1p(q * math.expm1(eps)) if eps < 700.0 else eps + math.log(q + math.exp(-eps))
+    return (min(value * _UP, eps), min(q * d * _UP, d))
