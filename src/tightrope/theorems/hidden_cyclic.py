@@ -35,7 +35,9 @@ from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refu
 from tightrope.validate import FloatArray
 
 NAME = "Last iterate of cyclic SGD"
-SOURCE = Source("Feldman et al. 2018; Bok, Su, Altschuler 2024", "Theorems 23, 35; cyclic", "fmtt18")
+SOURCE = Source(
+    "Feldman et al. 2018; Bok, Su, Altschuler 2024", "Theorems 23, 35; cyclic", "fmtt18"
+)
 VALIDITY = Validity.BOUND
 
 
@@ -43,17 +45,19 @@ def squared_mu(factor: float, batches: int, epochs: int, position: Any) -> Any:
     """mu^2 over the squared mu of one step; `position` (1 .. batches) may be an array."""
     after = batches - np.asarray(position, dtype=np.float64) + 1.0  # noisy steps from the last use
     before = batches * (epochs - 1.0)
-    rise = factor ** (batches - 1.0) * _sum(factor, before) / _sum(factor, batches)
-    length = _sum(factor * factor, before)
-    last_rise, last_length = factor ** (after - 1.0), _sum(factor * factor, after)
+    rise = (
+        factor ** (batches - 1.0) * geometric_sum(factor, before) / geometric_sum(factor, batches)
+    )
+    length = geometric_sum(factor * factor, before)
+    last_rise, last_length = factor ** (after - 1.0), geometric_sum(factor * factor, after)
     apart = (rise * rise / length if before else 0.0) + last_rise**2 / last_length
     carried = factor**after
-    joined = (carried * rise + last_rise) ** 2 / _sum(factor * factor, before + after)
+    joined = (carried * rise + last_rise) ** 2 / geometric_sum(factor * factor, before + after)
     falls = rise * last_length >= carried * last_rise * length
     return np.where(falls & (before > 0), joined, apart)[()]
 
 
-def _sum(factor: float, count: Any) -> Any:
+def geometric_sum(factor: float, count: Any) -> Any:
     """1 + factor + ... + factor^(count-1)."""
     count = np.asarray(count, dtype=np.float64)
     if factor == 1.0:

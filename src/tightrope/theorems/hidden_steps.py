@@ -56,7 +56,7 @@ def step_mu(process: Any) -> float:
     return float(2.0 * process.loss.lipschitz / (batch_of(process) * process.noise_std))
 
 
-def refusal(name: str, process: Any, kinds: tuple[type, ...]) -> str | None:
+def refusal(name: str, process: Any, kinds: tuple[Any, ...]) -> str | None:
     """The conditions that every last-iterate theorem has, whatever the loss."""
     if not isinstance(process, kinds):
         wanted = " or ".join(kind.__name__ for kind in kinds)

@@ -1,0 +1,49 @@
+"""Noisy SGD on secret random batches, every iterate seen: composition of sampled Gaussians.
+
+Statement: with q = batch_size / records and mu_1 = 2 L / (batch_size * noise_std) each of the T
+    steps is C_q(G_{mu_1})-DP; all iterates together are C_q(G_{mu_1}) composed T times.
+Conditions: uniform batches of fixed size, drawn afresh and kept secret; gradients whose
+    record-dependent part has norm <= L; replace-one neighbours. No convexity: this is the fallback.
+Validity: upper bound.
+Source: Dong, Roth, Su 2019 (arXiv:1905.02383), Theorem 4.2; theory A28, C.9.
+Error: that of the numerical composition of the dominating pair.
+Vectors: the examples of theory C.9 (q = 0.01, noise multiplier 2, 1000 steps: 2.199).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.loss.pair import FixedSizeGaussianPair
+from tightrope.process import Adjacency
+from tightrope.process.convex import SubsampledSGD
+from tightrope.theorems.base import Source, require
+from tightrope.theorems.hidden_steps import step_mu
+
+NAME = "Composition of noisy steps on random batches"
+SOURCE = Source("Dong, Roth, Su 2019", "Theorem 4.2", "drs19")
+VALIDITY = Validity.BOUND
+
+
+def applies(process: Any) -> str | None:
+    if not isinstance(process, SubsampledSGD):
+        return f"{NAME} speaks about SubsampledSGD; got {type(process).__name__}."
+    if process.adjacency is not Adjacency.REPLACE_ONE:
+        return (
+            f"{NAME} needs replace-one neighbours, since batches of fixed size make the number of "
+            f"records public; got {process.adjacency}."
+        )
+    return None
+
+
+def guarantee(process: Any) -> Guarantee:
+    require(applies(process))
+    mu = step_mu(process) * (1.0 + 1e-15)
+    if process.batch_size == process.records:
+        return GaussianGuarantee(mu * math.sqrt(process.steps), process.adjacency, VALIDITY)
+    pair = FixedSizeGaussianPair(process.rate, mu)
+    return LossGuarantee((((pair, process.steps),),), process.adjacency, VALIDITY)
