@@ -1,4 +1,4 @@
-"""The logistic loss for more than two classes."""
+"""Losses for more than two classes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import final
 import numpy as np
 from scipy.special import log_softmax, softmax
 
+from tightrope.convex.losses import Loss
 from tightrope.validate import FloatArray, check_count, check_positive
 
-__all__ = ["MultinomialLogistic"]
+__all__ = ["MultinomialLogistic", "OneVersusRest"]
 
 
 @final
@@ -58,3 +59,43 @@ class MultinomialLogistic:
         slopes[np.arange(len(scores)), targets.astype(int)] -= 1.0
         norms = np.linalg.norm(slopes, axis=1, keepdims=True)
         return slopes * np.minimum(1.0, self.slope_limit / np.maximum(norms, 1e-300))
+
+
+@final
+@dataclass(frozen=True)
+class OneVersusRest:
+    """One two-class loss for each class against all others; targets are numbers of classes.
+
+    The sum is separable: its slope has norm at most sqrt(classes) * inner.slope_bound and its
+    curvature is diagonal, so every constant stays known and the loss stays convex.
+    """
+
+    inner: Loss
+    classes: int
+
+    @property
+    def outputs(self) -> int:
+        return self.classes
+
+    @property
+    def slope_bound(self) -> float:
+        return math.sqrt(self.classes) * self.inner.slope_bound
+
+    @property
+    def curvature_bound(self) -> float:
+        return self.inner.curvature_bound
+
+    @property
+    def convex(self) -> bool:
+        return self.inner.convex
+
+    def value(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        return np.asarray(self.inner.value(scores, self._signs(scores, targets)).sum(axis=1))
+
+    def slope(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        return self.inner.slope(scores, self._signs(scores, targets))
+
+    def _signs(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        signs = np.full(scores.shape, -1.0)
+        signs[np.arange(len(scores)), targets.astype(int)] = 1.0
+        return signs

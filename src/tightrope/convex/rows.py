@@ -21,11 +21,12 @@ import scipy.sparse as sp
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
-__all__ = ["Scaling", "Block", "Data", "ArrayData", "StreamData"]
+__all__ = ["Scaling", "Block", "Data", "ArrayData", "StreamData", "SizeOnly"]
 
 # Chosen on simulated data: a constant of half the norm bound costs 12 % of the sensitivity.
 INTERCEPT = 0.5
 SAFETY = 1.0 - 1e-6
+_ABSURD = 1e12  # rows this many times over the bound count as zero
 _BLOCK_ENTRIES = 1 << 18  # one block of features stays in the cache between its two products
 
 
@@ -47,8 +48,10 @@ class Scaling:
         return self.data_norm * (math.hypot(1.0, INTERCEPT) if self.intercept else 1.0)
 
     def factors(self, features: Any) -> FloatArray:
+        """One factor for each row; 0 for rows so long that a product would leave the floats."""
         norms = row_norms(features)
-        return SAFETY / self.bound * self.data_norm / np.maximum(norms, self.data_norm)
+        factors = SAFETY / self.bound * self.data_norm / np.maximum(norms, self.data_norm)
+        return np.where(norms > _ABSURD * self.data_norm, 0.0, factors)
 
     def unscale(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Coefficients and intercept for raw rows inside the norm bound."""
@@ -73,9 +76,7 @@ def row_norms(features: Any) -> FloatArray:
         else:
             wide = np.asarray(features, dtype=np.float64)
             squares = np.einsum("ij,ij->i", wide, wide)
-        norms = np.sqrt(squares)
-    # Squares that left the floats: such a row is far outside any bound and is scaled to nothing.
-    return norms
+        return np.asarray(np.sqrt(squares))
 
 
 class Block(NamedTuple):
@@ -88,7 +89,10 @@ class Block(NamedTuple):
 
     def scores(self, weights: FloatArray) -> FloatArray:
         body = weights[: self.features.shape[1]]
-        raw = self.features @ body.astype(_float_type(self.features), copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):
+            raw = self.features @ body.astype(_float_type(self.features), copy=False)
+        if not self.factors.all():
+            raw[self.factors == 0.0] = 0.0
         scaled = raw * (self.factors if weights.ndim == 1 else self.factors[:, None])
         return np.asarray(scaled + self.constant * weights[-1]) if self.constant else scaled
 
@@ -134,9 +138,7 @@ class ArrayData:
             yield self.part(at)
 
     def part(self, at: slice) -> Block:
-        return Block(
-            self.features[at], self._factors[at], self.scaling.constant, self.targets[at]
-        )
+        return Block(self.features[at], self._factors[at], self.scaling.constant, self.targets[at])
 
 
 @final
@@ -161,14 +163,24 @@ class StreamData:
         seen = 0
         for features, targets in self._source():
             seen += int(features.shape[0])
-            yield Block(
-                features, self.scaling.factors(features), self.scaling.constant, targets
-            )
+            yield Block(features, self.scaling.factors(features), self.scaling.constant, targets)
         if seen != self.count:
             raise InvalidInput(
                 f"The stream was declared with {self.count} rows and a pass gave another number. "
                 "The noise was calibrated for the declared one: declare the right count."
             )
+
+
+@final
+@dataclass(frozen=True)
+class SizeOnly:
+    """The public sizes of data that nobody has looked at: enough for a plan."""
+
+    count: int
+    width: int
+
+    def blocks(self) -> Iterator[Block]:
+        raise InvalidInput("Only the sizes of this data are known: it can be planned, not fitted.")
 
 
 def _float_type(features: Any) -> np.dtype[Any]:

@@ -1,0 +1,50 @@
+"""Private convex learning: losses with known constants, algorithms, calibrated noise."""
+
+from tightrope.convex.algorithms import AveragedDescent, PoissonDescent
+from tightrope.convex.budget import Budget, calibrated
+from tightrope.convex.choose import ALGORITHMS, Candidate, Facts, Options
+from tightrope.convex.entropy import Entropy
+from tightrope.convex.last_iterate import (
+    CyclicDescent,
+    LastIterateDescent,
+    SkipDescent,
+    StopDescent,
+)
+from tightrope.convex.learn import Learned, Plan, learn, plan
+from tightrope.convex.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
+from tightrope.convex.multinomial import MultinomialLogistic, OneVersusRest
+from tightrope.convex.problem import Problem
+from tightrope.convex.rows import ArrayData, Data, Scaling, SizeOnly, StreamData
+
+__all__ = [
+    "learn",
+    "plan",
+    "Learned",
+    "Plan",
+    "Budget",
+    "Options",
+    "calibrated",
+    "ALGORITHMS",
+    "Candidate",
+    "Facts",
+    "Problem",
+    "Data",
+    "ArrayData",
+    "StreamData",
+    "SizeOnly",
+    "Scaling",
+    "Entropy",
+    "Loss",
+    "Logistic",
+    "MultinomialLogistic",
+    "OneVersusRest",
+    "Squared",
+    "Huber",
+    "SmoothedHinge",
+    "AveragedDescent",
+    "LastIterateDescent",
+    "CyclicDescent",
+    "SkipDescent",
+    "StopDescent",
+    "PoissonDescent",
+]

@@ -1,0 +1,237 @@
+"""Numbers for an algorithm, and the choice of the algorithm, from public quantities only.
+
+Notation (rows of norm at most 1): L Lipschitz constant, beta smoothness, d number of weights,
+n records, mu the budget as Gaussian DP, and
+
+    s = (2L or L)/(n mu)     noise of one release of the mean gradient with the whole budget
+    h = s sqrt(d) / reach    curvature below which noise outweighs a weight vector of norm `reach`
+
+Directions of curvature below h cannot be learnt at this budget. Acceleration with step 4/(3 beta)
+learns curvature h in about sqrt(beta/h) steps, so that is the number of steps; 2h is the
+regularisation. `reach` was chosen on simulated and public data; it moves utility, never privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+from tightrope.convex.algorithms import Algorithm, AveragedDescent, PoissonDescent
+from tightrope.convex.budget import Budget
+from tightrope.convex.last_iterate import (
+    CyclicDescent,
+    LastIterateDescent,
+    SkipDescent,
+    StopDescent,
+)
+from tightrope.errors import InvalidInput
+
+__all__ = ["Facts", "Options", "Candidate", "ALGORITHMS", "build", "candidates", "regularisation"]
+
+_FEWEST, _MOST = 4, 250
+_CYCLE, _EPOCHS = 10, 20  # hidden-state cyclic descent: batches in an epoch, epochs
+_POISSON_RATE, _POISSON_PASSES = 0.05, 20
+
+
+@final
+@dataclass(frozen=True)
+class Facts:
+    """All that the choice may look at: nothing here is read off a private row."""
+
+    records: int
+    private: int
+    weights: int
+    lipschitz: float
+    curvature: float
+    moved: float
+    reach: float
+    budget: Budget
+
+    @property
+    def noise(self) -> float:
+        """s: standard deviation of one release with the whole budget."""
+        return self.moved * self.lipschitz / (self.records * self.budget.mu)
+
+    @property
+    def floor(self) -> float:
+        """h: the smallest curvature worth learning."""
+        return self.noise * math.sqrt(self.weights) / self.reach
+
+
+@final
+@dataclass(frozen=True)
+class Options:
+    """What a user may fix; None is chosen from the facts."""
+
+    steps: int | None = None
+    batch_size: int | None = None
+    radius: float | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm with its predicted excess loss, for the comparison in reports."""
+
+    name: str
+    excess: float
+    why: str
+
+
+def regularisation(facts: Facts) -> float:
+    """L2 strength when the user gives none."""
+    return 2.0 * facts.floor
+
+
+def _descent(facts: Facts, strength: float, options: Options) -> AveragedDescent:
+    smoothness = facts.curvature + strength
+    wanted = round(math.sqrt(smoothness / max(facts.floor, 1e-12)))
+    steps = options.steps or min(max(wanted, _FEWEST), _MOST)
+    # 4/(3 beta) is where Nesterov's scheme with momentum near 1 stops being stable
+    return AveragedDescent(steps, 4.0 / (3.0 * smoothness), radius=options.radius)
+
+
+def _last_iterate(facts: Facts, strength: float, options: Options) -> LastIterateDescent:
+    smoothness = facts.curvature + strength
+    return LastIterateDescent(1.0 / smoothness, radius=options.radius, steps=options.steps or _MOST)
+
+
+def _sgd_step_size(facts: Facts, strength: float, steps: float, noise: float) -> float:
+    """reach / (G sqrt(T)), the step of the standard bound, within the contraction limit."""
+    spread = facts.lipschitz * math.sqrt(1.0 + facts.weights * noise**2)
+    return min(facts.reach / (spread * math.sqrt(steps)), 2.0 / (facts.curvature + strength))
+
+
+def _cyclic(
+    facts: Facts, strength: float, options: Options, size: int, epochs: int
+) -> CyclicDescent:
+    cycle = math.ceil(facts.records / size)
+    noise = _cyclic_noise(facts, cycle, epochs) / size
+    step_size = _sgd_step_size(facts, strength, cycle * epochs, noise)
+    return CyclicDescent(step_size, radius=options.radius, batch_size=size, epochs=epochs)
+
+
+def _cyclic_noise(facts: Facts, cycle: int, epochs: int) -> float:
+    """Noise multiplier of convex cyclic descent (theory A60): the basis of step sizes only."""
+    return facts.moved / facts.budget.mu * math.sqrt((epochs - 1) / cycle + 1.0)
+
+
+def _batches(facts: Facts, strength: float, options: Options) -> CyclicDescent:
+    size = options.batch_size or max(1, math.ceil(facts.records / _CYCLE))
+    return _cyclic(facts, strength, options, size, options.steps or _EPOCHS)
+
+
+def _one_pass(facts: Facts, strength: float, options: Options) -> CyclicDescent:
+    return _cyclic(facts, strength, options, 1, 1)
+
+
+def _multi_epoch(facts: Facts, strength: float, options: Options) -> CyclicDescent:
+    return _cyclic(facts, strength, options, 1, options.steps or 5)
+
+
+def _skip(facts: Facts, strength: float, options: Options) -> SkipDescent:
+    step_size = _sgd_step_size(facts, strength, facts.records, facts.moved / facts.budget.mu)
+    return SkipDescent(step_size, radius=options.radius)
+
+
+def _stop(facts: Facts, strength: float, options: Options) -> StopDescent:
+    step_size = _sgd_step_size(facts, strength, facts.records, facts.moved / facts.budget.mu)
+    return StopDescent(step_size, radius=options.radius)
+
+
+def _poisson(facts: Facts, strength: float, options: Options) -> PoissonDescent:
+    size = options.batch_size
+    rate = min(1.0, size / facts.private) if size else max(_POISSON_RATE, 1 / facts.private)
+    steps = options.steps or max(1, round(_POISSON_PASSES / rate))
+    step_size = 1.0 / (facts.curvature + strength)
+    return PoissonDescent(rate, steps, step_size, radius=options.radius)
+
+
+_Builder = Callable[[Facts, float, Options], Any]
+ALGORITHMS: dict[str, _Builder] = {
+    "descent": _descent,
+    "last-iterate": _last_iterate,
+    "cyclic": _batches,
+    "pnsgd": _one_pass,
+    "multi-epoch": _multi_epoch,
+    "skip": _skip,
+    "stop": _stop,
+    "poisson": _poisson,
+}
+
+
+def build(name: str, facts: Facts, strength: float, options: Options) -> Algorithm:
+    """The named algorithm with numbers for these facts; its noise is not calibrated yet."""
+    if name not in ALGORITHMS:
+        known = ", ".join(repr(key) for key in ("auto", *ALGORITHMS))
+        raise InvalidInput(f"algorithm must be one of {known}; got {name!r}.")
+    algorithm: Algorithm = ALGORITHMS[name](facts, strength, options)
+    return algorithm
+
+
+def candidates(facts: Facts, strength: float, options: Options) -> tuple[Candidate, ...]:
+    """The algorithms worth comparing, least predicted excess loss first."""
+    predicted = (
+        _predict_descent(facts, strength, options),
+        _predict_last_iterate(facts, strength, options),
+        _predict_cyclic(facts, strength, options),
+        _predict_poisson(facts, strength, options),
+    )
+    return tuple(sorted(predicted, key=lambda candidate: candidate.excess))
+
+
+# Predicted excess loss, for directions of all curvatures up to beta and weights of norm `reach`:
+#     reach^2 / travel + variance * travel / 2
+# where `travel` is how far noise-free descent moves per unit gradient (T/beta for plain descent,
+# T^2/beta for accelerated) and `variance` is that of the noise in one release of the gradient with
+# the whole budget. Both terms are textbook bounds up to constants shared by all candidates.
+
+
+def _excess(facts: Facts, travel: float, variance: float) -> float:
+    return facts.reach**2 / travel + variance * travel / 2.0
+
+
+def _variance(facts: Facts) -> float:
+    return facts.weights * facts.noise**2
+
+
+def _predict_descent(facts: Facts, strength: float, options: Options) -> Candidate:
+    steps = _descent(facts, strength, options).steps
+    excess = _excess(facts, steps**2 / facts.curvature, _variance(facts))
+    why = f"{steps} accelerated full-batch steps, averaged; composition of Gaussian releases"
+    return Candidate("descent", excess, why)
+
+
+def _predict_last_iterate(facts: Facts, strength: float, options: Options) -> Candidate:
+    algorithm = _last_iterate(facts, strength, options)
+    steps = algorithm.steps
+    decay = 1.0 - algorithm.step_size * strength
+    # C.1: sigma = s sqrt((1+c)/(1-c) (1-c^T)/(1+c^T)), which composition has as s sqrt(T)
+    gone = decay**steps
+    spread = (1 + decay) / (1 - decay) * (1 - gone) / (1 + gone) if decay < 1.0 else steps
+    excess = _excess(facts, steps / facts.curvature, _variance(facts) * min(spread / steps, 1.0))
+    why = f"{steps} full-batch steps, last iterate only; hidden-state bound"
+    return Candidate("last-iterate", excess, why)
+
+
+def _predict_cyclic(facts: Facts, strength: float, options: Options) -> Candidate:
+    algorithm = _batches(facts, strength, options)
+    cycle = math.ceil(facts.records / algorithm.batch_size)
+    steps = cycle * algorithm.epochs
+    # noise of the mean over all steps, in units of s: cycle * sqrt((E-1)/cycle + 1) / sqrt(steps)
+    extra = cycle * ((algorithm.epochs - 1) / cycle + 1.0) / algorithm.epochs
+    excess = _excess(facts, steps * algorithm.step_size, _variance(facts) * extra)
+    why = f"{cycle} fixed batches, {algorithm.epochs} epochs, last iterate; hidden-state bound"
+    return Candidate("cyclic", excess, why)
+
+
+def _predict_poisson(facts: Facts, strength: float, options: Options) -> Candidate:
+    algorithm = _poisson(facts, strength, options)
+    drawn = algorithm.rate * algorithm.steps * facts.private
+    sampled = facts.lipschitz**2 * (1.0 - algorithm.rate) / drawn
+    # q sqrt(T)/sigma bounds mu from below, so no accountant can give Poisson sampling less noise
+    excess = _excess(facts, algorithm.steps / facts.curvature, _variance(facts) + sampled)
+    why = f"{algorithm.steps} Poisson batches at rate {algorithm.rate:g}; exact accountant"
+    return Candidate("poisson", excess, why)

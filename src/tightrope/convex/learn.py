@@ -1,0 +1,115 @@
+"""One private fit: choose, calibrate, run, and say what was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from tightrope.convex.budget import Budget, calibrated
+from tightrope.convex.choose import (
+    Candidate,
+    Facts,
+    Options,
+    build,
+    candidates,
+    regularisation,
+)
+from tightrope.convex.entropy import Entropy
+from tightrope.convex.problem import Problem
+from tightrope.guarantee.base import Guarantee
+from tightrope.validate import FloatArray, check_non_negative
+
+__all__ = ["Plan", "Learned", "plan", "learn"]
+
+# Weight norm (on rows of norm 1) that classification losses are expected to need; see `choose`.
+REACH = 120.0
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """Everything about a fit that is decided before a private row is read."""
+
+    name: str
+    algorithm: Any
+    process: Any
+    guarantee: Guarantee
+    budget: Budget
+    strength: float
+    compared: tuple[Candidate, ...]
+
+    @property
+    def reason(self) -> str:
+        """Which algorithm, and why."""
+        if not self.compared:
+            return f"{self.name}: asked for"
+        lines = [f"{self.name}: least predicted excess loss for the budget"]
+        lines += [f"  {c.name:12} {c.excess:9.3g}  {c.why}" for c in self.compared]
+        return "\n".join(lines)
+
+
+@final
+@dataclass(frozen=True)
+class Learned:
+    """Weights on scaled rows, and the plan that produced them."""
+
+    weights: FloatArray
+    plan: Plan
+    private: bool
+
+
+def plan(
+    problem: Problem,
+    budget: Budget,
+    *,
+    algorithm: str = "auto",
+    strength: float | None = None,
+    reach: float = REACH,
+    options: Options | None = None,
+) -> tuple[Plan, Problem]:
+    """Choose and calibrate; the problem comes back with its regularisation filled in."""
+    options = options or Options()
+    facts = _facts(problem, budget, reach)
+    chosen = regularisation(facts) if strength is None else check_non_negative(strength, "strength")
+    problem = Problem(problem.data, problem.loss, chosen, problem.adjacency, problem.public)
+    compared = candidates(facts, chosen, options) if algorithm == "auto" else ()
+    name = compared[0].name if compared else algorithm
+    ready, guarantee = calibrated(build(name, facts, chosen, options), problem, budget)
+    process = ready.process(problem)
+    return Plan(name, ready, process, guarantee, budget, chosen, compared), problem
+
+
+def learn(
+    problem: Problem,
+    budget: Budget,
+    *,
+    algorithm: str = "auto",
+    strength: float | None = None,
+    reach: float = REACH,
+    options: Options | None = None,
+    seed: Any = None,
+    start: FloatArray | None = None,
+) -> Learned:
+    """A private minimiser of the problem within the budget."""
+    planned, problem = plan(
+        problem, budget, algorithm=algorithm, strength=strength, reach=reach, options=options
+    )
+    entropy = Entropy(seed)
+    first = np.zeros(problem.shape) if start is None else np.asarray(start, dtype=np.float64)
+    weights = planned.algorithm.run(problem, entropy, first)
+    return Learned(weights, planned, entropy.private)
+
+
+def _facts(problem: Problem, budget: Budget, reach: float) -> Facts:
+    return Facts(
+        records=problem.records,
+        private=problem.data.count,
+        weights=int(np.prod(problem.shape)),
+        lipschitz=problem.loss.slope_bound,
+        curvature=problem.loss.curvature_bound,
+        moved=problem.moved,
+        reach=reach,
+        budget=budget,
+    )

@@ -1,0 +1,143 @@
+"""What the private linear estimators share: checked input, one private fit, what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from tightrope.convex import (
+    ArrayData,
+    Budget,
+    Data,
+    Learned,
+    Loss,
+    Options,
+    Problem,
+    Scaling,
+    learn,
+)
+from tightrope.convex.learn import REACH
+from tightrope.errors import InvalidInput
+from tightrope.estimators.tuning import warn_if_searching
+from tightrope.process import Adjacency
+from tightrope.validate import FloatArray, check_positive
+
+__all__ = ["PrivateLinearModel", "default_delta"]
+
+_SMALLEST_NORM, _LARGEST_NORM = 1e-30, 1e30
+
+
+def default_delta(records: int) -> float:
+    """1/n^1.1: below one over the number of people, which is public."""
+    return float(records) ** -1.1
+
+
+class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
+    """Fits weights of a linear score under (epsilon, delta)-DP."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # --- what subclasses say ---------------------------------------------------------------------
+    def _loss(self) -> Loss:
+        raise NotImplementedError
+
+    def _reach(self) -> float:
+        return REACH
+
+    def _radius(self) -> float | None:
+        return self.radius  # type: ignore[no-any-return]
+
+    # --- the fit ---------------------------------------------------------------------------------
+    def _learn(
+        self, features: Any, targets: FloatArray, public: tuple[Any, FloatArray] | None, start: Any
+    ) -> Learned:
+        """One private fit on checked features and encoded targets; sets the learned attributes."""
+        records = int(features.shape[0])
+        if records < 2:
+            raise InvalidInput(
+                "Found 1 sample (n_samples=1): with one person the model would be about that "
+                "person alone, and delta 1/n^1.1 would be 1. Fit on at least two."
+            )
+        delta = default_delta(records) if self.delta is None else self.delta
+        scaling = Scaling(self._checked_norm(), bool(self.fit_intercept))
+        problem = Problem(
+            ArrayData(features, targets, scaling),
+            self._loss(),
+            adjacency=Adjacency(self.adjacency),
+            public=self._public_data(public, scaling),
+        )
+        learned = learn(
+            problem,
+            Budget(self.epsilon, delta),
+            algorithm=self.algorithm,
+            strength=self.regularization,
+            reach=self._reach(),
+            options=Options(self.max_iter, self.batch_size, self._radius()),
+            seed=self.random_state,
+            start=start,
+        )
+        self._keep(learned, scaling)
+        warn_if_searching(self.guarantee_, delta)
+        return learned
+
+    def _keep(self, learned: Learned, scaling: Scaling) -> None:
+        plan = learned.plan
+        self._weights, self._scaling = learned.weights, scaling
+        coefficients, intercept = scaling.unscale(learned.weights)
+        self.coef_ = np.atleast_2d(coefficients.T) if self._outputs_kept else coefficients
+        self.intercept_ = np.atleast_1d(intercept) if self._outputs_kept else float(intercept)
+        self.guarantee_, self.process_ = plan.guarantee, plan.process
+        self.delta_, self.private_ = plan.budget.delta, learned.private
+        self.algorithm_, self.reason_ = plan.algorithm, plan.reason
+        self.n_iter_ = getattr(plan.algorithm, "steps", getattr(plan.algorithm, "epochs", 1))
+
+    _outputs_kept = True
+
+    def _checked_norm(self) -> float:
+        if self.data_norm is None:
+            raise InvalidInput(
+                f"{type(self).__name__} needs data_norm: a bound on the norm of a row that is known "
+                "without looking at the data (it sets the noise; longer rows are shortened to it). "
+                "For features scaled to [0, 1] the square root of their number is one."
+            )
+        norm = float(check_positive(self.data_norm, "data_norm"))
+        if not _SMALLEST_NORM <= norm <= _LARGEST_NORM:
+            raise InvalidInput(
+                f"data_norm must lie in [{_SMALLEST_NORM:g}, {_LARGEST_NORM:g}]; got {norm!r}."
+            )
+        return norm
+
+    def _public_data(self, public: tuple[Any, FloatArray] | None, scaling: Scaling) -> Data | None:
+        return None if public is None else ArrayData(public[0], public[1], scaling)
+
+    # --- checked input and scores ----------------------------------------------------------------
+    def _checked(self, features: Any, targets: Any, *, reset: bool, **how: Any) -> Any:
+        return validate_data(
+            self,
+            features,
+            targets,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=(np.float64, np.float32),
+            **how,
+        )
+
+    def _scores(self, features: Any) -> FloatArray:
+        """Linear scores; rows outside the norm bound are shortened as in the fit."""
+        check_is_fitted(self)
+        rows = validate_data(
+            self, features, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32)
+        )
+        data = ArrayData(rows, np.zeros(rows.shape[0]), self._scaling)
+        return np.concatenate([block.scores(self._weights) for block in data.blocks()])
+
+
+def is_sparse(features: Any) -> bool:
+    return bool(sp.issparse(features))

@@ -1,0 +1,78 @@
+"""What the private linear classifiers share: labels in, labels out."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from tightrope.errors import InvalidInput
+from tightrope.estimators.base import PrivateLinearModel
+from tightrope.validate import FloatArray
+
+__all__ = ["PrivateLinearClassifier"]
+
+
+class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
+    """Labels are encoded as -1/+1 (two classes) or 0, 1, ... (more)."""
+
+    def fit(self, X: Any, y: Any, public: tuple[Any, Any] | None = None) -> Self:
+        """Fit on private rows `X` with labels `y`; `public` = (rows, labels) need no protection.
+
+        The set of labels counts as public; pass `classes` to fix it without looking at `y`.
+        """
+        X, y = self._checked(X, y, reset=True)
+        self.classes_ = self._known_classes(y, self.classes)
+        self._learn(X, self._encoded(y), self._checked_public(public), None)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Go on from the present weights with rows of people never seen before.
+
+        Each call spends the whole budget on its own rows. While nobody is in two calls,
+        `guarantee_` holds for every person (parallel composition).
+        """
+        first = not hasattr(self, "classes_")
+        X, y = self._checked(X, y, reset=first)
+        if first:
+            self.classes_ = self._known_classes(y, self.classes if classes is None else classes)
+        self._learn(X, self._encoded(y), None, None if first else self._weights)
+        return self
+
+    def _known_classes(self, labels: Any, declared: Any) -> Any:
+        check_classification_targets(labels)
+        classes = np.unique(column_or_1d(labels) if declared is None else np.asarray(declared))
+        if len(classes) < 2:
+            raise InvalidInput(
+                f"{type(self).__name__} needs labels of at least 2 classes; got 1 class. Declare "
+                "all possible labels with classes=..., if this part of the data has one only."
+            )
+        return classes
+
+    def _encoded(self, labels: Any) -> FloatArray:
+        known = np.isin(labels, self.classes_)
+        if not known.all():
+            raise InvalidInput(
+                "Some labels are not among the declared classes. Declare every possible label."
+            )
+        numbers = np.searchsorted(self.classes_, labels).astype(np.float64)
+        return 2.0 * numbers - 1.0 if len(self.classes_) == 2 else numbers
+
+    def _checked_public(self, public: tuple[Any, Any] | None) -> tuple[Any, FloatArray] | None:
+        if public is None:
+            return None
+        rows, labels = self._checked(public[0], public[1], reset=False)
+        return rows, self._encoded(labels)
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Scores: one for each row (two classes), or one for each row and class."""
+        return self._scores(X)
+
+    def predict(self, X: Any) -> Any:
+        """The most likely label of each row."""
+        scores = self._scores(X)
+        chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[chosen]

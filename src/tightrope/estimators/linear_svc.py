@@ -1,0 +1,56 @@
+"""Private linear support vector classification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tightrope.convex import Loss, OneVersusRest, SmoothedHinge
+from tightrope.estimators.classifier import PrivateLinearClassifier
+
+__all__ = ["PrivateLinearSVC"]
+
+
+class PrivateLinearSVC(PrivateLinearClassifier):
+    """Linear classification with a smoothed hinge loss and an (epsilon, delta)-DP guarantee.
+
+    `width` is the part of the margin over which the corner of the hinge is rounded: the hinge
+    itself has no smoothness constant, which the hidden-state theorems need. More than two classes
+    are learnt one against the rest, in one fit and one budget. All other parameters and the
+    attributes are those of `PrivateLogisticRegression`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        data_norm: float | None = None,
+        algorithm: str = "auto",
+        regularization: float | None = None,
+        width: float = 2.0,
+        max_iter: int | None = None,
+        batch_size: int | None = None,
+        radius: float | None = None,
+        fit_intercept: bool = True,
+        adjacency: str = "replace-one",
+        classes: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.data_norm = data_norm
+        self.algorithm = algorithm
+        self.regularization = regularization
+        self.width = width
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.radius = radius
+        self.fit_intercept = fit_intercept
+        self.adjacency = adjacency
+        self.classes = classes
+        self.random_state = random_state
+
+    def _loss(self) -> Loss:
+        hinge = SmoothedHinge(self.width)
+        classes = len(self.classes_)
+        return hinge if classes == 2 else OneVersusRest(hinge, classes)

@@ -1,0 +1,152 @@
+"""Private linear regression: targets are clipped to a public bound and scaled to [-1, 1]."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+
+from tightrope.convex import Huber, Learned, Loss, Scaling, Squared
+from tightrope.errors import InvalidInput
+from tightrope.estimators.base import PrivateLinearModel
+from tightrope.validate import FloatArray, check_positive
+
+__all__ = ["PrivateLinearRegression", "PrivateRidge"]
+
+# Weight norm, in units of the target bound, that a regression on rows of norm 1 may need.
+_REACH = 10.0
+
+
+class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
+    _outputs_kept = False
+
+    def fit(self, X: Any, y: Any, public: tuple[Any, Any] | None = None) -> Self:
+        """Fit on private rows `X` with targets `y`; `public` = (rows, targets) need no protection."""
+        X, y = self._checked(X, y, reset=True, y_numeric=True)
+        self._learn(X, self._scaled(y), self._checked_public(public), None)
+        return self
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Go on with rows of people never seen before; see `PrivateLogisticRegression`."""
+        first = not hasattr(self, "coef_")
+        X, y = self._checked(X, y, reset=first, y_numeric=True)
+        self._learn(X, self._scaled(y), None, None if first else self._weights)
+        return self
+
+    def predict(self, X: Any) -> FloatArray:
+        """Predicted targets; rows outside the norm bound are shortened as in the fit."""
+        return self._scores(X) * self._target_bound()
+
+    def _keep(self, learned: Learned, scaling: Scaling) -> None:
+        super()._keep(learned, scaling)
+        self.coef_ = self.coef_ * self._target_bound()
+        self.intercept_ = self.intercept_ * self._target_bound()
+
+    def _reach(self) -> float:
+        return _REACH
+
+    def _target_bound(self) -> float:
+        if self.target_bound is None:
+            raise InvalidInput(
+                f"{type(self).__name__} needs target_bound: a bound on |target| that is known "
+                "without looking at the data (targets beyond it are clipped to it)."
+            )
+        return float(check_positive(self.target_bound, "target_bound"))
+
+    def _scaled(self, targets: Any) -> FloatArray:
+        return np.clip(np.asarray(targets, dtype=np.float64) / self._target_bound(), -1.0, 1.0)
+
+    def _checked_public(self, public: tuple[Any, Any] | None) -> tuple[Any, FloatArray] | None:
+        if public is None:
+            return None
+        rows, targets = self._checked(public[0], public[1], reset=False, y_numeric=True)
+        return rows, self._scaled(targets)
+
+
+class PrivateLinearRegression(_PrivateRegressor):
+    """Linear regression with a Huber loss and an (epsilon, delta)-DP guarantee.
+
+    `target_bound` bounds |target| and is required like `data_norm`. Residuals beyond
+    `residual_limit` (as a part of `target_bound`) count linearly: a smaller limit means less noise
+    and more robustness. All other parameters and the attributes are those of
+    `PrivateLogisticRegression`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        data_norm: float | None = None,
+        target_bound: float | None = None,
+        residual_limit: float = 0.5,
+        algorithm: str = "auto",
+        regularization: float | None = None,
+        max_iter: int | None = None,
+        batch_size: int | None = None,
+        radius: float | None = None,
+        fit_intercept: bool = True,
+        adjacency: str = "replace-one",
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.data_norm = data_norm
+        self.target_bound = target_bound
+        self.residual_limit = residual_limit
+        self.algorithm = algorithm
+        self.regularization = regularization
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.radius = radius
+        self.fit_intercept = fit_intercept
+        self.adjacency = adjacency
+        self.random_state = random_state
+
+    def _loss(self) -> Loss:
+        return Huber(self.residual_limit)
+
+
+class PrivateRidge(_PrivateRegressor):
+    """Least squares on a ball of weights, L2-regularised, with an (epsilon, delta)-DP guarantee.
+
+    The squared loss has a Lipschitz constant only on a ball: `radius` is that of the weights on rows
+    scaled to norm 1, in units of `target_bound`. `PrivateLinearRegression` needs no ball and less
+    noise; this estimator is for those who want the squared loss itself.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        data_norm: float | None = None,
+        target_bound: float | None = None,
+        radius: float = 3.0,
+        algorithm: str = "auto",
+        regularization: float | None = None,
+        max_iter: int | None = None,
+        batch_size: int | None = None,
+        fit_intercept: bool = True,
+        adjacency: str = "replace-one",
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.data_norm = data_norm
+        self.target_bound = target_bound
+        self.radius = radius
+        self.algorithm = algorithm
+        self.regularization = regularization
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.fit_intercept = fit_intercept
+        self.adjacency = adjacency
+        self.random_state = random_state
+
+    def _reach(self) -> float:
+        return float(check_positive(self.radius, "radius"))
+
+    def _loss(self) -> Loss:
+        return Squared(target_bound=1.0, radius=self._reach())

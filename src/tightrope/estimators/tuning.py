@@ -1,0 +1,69 @@
+"""What trying many settings on the same people costs."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from types import FrameType
+
+from sklearn.model_selection._search import BaseSearchCV
+
+from tightrope.guarantee.base import Guarantee
+from tightrope.validate import check_count
+
+__all__ = ["TuningCostsPrivacy", "tuning_cost", "warn_if_searching"]
+
+
+class TuningCostsPrivacy(UserWarning):
+    """A search fitted many private models on the same people."""
+
+
+def tuning_cost(
+    one_fit: Guarantee, *, candidates: int, folds: int, refit: bool = True
+) -> Guarantee:
+    """The guarantee of releasing every model of a grid search.
+
+    Each person is in the training part of folds - 1 of the folds for each candidate, and in the
+    refit. Composition covers every model and so every choice made by looking at the models. It does
+    NOT cover scores computed without noise on held-out people: score on public rows, or add noise.
+    """
+    candidates = check_count(candidates, "candidates", low=1)
+    folds = check_count(folds, "folds", low=1)
+    trainings = candidates * max(folds - 1, 1) + refit
+    return one_fit**trainings
+
+
+def warn_if_searching(guarantee: Guarantee, delta: float) -> None:
+    """Warn once, in the final refit of a scikit-learn search, with the cost of the search."""
+    searching = _search_around(inspect.currentframe())
+    if searching is None:
+        return
+    candidates, folds = searching
+    cost = tuning_cost(guarantee, candidates=candidates, folds=folds)
+    epsilon = cost.epsilon(delta).upper
+    size = f"{epsilon:.3g}" if math.isfinite(epsilon) else "infinity"
+    warnings.warn(
+        f"This model was chosen among {candidates} settings with {folds} folds on the same people. "
+        f"One fit spends epsilon {guarantee.epsilon(delta).upper:.3g}; all models of the search "
+        f"together spend {size} at delta {delta:.3g}. The held-out scores themselves carry no noise "
+        "and are covered by no guarantee. Tune on public or simulated data, or use the defaults, "
+        "which look at public numbers only.",
+        TuningCostsPrivacy,
+        stacklevel=3,
+    )
+
+
+def _search_around(frame: FrameType | None) -> tuple[int, int] | None:
+    """(candidates, folds) when the caller is the refit of a search."""
+    while frame is not None:
+        known = frame.f_locals
+        if frame.f_code.co_name == "fit" and isinstance(known.get("self"), BaseSearchCV):
+            tried = known.get("all_candidate_params")
+            return (
+                (len(tried), int(known["n_splits"]))
+                if tried and "refit_start_time" in known
+                else None
+            )
+        frame = frame.f_back
+    return None
