@@ -16,8 +16,9 @@ import numpy as np
 
 from tightrope.numerics.quadrature import FloatArray
 
-__all__ = ["Decay", "layers_of_steps", "NO_DECAY"]
+__all__ = ["Decay", "layers_of_steps", "NO_DECAY", "LOG_MASS_SLACK"]
 
+LOG_MASS_SLACK = 1e-6
 _SIDE_LOBE = 0.2172337  # > the largest |sin x/x| beyond its first zero
 
 
@@ -34,6 +35,7 @@ class Decay:
     masses: FloatArray
     variation: float = math.inf
     further: Callable[[float], float] | None = None
+    log_mass: float | None = None  # the bounds hold when ln M(c) is this within LOG_MASS_SLACK
 
     def bound(self, y: float) -> float:
         half = 0.5 * y * self.lengths

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tightrope.numerics.quadrature import UNIT, FloatArray
 
-__all__ = ["ComplexArray", "TiltedNodes", "log1p_complex"]
+__all__ = ["ComplexArray", "TiltedNodes", "tilted_nodes", "log1p_complex"]
 
 ComplexArray = NDArray[np.complex128]
 
@@ -77,3 +77,37 @@ def _expm1_i(phase: FloatArray) -> ComplexArray:
     out.real = -2.0 * half * half
     out.imag = np.sin(phase)
     return out
+
+
+def tilted_nodes(
+    points: FloatArray,
+    exponents: FloatArray,
+    mass: tuple[float, float],
+    exponent_error: FloatArray,
+    point_error: FloatArray,
+    quadrature: float,
+    frequency: float,
+) -> TiltedNodes:
+    """Points x_j with unnormalised tilted weights e^exponent, where ln M = mass[0] +- mass[1].
+
+    quadrature: bound on |M(c+iy) - sum|/M for |y| <= frequency (0 included), not part of mass[1].
+    """
+    value, rounding = mass
+    p = np.exp(exponents - value)
+    keep = p > 1e-40
+    left_out = float(np.sum(p[~keep]))
+    p, x, x_error = p[keep], points[keep], point_error[keep]
+    centre = float(p @ x)
+    d = x - centre
+    relative = exponent_error[keep] + 2.0 * UNIT * (abs(value) + 4.0) + rounding
+    slope = p * (np.abs(d) * relative + x_error + UNIT * (np.abs(d) + abs(centre)))
+    return TiltedNodes(
+        log_mass=value,
+        log_mass_error=1.01 * quadrature + rounding,
+        centre=centre,
+        deviations=d,
+        weights=p,
+        fixed_error=4.2 * quadrature + 2.1 * left_out,
+        slope_error=1.01 * float(np.sum(slope)),
+        frequency=frequency,
+    )

@@ -8,19 +8,19 @@ cell by cell, every factor being monotone or having a bounded second derivative 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import final
 
 import numpy as np
 
-from tightrope.guarantee.loss.cumulant_base import AbstractCumulant
+from tightrope.numerics.inversion_law import AbstractLaw
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair, log_ratio
-from tightrope.numerics.inversion_decay import Decay, layers_of_steps
-from tightrope.numerics.inversion_nodes import TiltedNodes
+from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
+from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
 from tightrope.numerics.quadrature import (
     UNIT,
     FloatArray,
-    dyadic_floor,
     expm1_minus,
     log_strip_error,
     log_sum_exp,
@@ -35,7 +35,7 @@ _MAX_NODES = 400_000
 
 
 @final
-class SampledCumulant(AbstractCumulant):
+class SampledCumulant(AbstractLaw):
     """K of a SampledGaussianPair with rate < 1."""
 
     def __init__(self, pair: SampledGaussianPair) -> None:
@@ -106,7 +106,12 @@ class SampledCumulant(AbstractCumulant):
     def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
         w = self.power(tilt)
         reach = self.reach(w, nats + 3.0)
-        depths, log_integrals = self.strip(w, frequency, reach)
+        # e^{frequency * angle} on the right needs a longer Gaussian tail for the strip than the sum
+        longer = (
+            reach[0],
+            reach[1] + math.sqrt(2.0 * nats + 3.0 * frequency) - math.sqrt(2.0 * nats),
+        )
+        depths, log_integrals = self.strip(w, frequency, longer)
         log_size = self.moments(tilt)[0]
         step, best = widest_step(depths, log_integrals - log_size, nats)
         first, last = math.ceil(reach[0] / step), math.floor(reach[1] / step)
@@ -159,13 +164,14 @@ class SampledCumulant(AbstractCumulant):
         """
         push = max(frequency, 0.0)
         low, high = edges[0], edges[-1]
+        t = float(self.share(np.float64(low)))
+        swing = np.arctan2(t * np.sin(theta), 1.0 - t + t * np.cos(theta))
         if w >= 0.0:
-            left = w * lr[0] - 0.5 * low * low + push * theta
+            left = w * lr[0] - 0.5 * low * low + push * swing
             right = w * lr[-1] - 0.5 * high * high + push * theta
         else:  # theta <= pi/2: |r(s+id)| rises with s and is >= 1 - q
-            t = float(self.share(np.float64(low)))
             dent = np.log1p(-2.0 * min(t, 0.5) * (1.0 - min(t, 0.5)) * (1.0 - np.cos(theta)))
-            left = w * lr[0] - 0.5 * low * low + 0.5 * w * dent + push * theta
+            left = w * lr[0] - 0.5 * low * low + 0.5 * w * dent + push * swing
             b = math.log(self.rate) + self.mu * high - 0.5 * self.mu**2
             floor = 0.5 * np.logaddexp(2.0 * math.log1p(-self.rate), 2.0 * b)
             right = w * floor - 0.5 * high * high + push * theta
@@ -175,13 +181,14 @@ class SampledCumulant(AbstractCumulant):
         """Layers of the density of L under the tilted law, which is w(s)/|L'(s)|, L' = mu t."""
         w = self.power(tilt)
         low, high = self.reach(w, 12.0)
+        low -= self.mu  # the density of L leans left of that of s
         cell = min(0.1, 0.5 / (self.mu * math.sqrt(max(w + 1.0, 1.0))))
         edges = np.linspace(low, high, min(4000, math.ceil((high - low) / cell)) + 1)
         width = (high - low) / (len(edges) - 1)
         lr = log_ratio(edges, self.rate, self.mu)
         u = self.mu * edges - 0.5 * self.mu**2
-        log_size = self.moments(tilt)[0] + 1e-6  # the estimate is far closer than this
-        scale = log_size + math.log(self.rate * self.mu) + _LOG_ROOT_2PI
+        log_size = self.moments(tilt)[0]
+        scale = log_size + LOG_MASS_SLACK + math.log(self.rate * self.mu) + _LOG_ROOT_2PI
         g = -0.5 * edges * edges + (w + 1.0) * lr - u - scale
         bend = 0.125 * width * width * max(0.0, 0.25 * (w + 1.0) * self.mu**2 - 1.0)
         heights = np.exp(np.minimum(g[:-1], g[1:]) - bend)
@@ -189,15 +196,15 @@ class SampledCumulant(AbstractCumulant):
         above = 0.125 * width * width * (1.0 + max(0.0, -(w + 1.0)) * 0.25 * self.mu**2)
         variation = 4.0 * math.exp(min(float(np.max(g)) + above, 700.0))
         layers = layers_of_steps(lr, heights, int(np.argmax(heights)))
-        return Decay(layers.lengths, layers.masses, variation, self._shifted(w, log_size))
+        return Decay(layers.lengths, layers.masses, variation, self._shifted(w, log_size), log_size)
 
-    def _shifted(self, w: float, log_size: float):  # type: ignore[no-untyped-def]
+    def _shifted(self, w: float, log_size: float) -> Callable[[float], float]:
         """|M(c+iy)| <= int |phi r^w| on the line where the factor e^{iyL} decays."""
         reach = self.reach(w, 36.0)
 
         def further(y: float) -> float:
             _, logs = self.strip(w, -y, reach)
-            return math.exp(min(float(np.min(logs)) - log_size, 0.0))
+            return math.exp(min(float(np.min(logs)) - log_size + LOG_MASS_SLACK, 0.0))
 
         return further
 
@@ -214,7 +221,14 @@ class _Points:
         step: float,
         reach: tuple[float, float],
     ) -> None:
-        self.of, self.tilt, self.w, self.s, self.step, self.reach = of, tilt, of.power(tilt), s, step, reach
+        self.of, self.tilt, self.w, self.s, self.step, self.reach = (
+            of,
+            tilt,
+            of.power(tilt),
+            s,
+            step,
+            reach,
+        )
         self.lr = log_ratio(s, of.rate, of.mu)
         self.log_weight = math.log(step) - _LOG_ROOT_2PI - 0.5 * s * s
         # u = mu s - mu^2/2 is rounded, and d ln r = t du
@@ -224,48 +238,37 @@ class _Points:
         self.weight_error = UNIT * (8.0 + s * s + abs(math.log(step)))
 
     def collect(self, frequency: float, log_strip: float) -> TiltedNodes:
-        of, w = self.of, self.w
         value, rounding = self._log_mass()
-        quadrature = math.exp(min(log_strip - value, 0.0))
-        base = self._base_error() * math.exp(-min(value, 700.0)) if value > -700 else 0.0
-        exponent = self.log_weight + w * self.lr - value
-        p = np.exp(exponent)
-        left_out = self._truncated(value)
-        keep = p > 1e-40
-        left_out += float(np.sum(p[~keep]))
-        p, lr, lr_error = p[keep], self.lr[keep], self.lr_error[keep]
-        centre = float(p @ lr)
-        d = lr - centre
-        relative = self.weight_error[keep] + 2.0 * UNIT * np.abs(w * lr) + abs(w) * lr_error
-        relative += 2.0 * UNIT * abs(value) + rounding
-        slope = float(np.sum(p * (np.abs(d) * relative + lr_error + UNIT * (np.abs(d) + abs(centre)))))
-        error = quadrature + base + left_out
-        return TiltedNodes(
-            log_mass=value,
-            log_mass_error=1.01 * error + rounding,
-            centre=of.sign * centre,
-            deviations=of.sign * d,
-            weights=p,
-            fixed_error=2.1 * (quadrature + left_out + error),
-            slope_error=1.01 * slope,
+        error = math.exp(min(log_strip - value, 0.0)) + self._truncated(value)
+        if abs(value) <= 0.6:
+            error += self._base_error()  # part of the excess formula only
+        return tilted_nodes(
+            points=self.of.sign * self.lr,
+            exponents=self.log_weight + self.w * self.lr,
+            mass=(value, rounding),
+            exponent_error=self._exponent_error(),
+            point_error=self.lr_error,
+            quadrature=error,
             frequency=frequency,
         )
 
+    def _exponent_error(self) -> FloatArray:
+        w = self.w
+        return self.weight_error + 2.0 * UNIT * np.abs(w * self.lr) + abs(w) * self.lr_error
+
     def _log_mass(self) -> tuple[float, float]:
         """ln G(w) and its rounding error. Near 1, G - 1 is a sum of positive terms (z > 0)."""
-        w, z, lr = self.w, self.tilt, self.lr
+        w, lr = self.w, self.lr
         exponent = self.log_weight + w * lr
         direct = float(log_sum_exp(exponent))
-        error = self.weight_error + 2.0 * UNIT * np.abs(w * lr) + abs(w) * self.lr_error
         if abs(direct) > 0.5:
             p = np.exp(exponent - direct)
-            return direct, float(p @ error) + 24.0 * UNIT * (1.0 + abs(direct))
+            return direct, float(p @ self._exponent_error()) + 24.0 * UNIT * (1.0 + abs(direct))
         terms, sizes = self._excess()
         total = float(np.sum(terms))
-        weight = np.exp(self.log_weight)
         slope = np.abs(w) * np.abs(np.exp(exponent) - np.exp(self.log_weight + lr))
         plain = float(sizes @ (self.weight_error + 64.0 * UNIT))
-        rounding = plain + float(slope @ self.lr_error) + 0.0 * float(weight[0])
+        rounding = plain + float(slope @ self.lr_error)
         return math.log1p(total), 1.2 * rounding / (1.0 + total) + 2.0 * UNIT * abs(total)
 
     def _excess(self) -> tuple[FloatArray, FloatArray]:
@@ -304,7 +307,3 @@ class _Points:
         ends = np.array([low, high])
         f = -0.5 * ends * ends + self.w * log_ratio(ends, rate, mu) - log_mass
         return float(np.sum(np.exp(np.minimum(f, 700.0)))) * (self.step + 1.2534)
-
-
-def _unused() -> float:
-    return dyadic_floor(1.0)

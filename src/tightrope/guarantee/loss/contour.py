@@ -1,0 +1,304 @@
+"""Certified delta(epsilon) and epsilon(delta) of a composition by the inversion integral (Part D).
+
+delta(eps) = P(L = inf) + (1/2 pi i) int e^{K(z) - z eps} / (z(z+1)) dz,  K = sum of count * K_pair.
+
+Error: each answer is an enclosure; its terms are quadrature (strip or ellipse bound), aliasing
+(Chernoff at another tilt), truncation (decay of the transform) and rounding. Where they cannot be
+made small within the limits on work, NotCertified is raised before the work is done.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from tightrope.errors import NotCertified
+from tightrope.guarantee.base import Components
+from tightrope.guarantee.loss.closed_form import log_delta_single, log_gaussian_delta
+from tightrope.guarantee.loss.cumulant import sum_law
+from tightrope.numerics.interval import Interval
+from tightrope.numerics.inversion import Enclosure, Line
+from tightrope.numerics.inversion_kernel import (
+    ABOVE,
+    BELOW,
+    EXCESS,
+    TILTED_ABOVE,
+    TILTED_BELOW,
+    Kernel,
+)
+from tightrope.numerics.inversion_law import SumLaw
+from tightrope.numerics.inversion_saddle import log_estimate, saddle, saddle_of_level
+from tightrope.numerics.quadrature import UNIT
+
+__all__ = ["log_delta", "log_survival", "epsilon"]
+
+_TOLERANCE = 1e-12
+_KERNELS: dict[tuple[str, str], Kernel] = {
+    ("P", "above"): ABOVE,
+    ("P", "below"): BELOW,
+    ("Q", "above"): TILTED_ABOVE,
+    ("Q", "below"): TILTED_BELOW,
+}
+
+
+def log_delta(components: Components, epsilon: float, relative_width: float = 1e-6) -> Enclosure:
+    """ln delta(epsilon) for any real epsilon, between two proved bounds."""
+    held = tuple((pair, count) for pair, count in components if count > 0)
+    log_infinite = _log_infinite_mass(held)
+    if epsilon >= _largest_loss(held):
+        return Enclosure(log_infinite - 8.0 * UNIT, min(log_infinite + 8.0 * UNIT, 0.0))
+    closed = _closed_form(held, epsilon)
+    if closed is not None:
+        return Enclosure(closed.lower, closed.upper)
+    return _with_infinite(_finite(sum_law(held), EXCESS, epsilon, relative_width), log_infinite)
+
+
+def log_survival(
+    components: Components,
+    loss: float,
+    under: Literal["P", "Q"] = "P",
+    side: Literal["above", "below"] = "above",
+    relative_width: float = 1e-6,
+) -> Enclosure:
+    """ln of P(L > loss) or Q(L > loss), or of the mass at or below it; finite losses only.
+
+    Needs a composition whose law has no atoms.
+    """
+    held = tuple((pair, count) for pair, count in components if count > 0)
+    kernel = _KERNELS[under, side]
+    found = _finite(sum_law(held), kernel, loss, relative_width)
+    if under == "P":
+        return found
+    # the kernel 1/(z+1) gives e^loss E_P[e^-L; ...]
+    slack = 4.0 * UNIT * (abs(loss) + abs(found.upper))
+    return _moved(found, -loss - slack, -loss + slack)
+
+
+def _moved(found: Enclosure, low: float, high: float) -> Enclosure:
+    return Enclosure(
+        found.lower + low,
+        found.upper + high,
+        found.quadrature,
+        found.aliasing,
+        found.truncation,
+        found.rounding,
+    )
+
+
+def _log_infinite_mass(components: Components) -> float:
+    """ln(1 - prod (1 - P_i(L = inf))); -inf when there is none."""
+    total = sum(
+        count * math.log1p(-p.infinite_mass) for p, count in components if p.infinite_mass < 1
+    )
+    if any(p.infinite_mass >= 1 for p, _ in components):
+        return 0.0
+    return math.log(-math.expm1(total)) if total < 0.0 else -math.inf
+
+
+def _largest_loss(components: Components) -> float:
+    """An upper bound on every finite loss of the composition."""
+    total = math.fsum(count * p.support[1] for p, count in components)
+    return total + 4.0 * UNIT * abs(total)
+
+
+def _closed_form(components: Components, epsilon: float) -> Interval | None:
+    """One release, or Gaussians only."""
+    if not components:
+        value = math.log(-math.expm1(epsilon)) if epsilon < 0.0 else -math.inf
+        return Interval(value - 4.0 * UNIT, value + 4.0 * UNIT)
+    if len(components) == 1 and components[0][1] == 1:
+        return log_delta_single(components[0][0], epsilon)
+    law = sum_law(components)
+    if law.parts:
+        return None
+    mu, slack = math.sqrt(law.variance), 4.0 * UNIT * len(components)
+    low = log_gaussian_delta(epsilon, mu * (1.0 - slack))
+    return Interval(low.lower, log_gaussian_delta(epsilon, mu * (1.0 + slack)).upper)
+
+
+def _with_infinite(finite: Enclosure, log_infinite: float) -> Enclosure:
+    if log_infinite == -math.inf:
+        return Enclosure(
+            finite.lower,
+            min(finite.upper, 0.0),
+            finite.quadrature,
+            finite.aliasing,
+            finite.truncation,
+            finite.rounding,
+        )
+    slack = 8.0 * UNIT
+    lower = float(_log_add(finite.lower, log_infinite)) - slack
+    upper = float(_log_add(finite.upper, log_infinite)) + slack
+    share = math.exp(min(finite.upper - upper, 0.0))
+    return Enclosure(
+        lower,
+        min(upper, 0.0),
+        share * finite.quadrature,
+        share * finite.aliasing,
+        share * finite.truncation,
+        share * finite.rounding + slack,
+    )
+
+
+def _log_add(a: float, b: float) -> float:
+    top, low = max(a, b), min(a, b)
+    return top if low == -math.inf else top + math.log1p(math.exp(low - top))
+
+
+# ------------------------------------------------------------------------------------ one value
+def _finite(law: SumLaw, kernel: Kernel, x: float, relative_width: float) -> Enclosure:
+    """ln g(x), with a second and third line when the first guess of g was far off."""
+    c = saddle(law, kernel, x)
+    guess: float | None = None
+    best: Enclosure | None = None
+    for _ in range(3):
+        line = _line(law, kernel, c, x, guess)
+        best = line.certified(x)
+        if best.width <= relative_width:
+            return best
+        guess = _better_guess(line, best)
+    raise _too_wide(best, relative_width)
+
+
+def _better_guess(line: Line, found: Enclosure) -> float:
+    """What ln g could be as low as, to size the aliases against."""
+    low = found.lower if found.lower > -math.inf else min(found.upper, line.log_guess) - 5.0
+    return min(low, line.log_guess - 3.0)
+
+
+def _line(law: SumLaw, kernel: Kernel, c: float, x: float, guess: float | None) -> Line:
+    try:
+        return Line(law, kernel, c, x, _TOLERANCE, guess)
+    except OverflowError as error:
+        raise NotCertified(
+            f"The inversion integral needs too much work ({error}). Use the lattice method."
+        ) from error
+
+
+def _too_wide(found: Enclosure | None, relative_width: float) -> NotCertified:
+    reached = "no bound" if found is None else f"a relative width of {found.width:.1e}"
+    return NotCertified(
+        f"The inversion integral proved {reached} where {relative_width:.1e} was asked for. Ask for "
+        "a wider interval, or use the lattice method."
+    )
+
+
+# -------------------------------------------------------------------------------------- inverse
+def epsilon(components: Components, delta: float, relative_width: float = 1e-9) -> Interval:
+    """The smallest epsilon >= 0 with delta(epsilon) <= delta, between two proved bounds.
+
+    [inf, inf] when delta is below P(L = inf).
+    """
+    held = tuple((pair, count) for pair, count in components if count > 0)
+    log_infinite = _log_infinite_mass(held)
+    log_target = math.log(delta) if delta > 0.0 else -math.inf
+    if log_infinite > log_target:
+        return Interval(math.inf, math.inf)
+    if delta == 0.0:
+        top = _largest_loss(held)
+        return Interval(max(0.0, top - 8.0 * UNIT * abs(top)), max(0.0, top))
+    if _closed_form(held, 0.0) is not None:
+        return _invert(lambda e: log_delta(held, e), log_target, _largest_loss(held))
+    log_finite = log_target + math.log1p(-math.exp(min(log_infinite - log_target, -1e-15)))
+    return _Inverse(sum_law(held), log_finite, relative_width).solve()
+
+
+class _Inverse:
+    """Newton's method on ln g on one line, then the certificate on both sides of the root."""
+
+    def __init__(self, law: SumLaw, log_target: float, relative_width: float) -> None:
+        self.law, self.log_target, self.relative_width = law, log_target, relative_width
+        # the target itself is rounded (ln, and the infinite part taken off)
+        self.slack = 8.0 * UNIT * (abs(log_target) + 4.0)
+
+    def solve(self) -> Interval:
+        c = saddle_of_level(self.law, EXCESS, self.log_target)
+        x = log_estimate(self.law, EXCESS, c)[0]
+        if x <= 0.0:
+            below = self._below_zero()
+            if below is not None:
+                return below
+            x, c = 0.0, saddle(self.law, EXCESS, 0.0)
+        for _ in range(4):
+            line = _line(self.law, EXCESS, c, x, self.log_target)
+            x, moved = self._newton(line, x)
+            answer = self._verify(line, max(x, 0.0)) if not moved else None
+            if answer is not None:
+                return answer
+            c = saddle(self.law, EXCESS, x, math.log(c))
+        raise NotCertified(
+            "No epsilon of the relative width asked for could be proved by the inversion integral. "
+            "Use the lattice method."
+        )
+
+    def _below_zero(self) -> Interval | None:
+        """[0, 0] when delta(0) <= delta for certain."""
+        at_zero = _finite(self.law, EXCESS, 0.0, 1e-6)
+        return Interval(0.0, 0.0) if at_zero.upper <= self.log_target - self.slack else None
+
+    def _newton(self, line: Line, x: float) -> tuple[float, bool]:
+        """The root on this line; True when it is too far away for the line to be certified."""
+        start = x
+        reach = 2.0 * line.spread
+        for _ in range(12):
+            value, slope = line.quick(x)
+            if value == -math.inf or slope >= 0.0:
+                return max(0.0, x - line.spread), True
+            step = (value - self.log_target) / slope
+            step = max(-reach, min(reach, step))
+            x -= step
+            if abs(x - start) > reach:
+                return x, True
+            if abs(step) * line.c < 1e-13 * (1.0 + abs(self.log_target)):
+                break
+        return x, abs(line.c * (x - start)) > 3.0
+
+    def _verify(self, line: Line, x: float) -> Interval | None:
+        """Both ends proved on the same line, or None."""
+        at = line.certified(x)
+        if not at.width < 1.0:
+            return None
+        slope = max(-line.quick(x)[1], 1e-300)
+        reach = (at.width + 4.0 * self.slack) / slope + 8.0 * UNIT * x
+        for _ in range(6):
+            low, high = max(x - reach, 0.0), x + reach
+            if high - low > self.relative_width * high:
+                return None
+            above = line.certified(low).lower >= self.log_target + self.slack or low == 0.0
+            below = line.certified(high).upper <= self.log_target - self.slack
+            if above and below:
+                return Interval(low, high)
+            reach *= 2.0
+        return None
+
+
+def _invert(log_delta_at: Any, log_target: float, largest: float) -> Interval:
+    """Bisection on proved values of a decreasing function."""
+    slack = 8.0 * UNIT * (abs(log_target) + 4.0)
+    if log_delta_at(0.0).upper <= log_target - slack:
+        return Interval(0.0, 0.0)
+    low, high = 0.0, 1.0
+    while high < largest and log_delta_at(high).upper > log_target - slack:
+        high *= 2.0
+    high = min(high, largest)
+    outer = low, high
+    for _ in range(200):
+        mid = 0.5 * (low + high)
+        if not low < mid < high or high - low < 1e-15 * high:
+            break
+        at = log_delta_at(mid)
+        if at.upper <= log_target - slack:
+            high = mid
+        else:
+            low = mid
+    upper = high
+    low, high = outer[0], upper
+    for _ in range(200):
+        mid = 0.5 * (low + high)
+        if not low < mid < high or high - low < 1e-15 * high:
+            break
+        if log_delta_at(mid).lower >= log_target + slack:
+            low = mid
+        else:
+            high = mid
+    return Interval(low, upper)
