@@ -25,9 +25,17 @@ _CONVERGED = 1e-9  # Newton squares the error, so the step after this one is at 
 
 
 def increasing_root(
-    function: ValueAndSlope, start: FloatArray, low: FloatArray, high: FloatArray
+    function: ValueAndSlope,
+    start: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+    *,
+    smallest: float = 1.0,
 ) -> FloatArray:
-    """x with function(x) = 0 for each element; the ends of the bracket may be infinite."""
+    """x with function(x) = 0 for each element; the ends of the bracket may be infinite.
+
+    Roots are found relative to max(|x|, smallest).
+    """
     x, low, high = start.copy(), low.copy(), high.copy()
     active: Indices = np.arange(x.size)
     for _ in range(_MOST_STEPS):
@@ -37,7 +45,7 @@ def increasing_root(
         high[active] = np.where(value >= 0.0, at, high[active])
         step = _step(value, slope, at, low[active], high[active])
         x[active] = at + step
-        moving = (np.abs(step) > _CONVERGED * np.maximum(1.0, np.abs(at))) & (value != 0.0)
+        moving = (np.abs(step) > _CONVERGED * np.maximum(smallest, np.abs(at))) & (value != 0.0)
         active = active[moving]
         if active.size == 0:
             break

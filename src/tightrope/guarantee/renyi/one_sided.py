@@ -55,14 +55,13 @@ class Optimum(NamedTuple):
 
 def gamma(order: Any, epsilon: Any, delta: Any) -> Enclosure:
     """Enclosure of the optimal one-sided gamma; use the lower end to promise (epsilon, delta)."""
-    (a, eps, d), shape = flat(
-        checked_order(order), checked_epsilon(epsilon), checked_delta(delta)
-    )
+    (a, eps, d), shape = flat(checked_order(order), checked_epsilon(epsilon), checked_delta(delta))
     z = a - 1.0
     best = optimum(z, eps, d)
     lower = gamma_of_log_chi(best.lower, z) * (1.0 - 4.0 * ULP)
     upper = gamma_of_log_chi(best.upper, z) * (1.0 + 4.0 * ULP)
-    upper = np.where(d > 0.0, np.maximum(upper, TINY), 0.0)  # below the floats, not zero
+    lower = np.where(lower < TINY, 0.0, lower)  # subnormal numbers keep no relative accuracy
+    upper = np.where(d > 0.0, np.maximum(upper, TINY), 0.0)
     return Enclosure(shaped(lower, shape), shaped(upper, shape))
 
 
@@ -83,7 +82,7 @@ def optimum(
 
 def _at_the_end(z: FloatArray, eps: FloatArray, delta: FloatArray) -> Optimum:
     """order*delta >= 1: gamma = eps - ln(1-delta)."""
-    with np.errstate(divide="ignore", under="ignore"):
+    with np.errstate(divide="ignore", under="ignore", over="ignore"):
         level = eps - np.log1p(-delta)
         value = np.where(delta > 0.0, log_chi_of_gamma(level, z), -np.inf)
         finite = np.isfinite(value)
@@ -138,9 +137,7 @@ def _tangent_loss(pair: Pair, slope: Slope, problem: Problem, value: FloatArray)
         return np.asarray(np.exp(np.minimum(slope.log_unit + rise + width - value, 700.0)))
 
 
-def _envelope(
-    pair: Pair, problem: Problem, value: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def _envelope(pair: Pair, problem: Problem, value: FloatArray) -> tuple[FloatArray, FloatArray]:
     """d chi/d eps = q (x^a - y^a), d chi/d delta = e^-eps (x^a - y^a): the pair may stay fixed."""
     a = 1.0 + problem.z
     with np.errstate(under="ignore", over="ignore"):

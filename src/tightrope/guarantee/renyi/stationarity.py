@@ -76,7 +76,7 @@ def pair_at(w: FloatArray, problem: Problem) -> Pair:
     theta, not_theta = expit(w), expit(-w)
     with np.errstate(under="ignore", divide="ignore"):
         log_tau = np.where(w < -_LOGIT_FAR, w, np.log(theta)) + np.log(room / delta)
-        tau = np.where(w < -_LOGIT_FAR, np.exp(np.minimum(log_tau, 0.0)), theta * (room / delta))
+        tau = np.where(w < -_LOGIT_FAR, np.exp(np.minimum(log_tau, 700.0)), theta * (room / delta))
         rho = z + tau
         difference = delta * (1.0 - rho * np.expm1(-eps))  # p - q
         rest = not_theta * room  # 1 - p
@@ -113,7 +113,7 @@ def _derivatives(pair: Pair, problem: Problem) -> tuple[FloatArray, FloatArray]:
     """du/dw and dv/dw, both negative."""
     tau_w = pair.tau * pair.not_theta
     shrink = -np.expm1(-problem.eps)
-    du = -tau_w / (pair.rho * (pair.rho + 1.0))
+    du = -(tau_w / pair.rho) / (pair.rho + 1.0)
     dv = np.expm1(pair.v) * (shrink * tau_w / (1.0 + pair.rho * shrink) + pair.theta)
     return du, dv
 
@@ -153,6 +153,6 @@ def _near(pair: Pair, problem: Problem, du: FloatArray, dv: FloatArray) -> Slope
     return Slope(
         sign=up - down,
         derivative=rise + fall,
-        slack=8.0 * ULP * (8.0 + np.abs(up) + np.abs(down)),
+        slack=4.0 * ULP * (8.0 + np.abs(up) + np.abs(down)),
         log_unit=down - eps,
     )

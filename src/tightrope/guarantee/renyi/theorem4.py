@@ -7,7 +7,80 @@ Statement: gamma(order, eps, delta) >= max(f, g) for 0 < order*delta < 1, with z
 Conditions: order > 1, eps >= 0, 0 <= delta <= 1.
 Validity: bound (lower; the safe side of gamma).
 Source: Asoodeh et al. (arXiv:2008.06529), Theorem 4; theory A7. (96) there has a typing error.
-Error: rounded downwards by 8 ulp of the quantities that enter. f is computed as
-    ln(1 + z chi_f)/z with chi_f a sum of terms free of cancellation (see `_f`).
+Error: rounded downwards by a few ulp of the quantities that enter. f is computed from
+        (e^{z f} - 1)/z = k(y) + order delta (e^{z eps} - 1 + e^-eps y (1 - y^z))/z,
+        y = (1-delta)/(1 - delta e^-eps), an identity whose terms are never negative.
 Vectors: thm3_gamma (f_bound, g_bound) in tests/golden/renyi.json.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tightrope.guarantee.renyi._arrays import (
+    ULP,
+    checked_delta,
+    checked_epsilon,
+    checked_order,
+    flat,
+    rounded_down,
+    shaped,
+)
+from tightrope.guarantee.renyi.balle import log_zeta
+from tightrope.guarantee.renyi.binary import gamma_of_log_chi
+from tightrope.guarantee.renyi.kernel import log_expm1, log_kernel
+from tightrope.validate import FloatArray
+
+__all__ = ["f", "g", "gamma", "gamma_lower"]
+
+
+def f(order: Any, epsilon: Any, delta: Any) -> Any:
+    """The bound f, a chord of the convex map delta -> chi."""
+    (z, eps, d), shape = _read(order, epsilon, delta)
+    return shaped(_f(z, eps, d), shape)
+
+
+def g(order: Any, epsilon: Any, delta: Any) -> Any:
+    """The bound g; it is Balle et al. solved for gamma, and may be negative."""
+    (z, eps, d), shape = _read(order, epsilon, delta)
+    return shaped(_g(z, eps, d), shape)
+
+
+def gamma(order: Any, epsilon: Any, delta: Any) -> Any:
+    """A closed lower bound on the optimal gamma, never negative."""
+    (z, eps, d), shape = _read(order, epsilon, delta)
+    return shaped(gamma_lower(z, eps, d), shape)
+
+
+def gamma_lower(z: FloatArray, eps: FloatArray, delta: FloatArray) -> FloatArray:
+    """max(0, f, g), and the exact value where order*delta >= 1."""
+    with np.errstate(divide="ignore"):
+        end = eps - np.log1p(-delta)
+    inner = np.maximum(np.maximum(_f(z, eps, delta), _g(z, eps, delta)), 0.0)
+    return np.where((1.0 - delta) - z * delta <= 0.0, rounded_down(end), inner)
+
+
+def _read(order: Any, epsilon: Any, delta: Any) -> tuple[list[FloatArray], tuple[int, ...]]:
+    (a, eps, d), shape = flat(checked_order(order), checked_epsilon(epsilon), checked_delta(delta))
+    return [a - 1.0, eps, d], shape
+
+
+def _g(z: FloatArray, eps: FloatArray, delta: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        log_delta = np.log(delta)
+    return rounded_down(eps + (log_delta - log_zeta(z)) / z, eps, log_delta / z, log_zeta(z) / z)
+
+
+def _f(z: FloatArray, eps: FloatArray, delta: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        v = -np.log1p(-delta * np.expm1(-eps) / (1.0 - delta))  # ln y
+        weight = np.log(delta) + np.log1p(z) - np.log(z)
+        first = log_kernel(v, z)
+        second = weight + log_expm1(z * eps)
+        third = weight + v - eps + np.log(-np.expm1(z * v))
+        log_chi = np.logaddexp(first, np.logaddexp(second, third))
+        size = np.abs(weight) + np.where(np.isfinite(log_chi), np.abs(log_chi), 0.0) + z * eps
+        slack = np.where(np.isfinite(size), 8.0 * ULP * (1.0 + size), 0.0)
+        return gamma_of_log_chi(log_chi - slack, z) * (1.0 - 4.0 * ULP)

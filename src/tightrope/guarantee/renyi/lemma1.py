@@ -1,0 +1,76 @@
+"""Lemma 1: a closed bound on epsilon that also vanishes with gamma.
+
+Statement: with z = order - 1, (order, gamma)-Renyi DP implies (eps, delta)-DP for
+    eps = (gamma + ln(1-delta))_+                                    where order*delta >= 1 (exact),
+    eps = (1/z) min{ (z gamma - ln(delta/zeta))_+, ln(1 + (e^{z gamma} - 1)/(order delta)) }  otherwise;
+    solved for delta: min{ zeta e^{z(gamma-eps)}, (e^{z gamma}-1)/(order (e^{z eps}-1)) } where that is
+    below 1/order, and max{1/order, 1 - e^{eps-gamma}} otherwise.
+Conditions: order > 1, gamma >= 0, eps >= 0, 0 <= delta <= 1.
+Validity: bound (exact for one direction where order*delta >= 1).
+Source: Asoodeh et al. (arXiv:2008.06529), Lemma 1, (24)-(25); theory A8.
+Error: rounded upwards by a few ulp of each quantity that enters.
+Vectors: thm3_eps (eps_lemma1) in tests/golden/renyi.json.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tightrope.guarantee.renyi._arrays import (
+    ULP,
+    checked_delta,
+    checked_epsilon,
+    checked_gamma,
+    checked_order,
+    flat,
+    rounded_up,
+    shaped,
+)
+from tightrope.guarantee.renyi.balle import log_zeta
+from tightrope.guarantee.renyi.classical import epsilon_above, exponential_above
+from tightrope.guarantee.renyi.kernel import log_expm1, softplus
+from tightrope.validate import FloatArray
+
+__all__ = ["epsilon", "delta", "epsilon_upper", "delta_upper"]
+
+
+def epsilon(order: Any, gamma: Any, delta: Any) -> Any:
+    (a, g, d), shape = flat(checked_order(order), checked_gamma(gamma), checked_delta(delta))
+    return shaped(epsilon_upper(a - 1.0, g, d), shape)
+
+
+def delta(order: Any, gamma: Any, epsilon: Any) -> Any:
+    (a, g, eps), shape = flat(checked_order(order), checked_gamma(gamma), checked_epsilon(epsilon))
+    return shaped(delta_upper(a - 1.0, g, eps), shape)
+
+
+def epsilon_upper(z: FloatArray, gamma: FloatArray, delta: FloatArray) -> FloatArray:
+    """(24) and (25) on checked arrays."""
+    first = epsilon_above(z, gamma, delta, log_zeta(z))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        log_ratio = log_expm1(z * gamma) - np.log(delta) - np.log1p(z)
+        size = 1.0 + z * gamma + np.abs(np.log(delta)) + np.log1p(z)
+        second = rounded_up(softplus(log_ratio + 4.0 * ULP * np.minimum(size, 1e300)) / z)
+        end = rounded_up(gamma + np.log1p(-delta), gamma, np.log1p(-delta))
+    inner = np.where(delta > 0.0, np.minimum(first, second), np.inf)
+    closed = (1.0 - delta) - z * delta <= 0.0
+    value = np.where(closed, np.maximum(end, 0.0), inner)
+    value = np.where(np.isinf(gamma), np.inf, value)
+    return np.where((gamma == 0.0) | (delta == 1.0), 0.0, value)
+
+
+def delta_upper(z: FloatArray, gamma: FloatArray, eps: FloatArray) -> FloatArray:
+    """The smallest delta for which `epsilon_upper` is at most eps."""
+    first = exponential_above(z, gamma, eps, log_zeta(z))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+        log_second = log_expm1(z * gamma) - log_expm1(z * eps) - np.log1p(z)
+        size = 1.0 + z * gamma + z * eps + np.log1p(z)
+        second = np.exp(np.minimum(rounded_up(log_second, np.minimum(size, 1e300)), 0.0))
+        end = -np.expm1(np.minimum(eps - gamma, 0.0)) * (1.0 + 4.0 * ULP) + 2.0 * ULP
+    inner = np.where(np.isnan(second), first, np.minimum(first, np.maximum(second, 5e-324)))
+    outer = np.minimum(np.maximum((1.0 + 2.0 * ULP) / (1.0 + z), end), 1.0)
+    value = np.where(inner * (1.0 + z) < 1.0, inner, np.minimum(outer, first))
+    value = np.where(np.isinf(gamma), 1.0, value)
+    return np.where(gamma == 0.0, 0.0, value)
