@@ -58,7 +58,7 @@ class MultinomialLogistic:
         slopes = np.asarray(softmax(scores, axis=1))
         slopes[np.arange(len(scores)), targets.astype(int)] -= 1.0
         norms = np.linalg.norm(slopes, axis=1, keepdims=True)
-        return slopes * np.minimum(1.0, self.slope_limit / np.maximum(norms, 1e-300))
+        return np.asarray(slopes * np.minimum(1.0, self.slope_limit / np.maximum(norms, 1e-300)))
 
 
 @final

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
-from scipy import sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -33,14 +33,14 @@ _SMALLEST_NORM, _LARGEST_NORM = 1e-30, 1e30
 
 def default_delta(records: int) -> float:
     """1/n^1.1: below one over the number of people, which is public."""
-    return float(records) ** -1.1
+    return math.pow(records, -1.1)
 
 
 class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     """Fits weights of a linear score under (epsilon, delta)-DP."""
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+        tags: Any = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
@@ -103,7 +103,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _checked_norm(self) -> float:
         if self.data_norm is None:
             raise InvalidInput(
-                f"{type(self).__name__} needs data_norm: a bound on the norm of a row that is known "
+                f"{type(self).__name__} needs data_norm: a bound on the norm of a row, known "
                 "without looking at the data (it sets the noise; longer rows are shortened to it). "
                 "For features scaled to [0, 1] the square root of their number is one."
             )
@@ -137,7 +137,3 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         )
         data = ArrayData(rows, np.zeros(rows.shape[0]), self._scaling)
         return np.concatenate([block.scores(self._weights) for block in data.blocks()])
-
-
-def is_sparse(features: Any) -> bool:
-    return bool(sp.issparse(features))

@@ -58,7 +58,7 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
             raise InvalidInput(
                 "Some labels are not among the declared classes. Declare every possible label."
             )
-        numbers = np.searchsorted(self.classes_, labels).astype(np.float64)
+        numbers: FloatArray = np.searchsorted(self.classes_, labels).astype(np.float64)
         return 2.0 * numbers - 1.0 if len(self.classes_) == 2 else numbers
 
     def _checked_public(self, public: tuple[Any, Any] | None) -> tuple[Any, FloatArray] | None:

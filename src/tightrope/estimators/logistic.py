@@ -27,7 +27,8 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
     slope_limit : the loss is straight where its slope (the probability of error) would exceed this.
         Halving it halves the noise. Labels profit; probabilities of badly misclassified rows are
         less calibrated, which 1.0 (two classes; sqrt(2) for more) avoids.
-    max_iter, batch_size, radius : steps or epochs, rows in a batch, ball of the weights; None: chosen.
+    max_iter, batch_size, radius : steps or epochs, rows in a batch, ball of the weights; None lets
+        the algorithm choose.
     fit_intercept : fit a constant, which is part of the norm bound.
     adjacency : "replace-one" (the number of rows is public) or "add-or-remove" (that number is
         then a public constant that divides the sums).

@@ -22,7 +22,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[mis
     _outputs_kept = False
 
     def fit(self, X: Any, y: Any, public: tuple[Any, Any] | None = None) -> Self:
-        """Fit on private rows `X` with targets `y`; `public` = (rows, targets) need no protection."""
+        """Fit on private rows `X` and targets `y`; `public` = (rows, targets) need no noise."""
         X, y = self._checked(X, y, reset=True, y_numeric=True)
         self._learn(X, self._scaled(y), self._checked_public(public), None)
         return self
@@ -111,9 +111,9 @@ class PrivateLinearRegression(_PrivateRegressor):
 class PrivateRidge(_PrivateRegressor):
     """Least squares on a ball of weights, L2-regularised, with an (epsilon, delta)-DP guarantee.
 
-    The squared loss has a Lipschitz constant only on a ball: `radius` is that of the weights on rows
-    scaled to norm 1, in units of `target_bound`. `PrivateLinearRegression` needs no ball and less
-    noise; this estimator is for those who want the squared loss itself.
+    The squared loss has a Lipschitz constant only on a ball: `radius` is that of the weights on
+    rows scaled to norm 1, in units of `target_bound`. `PrivateLinearRegression` needs no ball
+    and less noise; this estimator is for those who want the squared loss itself.
     """
 
     def __init__(
