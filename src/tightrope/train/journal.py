@@ -70,8 +70,8 @@ class Journal:
             raise ModelNotPrivate(
                 f"Release {release} was made before the crash and now comes out differently. With "
                 "the same noise on two different sums the noise could be subtracted, so nothing "
-                "was released. Resume with replay=False: the lost steps are counted and fresh noise "
-                "is used."
+                "was released. Resume with replay=False: the lost steps are counted and fresh "
+                "noise is used."
             )
 
     def close(self) -> None:

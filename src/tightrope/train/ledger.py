@@ -95,6 +95,10 @@ class Ledger:
             self._allowed = LONGEST_RUN if self.budget is None else self._steps_within(self.budget)
         return self._allowed
 
+    def forget_allowance(self) -> None:
+        """The budget was changed; work the allowance out anew when it is needed."""
+        self._allowed = None
+
     def _steps_within(self, budget: Budget) -> int:
         def within(steps: int) -> bool:
             return self.epsilon(budget.delta, steps).upper <= budget.epsilon

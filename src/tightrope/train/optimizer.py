@@ -85,6 +85,7 @@ class PrivateOptimizer:
             check_splits(sampler)
             sampler.for_rank(self._rank)
             start_together(model, self.settings())
+        self.mark_weights()
 
     # ---- what is accounted -------------------------------------------------------------------
     @property
@@ -255,11 +256,26 @@ class PrivateOptimizer:
             self.optimizer.step()
         for parameter in self.gradients.parameters:
             parameter.grad = None
+        self.mark_weights()
 
     @property
-    def between_steps(self) -> bool:
-        """Is no batch half done? Only then can the run be stored."""
-        return self._sums is None
+    def pending(self) -> bool:
+        """Is a batch half done? Then the run can be neither stored nor examined."""
+        return self._sums is not None
+
+    def abandon_batch(self) -> None:
+        """Forget a batch that was drawn but not released."""
+        self._tickets.clear()
+        self._sums = None
+
+    def mark_weights(self) -> None:
+        """Remember the weights as they are now as the outcome of the private steps."""
+        self._versions = [p._version for p in self.gradients.parameters]
+
+    @property
+    def weights_touched(self) -> bool:
+        """Have weights been written to since the last private step?"""
+        return self._versions != [p._version for p in self.gradients.parameters]
 
     def close(self) -> None:
         """Give model and optimizer back to ordinary training. The record stays readable."""

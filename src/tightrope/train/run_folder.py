@@ -109,7 +109,7 @@ class RunFolder:
         run = self._run
         if run is None:
             raise InvalidInput("No run is attached to this folder yet; call attach(run, data).")
-        if not run.between_steps:
+        if run.pending:
             raise InvalidInput("A batch is half done. Save after a step has been released.")
         optimizer_tensors, optimizer_plain = pack_optimizer(run.optimizer)
         state = {
@@ -149,6 +149,7 @@ class RunFolder:
         unpack_optimizer(run.optimizer, tensors["optimizer"], state["optimizer"])
         for name, extra in self._extras.items():
             extra.load_state_dict(state["extras"][name])
+        run.mark_weights()
         run.steps, run.ledger.lost = state["step"], state["lost"]
         released = self._released_on_all_ranks()
         run.ledger.released = max(released, run.ledger.number(run.steps))

@@ -85,6 +85,11 @@ class AbstractSampler(ABC):
     def stream(self) -> WordStream:
         return self._stream
 
+    @property
+    def position(self) -> int:
+        """How many batches of the present epoch are drawn; 0 where there are no epochs."""
+        return 0
+
     def for_rank(self, rank: int) -> None:
         """Give this rank a stream of its own: a shared mask would void the amplification."""
         self._stream = self._open(rank)
@@ -160,6 +165,10 @@ class _EpochSampler(AbstractSampler):
         self._position = 0
         self._at_epoch_start = self._stream.state()
         self._bins: Indices | None = None
+
+    @property
+    def position(self) -> int:
+        return self._position
 
     def for_rank(self, rank: int) -> None:
         super().for_rank(rank)

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 import torch
-from tightrope.train.clip import FlatClip
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tightrope.train import GaussianNoise, PoissonSampler, RunFolder, noisy_adam
+from tightrope.train.clip import FlatClip
 
 STEPS, SAVE_EVERY = 40, 7
 

@@ -1,0 +1,242 @@
+"""The doctor finds nothing wrong with a sound run, and each of the planted mistakes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tightrope.process import Adjacency
+from tightrope.train import (
+    BallsInBinsSampler,
+    CyclicSampler,
+    FixedSizeSampler,
+    FullBatchSampler,
+    GaussianNoise,
+    GridGaussianNoise,
+    PoissonSampler,
+    ShuffledSampler,
+)
+from tightrope.train.doctor import check_model, check_run
+
+
+def loss(outputs, labels):
+    return cross_entropy(outputs, labels, reduction="none")
+
+
+def weights(model):
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+SAMPLERS = {
+    "poisson": lambda: PoissonSampler(0.2),
+    "fixed": lambda: FixedSizeSampler(12, 60),
+    "shuffled": lambda: ShuffledSampler(5),
+    "cyclic": lambda: CyclicSampler(5),
+    "balls": lambda: BallsInBinsSampler(5),
+    "full": lambda: FullBatchSampler(),
+}
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("noise", [GaussianNoise, GridGaussianNoise])
+def test_a_sound_run_is_healthy_and_left_as_it_was(make_run, data, train, sampler, noise):
+    run = make_run(sampler=SAMPLERS[sampler](), noise=noise(1.0))
+    train(run, data, steps=2)
+    before, stream = weights(run.model), run.sampler.state()
+    diagnosis = check_run(run, loss, data)
+    assert diagnosis.healthy, str(diagnosis)
+    assert torch.equal(before, weights(run.model)) and run.sampler.state() == stream
+    assert run.steps == run.ledger.released == 2
+    train(run, data, steps=1)
+    assert run.ledger.released == 3
+
+
+def faults(run, data, loss=loss):
+    return {finding.check for finding in check_run(run, loss, data).faults}
+
+
+class Wrapped:
+    """A part of a run with something changed."""
+
+    def __init__(self, inner):
+        self._inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+class Quiet(Wrapped):
+    def add_(self, sums, sensitivity):
+        pass
+
+
+class Half(Wrapped):
+    def add_(self, sums, sensitivity):
+        self._inner.add_(sums, sensitivity / 2)
+
+
+class Stuck(Wrapped):
+    """Starts its generator anew in every step."""
+
+    def add_(self, sums, sensitivity):
+        state = self._inner.state()
+        self._inner.add_(sums, sensitivity)
+        self._inner.restore(state)
+
+
+class OneNumber(Wrapped):
+    """The same draw for every coordinate."""
+
+    def add_(self, sums, sensitivity):
+        draw = torch.zeros(1)
+        self._inner.add_([draw], sensitivity)
+        for total in sums:
+            total.add_(draw)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "found"),
+    [
+        (Quiet, "noise scale"),
+        (Half, "noise scale"),
+        (Stuck, "noise freshness"),
+        (OneNumber, "noise independence"),
+    ],
+)
+def test_planted_wrong_noise(make_run, data, mistake, found):
+    noise = GaussianNoise(1.0)
+    train_once = torch.zeros(4)
+    noise.add_([train_once], 1.0)  # a generator exists, so that its state can be put back
+    assert found in faults(make_run(noise=mistake(noise)), data)
+
+
+def test_planted_division_by_the_realised_batch(make_run, data, monkeypatch):
+    run = make_run()
+    apply = run._apply
+
+    def by_batch(sums):
+        run.expected_batch_size, constant = max(run.gradients._seen[-1].batch_size, 1), 12.0
+        apply(sums)
+        run.expected_batch_size = constant
+
+    monkeypatch.setattr(run, "_apply", by_batch)
+    assert "public divisor" in faults(run, data)
+
+
+class FixedPosing(Wrapped):
+    """Draws fixed-size batches, declares Poisson."""
+
+    def __init__(self, inner, really):
+        super().__init__(inner)
+        self._really = really
+
+    def draw(self, population):
+        return self._really.draw(population)
+
+
+@pytest.mark.parametrize(
+    "really",
+    [FixedSizeSampler(12, 60), ShuffledSampler(5), PoissonSampler(0.3), CyclicSampler(5)],
+    ids=lambda s: type(s).__name__,
+)
+def test_planted_sampler_that_is_not_the_accounted_one(make_run, data, really):
+    run = make_run(sampler=FixedPosing(PoissonSampler(0.2), really))
+    assert faults(run, data) == {"sampler = accountant"}
+
+
+class Centred(nn.Module):
+    def forward(self, x):
+        return x - x.mean(dim=0, keepdim=True)
+
+
+def test_planted_layer_that_mixes_examples(make_run, data):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 4), Centred(), nn.Linear(4, 2))
+    found = faults(make_run(model), data)
+    assert {"cross-example leakage", "losses mix examples"} <= found
+
+
+def test_planted_loss_that_mixes_examples(make_run, data):
+    def contrast(outputs, labels):
+        return loss(outputs, labels) - 0.5 * loss(outputs, labels).mean()
+
+    assert "losses mix examples" in faults(make_run(), data, contrast)
+
+
+class Unclipped(Wrapped):
+    def clipped_sum(self, losses, clip):
+        return self._inner.clipped_sum(losses, type(clip)(clip.clip_norm * 3))
+
+
+def test_planted_clip_that_does_not_clip(make_run, make_model, data):
+    run = make_run(clip=type(make_run().clip)(0.01))
+    run.gradients = Unclipped(run.gradients)
+    assert "clip bound" in faults(run, data)
+
+
+class Forgetful(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(5, 2), nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return self.used(x) + 0.0 * self.unused.sum()
+
+
+def test_planted_parameter_that_gets_no_gradient(make_run, data):
+    assert faults(make_run(Forgetful()), data) == {"unused parameters"}
+
+
+def test_planted_bypass_of_the_optimizer(make_run, data):
+    run = make_run()
+    for handle in run.guard._handles:
+        handle.remove()
+    assert "optimizer bypass" in faults(run, data)
+
+
+def test_planted_change_of_the_weights_behind_the_run(make_run, data, train):
+    run = make_run()
+    train(run, data, steps=1)
+    with torch.no_grad():
+        next(run.model.parameters()).add_(1.0)
+    assert faults(run, data) == {"optimizer bypass"}
+
+
+def test_planted_learning_rate_of_zero(make_run, data):
+    assert "weights" in faults(make_run(rule=lambda p: torch.optim.SGD(p, lr=0.0)), data)
+
+
+def test_planted_uncounted_steps(make_run, data, monkeypatch):
+    run = make_run()
+    monkeypatch.setattr(run.ledger, "count", lambda step: None)
+    assert faults(run, data) == {"ledger"}
+
+
+def test_planted_seed_and_planted_silence(make_run, data):
+    assert faults(make_run(noise=GaussianNoise(1.0, seed=3)), data) == {"randomness"}
+    assert "noise" in faults(make_run(noise=GaussianNoise(0.0)), data)
+
+
+def test_frozen_and_tied_parameters_are_told(make_run, data):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 2))
+    model[1].weight = model[0].weight
+    model[2].bias.requires_grad_(False)
+    diagnosis = check_run(make_run(model), loss, data)
+    assert diagnosis.healthy
+    assert "0.weight=1.weight" in diagnosis.of("tied parameters")[0].told
+    assert "2.bias" in diagnosis.of("frozen parameters")[0].told
+
+
+def test_check_model_before_training(make_model, make_run, data):
+    run = make_run()
+    diagnosis = check_model(run.model, loss, data, clip=run.clip, gradients=run.gradients)
+    assert diagnosis.healthy, str(diagnosis)
+    assert "clip bound" in str(diagnosis)
+
+
+def test_replace_one_runs_are_examined_too(make_run, data):
+    run = make_run(sampler=PoissonSampler(0.2, adjacency=Adjacency.REPLACE_ONE))
+    assert check_run(run, loss, data).healthy
