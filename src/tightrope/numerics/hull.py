@@ -102,7 +102,7 @@ def _fold_noiseless(s: FloatArray, c: FloatArray, sigma: FloatArray) -> float:
 
 
 def _merge_pairs(chain: _Segments, falls: NDArray[np.bool_]) -> _Segments:
-    """Merge disjoint neighbours whose slope falls: the point between them is no vertex."""
+    """Merge disjoint pairs whose slope falls: the point between them is no vertex."""
     # within each run of falling boundaries take the first, third, fifth ...
     position = np.arange(len(falls))
     last_false = np.maximum.accumulate(np.where(falls, -1, position))

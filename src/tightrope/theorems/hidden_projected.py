@@ -40,7 +40,7 @@ def squared_mu(process: Any) -> float:
     """mu^2 of the best window, rounded up. The last batch of an epoch is the worst (see docs)."""
     pushes, factors, scales = columns(process, last=_LONGEST_WINDOW)
     window = least_window_cost(pushes, factors, scales, process.diameter)
-    return window.cost * (1.0 + rounding(len(pushes)))
+    return window.cost * (1.0 + rounding(window.length))
 
 
 def applies(process: Any) -> str | None:

@@ -10,7 +10,7 @@ Validity: upper bound.
 Source: Feldman et al. 2018 (arXiv:1808.06651), Theorem 26 and Lemma 25; theory A44, A45. Corrected:
     ln n in the printed 4 a L^2 ln(n)/(n sigma^2) must be H_n, and its condition on sigma is not
     needed in the form used here (`printed`, `corrected` keep the other two for comparison).
-Error: sums of positive terms, raised by 1e-12; beyond 2^17 records numbers k within 0.2 % are
+Error: sums of positive terms, raised by 1e-12; beyond 4096 records numbers k within 0.2 % are
     grouped on the safe side.
 Vectors: stop_pnsgd.
 """
@@ -37,8 +37,6 @@ NAME = "Last iterate of a pass with a secret end (Stop-PNSGD), Renyi"
 SOURCE = Source("Feldman et al. 2018", "Theorem 26", "fmtt18")
 VALIDITY = Validity.BOUND
 
-_EXACT_UP_TO = 2**17
-
 
 @dataclass(frozen=True)
 class StopTerm:
@@ -48,9 +46,10 @@ class StopTerm:
     factor: float
     records: int
     index: int = 1
+    exact_up_to: int = 4096
 
     def upper(self, orders: FloatArray) -> FloatArray:
-        steps, sizes = blocks(self.records - self.index + 1, _EXACT_UP_TO)
+        steps, sizes = blocks(self.records - self.index + 1, self.exact_up_to)
         squares = self.step**2 * squared_mus(self.factor, steps)
         return renyi_of_mixture(orders, squares, sizes / self.records) * (1.0 + 1e-12)
 

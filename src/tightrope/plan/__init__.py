@@ -1,0 +1,14 @@
+"""Plans for private convex learning: step size, noise, excess loss and everybody's epsilon.
+
+Each function turns a budget into a process whose guarantee the theorems about last iterates prove,
+with the exact Gaussian calibration in place of sigma = S sqrt(2 ln(1.25/delta))/epsilon, which is
+proved for epsilon < 1 only and wasteful there.
+"""
+
+from tightrope.plan.outcome import ConvexPlan
+from tightrope.plan.per_person import per_person
+from tightrope.plan.public_last import public_last
+from tightrope.plan.smoothing import Smoothed, smoothed
+from tightrope.plan.tasks import many_tasks
+
+__all__ = ["ConvexPlan", "per_person", "public_last", "many_tasks", "smoothed", "Smoothed"]

@@ -1,0 +1,83 @@
+"""What a plan says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from tightrope.errors import InvalidInput
+from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.compose import compose
+from tightrope.guarantee.gaussian import profile
+from tightrope.process.convex import SkipSGD, StopSGD
+from tightrope.theorems import hidden_skip, hidden_stop, hidden_stop_renyi
+from tightrope.validate import FloatArray, check_count
+
+__all__ = ["ConvexPlan"]
+
+
+@final
+@dataclass(frozen=True)
+class ConvexPlan:
+    """A process to run, and what is proved about its privacy and its error.
+
+    `excess_loss` bounds E[F(W)] - min F over records drawn independently from one distribution, F
+    the expected loss; the privacy statements need no such assumption. `smoothing_scale` > 0 means:
+    run on the loss convolved with N(0, smoothing_scale^2 I).
+    """
+
+    process: SkipSGD | StopSGD
+    epsilon: float
+    delta: float
+    excess_loss: float
+    private_records: int
+    tasks: int = 1
+    smoothing_scale: float = 0.0
+
+    @property
+    def step_size(self) -> float:
+        return self.process.step_size
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise on each gradient."""
+        return self.process.noise_std
+
+    def guarantee(self, index: int | None = None) -> Guarantee:
+        """What holds for the private record at `index` (counted from 1); None: for all of them."""
+        if isinstance(self.process, StopSGD):
+            run = replace(self.process, index=index)
+            if self.tasks == 1:
+                return hidden_stop.guarantee(run)
+            return compose([hidden_stop_renyi.guarantee(run)], [self.tasks])
+        return hidden_skip.guarantee(replace(self.process, index=self._private(index)))
+
+    def epsilon_at(self, index: int) -> float:
+        """Epsilon of the record at `index`, at the plan's delta."""
+        return self.guarantee(index).epsilon(self.delta).upper
+
+    def epsilon_curve(self) -> FloatArray:
+        """Epsilon of every private record of a pass with a secret start, in the order of the pass.
+
+        The record is used with probability p, so p delta(eps; mu) = delta.
+        """
+        if not isinstance(self.process, SkipSGD):
+            raise InvalidInput("The curve is for SkipSGD; ask epsilon_at(index) for one record.")
+        mus = hidden_skip.mu_curve(self.process)[: self.private_records]
+        starts = self.process.records // 2 + 1
+        used = np.minimum(np.arange(1, self.private_records + 1), starts) / starts
+        budget = np.minimum(self.delta / used * (1.0 - 1e-11), 1.0)
+        return np.asarray(profile.epsilon_bounds(budget, mus)[1])
+
+    def _private(self, index: int | None) -> int:
+        if index is None:
+            return self.private_records
+        number = check_count(index, "index", low=1)
+        if number > self.private_records:
+            raise InvalidInput(
+                f"Record {number} is public (the private ones are 1 .. {self.private_records}); "
+                "nothing is promised about it."
+            )
+        return number

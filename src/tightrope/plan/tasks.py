@@ -1,0 +1,89 @@
+"""Several convex tasks on the same records, one budget.
+
+Feldman et al. 2018, Theorem 32: one Stop-PNSGD run for each of k tasks, all outputs released. The
+printed noise 4 L sqrt(q ln(1/delta))/epsilon, q = max{2 k ln(n)/n, 2 ln(1/delta)}, inherits
+Theorem 26's ln n for H_n, and the text's "noise grows by max{k/n, 1}" should be the root of
+max{k ln(n)/n, 1}. Here the least noise is found for which the composed Renyi curves, or plain
+composition of the k local guarantees, meet the budget; no condition on epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tightrope.errors import InvalidInput
+from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee.kinds.renyi import RenyiGuarantee
+from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.plan.outcome import ConvexPlan
+from tightrope.plan.per_person import check_positive_delta
+from tightrope.plan.utility import best_step
+from tightrope.process.adjacency import Adjacency
+from tightrope.process.convex import ConvexLoss, StopSGD
+from tightrope.theorems.hidden_stop_renyi import StopTerm
+from tightrope.validate import check_count, check_epsilon, check_positive
+
+__all__ = ["many_tasks", "printed_noise"]
+
+
+def many_tasks(
+    loss: ConvexLoss,
+    *,
+    tasks: int,
+    records: int,
+    dimension: int,
+    radius: float,
+    epsilon: float,
+    delta: float,
+) -> ConvexPlan:
+    """`tasks` runs of Stop-PNSGD, one for each loss (all with these constants)."""
+    tasks = check_count(tasks, "tasks", low=1)
+    records = check_count(records, "records", low=1)
+    if math.isinf(loss.smoothness):
+        raise InvalidInput("Smooth each loss first (tightrope.plan.smoothed); got smoothness inf.")
+    step = _largest_step(tasks, records, check_epsilon(epsilon), check_positive_delta(delta))
+    noise = 2.0 * loss.lipschitz / step
+    second = loss.lipschitz**2 + check_count(dimension, "dimension", low=1) * noise**2
+    largest = 2.0 / loss.smoothness if loss.smoothness > 0.0 else math.inf
+    distance = 2.0 * check_positive(radius, "radius")
+    choice = best_step(distance, second, records, steps=records + 1, largest=largest)
+    process = StopSGD(
+        loss=loss,
+        step_size=choice.step_size,
+        noise_std=noise,
+        records=records,
+        diameter=distance,
+    )
+    return ConvexPlan(process, epsilon, delta, choice.excess_loss, records, tasks)
+
+
+def _largest_step(tasks: int, records: int, epsilon: float, delta: float) -> float:
+    """The largest mu of one gradient (2 L / noise) that the budget allows."""
+    low = float(profile.mu_bounds(epsilon, delta)[0]) / math.sqrt(tasks)  # plain composition
+    if not _fits(low, tasks, records, epsilon, delta):
+        return low * (1.0 - 1e-14)
+    high = 2.0 * low
+    while _fits(high, tasks, records, epsilon, delta):
+        low, high = high, 2.0 * high
+    while high - low > 1e-6 * low:
+        middle = 0.5 * (low + high)
+        low, high = (
+            (middle, high) if _fits(middle, tasks, records, epsilon, delta) else (low, middle)
+        )
+    return low
+
+
+def _fits(step: float, tasks: int, records: int, epsilon: float, delta: float) -> bool:
+    curve = RenyiCurve.of(StopTerm(step * (1.0 + 1e-14), 1.0, records)) * tasks
+    found = RenyiGuarantee(curve, Adjacency.REPLACE_ONE).epsilon(delta)
+    return found.upper <= epsilon
+
+
+def printed_noise(
+    lipschitz: float, tasks: int, records: int, epsilon: float, delta: float
+) -> float:
+    """Theorem 32's noise with H_n for ln n: valid for epsilon < 1, for comparison."""
+    log = math.log(1.0 / delta)
+    harmonic = math.fsum(1.0 / k for k in range(1, records + 1))
+    q = max(2.0 * tasks * harmonic / records, 2.0 * log)
+    return 4.0 * lipschitz * math.sqrt(q * log) / epsilon
