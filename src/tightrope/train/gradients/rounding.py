@@ -19,6 +19,8 @@ Error.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -31,7 +33,15 @@ LAMBDA = 8.0
 # root, the division and the product with the factor, each a few units of 2^-24.
 RELATIVE = 2.0**-14
 
-__all__ = ["LAMBDA", "RELATIVE", "UNIT_FLOAT32", "convolution_unit", "matmul_unit", "raised"]
+__all__ = [
+    "LAMBDA",
+    "RELATIVE",
+    "UNIT_FLOAT32",
+    "convolution_unit",
+    "exact_products",
+    "matmul_unit",
+    "raised",
+]
 
 
 def matmul_unit(device: torch.device) -> float:
@@ -47,6 +57,20 @@ def convolution_unit(device: torch.device) -> float:
     if device.type == "cuda":
         return UNIT_TF32 if torch.backends.cudnn.allow_tf32 else UNIT_FLOAT32
     return matmul_unit(device)
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Float32 matrix products in full precision, whatever the user allows elsewhere."""
+    precision = torch.get_float32_matmul_precision()
+    if precision == "highest":
+        yield
+        return
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
 
 
 def raised(

@@ -17,7 +17,7 @@ from tightrope.train.gradients.forms.dense import Dense
 from tightrope.train.gradients.forms.outer import Outer
 from tightrope.train.gradients.forms.rows import Rows
 from tightrope.train.gradients.forms.stacked import Stacked
-from tightrope.train.gradients.rounding import RELATIVE
+from tightrope.train.gradients.rounding import RELATIVE, exact_products
 
 __all__ = ["combine"]
 
@@ -37,10 +37,18 @@ def combine(forms: list[Form]) -> Form:
         assert isinstance(rows, Rows)
         assert isinstance(outer, Outer)
         return TiedTable(rows, outer)
-    if kinds == {Stacked}:
-        parts = zip(*(form.parts for form in forms if isinstance(form, Stacked)), strict=True)
+    if Stacked in kinds and kinds <= {Stacked, Outer}:
+        blocks = max(len(form.parts) for form in forms if isinstance(form, Stacked))
+        parts = zip(*(_blocks(form, blocks) for form in forms), strict=True)
         return Stacked(tuple(combine(list(block)) for block in parts))
     return Dense(torch.stack([form.dense() for form in forms]).sum(0))
+
+
+def _blocks(form: Form, count: int) -> tuple[Form, ...]:
+    if isinstance(form, Stacked):
+        return form.parts
+    assert isinstance(form, Outer)
+    return tuple(Outer(form.a, g) for g in form.g.chunk(count, dim=2))
 
 
 def _joined_outer(forms: list[Form]) -> Outer:
@@ -74,7 +82,8 @@ class TiedTable(Form):
     def _cross(self) -> Tensor:
         a, g = full_precision(self.outer.a), full_precision(self.outer.g)
         seen = g.gather(2, self.rows.ids[:, None, :].expand(-1, g.shape[1], -1))  # (B, S, T)
-        return (seen * torch.bmm(a, full_precision(self.rows.g).transpose(1, 2))).sum((1, 2))
+        with exact_products():
+            return (seen * torch.bmm(a, full_precision(self.rows.g).transpose(1, 2))).sum((1, 2))
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
         return self.outer.weighted_sum(factors) + self.rows.weighted_sum(factors)

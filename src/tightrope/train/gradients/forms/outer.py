@@ -16,7 +16,7 @@ from tightrope.train.gradients.forms.base import (
     zero_examples,
 )
 from tightrope.train.gradients.forms.dense import weighted_total
-from tightrope.train.gradients.rounding import UNIT_FLOAT32, matmul_unit, raised
+from tightrope.train.gradients.rounding import UNIT_FLOAT32, exact_products, matmul_unit, raised
 
 __all__ = ["Outer", "per_example_products", "gram_squared_norms", "row_squares"]
 
@@ -89,11 +89,5 @@ def gram_squared_norms(a: Tensor, g: Tensor, *, unit: float) -> Tensor:
 def _gram(rows: Tensor) -> Tensor:
     """(B, T, T) inner products in float32: never tf32, whose error the norm could not bear."""
     rows = full_precision(rows)
-    if not rows.is_cuda:
+    with exact_products():
         return torch.bmm(rows, rows.transpose(1, 2))
-    allowed = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        return torch.bmm(rows, rows.transpose(1, 2))
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = allowed

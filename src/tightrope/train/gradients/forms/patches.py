@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from tightrope.train.gradients.cost import direct_is_cheaper
 from tightrope.train.gradients.forms.base import (
@@ -27,10 +27,11 @@ __all__ = ["Convolution", "Patches"]
 @final
 @dataclass(frozen=True)
 class Convolution:
-    """Geometry of a convolution whose input has been padded already."""
+    """Geometry of a convolution with symmetric zero padding (other paddings are done before)."""
 
     weight_shape: torch.Size
     stride: tuple[int, ...]
+    padding: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
 
@@ -39,8 +40,10 @@ class Convolution:
         return tuple(self.weight_shape[2:])
 
     def unfold(self, x: Tensor) -> Tensor:
-        """(B * groups, C/groups * kernel, T): the patches of a padded input (B, C, *space)."""
+        """(B * groups, C/groups * kernel, T): the patches of an input (B, C, *space)."""
         dims = len(self.kernel)
+        if any(self.padding):
+            x = functional.pad(x, [n for n in reversed(self.padding) for _ in range(2)])
         space = [
             (n - d * (k - 1) - 1) // s + 1
             for n, k, s, d in zip(x.shape[2:], self.kernel, self.stride, self.dilation, strict=True)
@@ -64,19 +67,17 @@ class Convolution:
 
     def weight_gradient(self, x: Tensor, g: Tensor) -> Tensor:
         """The ordinary (summed) gradient of the weight."""
-        dims = len(self.kernel)
         empty = x.new_empty(1).expand(self.weight_shape)
-        zeros = [0] * dims
         result: Tensor = torch.ops.aten.convolution_backward(
-            g, x, empty, None, self.stride, zeros, self.dilation, False, zeros,
-            self.groups, (False, True, False),
+            g, x, empty, None, self.stride, self.padding, self.dilation, False,
+            [0] * len(self.kernel), self.groups, (False, True, False),
         )[1]  # fmt: skip
         return result
 
 
 @final
 class Patches(Form):
-    """x: (B, C, *space) padded input; g: (B, P, *out) output gradient."""
+    """x: (B, C, *space) input; g: (B, P, *out) output gradient."""
 
     def __init__(self, x: Tensor, g: Tensor, convolution: Convolution) -> None:
         self.x, self.g, self.convolution = x, g, convolution
@@ -116,10 +117,3 @@ class Patches(Form):
         self.x, self.g = zero_examples(self.x, examples), zero_examples(self.g, examples)
         if self._direct is not None:
             self._direct = zero_examples(self._direct, examples)
-
-
-def padded(x: Tensor, padding: list[int], mode: str) -> Tensor:
-    """x as the kernel sees it, for any padding mode; `padding` is in the order of F.pad."""
-    if not any(padding):
-        return x
-    return F.pad(x, padding) if mode == "zeros" else F.pad(x, padding, mode=mode)

@@ -1,0 +1,135 @@
+"""Clipping: from per-example norms to factors that bound what one example can contribute.
+
+Formal guarantee. For every clip and every example i, with g_il the gradient of example i in
+parameter l and N_il the norm bound the engine hands over (rounding included),
+    sum_l (factor_il N_il)^2 <= sensitivity^2,
+so adding or removing one example moves the released sum by at most `sensitivity`.
+An example whose norm is not finite gets the factor zero.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from tightrope.errors import InvalidInput
+
+__all__ = ["AutomaticClip", "Clip", "FlatClip", "PerLayerClip"]
+
+# Division, square root and the final product are float32: a few units of 2^-24.
+_MARGIN = 1.0 - 2.0**-20
+
+
+class Clip(ABC):
+    """How per-example gradients are bounded."""
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float:
+        """Largest norm of one example's contribution to the sum."""
+
+    @abstractmethod
+    def factors(self, squared_norms: Tensor) -> Tensor:
+        """squared_norms: (parameters, B) -> factors (parameters or 1, B), each finite and >= 0."""
+
+
+@final
+@dataclass(frozen=True)
+class FlatClip(Clip):
+    """min(1, clip_norm / norm) over all parameters together (Abadi et al. 2016, Algorithm 1)."""
+
+    clip_norm: float
+
+    def __post_init__(self) -> None:
+        _check_norm("clip_norm", self.clip_norm)
+
+    @property
+    def sensitivity(self) -> float:
+        return self.clip_norm
+
+    def factors(self, squared_norms: Tensor) -> Tensor:
+        return _shrink(squared_norms.sum(0, keepdim=True), self.clip_norm)
+
+
+@final
+@dataclass(frozen=True)
+class PerLayerClip(Clip):
+    """Each parameter clipped on its own, to clip_norm / sqrt(number of parameters) or as given.
+
+    clip_norms, where given, are one bound for each parameter in the engine's order; the
+    sensitivity is then the root of the sum of their squares and clip_norm must equal it.
+    """
+
+    clip_norm: float
+    clip_norms: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_norm("clip_norm", self.clip_norm)
+        for value in self.clip_norms or ():
+            _check_norm("clip_norms", value)
+        if self.clip_norms is not None and self.clip_norm < math.hypot(*self.clip_norms):
+            raise InvalidInput(
+                f"clip_norm is {self.clip_norm}, but the bounds in clip_norms together allow "
+                f"{math.hypot(*self.clip_norms)}; set clip_norm to at least that"
+            )
+
+    @property
+    def sensitivity(self) -> float:
+        return self.clip_norm
+
+    def factors(self, squared_norms: Tensor) -> Tensor:
+        count = squared_norms.shape[0]
+        if self.clip_norms is None:
+            return _shrink(squared_norms, self.clip_norm / math.sqrt(count) * _MARGIN)
+        if len(self.clip_norms) != count:
+            raise InvalidInput(
+                f"clip_norms has {len(self.clip_norms)} bounds for {count} parameters; "
+                "give one for each trainable parameter"
+            )
+        bounds = torch.tensor(self.clip_norms, dtype=squared_norms.dtype)
+        return _shrink(squared_norms, bounds[:, None].to(squared_norms.device))
+
+
+@final
+@dataclass(frozen=True)
+class AutomaticClip(Clip):
+    """clip_norm / (norm + stability): every gradient normalised (Bu et al. 2022, AUTO-S).
+
+    A bound of 1 with the learning rate adapted is enough; stability keeps small gradients small.
+    """
+
+    clip_norm: float = 1.0
+    stability: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check_norm("clip_norm", self.clip_norm)
+        _check_norm("stability", self.stability)
+
+    @property
+    def sensitivity(self) -> float:
+        return self.clip_norm
+
+    def factors(self, squared_norms: Tensor) -> Tensor:
+        norms = squared_norms.sum(0, keepdim=True).sqrt_()
+        return _finite_only((self.clip_norm * _MARGIN) / (norms + self.stability), norms)
+
+
+def _shrink(squared: Tensor, bound: float | Tensor) -> Tensor:
+    norms = squared.sqrt()
+    # At norm 0 the quotient is inf and the clamp makes it 1.
+    return _finite_only(((bound * _MARGIN) / norms).clamp_(max=1.0), norms)
+
+
+def _finite_only(factors: Tensor, norms: Tensor) -> Tensor:
+    return factors.masked_fill_(~norms.isfinite(), 0.0)
+
+
+def _check_norm(name: str, value: float) -> None:
+    # The limits keep squares of norms inside float32.
+    if not (isinstance(value, int | float) and 1e-12 <= value <= 1e12):
+        raise InvalidInput(f"{name} must be a number in [1e-12, 1e12]; got {value!r}")

@@ -1,0 +1,127 @@
+"""Putting the hooks on a model, and taking them off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.train.gradients.custom import custom_rule, own_parameters
+from tightrope.train.gradients.recorder import Recorder, autocast_input
+from tightrope.train.gradients.rules import (
+    LayerRule,
+    layer_rule,
+    refusal,
+    replacement_forward,
+)
+
+__all__ = ["attach", "validate"]
+
+_ATTACHED = "_tightrope_gradients"
+_CASTS_INPUT = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def validate(model: nn.Module) -> None:
+    """Refuse layers that mix examples or write to themselves."""
+    reasons = []
+    for name, module in model.named_modules():
+        reason = refusal(module)
+        if reason is not None:
+            reasons.append(f"{name or 'the model'} ({type(module).__name__}) {reason}")
+    if reasons:
+        raise ModelNotPrivate("; ".join(reasons))
+
+
+def attach(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
+    """Hook every layer with trainable parameters; the result removes all hooks."""
+    validate(model)
+    if any(_ATTACHED in module.__dict__ for module in model.modules()):
+        raise InvalidInput("Gradients is already attached to this model; call detach() first")
+    undo: list[Callable[[], Any]] = [_count_forwards(model, recorder)]
+    object.__setattr__(model, _ATTACHED, recorder)
+    undo.append(lambda: model.__dict__.pop(_ATTACHED, None))
+    for module in model.modules():
+        undo += _attach_one(module, recorder)
+
+    def remove() -> None:
+        for step in undo:
+            step()
+
+    return remove
+
+
+def _count_forwards(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
+    def count(module: nn.Module, args: Any) -> None:
+        if recorder.active:
+            recorder.count_forward()
+
+    return model.register_forward_pre_hook(torch.compiler.disable(count)).remove
+
+
+def _attach_one(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any]]:
+    if not own_parameters(module) and not _replaced_child(module):
+        return []
+    rule = layer_rule(module)
+    if rule is not None:
+        return _hook_layer(module, rule, recorder)
+    forward = replacement_forward(module, recorder)
+    if forward is not None:
+        module.forward = torch.compiler.disable(forward)  # type: ignore[method-assign]
+        return [lambda: module.__dict__.pop("forward", None)]
+    return _hook_custom(module, recorder)
+
+
+def _replaced_child(module: nn.Module) -> bool:
+    """Attention also applies the parameters of its output layer itself."""
+    return isinstance(module, nn.MultiheadAttention) and any(
+        p.requires_grad for p in module.parameters()
+    )
+
+
+def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[Callable[[], Any]]:
+    @torch.compiler.disable
+    def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        if recorder.active:
+            inputs = (*args, *kwargs.values())
+            if len(inputs) != 1 or not isinstance(out, Tensor):
+                raise InvalidInput(
+                    f"{type(layer).__name__} was called with {len(inputs)} arguments; its rule "
+                    "knows the call with the input alone"
+                )
+            recorder.note(layer, rule, inputs, (out,))
+
+    removers = [module.register_forward_hook(record, with_kwargs=True).remove]
+    if isinstance(module, _CASTS_INPUT):
+        removers.append(module.register_forward_pre_hook(_cast).remove)
+    return removers
+
+
+@torch.compiler.disable
+def _cast(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    if args and isinstance(args[0], Tensor) and torch.is_autocast_enabled(args[0].device.type):
+        return (autocast_input(args[0]), *args[1:])
+    return None
+
+
+def _hook_custom(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any]]:
+    @torch.compiler.disable
+    def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        if not recorder.active:
+            return
+        outs = out if isinstance(out, tuple) else (out,)
+        wanted = tuple(i for i, o in enumerate(outs) if isinstance(o, Tensor) and o.requires_grad)
+        tensors = tuple(x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+        recorder.note(
+            layer, custom_rule, tensors, tuple(outs[i] for i in wanted),
+            arguments=args, named=kwargs, wanted=wanted, autocast=_autocast_now(tensors),
+        )  # fmt: skip
+
+    return [module.register_forward_hook(record, with_kwargs=True).remove]
+
+
+def _autocast_now(tensors: tuple[Tensor, ...]) -> tuple[str, bool, torch.dtype]:
+    kind = tensors[0].device.type if tensors else "cpu"
+    return kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)

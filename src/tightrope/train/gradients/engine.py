@@ -1,0 +1,120 @@
+"""`Gradients`: clipped per-example gradients from one forward and one backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+from torch import Tensor, nn
+
+from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.train.clip import Clip
+from tightrope.train.gradients.attach import attach
+from tightrope.train.gradients.batch import ClippedBatch, empty_batch
+from tightrope.train.gradients.passes import Work, book_keeping, two_pass
+from tightrope.train.gradients.plan import Plan, make_plan, resolve
+from tightrope.train.gradients.recorder import Recorder, Use
+from tightrope.train.gradients.single import single_example_work
+
+__all__ = ["Gradients"]
+
+_METHODS: dict[str, Callable[[Work, Clip], ClippedBatch]] = {
+    "auto": book_keeping,
+    "book-keeping": book_keeping,
+    "two-pass": two_pass,
+}
+
+
+@final
+class Gradients:
+    """Attached to a model, turns its per-example losses into a clipped sum of gradients.
+
+    method: "book-keeping" (one backward pass; "auto" is the same) or "two-pass" (a second backward
+        pass instead of keeping the output gradients of all layers).
+    loss_scale: a power of two by which losses are multiplied during the backward pass, against
+        underflow in float16; it is taken out again before clipping.
+
+    Formal guarantee. With adjacency "add or remove one example", the sums move by at most
+    `clip.sensitivity` in Euclidean norm, in float32, bfloat16 and float16 autocast alike.
+
+    Example
+    -------
+    >>> engine = Gradients(model)                                    # doctest: +SKIP
+    >>> losses = F.cross_entropy(model(x), y, reduction="none")      # doctest: +SKIP
+    >>> batch = engine.clipped_sum(losses, FlatClip(1.0))            # doctest: +SKIP
+    """
+
+    def __init__(self, model: nn.Module, method: str = "auto", *, loss_scale: float = 1.0) -> None:
+        if method not in _METHODS:
+            raise InvalidInput(f"method is {method!r}; it must be one of {sorted(_METHODS)}")
+        if not (loss_scale > 0 and float(loss_scale).hex().startswith("0x1.0000000000000p")):
+            raise InvalidInput(f"loss_scale is {loss_scale}; it must be a power of two")
+        named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        if not named:
+            raise ModelNotPrivate("the model has no trainable parameter")
+        self.names: list[str] = [name for name, _ in named]
+        self.parameters: list[nn.Parameter] = [parameter for _, parameter in named]
+        self.loss_scale = float(loss_scale)
+        self._run = _METHODS[method]
+        self._names_by_id = {id(p): n for n, p in named}
+        self._plans: dict[tuple[int, ...], Plan] = {}
+        self._recorder = Recorder(model)
+        self._remove = attach(model, self._recorder)
+
+    def detach(self) -> None:
+        """Remove every hook; the model is as it was."""
+        self._remove()
+        self._recorder.take()
+
+    def clipped_sum(self, losses: Tensor, clip: Clip) -> ClippedBatch:
+        """losses: (B,), one for each example, from a forward pass just run in training mode."""
+        _check_losses(losses)
+        uses = self._recorder.take()
+        if losses.shape[0] == 0:
+            return empty_batch(self.parameters)
+        self._check_ran(losses, uses)
+        self._recorder.paused = True  # recomputation inside the backward pass is not a new use
+        try:
+            return self._run(self._work(losses, uses), clip)
+        finally:
+            self._recorder.paused = False
+
+    def _work(self, losses: Tensor, uses: list[Use]) -> Work:
+        if losses.shape[0] == 1:
+            return single_example_work(self.parameters, losses, uses, self.loss_scale)
+        key = tuple(id(use.owner) for use in uses)
+        plan = self._plans.get(key)
+        ways = None if plan is None else resolve(plan, losses, uses)
+        if plan is None or ways is None:
+            plan = self._plans[key] = make_plan(losses, uses, self._names_by_id)
+            ways = resolve(plan, losses, uses)
+            assert ways is not None
+        return Work(losses, self.parameters, [uses[i] for i in plan.uses], ways, self.loss_scale)
+
+    def _check_ran(self, losses: Tensor, uses: list[Use]) -> None:
+        if not uses and losses.requires_grad:
+            raise InvalidInput(
+                "no layer was recorded: run the forward pass in model.train() and with gradients "
+                "enabled, after Gradients was attached (a model compiled and run before that must "
+                "be reset with torch.compiler.reset()), and once for each clipped_sum"
+            )
+        if not losses.requires_grad:
+            raise InvalidInput(
+                "the losses carry no gradient: the forward pass ran under torch.no_grad() or the "
+                "losses were detached"
+            )
+
+
+def _check_losses(losses: Any) -> None:
+    if not isinstance(losses, Tensor) or not losses.is_floating_point():
+        raise InvalidInput(f"losses must be a floating tensor of shape (B,); got {type(losses)}")
+    if losses.dim() == 0:
+        raise InvalidInput(
+            "losses is a single number: the loss was averaged or summed over the batch already. "
+            "Per-example gradients need one loss for each example: use reduction='none'"
+        )
+    if losses.dim() > 1:
+        raise InvalidInput(
+            f"losses has shape {tuple(losses.shape)}; it must be (B,). Sum or average the "
+            "losses of one example over its positions, never over the batch"
+        )

@@ -1,0 +1,178 @@
+"""Reading the autograd graph: what the layer rules did not see, and where it meets the batch.
+
+A parameter that is added, multiplied or expanded into the batch (a position table, a class token, a
+scale) loses its per-example gradient in the very operation that broadcasts it. That operation is a
+node of the graph, its output gradient still has the batch dimension, and what lies between the
+parameter and it can be differentiated once for each example.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
+
+from tightrope.train.gradients.recorder import Use
+
+__all__ = ["Graph", "Junction", "explore", "junctions", "output_shape"]
+
+Slot = tuple[Any, int]  # (node, number of its output)
+
+
+@final
+@dataclass(frozen=True)
+class Graph:
+    """Nodes reached from the losses without entering the parameters of recorded layers."""
+
+    consumers: dict[Slot, list[Slot]]  # output -> (node that reads it, as which operand)
+    leaves: dict[int, Any]  # id of a parameter -> its node, for parameters reached
+    checkpointed: bool
+
+
+def explore(losses: Tensor, uses: Iterable[Use], wanted: set[int]) -> Graph:
+    """Walk the graph; at a recorded layer go on with the layer's inputs, not its parameters."""
+    jumps: dict[Any, list[Slot]] = {}
+    for use in uses:
+        for edge in use.edges:
+            jumps[edge.node] = [(e.node, e.output_nr) for e in use.input_edges]
+    consumers: dict[Slot, list[Slot]] = defaultdict(list)
+    leaves: dict[int, Any] = {}
+    checkpointed = False
+    stack, seen = [losses.grad_fn], {losses.grad_fn}
+    while stack:
+        node = stack.pop()
+        jump = jumps.get(node)
+        for index, slot in enumerate(node.next_functions if jump is None else jump):
+            child = slot[0]
+            if child is None:
+                continue
+            if jump is None:
+                consumers[slot].append((node, index))
+            if child not in seen:
+                seen.add(child)
+                stack.append(child)
+        variable = getattr(node, "variable", None)
+        if variable is not None and id(variable) in wanted:
+            leaves[id(variable)] = node
+        checkpointed = checkpointed or node.name() == "CheckpointFunctionBackward"
+    return Graph(consumers, leaves, checkpointed)
+
+
+def output_shape(node: Any, number: int = 0) -> torch.Size:
+    """Shape of a node's output in the forward pass."""
+    return torch.Size(node._input_metadata[number].shape)
+
+
+@final
+@dataclass(frozen=True)
+class Junction:
+    """The operation at which a value without batch dimension enters the batch."""
+
+    path: tuple[str, ...]  # names of the nodes from the parameter up to this one
+    edge: GradientEdge  # its output, whose gradient is per example
+    before: GradientEdge  # the value that enters
+    backward: Callable[[Tensor], Tensor]  # output gradient (B, ...) -> (B, *shape of `before`)
+
+    def gradients(self, parameter: nn.Parameter, g: Tensor) -> Tensor:
+        """(B, *parameter.shape)."""
+        entering = self.backward(g)
+        if getattr(self.before.node, "variable", None) is parameter:
+            return entering
+        (result,) = torch.autograd.grad(
+            [self.before], [parameter], [entering], is_grads_batched=True, retain_graph=True
+        )
+        return result
+
+
+def junctions(
+    graph: Graph, leaf: Any, batch: int, planned: tuple[tuple[str, ...], ...] | None = None
+) -> list[Junction] | None:
+    """All junctions above a parameter's node, or None where one has an unknown kind.
+
+    A plan made earlier says where they are by the names on the way; shapes alone could mislead when
+    the batch happens to have the size of another dimension.
+    """
+    found: list[Junction] = []
+    stack: list[tuple[Slot, tuple[str, ...]]] = [((leaf, 0), ())]
+    while stack:
+        slot, path = stack.pop()
+        readers = graph.consumers.get(slot, [])
+        for node, operand in readers:
+            names = (*path, node.name())
+            if _enters(slot, node, batch) if planned is None else names in planned:
+                junction = _junction(slot, node, operand, names)
+                if junction is None:
+                    return None
+                found.append(junction)
+            elif planned is None or any(p[: len(names)] == names for p in planned):
+                stack.append(((node, 0), names))
+            else:
+                return None
+        if not readers:
+            return None
+    return found
+
+
+def _enters(slot: Slot, node: Any, batch: int) -> bool:
+    before, after = output_shape(*slot), output_shape(node)
+    if len(after) == 0 or after[0] != batch:
+        return False
+    return len(after) > len(before) or before[0] != batch
+
+
+def _junction(slot: Slot, node: Any, operand: int, names: tuple[str, ...]) -> Junction | None:
+    kind = _KINDS.get(node.name())
+    before, after = output_shape(*slot), output_shape(node)
+    if kind is None or (len(before) == len(after) and before[0] != 1):
+        return None
+    scale = kind(node, operand)
+    if scale is None:
+        return None
+
+    def backward(g: Tensor) -> Tensor:
+        return _sum_to(g if isinstance(scale, int) else g * scale, before)
+
+    return Junction(names, GradientEdge(node, 0), GradientEdge(*slot), backward)
+
+
+def _sum_to(g: Tensor, shape: torch.Size) -> Tensor:
+    """(B, *) -> (B, *shape): undo the broadcasting of `shape` inside each example."""
+    aligned = (1,) * (g.dim() - len(shape)) + tuple(shape)
+    over = [i for i in range(1, g.dim()) if aligned[i] == 1 and g.shape[i] != 1]
+    total = g.sum(over, keepdim=True) if over else g
+    return total.reshape(g.shape[0], *shape)
+
+
+# Each kind gives the factor d output / d operand: 1, a number, a tensor, or None if not known.
+def _one(node: Any, operand: int) -> Any:
+    return 1
+
+
+def _sum(node: Any, operand: int) -> Any:
+    return 1 if operand == 0 or node._saved_alpha == 1 else float(node._saved_alpha)
+
+
+def _difference(node: Any, operand: int) -> Any:
+    return 1 if operand == 0 else -float(node._saved_alpha)
+
+
+def _product(node: Any, operand: int) -> Any:
+    return node._saved_other if operand == 0 else node._saved_self
+
+
+def _quotient(node: Any, operand: int) -> Any:
+    return node._saved_other.reciprocal() if operand == 0 else None
+
+
+_KINDS: dict[str, Callable[[Any, int], Any]] = {
+    "ExpandBackward0": _one,
+    "AddBackward0": _sum,
+    "SubBackward0": _difference,
+    "MulBackward0": _product,
+    "DivBackward0": _quotient,
+}

@@ -1,0 +1,99 @@
+"""What the forward pass leaves behind: one `Use` for each time a layer with parameters ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from tightrope.errors import InvalidInput
+
+__all__ = ["Recorder", "Use", "autocast_input"]
+
+_MOST_FORWARDS = 64
+
+
+@final
+@dataclass(eq=False)
+class Use:
+    """One run of a layer: what went in, and where in the graph its output's gradient appears."""
+
+    owner: nn.Module
+    rule: Callable[..., Any]
+    inputs: tuple[Tensor, ...]
+    edges: tuple[GradientEdge, ...]
+    input_edges: tuple[GradientEdge, ...]
+    versions: tuple[int, ...]
+    keywords: dict[str, Any] = field(default_factory=dict)
+
+    def check_unchanged(self) -> None:
+        """A value changed in place after the layer read it is not what the layer read."""
+        for value, version in zip(self.inputs, self.versions, strict=True):
+            if value._version != version:
+                raise InvalidInput(
+                    f"an input of {type(self.owner).__name__} was changed in place after the layer "
+                    "had read it, so its gradient is lost; replace that in-place operation"
+                )
+
+
+@final
+class Recorder:
+    """Collects uses while a training forward pass runs."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self.root = root
+        self.uses: list[Use] = []
+        self.paused = False
+        self._forwards = 0
+
+    @property
+    def active(self) -> bool:
+        return not self.paused and torch.is_grad_enabled() and self.root.training
+
+    def note(
+        self,
+        owner: nn.Module,
+        rule: Callable[..., Any],
+        inputs: tuple[Tensor, ...],
+        outputs: tuple[Tensor, ...],
+        **keywords: Any,
+    ) -> None:
+        """Remember a use; the edges are taken now, before any in-place change of the outputs."""
+        self.uses.append(
+            Use(
+                owner,
+                rule,
+                inputs,
+                tuple(get_gradient_edge(out) for out in outputs),
+                tuple(get_gradient_edge(x) for x in inputs if x.requires_grad),
+                tuple(x._version for x in inputs),
+                keywords,
+            )
+        )
+
+    def count_forward(self) -> None:
+        """Forward passes that nobody turns into gradients would fill the memory."""
+        self._forwards += 1
+        if self._forwards > _MOST_FORWARDS:
+            self.take()
+            raise InvalidInput(
+                f"{_MOST_FORWARDS} training forward passes were recorded without a clipped_sum; "
+                "run evaluation under torch.no_grad() or in model.eval()"
+            )
+
+    def take(self) -> list[Use]:
+        """All uses since the last call."""
+        uses, self.uses, self._forwards = self.uses, [], 0
+        return uses
+
+
+def autocast_input(x: Tensor) -> Tensor:
+    """x as an autocast matrix product reads it, so that the product's own operand is stored."""
+    kind = x.device.type
+    if x.dtype is torch.float32 and torch.is_autocast_enabled(kind):
+        return x.to(torch.get_autocast_dtype(kind))
+    return x

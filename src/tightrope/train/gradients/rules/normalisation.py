@@ -1,0 +1,67 @@
+"""Normalisations that act within one example: the gradient is a sum over positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tightrope.train.gradients.forms import Dense
+from tightrope.train.gradients.rules.base import Forms, summed, trainable
+
+__all__ = ["group_norm", "instance_norm", "layer_norm", "rms_norm"]
+
+
+def layer_norm(module: nn.LayerNorm, x: Tensor, g: Tensor) -> Forms:
+    shape = module.normalized_shape
+    return _trailing(
+        module, functional.layer_norm(_like(x, g), shape, eps=module.eps), g, len(shape)
+    )
+
+
+def rms_norm(module: nn.RMSNorm, x: Tensor, g: Tensor) -> Forms:
+    shape = module.normalized_shape
+    normal = functional.rms_norm(_like(x, g), shape, eps=module.eps)
+    return _trailing(module, normal, g, len(shape))
+
+
+def group_norm(module: nn.GroupNorm, x: Tensor, g: Tensor) -> Forms:
+    return _channels(
+        module, functional.group_norm(_like(x, g), module.num_groups, eps=module.eps), g
+    )
+
+
+def instance_norm(module: Any, x: Tensor, g: Tensor) -> Forms:
+    return _channels(module, functional.instance_norm(_like(x, g), eps=module.eps), g)
+
+
+def _like(x: Tensor, g: Tensor) -> Tensor:
+    """Normalise in the wider of the two types, as autocast does."""
+    return x.to(torch.promote_types(x.dtype, g.dtype))
+
+
+def _trailing(module: Any, normal: Tensor, g: Tensor, dims: int) -> Forms:
+    """Scale and shift lie on the last `dims` dimensions; sum over the positions between."""
+    between = tuple(range(1, g.dim() - dims))
+    return _scale_and_shift(module, normal, g, between)
+
+
+def _channels(module: Any, normal: Tensor, g: Tensor) -> Forms:
+    """Scale and shift lie on dimension 1; sum over space."""
+    return _scale_and_shift(module, normal, g, tuple(range(2, g.dim())))
+
+
+def _scale_and_shift(module: Any, normal: Tensor, g: Tensor, over: tuple[int, ...]) -> Forms:
+    forms: Forms = []
+    if trainable(module.weight):
+        forms.append((module.weight, Dense(_sum(normal * g, over))))
+    bias = module._parameters.get("bias")
+    if bias is not None and bias.requires_grad:
+        forms.append((bias, Dense(_sum(g, over))))
+    return forms
+
+
+def _sum(values: Tensor, over: tuple[int, ...]) -> Tensor:
+    return summed(values, over) if over else values

@@ -1,0 +1,151 @@
+"""RNN, LSTM and GRU, step by step.
+
+The gradient at the input projection (all positions at once) is also, for the gates, the gradient at
+the hidden projection, so one edge of the graph gives every parameter's gradient:
+w_ih from the inputs, w_hh from the previous hidden states. The hidden weights enter the graph
+detached: nothing else needs them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence
+
+from tightrope.errors import InvalidInput
+from tightrope.train.gradients.forms import Outer
+from tightrope.train.gradients.recorder import Recorder, autocast_input
+from tightrope.train.gradients.rules.base import Forms, trainable
+from tightrope.train.gradients.rules.linear import bias_form
+
+__all__ = ["forward_of"]
+
+State = tuple[Tensor, ...]
+# (input projection, hidden projection, state) -> (new state, reset gate or None)
+Cell = Callable[[Tensor, Tensor, State], tuple[State, Tensor | None]]
+
+
+def _lstm(x: Tensor, h: Tensor, state: State) -> tuple[State, None]:
+    i, f, g, o = (x + h).chunk(4, dim=1)
+    c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
+    return (torch.sigmoid(o) * torch.tanh(c), c), None
+
+
+def _gru(x: Tensor, h: Tensor, state: State) -> tuple[State, Tensor]:
+    (xr, xz, xn), (hr, hz, hn) = x.chunk(3, dim=1), h.chunk(3, dim=1)
+    r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+    n = torch.tanh(xn + r * hn)
+    return ((1 - z) * n + z * state[0],), r
+
+
+def _tanh(x: Tensor, h: Tensor, state: State) -> tuple[State, None]:
+    return (torch.tanh(x + h),), None
+
+
+def _relu(x: Tensor, h: Tensor, state: State) -> tuple[State, None]:
+    return (torch.relu(x + h),), None
+
+
+_CELLS: dict[str, Cell] = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _tanh, "RNN_RELU": _relu}
+
+
+def forward_of(module: nn.RNNBase, recorder: Recorder) -> Callable[..., Any]:
+    """The replacement for `module.forward`."""
+    original = module.forward
+
+    def forward(x: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+        if not recorder.active:
+            return original(x, hx)  # type: ignore[no-any-return]
+        if isinstance(x, PackedSequence) or x.dim() != 3:
+            raise InvalidInput(
+                f"{module.mode} needs a padded batch of three dimensions; packed and unbatched "
+                "sequences mix or lack the example dimension. Pad, and mask the loss instead"
+            )
+        x = x if module.batch_first else x.transpose(0, 1)  # (B, T, d)
+        states = _initial(module, x, hx)
+        last: list[State] = []
+        for layer in range(module.num_layers):
+            x = functional.dropout(x, module.dropout, training=module.training) if layer else x
+            x, ends = _layer(module, recorder, layer, x, states)
+            last += ends
+        final = tuple(torch.stack(part) for part in zip(*last, strict=True))
+        out = x if module.batch_first else x.transpose(0, 1)
+        return out, final if module.mode == "LSTM" else final[0]
+
+    return forward
+
+
+def _initial(module: nn.RNNBase, x: Tensor, hx: Any) -> tuple[Tensor, ...]:
+    if hx is not None:
+        return tuple(hx) if module.mode == "LSTM" else (hx,)
+    directions = 2 if module.bidirectional else 1
+    zeros = x.new_zeros(module.num_layers * directions, x.shape[0], module.hidden_size)
+    return (zeros, zeros) if module.mode == "LSTM" else (zeros,)
+
+
+def _layer(
+    module: nn.RNNBase, recorder: Recorder, layer: int, x: Tensor, states: tuple[Tensor, ...]
+) -> tuple[Tensor, list[State]]:
+    """Both directions of one layer, side by side."""
+    outs, ends = [], []
+    for direction in range(2 if module.bidirectional else 1):
+        number = layer * (2 if module.bidirectional else 1) + direction
+        state = tuple(s[number] for s in states)
+        sequence = x.flip(1) if direction else x
+        out, end = _run(module, recorder, f"l{layer}" + "_reverse" * direction, sequence, state)
+        outs.append(out.flip(1) if direction else out)
+        ends.append(end)
+    return torch.cat(outs, dim=2) if len(outs) > 1 else outs[0], ends
+
+
+def _run(
+    module: nn.RNNBase, recorder: Recorder, suffix: str, x: Tensor, state: State
+) -> tuple[Tensor, State]:
+    """One direction of one layer over (B, T, d)."""
+    names = [f"{kind}_{suffix}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    w_ih, w_hh, b_ih, b_hh = (module._parameters.get(name) for name in names)
+    assert w_ih is not None
+    assert w_hh is not None
+    x = autocast_input(x)
+    projected = functional.linear(x, w_ih, b_ih)  # (B, T, gates)
+    if not projected.requires_grad:
+        projected.requires_grad_()
+    cell, before, resets = _CELLS[module.mode], [], []
+    outs = []
+    hidden_bias = None if b_hh is None else b_hh.detach()
+    for t in range(x.shape[1]):
+        before.append(state[0].detach())
+        hidden = functional.linear(state[0], w_hh.detach(), hidden_bias)
+        state, reset = cell(projected[:, t], hidden, state)
+        outs.append(state[0])
+        if reset is not None:
+            resets.append(reset.detach())
+    inputs = (x, torch.stack(before, dim=1))
+    if resets:
+        inputs = (*inputs, torch.stack(resets, dim=1))
+    recorder.note(module, _rule, inputs, (projected,), parameters=(w_ih, w_hh, b_ih, b_hh))
+    return torch.stack(outs, dim=1), state
+
+
+def _rule(
+    module: nn.RNNBase, *values: Tensor, parameters: tuple[nn.Parameter | None, ...]
+) -> Forms:
+    x, before, *resets, g = values
+    h = g
+    if resets:  # the GRU's reset gate scales the hidden part of its last third
+        r, z, n = g.chunk(3, dim=2)
+        h = torch.cat([r, z, n * resets[0]], dim=2)
+    w_ih, w_hh, b_ih, b_hh = parameters
+    forms: Forms = []
+    if w_ih is not None and trainable(w_ih):
+        forms.append((w_ih, Outer(x, g)))
+    if w_hh is not None and trainable(w_hh):
+        forms.append((w_hh, Outer(before, h)))
+    for bias, values_ in ((b_ih, g), (b_hh, h)):
+        if bias is not None and trainable(bias):
+            forms.append((bias, bias_form(values_)))
+    return forms

@@ -1,0 +1,287 @@
+"""Every layer rule against the slow loop, for batches of 0, 1 and more."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tightrope.train.clip import FlatClip
+from tightrope.train.gradients import Gradients
+from tightrope.train.gradients.reference import loop_clipped_sum
+
+
+def losses_of(model, *inputs):
+    out = model(*inputs)
+    out = out[0] if isinstance(out, tuple) else out
+    return (out.flatten(1) * torch.linspace(-1, 2, out.flatten(1).shape[1])).square().mean(1) + (
+        out.flatten(1).sum(1)
+    )
+
+
+def compare(model, *inputs, clip=None, method="auto", tolerance=2e-5):
+    """Float32 engine against the loop in float64."""
+    clip = clip or FlatClip(0.5)
+    exact_model = copy.deepcopy(model).double()
+    exact_inputs = [
+        x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs
+    ]
+
+    def exact_losses(m, *xs):
+        out = m(*xs)
+        out = out[0] if isinstance(out, tuple) else out
+        flat = out.flatten(1)
+        weights = torch.linspace(-1, 2, flat.shape[1]).double()
+        return (flat * weights).square().mean(1) + flat.sum(1)
+
+    expected = loop_clipped_sum(exact_model, exact_losses, clip, *exact_inputs)
+    engine = Gradients(model, method)
+    try:
+        batch = engine.clipped_sum(losses_of(model, *inputs), clip)
+    finally:
+        engine.detach()
+    assert batch.examples == inputs[0].shape[0]
+    total = sum(float(e.square().sum()) for e in expected) ** 0.5
+    for name, mine, truth in zip(engine.names, batch.sums, expected, strict=True):
+        assert mine.shape == truth.shape, name
+        error = float((mine.double() - truth).norm())
+        assert error <= tolerance * max(total, 1e-30) + 2e-4 * float(truth.norm()), (name, error)
+    return batch
+
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean(1)
+
+
+def convolution(kind, **options):
+    channels = options.pop("channels", (4, 6))
+    return nn.Sequential(kind(*channels, **options), nn.Tanh())
+
+
+IMAGE, SIGNAL, VOLUME = (4, 7, 6), (4, 9), (4, 5, 4, 6)
+WORDS = ("ids", (7,), 11)
+LAYERS = {
+    "linear": (lambda: nn.Sequential(nn.Linear(5, 7), nn.ReLU(inplace=True), nn.Linear(7, 3)), (5,)),
+    "linear without bias": (lambda: nn.Linear(5, 7, bias=False), (5,)),
+    "linear over positions": (lambda: nn.Linear(5, 7), (3, 5)),
+    "linear over a grid": (lambda: nn.Linear(5, 7), (2, 3, 5)),
+    "linear over many positions": (lambda: nn.Linear(3, 2), (40, 3)),
+    "linear wide, few positions": (lambda: nn.Linear(64, 80), (2, 64)),
+    "conv1d": (lambda: convolution(nn.Conv1d, kernel_size=3, stride=2, padding=1), SIGNAL),
+    "conv2d": (lambda: convolution(nn.Conv2d, kernel_size=3, padding=1), IMAGE),
+    "conv2d strided": (lambda: convolution(nn.Conv2d, kernel_size=(3, 2), stride=(2, 3)), IMAGE),
+    "conv2d dilated": (lambda: convolution(nn.Conv2d, kernel_size=2, dilation=(2, 3)), IMAGE),
+    "conv2d grouped": (lambda: convolution(nn.Conv2d, kernel_size=3, groups=2), IMAGE),
+    "conv2d depthwise": (
+        lambda: convolution(nn.Conv2d, channels=(4, 8), kernel_size=3, groups=4, padding=2),
+        IMAGE,
+    ),
+    "conv2d circular": (
+        lambda: convolution(nn.Conv2d, kernel_size=3, padding=2, padding_mode="circular"),
+        IMAGE,
+    ),
+    "conv2d reflect": (
+        lambda: convolution(nn.Conv2d, kernel_size=3, padding=(1, 2), padding_mode="reflect"),
+        IMAGE,
+    ),
+    "conv2d same": (lambda: convolution(nn.Conv2d, kernel_size=(2, 4), padding="same"), IMAGE),
+    "conv1d same circular": (
+        lambda: convolution(
+            nn.Conv1d, kernel_size=4, padding="same", padding_mode="circular", dilation=2
+        ),
+        SIGNAL,
+    ),
+    "conv2d many channels": (
+        lambda: convolution(nn.Conv2d, channels=(4, 200), kernel_size=5),
+        IMAGE,
+    ),
+    "conv3d": (
+        lambda: convolution(nn.Conv3d, kernel_size=(2, 3, 2), padding=1, stride=(1, 2, 1)),
+        VOLUME,
+    ),
+    "conv3d grouped replicate": (
+        lambda: convolution(
+            nn.Conv3d, kernel_size=2, padding=1, groups=2, padding_mode="replicate"
+        ),
+        VOLUME,
+    ),
+    "embedding": (lambda: nn.Sequential(nn.Embedding(11, 4), Mean()), WORDS),
+    "embedding of a grid": (lambda: nn.Embedding(11, 4), ("ids", (2, 3), 11)),
+    "embedding with padding": (
+        lambda: nn.Sequential(nn.Embedding(11, 4, padding_idx=2), nn.Tanh(), Mean()),
+        WORDS,
+    ),
+    "embedding bag": (lambda: nn.EmbeddingBag(11, 4, mode="mean", padding_idx=3), WORDS),
+    "embedding bag sum": (lambda: nn.EmbeddingBag(11, 4, mode="sum"), WORDS),
+    "layer norm": (lambda: nn.Sequential(nn.Linear(5, 6), nn.LayerNorm(6)), (3, 5)),
+    "layer norm two dims": (lambda: nn.LayerNorm((3, 5)), (2, 3, 5)),
+    "layer norm no positions": (lambda: nn.LayerNorm(5), (5,)),
+    "layer norm without bias": (lambda: nn.LayerNorm(5, bias=False), (3, 5)),
+    "rms norm": (lambda: nn.Sequential(nn.Linear(5, 6), nn.RMSNorm(6)), (3, 5)),
+    "group norm": (lambda: nn.GroupNorm(2, 4), IMAGE),
+    "instance norm 1d": (lambda: nn.InstanceNorm1d(4, affine=True), SIGNAL),
+    "instance norm 2d": (lambda: nn.InstanceNorm2d(4, affine=True), IMAGE),
+    "instance norm 3d": (lambda: nn.InstanceNorm3d(4, affine=True), VOLUME),
+    "rnn": (lambda: nn.RNN(5, 6, num_layers=2, batch_first=True), (4, 5)),
+    "rnn relu": (lambda: nn.RNN(5, 6, nonlinearity="relu", batch_first=True), (4, 5)),
+    "lstm": (lambda: nn.LSTM(5, 6, bidirectional=True, batch_first=True), (4, 5)),
+    "lstm two layers": (lambda: nn.LSTM(5, 6, num_layers=2, batch_first=True), (4, 5)),
+    "gru": (lambda: nn.GRU(5, 6, num_layers=2, bidirectional=True, batch_first=True), (4, 5)),
+    "gru without bias": (lambda: nn.GRU(5, 6, bias=False, batch_first=True), (4, 5)),
+    "transposed convolution by the general way": (
+        lambda: nn.ConvTranspose2d(4, 3, 3, stride=2),
+        IMAGE,
+    ),
+    "prelu by the general way": (lambda: nn.Sequential(nn.Linear(5, 6), nn.PReLU(6)), (5,)),
+}
+
+
+def example(shape, batch):
+    if shape[0] == "ids":
+        return torch.randint(0, shape[2], (batch, *shape[1]))
+    return torch.randn(batch, *shape)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize("batch", [0, 1, 5])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_equals_the_loop(name, batch):
+    torch.manual_seed(len(name) + batch)
+    build, shape = LAYERS[name]
+    model = build()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.7)
+    if batch == 0 and name.startswith("instance norm"):
+        # torch itself cannot run this layer on nothing; no forward pass is needed then.
+        engine = Gradients(model)
+        empty = engine.clipped_sum(torch.zeros(0), FlatClip(1.0))
+        assert all(not total.any() for total in empty.sums)
+        return
+    compare(model, example(shape, batch))
+
+
+class Attention(nn.Module):
+    def __init__(self, case, **options):
+        super().__init__()
+        self.case = case
+        self.inner = nn.MultiheadAttention(8, 2, **options)
+
+    def forward(self, x, y):
+        call = {
+            "self": lambda: self.inner(x, x, x),
+            "fast": lambda: self.inner(x, x, x, need_weights=False),
+            "cross": lambda: self.inner(x, y, y),
+            "both": lambda: self.inner(x + self.inner(x, x, x)[0], y, y),
+            "causal": lambda: self.inner(x, x, x, attn_mask=torch.ones(4, 4).triu(1).bool()),
+            "padding": lambda: self.inner(
+                x, y, y, key_padding_mask=torch.arange(6)[None].expand(len(x), 6) > 3
+            ),
+            "per head": lambda: self.inner(
+                x, x, x, attn_mask=torch.zeros(2 * len(x), 4, 4, dtype=x.dtype)
+            ),
+            "time first": lambda: self.inner(*(v.transpose(0, 1) for v in (x, y, y))),
+        }[self.case]
+        out, _ = call()
+        return out.transpose(0, 1) if self.case == "time first" else out
+
+
+@pytest.mark.parametrize("batch", [0, 1, 4])
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [
+        ("self", {"batch_first": True}),
+        ("fast", {"batch_first": True, "bias": False}),
+        ("cross", {"batch_first": True}),
+        ("both", {"batch_first": True}),
+        ("causal", {"batch_first": True}),
+        ("padding", {"batch_first": True, "add_bias_kv": True, "add_zero_attn": True}),
+        ("per head", {"batch_first": True}),
+        ("time first", {}),
+        ("cross", {"batch_first": True, "kdim": 5, "vdim": 5}),
+    ],
+)
+def test_attention_equals_the_loop(case, options, batch):
+    torch.manual_seed(batch)
+    model = Attention(case, **options)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    width = options.get("kdim", 8)
+    compare(model, torch.randn(batch, 4, 8), torch.randn(batch, 6, width))
+
+
+def test_attention_forward_is_unchanged():
+    torch.manual_seed(0)
+    model = nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True)
+    x, mask = torch.randn(3, 5, 8), torch.zeros(5, 5).masked_fill(torch.ones(5, 5).triu(1) > 0, -1e9)
+    expected, weights = model(x, x, x, attn_mask=mask)
+    engine = Gradients(model)
+    out, shown = model(x, x, x, attn_mask=mask)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(shown, weights)
+    engine.detach()
+    assert "forward" not in model.__dict__
+
+
+def test_recurrent_forward_is_unchanged():
+    torch.manual_seed(0)
+    for model in (nn.LSTM(3, 4, 2, bidirectional=True), nn.GRU(3, 4, 2), nn.RNN(3, 4)):
+        x = torch.randn(6, 2, 3)  # time first
+        expected, state = model(x)
+        engine = Gradients(model)
+        out, final = model(x)
+        torch.testing.assert_close(out, expected)
+        torch.testing.assert_close(final, state)
+        engine.detach()
+
+
+def test_transformer_encoder_layer_equals_the_loop():
+    torch.manual_seed(1)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    compare(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), torch.randn(3, 5, 8))
+
+
+def test_scaled_dot_product_attention_equals_the_loop():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).unflatten(2, (2, -1)).transpose(1, 2).chunk(3, -1)
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self.out(y.transpose(1, 2).flatten(2))
+
+    torch.manual_seed(2)
+    compare(Block(), torch.randn(4, 5, 8))
+
+
+def test_frozen_parameters_are_left_out():
+    model = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Linear(7, 3))
+    model[0].weight.requires_grad_(False)
+    model[1].bias.requires_grad_(False)
+    batch = compare(model, torch.randn(4, 5))
+    assert len(batch.sums) == 4
+
+
+def test_bias_only_training():
+    model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.endswith("bias"))
+    assert len(compare(model, torch.randn(4, 5)).sums) == 2
+
+
+def test_large_vocabulary_needs_no_dense_gradient():
+    """A dense per-example gradient would take 50000 * 8 * 256 * 4 bytes = 400 MB for each batch."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(50_000, 8), Mean(), nn.Linear(8, 1))
+    ids = torch.randint(0, 40, (256, 60))
+    engine = Gradients(model)
+    losses = model(ids).squeeze(1)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        engine.clipped_sum(losses, FlatClip(1.0))
+    largest = max(event.cpu_memory_usage for event in profile.events())
+    assert largest < 120_000_000
