@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Two test processes by default: the suite is written for two cores.
 JOBS ?= 2
 
-.PHONY: install demo test test-all lint types benchmark clean
+.PHONY: install demo test test-all lint types peers benchmark clean
 
 install: $(VENV)/.installed
 
@@ -30,5 +30,16 @@ lint: install
 types: install
 	$(BIN)/mypy
 
+peers: .peers/.installed
+
+.peers/.installed: benchmarks/peers.txt
+	$(PYTHON) -m venv .peers
+	.peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
+	@touch $@
+
+benchmark: install peers
+	$(BIN)/python benchmarks/accountants.py --peer-python .peers/bin/python
+	$(BIN)/python benchmarks/conversions.py --peer-python .peers/bin/python
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache

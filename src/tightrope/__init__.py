@@ -1,1 +1,1 @@
-"""Tightrope."""
+"""Tightrope: how private a noisy learning algorithm is, provably and tightly."""

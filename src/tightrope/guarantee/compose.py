@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
@@ -65,8 +66,8 @@ def _counted(
     return list(zip(guarantees, counts, strict=True))
 
 
-def _weakest(validities: object) -> Validity:
-    return Validity.EXACT if set(validities) == {Validity.EXACT} else Validity.BOUND  # type: ignore[call-overload]
+def _weakest(validities: Iterable[Validity]) -> Validity:
+    return Validity.EXACT if set(validities) == {Validity.EXACT} else Validity.BOUND
 
 
 def _is_void(part: Guarantee) -> bool:
@@ -76,8 +77,8 @@ def _is_void(part: Guarantee) -> bool:
 def _gaussian(
     parts: list[tuple[Guarantee, int]], adjacency: Adjacency, validity: Validity
 ) -> GaussianGuarantee:
-    square = math.fsum(count * part.mu**2 for part, count in parts)  # type: ignore[attr-defined]
-    return GaussianGuarantee(math.sqrt(square) * (1 + 4e-16), adjacency, validity)
+    mus = [part.mu for part, _ in parts if isinstance(part, GaussianGuarantee)]
+    return GaussianGuarantee(compose_mu(mus, [count for _, count in parts]), adjacency, validity)
 
 
 def _by_pairs(

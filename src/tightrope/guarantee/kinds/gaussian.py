@@ -7,9 +7,10 @@ from typing import final
 
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee.gaussian.composition import group_mu
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
-from tightrope.validate import check_count, check_delta, check_order, check_real
+from tightrope.validate import check_delta, check_order, check_real
 
 __all__ = ["GaussianGuarantee"]
 
@@ -45,8 +46,7 @@ class GaussianGuarantee(Guarantee):
 
     def group(self, size: int) -> GaussianGuarantee:
         """k records: k mu (Dong-Roth-Su 2019, Theorem 2.14), exact for the Gaussian mechanism."""
-        size = check_count(size, "size", low=1)
-        return GaussianGuarantee(self.mu * size, self.adjacency, self.validity)
+        return GaussianGuarantee(group_mu(self.mu, size), self.adjacency, self.validity)
 
     def directions(self) -> tuple[Components, ...] | None:
         from tightrope.guarantee.loss.pair import GaussianPair

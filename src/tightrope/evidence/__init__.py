@@ -1,0 +1,1 @@
+"""What a third party can check: certificates and their verification."""

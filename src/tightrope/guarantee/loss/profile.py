@@ -1,0 +1,72 @@
+"""One door to the profile of composed pairs: closed forms, then contour, then lattice.
+
+Contour and lattice are independent certified methods. Either answers alone; `cross_check` asks
+both and refuses to answer when they contradict each other.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tightrope.errors import NotCertified
+from tightrope.guarantee.base import Components
+from tightrope.guarantee.gaussian import profile as gaussian
+from tightrope.guarantee.gaussian.composition import compose_mu
+from tightrope.guarantee.loss import contour, lattice
+from tightrope.guarantee.loss.pair import GaussianPair, log_delta_single
+from tightrope.numerics.interval import Interval
+
+__all__ = ["delta", "epsilon", "cross_check"]
+
+
+def delta(components: Components, epsilon: float) -> Interval:
+    """delta(eps) of the composition, eps >= 0."""
+    mu = _gaussian_mu(components)
+    if mu is not None:
+        return gaussian.delta_interval(epsilon, mu)
+    log_delta = _log_delta(components, epsilon)
+    return Interval(_down(math.exp(log_delta.lower)), _up(math.exp(log_delta.upper))).clamp(0.0, 1.0)
+
+
+def _log_delta(components: Components, epsilon: float) -> Interval:
+    if len(components) == 1 and components[0][1] == 1:
+        return log_delta_single(components[0][0], epsilon)
+    try:
+        return contour.log_delta(components, epsilon)
+    except NotCertified:
+        return lattice.log_delta(components, epsilon)
+
+
+def epsilon(components: Components, delta: float) -> Interval:
+    """The smallest eps >= 0 with delta(eps) <= delta."""
+    mu = _gaussian_mu(components)
+    if mu is not None:
+        return gaussian.epsilon_interval(delta, mu)
+    try:
+        return contour.epsilon(components, delta)
+    except NotCertified:
+        return lattice.epsilon(components, delta)
+
+
+def cross_check(components: Components, epsilon: float) -> Interval:
+    """delta(eps) by both methods; their intersection, or ContradictoryMethods."""
+    first = contour.log_delta(components, epsilon)
+    second = lattice.log_delta(components, epsilon)
+    both = first.intersect(second)
+    return Interval(_down(math.exp(both.lower)), _up(math.exp(both.upper)))
+
+
+def _gaussian_mu(components: Components) -> float | None:
+    """Composed Gaussian pairs are one Gaussian pair (theory A19)."""
+    mus = [pair.mu for pair, _ in components if isinstance(pair, GaussianPair)]
+    if len(mus) != len(components):
+        return None
+    return compose_mu(mus, [count for _, count in components]) if mus else 0.0
+
+
+def _up(value: float) -> float:
+    return math.nextafter(value * (1 + 4e-16), math.inf)
+
+
+def _down(value: float) -> float:
+    return max(math.nextafter(value * (1 - 4e-16), -math.inf), 0.0)

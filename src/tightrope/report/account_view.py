@@ -1,0 +1,66 @@
+"""An account as plain data: what the command prints with --json, and what reports are made of.
+
+Schema `tightrope.account/1`. Numbers are JSON numbers; an infinite epsilon is the string
+"infinity". A certified value is {"lower": x, "upper": y}; an estimate is {"estimate": x}.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tightrope.account import Account, Finding
+from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.estimate import Estimate
+from tightrope.numerics.interval import Interval
+from tightrope.process.codec import to_json
+
+__all__ = ["account_view", "finding_view", "interval_view", "number"]
+
+SCHEMA = "tightrope.account/1"
+
+
+def number(value: float) -> float | str:
+    return "infinity" if math.isinf(value) else value
+
+
+def interval_view(value: Interval) -> dict[str, float | str]:
+    return {"lower": number(value.lower), "upper": number(value.upper)}
+
+
+def account_view(account: Account, delta: float) -> dict[str, Any]:
+    """Everything a reader of the answer may want: the answer, and every analysis with its fate."""
+    best = account.best(lambda g: g.epsilon(delta).upper)
+    assert isinstance(best.outcome, Guarantee)
+    return {
+        "schema": SCHEMA,
+        "process": to_json(account.process),
+        "delta": delta,
+        "answer": {
+            "epsilon": interval_view(best.outcome.epsilon(delta)),
+            "analysis": best.name,
+            "kind": str(best.kind),
+            "source": "; ".join(map(str, best.sources)),
+            "adjacency": str(best.outcome.adjacency),
+            "membership_advantage": interval_view(best.outcome.advantage()),
+        },
+        "analyses": [finding_view(finding, delta) for finding in account.findings],
+    }
+
+
+def finding_view(finding: Finding, delta: float) -> dict[str, Any]:
+    return {
+        "name": finding.name,
+        "key": finding.key,
+        "kind": str(finding.kind),
+        "applies": finding.applies,
+        "reason": finding.reason,
+        "epsilon": _epsilon_view(finding.outcome, delta),
+        "source": "; ".join(map(str, finding.sources)),
+    }
+
+
+def _epsilon_view(outcome: Guarantee | Estimate | None, delta: float) -> Any:
+    if isinstance(outcome, Guarantee):
+        return interval_view(outcome.epsilon(delta))
+    return None if outcome is None else {"estimate": number(outcome.epsilon(delta))}

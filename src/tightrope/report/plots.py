@@ -1,0 +1,68 @@
+"""Pictures of an account: epsilon against delta, and the trade-off curve an attacker faces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tightrope.account import Account
+from tightrope.guarantee.base import Guarantee
+from tightrope.report.style import COLOURS, figure, save
+
+__all__ = ["account_plot", "compare_plot", "tradeoff_axes", "profile_axes"]
+
+
+def account_plot(account: Account, delta: float, path: str | Path) -> Path:
+    """Left: epsilon over delta for every analysis. Right: the attacker's trade-off."""
+    with figure(columns=2) as (made, (left, right)):
+        profile_axes(left, account, delta)
+        tradeoff_axes(right, account.guarantee(delta))
+        made.tight_layout()
+        return save(made, path)
+
+
+def profile_axes(axes: Any, account: Account, delta: float) -> None:
+    deltas = np.geomspace(min(1e-12, delta / 10), 1e-2, 15)
+    styles = {"exact": "-", "bound": "--", "estimate": ":"}
+    for finding in account.findings:
+        if finding.outcome is None or finding.key == "composition":
+            continue
+        kind = str(finding.kind)
+        values = [_epsilon(finding.outcome, d) for d in deltas]
+        if np.isfinite(values).all():
+            axes.plot(deltas, values, styles[kind], color=COLOURS[kind], label=f"{finding.name} ({kind})")
+    axes.set(xscale="log", xlabel="delta", ylabel="epsilon", title="Privacy loss by analysis")
+    axes.axvline(delta, color=COLOURS["plain"], linewidth=0.8)
+    axes.legend(fontsize=7)
+
+
+def _epsilon(outcome: Any, delta: float) -> float:
+    return outcome.epsilon(delta).upper if isinstance(outcome, Guarantee) else outcome.epsilon(delta)
+
+
+def tradeoff_axes(axes: Any, guarantee: Guarantee) -> None:
+    """Hit rate over false alarms of the best possible attack, with blind guessing below."""
+    alarms = np.concatenate([np.geomspace(1e-5, 0.05, 12), np.linspace(0.1, 0.9, 9)])
+    hits = [guarantee.true_positive_rate(float(a)).upper for a in alarms]
+    axes.fill_between(alarms, alarms, hits, color=COLOURS["exact"], alpha=0.15)
+    axes.plot(alarms, hits, color=COLOURS["exact"], label="best possible attack (certified)")
+    axes.plot(alarms, alarms, ":", color=COLOURS["plain"], label="guessing")
+    axes.set(xscale="log", xlabel="false positive rate", ylabel="true positive rate", ylim=(0, 1))
+    axes.set_title("What an attacker can do")
+    axes.legend(fontsize=8)
+
+
+def compare_plot(views: list[dict[str, Any]], delta: float, path: str | Path) -> Path:
+    """One bar for each way of drawing batches."""
+    labels = [f"{v['sampling']}\n{v['answer']['adjacency']}" for v in views]
+    values = [v["answer"]["epsilon"]["upper"] for v in views]
+    heights = [float("nan") if isinstance(v, str) else v for v in values]
+    with figure(width=9.0) as (made, axes):
+        colours = [COLOURS[v["answer"]["kind"]] for v in views]
+        bars = axes.bar(labels, heights, color=colours)
+        axes.bar_label(bars, fmt="%.3g")
+        axes.set(ylabel=f"epsilon at delta = {delta:g}", title="What the sampler is worth")
+        axes.tick_params(axis="x", labelsize=7)
+        return save(made, path)

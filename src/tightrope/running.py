@@ -1,0 +1,155 @@
+"""Accounts that run along: odometers that say what was spent, filters that refuse a step.
+
+Which to use depends on who chose the parameters of the steps:
+- chosen in advance (or without looking at the data): `Odometer`, the exact accountant;
+- chosen along the way from what was released: `GaussianFilter` for steps without sampling,
+  `RenyiFilter` for any step. The exact accountant is not proved for that case (theory C.10).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, final
+
+from tightrope.account import account
+from tightrope.errors import BudgetExceeded, InvalidInput
+from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.compose import compose
+from tightrope.guarantee.gaussian import profile as gaussian
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.renyi.one_sided import gamma as renyi_budget
+from tightrope.numerics.interval import Interval
+from tightrope.process import NoisySGD
+from tightrope.validate import check_count, check_delta, check_epsilon, check_order, check_positive
+
+__all__ = ["Odometer", "GaussianFilter", "RenyiFilter"]
+
+
+@final
+class Odometer:
+    """What a run of fixed parameters has spent so far; a query costs next to nothing.
+
+    Epsilon grows with the steps, so its certified values at two step counts enclose every count
+    in between: exact values are computed on a geometric grid of step counts only.
+
+    Error: the interval of `epsilon` is at most one grid step wide (`growth`, 1% of the steps,
+    about 0.5% of epsilon) plus the certified width at its ends; `exact_epsilon` is the narrow one.
+    """
+
+    def __init__(self, run: NoisySGD, delta: float, growth: float = 0.01) -> None:
+        self.run = replace(run, steps=0)
+        self.delta = check_delta(delta)
+        self.growth = check_positive(growth, "growth")
+        self.steps = 0
+        self._known: dict[int, Interval] = {0: account(self.run).epsilon(self.delta)}
+        self._grid = (0, 1)
+
+    def step(self, count: int = 1) -> None:
+        """Record steps; call it before they are released."""
+        self.steps += check_count(count, "count")
+
+    def epsilon(self) -> Interval:
+        """Certified epsilon of the steps so far, from the surrounding grid points."""
+        return self.epsilon_after(self.steps)
+
+    def epsilon_after(self, steps: int) -> Interval:
+        low, high = self._surround(steps)
+        return Interval(self._at(low).lower, self._at(high).upper)
+
+    def exact_epsilon(self) -> Interval:
+        return self._at(self.steps)
+
+    def allows(self, epsilon: float, count: int = 1) -> bool:
+        """Would `count` more steps stay within the budget? Exact where the grid cannot tell."""
+        budget, after = check_epsilon(epsilon), self.steps + check_count(count, "count")
+        coarse = self.epsilon_after(after)
+        if coarse.upper <= budget or coarse.lower > budget:
+            return coarse.upper <= budget
+        return self._at(after).upper <= budget
+
+    def _at(self, steps: int) -> Interval:
+        if steps not in self._known:
+            self._known[steps] = account(replace(self.run, steps=steps)).epsilon(self.delta)
+        return self._known[steps]
+
+    def _surround(self, steps: int) -> tuple[int, int]:
+        low, high = self._grid if steps >= self._grid[0] else (0, 1)
+        while high < steps:
+            low, high = high, max(high + 1, math.ceil(high * (1.0 + self.growth)))
+        self._grid = (low, high)
+        return (steps, steps) if steps in self._known else (low, high)
+
+
+@final
+class GaussianFilter:
+    """A budget for Gaussian steps without sampling, whose noise may depend on earlier releases.
+
+    Statement: as long as the sum of squared mu stays within mu_budget^2, everything released is
+    mu_budget-GDP, however the noise was chosen. Source: Smith, Thakurta 2022; Koskela, Tobaben,
+    Honkela 2023 (arXiv:2210.02911), Theorem 3.1; theory notes C.10.
+    """
+
+    def __init__(self, epsilon: float, delta: float) -> None:
+        self.mu_budget = gaussian.mu_interval(check_epsilon(epsilon), check_delta(delta)).lower
+        self.spent = 0.0
+
+    def spend(self, noise_multiplier: float, sensitivity: float = 1.0) -> None:
+        """Account for one release before it is made; refuses the one that would exceed."""
+        mu = check_positive(sensitivity, "sensitivity") / check_positive(
+            noise_multiplier, "noise_multiplier"
+        )
+        after = math.hypot(self.spent, mu) * (1 + 1e-15)
+        if after > self.mu_budget:
+            raise BudgetExceeded(
+                f"This release would bring mu to {after:.6g}; the budget is {self.mu_budget:.6g}. "
+                "Stop here, or use more noise."
+            )
+        self.spent = after
+
+    def guarantee(self) -> Guarantee:
+        """What holds for everything released under this filter."""
+        return GaussianGuarantee(self.mu_budget)
+
+
+@final
+class RenyiFilter:
+    """A budget for any steps, whose parameters may depend on earlier releases.
+
+    Statement: at one fixed order, as long as the Renyi divergences of the steps taken sum to at
+    most gamma, everything released is (order, gamma)-Renyi DP. Source: Feldman, Zrnic 2021
+    (arXiv:2008.11193), Theorem 4.3; theory notes C.10.
+    """
+
+    def __init__(self, epsilon: float, delta: float, order: float) -> None:
+        self.order = check_order(order)
+        self.budget = float(
+            renyi_budget(self.order, check_epsilon(epsilon), check_delta(delta))[0]
+        )
+        self.spent = 0.0
+
+    @classmethod
+    def for_plan(cls, epsilon: float, delta: float, plan: Any) -> RenyiFilter:
+        """The order at which the planned process would use the least of the budget."""
+        guarantee = account(plan).guarantee(delta)
+        orders = [1.0 + 1.25**k for k in range(-10, 26)]
+        share = {
+            order: guarantee.renyi(order).upper
+            / max(float(renyi_budget(order, epsilon, delta)[0]), 1e-300)
+            for order in orders
+        }
+        best = min(share, key=lambda order: share[order])
+        if not math.isfinite(share[best]):
+            raise InvalidInput("The plan has no finite Renyi divergence; use another filter.")
+        return cls(epsilon, delta, best)
+
+    def spend(self, process: Any) -> None:
+        """Account for one process before it runs; refuses the one that would exceed."""
+        cost = compose([account(process).guarantee()]).renyi(self.order).upper
+        after = (self.spent + cost) * (1 + 1e-15)
+        if after > self.budget:
+            raise BudgetExceeded(
+                f"This step would bring the Renyi divergence of order {self.order:.4g} to "
+                f"{after:.6g}; the budget is {self.budget:.6g}. Stop here, or use more noise."
+            )
+        self.spent = after

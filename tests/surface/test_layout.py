@@ -1,0 +1,92 @@
+"""The house: imports point one way, modules stay small, the core stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tightrope
+
+ROOT = Path(tightrope.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+
+# reading order: a layer may import from its own and from earlier ones
+LAYERS = [
+    ["errors"],
+    ["numerics", "validate"],
+    ["process"],
+    ["guarantee"],
+    ["theorems"],
+    ["account"],
+    ["calibrate", "running"],
+    ["data", "plan"],
+    ["convex", "train"],
+    ["estimators"],
+    ["evidence"],
+    ["audit"],
+    ["report"],
+    ["reproduce"],
+    ["cli"],
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+HEAVY = {"torch", "sklearn", "matplotlib", "typer", "rich", "safetensors", "transformers", "lightning"}
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_only_to_earlier_layers(path: Path) -> None:
+    here = layer_of(path)
+    if here in ("__init__", "__main__"):
+        return
+    assert here in RANK, f"{here} has no place in LAYERS"
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "tightrope" and len(parts) > 1 and parts[1] in RANK:
+            assert RANK[parts[1]] <= RANK[here], f"{here} imports {name}"
+
+
+def test_numerics_knows_nothing_of_privacy() -> None:
+    for path in (ROOT / "numerics").rglob("*.py"):
+        text = path.read_text().lower()
+        for word in ("privacy", "renyi", "adjacen", "neighbour"):
+            assert word not in text, f"{path.name} speaks of {word}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_modules_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 400, "split this module"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = node.body[0].lineno
+            assert (node.end_lineno or first) - first <= 60, f"split {node.name}"
+
+
+def test_import_is_light() -> None:
+    code = "import sys, tightrope; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not HEAVY & set(out.stdout.split())
+
+
+def test_all_names_exist() -> None:
+    for name in tightrope.__all__:
+        assert hasattr(tightrope, name)
+    assert len(tightrope.__all__) <= 40

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tightrope.errors import AdjacencyMismatch, InvalidInput
+from tightrope.process import (
+    Adjacency,
+    BallsInBinsSampling,
+    CyclicSampling,
+    DeclaredApproxDP,
+    DeclaredRenyi,
+    FixedSizeSampling,
+    FullBatch,
+    GaussianMechanism,
+    LaplaceMechanism,
+    NoisySGD,
+    PoissonSampling,
+    Repeated,
+    Sequence,
+    ShuffledSampling,
+    parts_of,
+)
+from tightrope.process.codec import from_json, to_json
+
+SAMPLINGS = [
+    PoissonSampling(0.25),
+    FixedSizeSampling(0.25),
+    ShuffledSampling(4),
+    CyclicSampling(4),
+    BallsInBinsSampling(4),
+    FullBatch(),
+]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_rate_is_the_chance_of_one_record(sampling) -> None:
+    assert sampling.rate == (1.0 if isinstance(sampling, FullBatch) else 0.25)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("relation", list(Adjacency))
+def test_a_process_survives_json(sampling, relation) -> None:
+    run = NoisySGD(sampling, 1.1, 10, relation)
+    process = Sequence((run, Repeated(GaussianMechanism(2.0, relation), 3)))
+    assert from_json(to_json(process)) == process
+
+
+def test_json_knows_only_processes() -> None:
+    with pytest.raises(InvalidInput, match="Unknown process type"):
+        from_json({"type": "os.system", "command": "true"})
+    with pytest.raises(InvalidInput):
+        from_json({"type": "PoissonSampling", "rate": 2})
+    with pytest.raises(InvalidInput):
+        from_json({"type": "PoissonSampling", "speed": 2})
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.integers(1, 7))
+def test_counts_multiply_and_add(first: int, second: int, steps: int) -> None:
+    run = NoisySGD(PoissonSampling(0.1), 1.0, steps)
+    process = Sequence((Repeated(run, first), Repeated(Repeated(run, second), 2)))
+    total = sum(parts_of(process).values())
+    assert total == steps * (first + 2 * second)
+
+
+def test_half_epochs_are_not_merged() -> None:
+    half = NoisySGD(CyclicSampling(10), 1.0, 5)
+    assert parts_of(Sequence((half, half))) == {half: 2}
+
+
+def test_mixed_neighbours_are_refused_by_name() -> None:
+    with pytest.raises(AdjacencyMismatch, match="add-or-remove and replace-one"):
+        Sequence((GaussianMechanism(1.0), GaussianMechanism(1.0, Adjacency.REPLACE_ONE)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: PoissonSampling(1.5),
+        lambda: PoissonSampling(float("nan")),
+        lambda: CyclicSampling(0),
+        lambda: CyclicSampling(2.5),
+        lambda: NoisySGD(PoissonSampling(0.1), -1.0, 10),
+        lambda: NoisySGD(PoissonSampling(0.1), 1.0, 1.5),
+        lambda: LaplaceMechanism(-1.0),
+        lambda: DeclaredApproxDP(-1.0),
+        lambda: DeclaredApproxDP(1.0, 2.0),
+        lambda: DeclaredRenyi((2.0,), ()),
+        lambda: DeclaredRenyi((1.0,), (0.1,)),
+        lambda: Sequence(()),
+        lambda: Repeated(GaussianMechanism(1.0), -1),
+    ],
+)
+def test_impossible_processes_cannot_be_written(make) -> None:
+    with pytest.raises(InvalidInput):
+        make()
+
+
+def test_replacing_moves_the_sum_twice_as_far() -> None:
+    run = NoisySGD(PoissonSampling(0.1), 2.0, 1)
+    assert run.step_mu == 0.5
+    assert NoisySGD(PoissonSampling(0.1), 2.0, 1, Adjacency.REPLACE_ONE).step_mu == 1.0
