@@ -1,0 +1,178 @@
+"""The best (epsilon, delta) over all orders of a Renyi curve.
+
+Statement: if a mechanism is (order, curve(order))-Renyi DP for every order of a set, then each order
+    gives a valid (epsilon, delta); the smallest is found by a scan in ln(order - 1) and repeated
+    zooming into the best cell.
+Conditions: curve(orders) gives, for an array of orders, upper bounds on the divergence in both
+    directions; inf where nothing is known. `lowest`, `highest` limit the orders looked at.
+Validity: bound: every order is valid, so stopping early or missing the best order is safe. For the
+    whole curve no order-by-order conversion is optimal; only the privacy profile is lossless.
+Source: Abadi et al. 2016 (moments accountant), (26)-(27) of arXiv:2008.06529; theory A10.
+Error: the order is found to about 1e-6 in ln(order - 1), which moves the value by about 1e-12 relative
+    (the minimand is quasi-convex for the curves of mechanisms).
+Vectors: gaussian_composition in tests/golden/renyi.json.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tightrope.errors import InvalidInput
+from tightrope.guarantee.renyi._arrays import checked_delta, checked_epsilon
+from tightrope.guarantee.renyi.routes import ROUTES, Route, route_named
+from tightrope.validate import FloatArray, check_order
+
+__all__ = ["Best", "best_epsilon", "best_delta", "best_for_delta", "best_for_epsilon"]
+
+Curve = Callable[[FloatArray], Any]
+Conversion = Callable[[Any, Any, float], Any]
+
+LOWEST_ORDER = 1.0 + 1e-9
+HIGHEST_ORDER = 1e9
+_SCAN, _FINE_SCAN, _ZOOM = 49, 2001, 17
+_NARROW = 1e-5
+
+
+class Best(NamedTuple):
+    """An upper bound and the order that gives it (nan where no order gives anything)."""
+
+    bound: float
+    order: float
+
+
+def best_epsilon(curve: Curve, delta: float, *, route: str = "optimal", **limits: float) -> float:
+    """The smallest epsilon at delta over all orders."""
+    return best_for_delta(curve, delta, route=route, **limits).bound
+
+
+def best_delta(curve: Curve, epsilon: float, *, route: str = "optimal", **limits: float) -> float:
+    """The smallest delta at epsilon over all orders."""
+    return best_for_epsilon(curve, epsilon, route=route, **limits).bound
+
+
+def best_for_delta(
+    curve: Curve,
+    delta: float,
+    *,
+    route: str = "optimal",
+    lowest: float = LOWEST_ORDER,
+    highest: float = HIGHEST_ORDER,
+) -> Best:
+    """The smallest epsilon at delta, and its order."""
+    target = float(checked_delta(delta))
+    return _best(curve, target, route, lambda r: r.epsilon, math.inf, (lowest, highest))
+
+
+def best_for_epsilon(
+    curve: Curve,
+    epsilon: float,
+    *,
+    route: str = "optimal",
+    lowest: float = LOWEST_ORDER,
+    highest: float = HIGHEST_ORDER,
+) -> Best:
+    """The smallest delta at epsilon, and its order."""
+    target = float(checked_epsilon(epsilon))
+    return _best(curve, target, route, lambda r: r.delta, 1.0, (lowest, highest))
+
+
+def _best(
+    curve: Curve,
+    target: float,
+    route: str,
+    read: Callable[[Route], Conversion],
+    worst: float,
+    limits: tuple[float, float],
+) -> Best:
+    search = _Search(curve, target, worst)
+    low, high = _log_range(limits)
+    search.look(np.linspace(low, high, _SCAN), read(ROUTES["lemma1"]))  # cheap: where to look
+    if not math.isfinite(search.center):
+        search.look(np.linspace(low, high, _FINE_SCAN), read(ROUTES["lemma1"]))
+    if not math.isfinite(search.center):
+        return Best(worst, math.nan)
+    width = (high - low) / (_SCAN - 1)
+    for _ in range(3):
+        search.look(_around(search.center, width, low, high), read(ROUTES["lemma1"]))
+        width *= 2.0 / (_ZOOM - 1)
+    best = search.finish(read(route_named(route)), 64.0 * width, low, high)
+    return min(best, _at_listed_orders(search, read(route_named(route)), low, high))
+
+
+def _at_listed_orders(search: _Search, conversion: Conversion, low: float, high: float) -> Best:
+    """A table is tight at its own orders, which the zoom only approaches."""
+    listed = getattr(search.curve, "orders", None)
+    if listed is None:
+        return Best(search.worst, math.inf)
+    log_z = np.log(np.asarray(listed, dtype=np.float64) - 1.0)
+    search.look(log_z[(log_z >= low) & (log_z <= high)], conversion)
+    return Best(search.bound, search.order)
+
+
+def _log_range(limits: tuple[float, float]) -> tuple[float, float]:
+    lowest, highest = (float(check_order(limit)) for limit in limits)
+    if lowest > highest:
+        raise InvalidInput(f"lowest={lowest} exceeds highest={highest}; swap them.")
+    return math.log(lowest - 1.0), math.log(highest - 1.0)
+
+
+def _around(center: float, width: float, low: float, high: float) -> FloatArray:
+    return np.linspace(max(low, center - width), min(high, center + width), _ZOOM)
+
+
+class _Search:
+    """The best point so far for one conversion of one curve."""
+
+    def __init__(self, curve: Curve, target: float, worst: float) -> None:
+        self.curve, self.target, self.worst = curve, target, worst
+        self.bound, self.order, self.center = worst, math.nan, math.nan
+
+    def look(self, log_z: FloatArray, conversion: Conversion) -> None:
+        """Evaluate at these orders and move the centre to the best of them."""
+        if log_z.size == 0:
+            return
+        orders = 1.0 + np.exp(log_z)
+        gammas = _gammas(self.curve, orders)
+        known = np.isfinite(gammas)
+        if not known.any():
+            return
+        values = np.asarray(conversion(orders[known], gammas[known], self.target), dtype=float)
+        # flat where the bound is trivial (delta = 1) or perfect (0): take the middle of the tie
+        ties = np.flatnonzero(values == values.min())
+        place = ties[ties.size // 2]
+        if values[place] < self.worst:
+            self.bound, self.order = float(values[place]), float(orders[known][place])
+            self.center = float(log_z[known][place])
+
+    def finish(self, conversion: Conversion, width: float, low: float, high: float) -> Best:
+        """Zoom with the conversion itself, following the minimum if it leaves the window."""
+        best = Best(self.worst, math.nan)
+        while width > _NARROW:
+            window = _around(self.center, width, low, high)
+            self.look(window, conversion)
+            best = min(best, Best(self.bound, self.order))
+            inside = window[0] < self.center < window[-1] or window[0] == window[-1]
+            at_limit = self.center in (low, high)
+            width *= 2.0 / (_ZOOM - 1) if inside or at_limit else 1.5
+        return best
+
+
+def _gammas(curve: Curve, orders: FloatArray) -> FloatArray:
+    """The curve at the orders, checked."""
+    gammas = np.asarray(curve(orders), dtype=np.float64)
+    if gammas.shape != orders.shape:
+        raise InvalidInput(
+            f"A Renyi curve gives one number for each order; got shape {gammas.shape} for "
+            f"{orders.size} orders. Wrap a function of one order in numpy.vectorize."
+        )
+    if np.isnan(gammas).any() or (gammas < 0.0).any():
+        bad = orders[np.isnan(gammas) | (gammas < 0.0)][0]
+        raise InvalidInput(
+            f"The Renyi curve is negative or NaN at order {bad:g}; a divergence is >= 0. "
+            "Return inf at orders where nothing is known."
+        )
+    return gammas
