@@ -8,8 +8,11 @@ for x, y in run.batches((images, labels), steps=3_500):
 print(run.epsilon(delta=1e-5))
 """
 
+from tightrope.train.clip import AutomaticClip, FlatClip, PerLayerClip
 from tightrope.train.constructions import noisy_adagrad, noisy_adam, noisy_adamw, noisy_sgd
 from tightrope.train.corrected_adam import CorrectedAdam
+from tightrope.train.doctor import check_model, check_run
+from tightrope.train.gradients import Gradients
 from tightrope.train.grid_noise import GridGaussianNoise
 from tightrope.train.ledger import Budget
 from tightrope.train.noise import GaussianNoise
@@ -44,9 +47,15 @@ __all__ = [
     "CyclicSampler",
     "BallsInBinsSampler",
     "FullBatchSampler",
+    "FlatClip",
+    "PerLayerClip",
+    "AutomaticClip",
+    "Gradients",
     "GaussianNoise",
     "GridGaussianNoise",
     "RunFolder",
     "RunRecord",
     "StepReport",
+    "check_model",
+    "check_run",
 ]

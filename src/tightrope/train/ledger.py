@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
+from tightrope.account import account
 from tightrope.errors import InvalidInput
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, Process, Sequence
@@ -83,8 +84,6 @@ class Ledger:
             check_delta(delta)
             return Interval.exact(0.0)
         if (count, delta) not in self._epsilons:
-            from tightrope.account import account
-
             self._epsilons[count, delta] = account(self.process(count)).epsilon(delta)
         return self._epsilons[count, delta]
 

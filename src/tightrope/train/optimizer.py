@@ -28,6 +28,7 @@ from tightrope.train.distributed import (
     sum_over_ranks_,
 )
 from tightrope.train.feed import Rows, Ticket, as_rows, draw_parts, to_device
+from tightrope.train.gradients import Gradients
 from tightrope.train.guard import Guard
 from tightrope.train.ledger import Budget, Ledger
 from tightrope.train.losses import check_losses
@@ -69,7 +70,7 @@ class PrivateOptimizer:
         history: Any | None = None,
     ) -> None:
         self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
-        self.gradients = _engine(model) if gradients is None else gradients
+        self.gradients = Gradients(model, method="auto") if gradients is None else gradients
         self.guard = Guard(optimizer, self.gradients.parameters)
         self.model, self.optimizer = model, optimizer
         self.sampler, self.clip, self.noise = sampler, clip, noise
@@ -281,9 +282,3 @@ class PrivateOptimizer:
         """Give model and optimizer back to ordinary training. The record stays readable."""
         self.guard.close()
         self.gradients.detach()
-
-
-def _engine(model: torch.nn.Module) -> Any:
-    from tightrope.train.gradients import Gradients
-
-    return Gradients(model, method="auto")

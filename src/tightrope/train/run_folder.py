@@ -73,7 +73,7 @@ class RunFolder:
         rows = run.watch(data)
         self._facts = run.settings() | {
             "optimizer": type(run.optimizer).__name__,
-            "data": fingerprint_of(rows) if fingerprint is None else fingerprint,
+            "data": _gathered(fingerprint_of(rows) if fingerprint is None else fingerprint),
         }
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         snapshot = latest_snapshot(self.path)

@@ -20,6 +20,7 @@ from tightrope.train.doctor.rehearsal import Observed, rehearse, restored
 from tightrope.train.doctor.sampler_checks import check_sampler
 from tightrope.train.doctor.verdict import Diagnosis, Finding, fault, good
 from tightrope.train.feed import as_rows
+from tightrope.train.gradients import Gradients
 from tightrope.train.independence import ROUNDING, mixing_of_losses
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.validate import check_count
@@ -39,8 +40,6 @@ def check_model(
 
     loss: `loss(model(inputs), *targets)`, one number per example.
     """
-    from tightrope.train.gradients import Gradients
-
     rows = as_rows(data)
     try:
         engine = Gradients(model, method="auto") if gradients is None else gradients

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.modules.dropout import _DropoutNd
 
 from tightrope.train.doctor.rehearsal import Observed, split
 from tightrope.train.doctor.verdict import Finding, fault, good, note
@@ -24,7 +25,7 @@ ROUNDING = 1e-4
 def check_influence(
     engine: Any, clip: Any, model: torch.nn.Module, loss: Callable[..., Tensor], rows: Rows
 ) -> list[Finding]:
-    """Leave each of a few examples out: the sum must move by that example's own clipped gradient."""
+    """Leave a few examples out in turn: the sum must move by that example's own share."""
     count, bound = min(EXAMPLES, rows.length), float(clip.sensitivity)
     if count < 2:
         return [note("one example's influence", "fewer than two examples to look at")]
@@ -66,11 +67,7 @@ def _apart(alone: list[Tensor], left_out: list[Tensor], bound: float) -> Finding
 
 @contextmanager
 def _no_dropout(model: torch.nn.Module) -> Iterator[None]:
-    dropout = [
-        m
-        for m in model.modules()
-        if isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.training
-    ]
+    dropout = [m for m in model.modules() if isinstance(m, _DropoutNd) and m.training]
     for module in dropout:
         module.eval()
     try:

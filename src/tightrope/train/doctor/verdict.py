@@ -10,7 +10,7 @@ __all__ = ["Verdict", "Finding", "Diagnosis", "good", "note", "fault"]
 
 
 class Verdict(Enum):
-    """GOOD: tested and in order. NOTE: worth knowing. FAULT: the guarantee or the training fails."""
+    """GOOD: tested and in order. NOTE: worth knowing. FAULT: guarantee or training fails."""
 
     GOOD = "good"
     NOTE = "note"

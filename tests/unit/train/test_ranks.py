@@ -1,0 +1,88 @@
+"""Two processes under torchrun are one mechanism: noise once, independent sampling, same account.
+
+Statistical checks have a false-alarm rate of 1e-6 each.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.train import FullBatchSampler, GaussianNoise, noisy_sgd
+from tightrope.train.clip import FlatClip
+
+WORKER = Path(__file__).with_name("ranks_worker.py")
+FALSE_ALARM = 1e-6
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*torchrun, str(WORKER), str(folder / "run"), str(folder / "report")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "report").read_text())
+
+
+def test_two_ranks_equal_one_process_without_noise(report, data):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 40), nn.Tanh(), nn.Linear(40, 2))
+    run = noisy_sgd(
+        model,
+        learning_rate=1.0,
+        sampler=FullBatchSampler(),
+        clip=FlatClip(1.0),
+        noise=GaussianNoise(0.0),
+        expected_batch_size=10,
+    )
+    for x, y in run.batches(data, steps=3):
+        run.step(cross_entropy(model(x), y, reduction="none"))
+    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    torch.testing.assert_close(torch.tensor(report["exact"]), flat, rtol=1e-4, atol=1e-5)
+
+
+def test_ranks_draw_independent_batches_that_add_up_to_the_declared_sampling(report):
+    first, second = np.array(report["sampling"]["sizes"])
+    assert stats.pearsonr(first, second).pvalue > FALSE_ALARM
+    total = first + second  # Binomial(60, 0.2), as in one process
+    assert stats.binomtest(int(total.sum()), 60 * total.size, 0.2).pvalue > FALSE_ALARM
+    spread = ((total - 12) ** 2).sum() / (60 * 0.2 * 0.8)
+    assert stats.chi2.sf(spread, total.size) > FALSE_ALARM
+    assert stats.chi2.cdf(spread, total.size) > FALSE_ALARM
+
+
+def test_the_account_is_that_of_one_process(report):
+    assert report["sampling"]["process"] == repr(NoisySGD(PoissonSampling(0.2), 1.0, 150))
+
+
+def test_all_ranks_hold_the_same_weights(report):
+    first, second = report["sampling"]["weights"]
+    assert first == second
+
+
+def test_noise_is_added_once(report):
+    draws = np.array(report["noise"])
+    assert stats.kstest(draws, "norm").pvalue > FALSE_ALARM
+    square = (draws**2).sum()
+    assert stats.chi2.sf(square, draws.size) > FALSE_ALARM
+    assert stats.chi2.cdf(square, draws.size) > FALSE_ALARM
+
+
+def test_a_run_of_two_ranks_resumes_exactly(report):
+    assert report["resume"] == {"same": True, "counted": 4}
+
+
+def test_what_does_not_split_over_ranks_is_refused(report):
+    sampler, settings = report["refusals"]
+    assert "FixedSizeSampler" in sampler and "different private settings" in settings
