@@ -19,7 +19,7 @@ from torch.autograd.graph import GradientEdge
 
 from tightrope.train.gradients.recorder import Use
 
-__all__ = ["Graph", "Junction", "explore", "junctions", "output_shape"]
+__all__ = ["Graph", "Junction", "explore", "has_batch", "junctions", "output_shape"]
 
 Slot = tuple[Any, int]  # (node, number of its output)
 
@@ -66,6 +66,12 @@ def explore(losses: Tensor, uses: Iterable[Use], wanted: set[int]) -> Graph:
 def output_shape(node: Any, number: int = 0) -> torch.Size:
     """Shape of a node's output in the forward pass."""
     return torch.Size(node._input_metadata[number].shape)
+
+
+def has_batch(use: Use, batch: int) -> bool:
+    """Whether the outputs of a layer have the batch as first dimension."""
+    shapes = [output_shape(edge.node, edge.output_nr) for edge in use.edges]
+    return all(len(shape) > 0 and shape[0] == batch for shape in shapes)
 
 
 @final

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.custom import custom_rule
-from tightrope.train.gradients.graph import Graph, Junction, explore, junctions, output_shape
+from tightrope.train.gradients.graph import Graph, Junction, explore, has_batch, junctions
 from tightrope.train.gradients.recorder import Use
 
 __all__ = ["Plan", "Source", "make_plan", "resolve"]
@@ -41,7 +41,7 @@ def make_plan(losses: Tensor, uses: list[Use], names: dict[int, str]) -> Plan:
     """names: id of each trainable parameter -> its name."""
     batch = losses.shape[0]
     layers = [i for i, u in enumerate(uses) if u.rule is not custom_rule]
-    kept = [i for i in layers if _has_batch(uses[i], batch)]
+    kept = [i for i in layers if has_batch(uses[i], batch)]
     graph = _checked(explore(losses, [uses[i] for i in kept], set(names)))
     found = {key: junctions(graph, leaf, batch) for key, leaf in graph.leaves.items()}
     unknown = {key for key, ways in found.items() if ways is None}
@@ -74,11 +74,6 @@ def resolve(plan: Plan, losses: Tensor, uses: list[Use]) -> list[tuple[Source, J
             return None
         result += [(source, junction) for junction in found]
     return result
-
-
-def _has_batch(use: Use, batch: int) -> bool:
-    shapes = [output_shape(edge.node, edge.output_nr) for edge in use.edges]
-    return all(len(shape) > 0 and shape[0] == batch for shape in shapes)
 
 
 def _checked(graph: Graph) -> Graph:

@@ -35,6 +35,6 @@ def loop_clipped_sum(
 ) -> tuple[Tensor, ...]:
     """What `Gradients.clipped_sum` must return."""
     grads = loop_gradients(model, losses_of, *inputs)
-    squared = torch.stack([g.flatten(1).square().sum(1) for g in grads])
+    squared = torch.stack([g.unsqueeze(-1).flatten(1).square().sum(1) for g in grads])
     factors = clip.factors(squared).expand(squared.shape)
     return tuple(torch.tensordot(f, g, dims=1) for f, g in zip(factors, grads, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from tightrope.train.gradients.custom import custom_rule
-from tightrope.train.gradients.graph import explore
+from tightrope.train.gradients.graph import explore, has_batch
 from tightrope.train.gradients.passes import Work
 from tightrope.train.gradients.recorder import Use
 
@@ -16,7 +16,7 @@ def single_example_work(
     parameters: list[nn.Parameter], losses: Tensor, uses: list[Use], scale: float
 ) -> Work:
     """The gradient of one example is the ordinary gradient, so no junction has to be found."""
-    layers = [use for use in uses if use.rule is not custom_rule]
+    layers = [use for use in uses if use.rule is not custom_rule and has_batch(use, 1)]
     leaves = explore(losses, layers, {id(p) for p in parameters}).leaves
     direct = [p for p in parameters if id(p) in leaves]
     return Work(losses, parameters, layers, [], scale, direct)

@@ -1,0 +1,213 @@
+"""Private against ordinary training steps: time, memory, and whether the clip holds.
+
+    python benchmarks/training.py                         # CPU, small sizes, one thread
+    python benchmarks/training.py --device cuda           # GPU sizes, CUDA events
+    python benchmarks/training.py --peer-python .../bin/python   # beside Opacus
+
+A step is forward, backward, clipping, noise and update. Variants run interleaved in one process on
+the same model and data; the table shows medians and ratios to the ordinary eager step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+from training_models import CASES, Case, optimizer_of
+from training_timing import Step, fresh, measure, peak_memory, plain_step, precision
+
+from tightrope.train.clip import FlatClip
+from tightrope.train.gradients import Gradients
+
+CLIP_NORM, NOISE_MULTIPLIER = 1.0, 1.0
+
+
+def private_step(case: Case, device: str, *, method: str = "auto", compiled: bool = False) -> Step:
+    model, x, y = fresh(case, device)
+    engine, clip = Gradients(model, method), FlatClip(CLIP_NORM)
+    optimizer, expected_batch = optimizer_of(case, model), len(x)
+    run = torch.compile(model) if compiled else model
+
+    def step() -> None:
+        with precision(case, device):
+            losses = case.losses(run, x, y)
+        batch = engine.clipped_sum(losses, clip)
+        noise = [torch.randn_like(total) for total in batch.sums]
+        torch._foreach_mul_(noise, NOISE_MULTIPLIER * clip.sensitivity)
+        torch._foreach_add_(noise, batch.sums)
+        torch._foreach_div_(noise, expected_batch)
+        for parameter, gradient in zip(engine.parameters, noise, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+
+    return step
+
+
+def vmap_step(case: Case, device: str) -> Step:
+    """torch.func's per-example gradients, clipped: what one writes without a library."""
+    model, x, y = fresh(case, device)
+    optimizer, names = optimizer_of(case, model), [n for n, _ in model.named_parameters()]
+    chunk = 128 if device == "cuda" else None
+
+    def loss(
+        values: tuple[torch.Tensor, ...], one: torch.Tensor, label: torch.Tensor
+    ) -> torch.Tensor:
+        def call(ids: torch.Tensor) -> torch.Tensor:
+            named = dict(zip(names, values, strict=True))
+            return torch.func.functional_call(model, named, (ids,))
+
+        return case.losses(call, one[None], label[None])[0]  # type: ignore[arg-type]
+
+    gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0), chunk_size=chunk)
+
+    def step() -> None:
+        values = tuple(p.detach() for p in model.parameters())
+        with precision(case, device):
+            grads = gradients(values, x, y)
+        norms = torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()
+        factors = (CLIP_NORM / norms).clamp(max=1)
+        for parameter, g in zip(model.parameters(), grads, strict=True):
+            total = torch.mv(g.flatten(1).t(), factors).view(parameter.shape)
+            parameter.grad = (total + torch.randn_like(total)) / len(x)
+        optimizer.step()
+
+    return step
+
+
+def clip_check(case: Case, device: str, *, half: bool, tries: int = 8) -> float:
+    """Largest norm released for one example over clip norm; it must not exceed 1.
+
+    Two copies of one example pass through the engine as the rules see them; the released sum is
+    twice the contribution of one.
+    """
+    worst = 0.0
+    model, x, y = fresh(case, device)
+    engine, clip = Gradients(model), FlatClip(1e-3)
+    kind = torch.device(device).type
+    for i in range(min(tries, len(x))):
+        pair = (
+            x[i : i + 1].repeat(2, *(1,) * (x.dim() - 1)),
+            y[i : i + 1].repeat(2, *(1,) * (y.dim() - 1)),
+        )
+        with torch.autocast(kind, torch.bfloat16, enabled=half):
+            losses = case.losses(model, *pair)
+        batch = engine.clipped_sum(losses, clip)
+        squared = sum(float(total.double().square().sum()) for total in batch.sums)
+        worst = max(worst, squared**0.5 / 2 / clip.clip_norm)
+    return worst
+
+
+def variants(case: Case, device: str, options: argparse.Namespace) -> dict[str, Callable[[], Step]]:
+    made: dict[str, Callable[[], Step]] = {
+        "plain": lambda: plain_step(case, device),
+        "tightrope": lambda: private_step(case, device),
+        "tightrope two-pass": lambda: private_step(case, device, method="two-pass"),
+    }
+    if options.compiled:
+        made["plain compiled"] = lambda: plain_step(case, device, compiled=True)
+        made["tightrope compiled"] = lambda: private_step(case, device, compiled=True)
+    if options.vmap:
+        made["vmap"] = lambda: vmap_step(case, device)
+    wanted = options.variants
+    return {k: v for k, v in made.items() if not wanted or k in wanted or k == "plain"}
+
+
+def run_case(case: Case, options: argparse.Namespace) -> dict[str, object]:
+    device = options.device
+    made = variants(case, device, options)
+    result: dict[str, object] = {}
+    if device == "cuda":
+        result["memory_mb"] = {name: peak_memory(make) for name, make in made.items()}
+    result["times"] = measure({n: m() for n, m in made.items()}, device, options.seconds)
+    if not options.no_clip_check:
+        result["clip"] = {
+            "float32": clip_check(case, device, half=False),
+            "bfloat16": clip_check(case, device, half=True),
+        }
+    if options.peer_python:
+        result["peer"] = run_peer(case.name, options)
+    return result
+
+
+def run_peer(name: str, options: argparse.Namespace) -> object:
+    script = Path(__file__).with_name("training_peer.py")
+    command = [options.peer_python, str(script), name, options.device]
+    command += [str(options.seconds), str(options.threads)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"failures": {"peer": done.stderr.strip().splitlines()[-1]}}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def table(results: dict[str, dict]) -> str:  # type: ignore[type-arg]
+    lines = [
+        "| model | variant | step, ms | ratio to plain | peak MB (ratio) | released / clip norm |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for model, result in results.items():
+        rows = dict(result["times"])
+        plain = rows["plain"]["ms"]
+        clip = result.get("clip", {})
+        shown = ", ".join(f"{k} {v:.6f}" for k, v in clip.items())
+        memory = result.get("memory_mb", {})
+        for name, row in rows.items():
+            used = memory.get(name)
+            mb = "" if used is None else f"{used:.0f} ({used / memory['plain']:.2f})"
+            held = shown if name == "tightrope" else ""
+            lines.append(
+                f"| {model} | {name} | {row['ms']:.2f} | {row['ms'] / plain:.2f} | {mb} | {held} |"
+            )
+        lines += peer_lines(model, result.get("peer"))
+    return "\n".join(lines)
+
+
+def peer_lines(model: str, peer: dict | None) -> list[str]:  # type: ignore[type-arg]
+    if not peer:
+        return []
+    times, lines = peer.get("times", {}), []
+    for name, row in times.items():
+        if name != "plain":
+            ratio = row["ms"] / times["plain"]["ms"]
+            lines.append(f"| {model} | {name} | {row['ms']:.2f} | {ratio:.2f} | | |")
+    return lines + [f"| {model} | {k} | failed: {v} | | | |" for k, v in peer["failures"].items()]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=5.0, help="time spent on each model")
+    parser.add_argument("--models", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--variants", nargs="*", default=[], help="only these, besides plain")
+    parser.add_argument("--compiled", action="store_true", help="also torch.compile")
+    parser.add_argument("--vmap", action="store_true", help="also torch.func's vmap of grad")
+    parser.add_argument("--no-clip-check", action="store_true")
+    parser.add_argument("--peer-python", help="interpreter of an environment with Opacus")
+    parser.add_argument("--output", type=Path, help="write the numbers as JSON")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    torch.set_num_threads(options.threads)
+    if options.device == "cuda":
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
+    results = {}
+    for name in options.models:
+        results[name] = run_case(CASES[name], options)
+        print(table({name: results[name]}), flush=True)
+        if options.output:
+            options.output.write_text(json.dumps(results, indent=1))
+    print("\n" + table(results))
+
+
+if __name__ == "__main__":
+    main()

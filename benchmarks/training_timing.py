@@ -1,0 +1,89 @@
+"""Timing steps of several variants side by side, and what they keep in memory."""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from training_models import Case, optimizer_of
+
+Step = Callable[[], None]
+
+
+def precision(case: Case, device: str) -> AbstractContextManager[object]:
+    if case.half and device == "cuda":
+        return torch.autocast("cuda", torch.bfloat16)
+    return nullcontext()
+
+
+def fresh(case: Case, device: str) -> tuple[nn.Module, Tensor, Tensor]:
+    """The same model and data for every variant."""
+    torch.manual_seed(0)
+    gpu = device == "cuda"
+    x, y = case.data(case.sizes[gpu], gpu)
+    return case.build(gpu).to(device).train(), x.to(device), y.to(device)
+
+
+def plain_step(case: Case, device: str, *, compiled: bool = False) -> Step:
+    model, x, y = fresh(case, device)
+    optimizer = optimizer_of(case, model)
+    run = torch.compile(model) if compiled else model
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with precision(case, device):
+            loss = case.losses(run, x, y).mean()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def milliseconds(step: Step, device: str) -> float:
+    if device == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        step()
+        end.record()
+        torch.cuda.synchronize()
+        return float(start.elapsed_time(end))
+    begin = time.perf_counter()
+    step()
+    return 1e3 * (time.perf_counter() - begin)
+
+
+def measure(steps: dict[str, Step], device: str, seconds: float) -> dict[str, dict[str, float]]:
+    """Median step times, interleaved so that a busy moment hits all variants alike."""
+    for step in steps.values():
+        for _ in range(3):
+            step()
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline or len(next(iter(times.values()))) < 5:
+        for name, step in steps.items():
+            times[name].append(milliseconds(step, device))
+    return {n: {"ms": statistics.median(t), "steps": float(len(t))} for n, t in times.items()}
+
+
+def peak_memory(make: Callable[[], Step]) -> float:
+    """MB of CUDA memory at the peak of a step, model and optimizer state included."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    step = make()
+    step()
+    step()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    return float(torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value))
