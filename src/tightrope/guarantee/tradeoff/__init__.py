@@ -1,0 +1,1 @@
+"""Trade-off functions (f-DP): closed forms, discrete ones, and the operations on them."""
