@@ -33,7 +33,7 @@ from tightrope.guarantee.renyi.classical import epsilon_above, exponential_above
 from tightrope.guarantee.renyi.kernel import log_expm1, softplus
 from tightrope.validate import FloatArray
 
-__all__ = ["epsilon", "delta", "epsilon_upper", "delta_upper"]
+__all__ = ["epsilon", "delta", "epsilon_upper", "delta_upper", "second_term"]
 
 
 def epsilon(order: Any, gamma: Any, delta: Any) -> Any:
@@ -50,15 +50,20 @@ def epsilon_upper(z: FloatArray, gamma: FloatArray, delta: FloatArray) -> FloatA
     """(24) and (25) on checked arrays."""
     first = epsilon_above(z, gamma, delta, log_zeta(z))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        log_ratio = log_expm1(z * gamma) - np.log(delta) - np.log1p(z)
-        size = 1.0 + z * gamma + np.abs(np.log(delta)) + np.log1p(z)
-        second = rounded_up(softplus(log_ratio + 4.0 * ULP * np.minimum(size, 1e300)) / z)
+        second = second_term(z, gamma, delta)
         end = rounded_up(gamma + np.log1p(-delta), gamma, np.log1p(-delta))
     inner = np.where(delta > 0.0, np.minimum(first, second), np.inf)
     closed = (1.0 - delta) - z * delta <= 0.0
     value = np.where(closed, np.maximum(end, 0.0), inner)
     value = np.where(np.isinf(gamma), np.inf, value)
     return np.where((gamma == 0.0) | (delta == 1.0), 0.0, value)
+
+
+def second_term(z: FloatArray, gamma: FloatArray, delta: FloatArray) -> FloatArray:
+    """ln(1 + (e^{z gamma} - 1)/(order delta))/z, rounded upwards; it vanishes with gamma."""
+    log_ratio = log_expm1(z * gamma) - np.log(delta) - np.log1p(z)
+    size = 1.0 + z * gamma - np.log(delta) + np.log1p(z) + np.maximum(-np.log(z * gamma), 0.0)
+    return rounded_up(softplus(log_ratio + 4.0 * ULP * np.minimum(size, 1e300)) / z)
 
 
 def delta_upper(z: FloatArray, gamma: FloatArray, eps: FloatArray) -> FloatArray:

@@ -1,0 +1,168 @@
+"""Lemma 4 and Corollary 1: Renyi DP to f-DP through binary Renyi divergences.
+
+Statement: every test between neighbours of an (order, gamma)-Renyi DP mechanism, with type I error t
+    and type II error b <= 1 - t, satisfies d(1-t||b) <= gamma and d(1-b||t) <= gamma, where d is the
+    Renyi divergence of two outcomes. At fixed t both hold on an interval [b_min, 1-t]; b_min is the
+    larger of the two roots. The Kullback-Leibler form (order -> 1) is weaker.
+    With a curve of orders b_min is the largest over the orders (Corollary 1).
+    The bound is attained: (1-t, b_min) is itself such a pair, so it is the best f-DP statement that
+    one level implies, and equals lemma3.py with the two-sided delta.
+Conditions: order > 1, gamma in [0, inf], 0 <= type_i <= 1; divergences bounded in both directions.
+Validity: exact for one order; bound over several.
+Source: Lemma 4 and Corollary 1, (44)-(49) of arXiv:2008.06529; theory A23.
+Error: each root is checked on both sides with the stated rounding of the divergence. Safe side: lower.
+Vectors: lemma4_boundary in tests/golden/renyi.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.special import xlogy
+
+from tightrope.guarantee.renyi._arrays import (
+    TINY,
+    ULP,
+    Enclosure,
+    checked_gamma,
+    checked_order,
+    flat,
+    shaped,
+)
+from tightrope.guarantee.renyi._solve import Indices, increasing_root, verified
+from tightrope.guarantee.renyi.binary import log_chi, log_chi_of_gamma, log_chi_slack
+from tightrope.validate import FloatArray, check_probability
+
+__all__ = ["type_ii", "type_ii_forward", "type_ii_backward", "type_ii_kullback_leibler"]
+
+_ORDER_ONE = 1e-200  # z so small that the Renyi divergence is Kullback-Leibler's in every digit
+
+# (ln chi, slope in the unknown, slack) at a value of the unknown
+Shape = Callable[[FloatArray, Indices], tuple[FloatArray, FloatArray, FloatArray]]
+
+
+def type_ii(order: Any, gamma: Any, type_i: Any) -> Enclosure:
+    """Enclosure of the smallest type II error that (order, gamma)-Renyi DP allows at type_i."""
+    (a, g, t), shape = flat(
+        checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
+    )
+    return _shaped(_larger(_forward(a - 1.0, g, t), _backward(a - 1.0, g, t)), shape)
+
+
+def type_ii_forward(order: Any, gamma: Any, type_i: Any) -> Enclosure:
+    """The root of d(1-t||b) = gamma alone: one direction is bounded."""
+    (a, g, t), shape = flat(
+        checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
+    )
+    return _shaped(_forward(a - 1.0, g, t), shape)
+
+
+def type_ii_backward(order: Any, gamma: Any, type_i: Any) -> Enclosure:
+    """The root of d(1-b||t) = gamma alone: the other direction is bounded."""
+    (a, g, t), shape = flat(
+        checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
+    )
+    return _shaped(_backward(a - 1.0, g, t), shape)
+
+
+def type_ii_kullback_leibler(gamma: Any, type_i: Any) -> Enclosure:
+    """(45): both roots for Kullback-Leibler divergences at most gamma."""
+    (g, t), shape = flat(checked_gamma(gamma), check_probability(type_i, "type_i"))
+    z = np.full_like(g, _ORDER_ONE)
+    return _shaped(_larger(_forward(z, g, t), _backward(z, g, t)), shape)
+
+
+def _shaped(both: Enclosure, shape: tuple[int, ...]) -> Enclosure:
+    return Enclosure(shaped(both.lower, shape), shaped(both.upper, shape))
+
+
+def _larger(first: Enclosure, second: Enclosure) -> Enclosure:
+    return Enclosure(
+        np.maximum(first.lower, second.lower), np.maximum(first.upper, second.upper)
+    )
+
+
+def _forward(z: FloatArray, gamma: FloatArray, t: FloatArray) -> Enclosure:
+    """p = 1-t is fixed, q = b = p e^-u; the unknown is u."""
+
+    def shape(u: FloatArray, i: Indices) -> tuple[FloatArray, FloatArray, FloatArray]:
+        moved = (1.0 - t[i]) * -np.expm1(-u)  # p - q
+        v = -np.log1p(moved / t[i])
+        log_p = np.log1p(-t[i])
+        value = log_chi(log_p, u, np.log(t[i] + moved), v, z[i])
+        with np.errstate(under="ignore", over="ignore"):
+            slope = np.exp(log_p + z[i] * u - value) * -np.expm1((1.0 + z[i]) * (v - u))
+        return value, slope, log_chi_slack(log_p, u, z[i], value)
+
+    inner = (t > 0.0) & (t < 1.0) & (gamma > 0.0) & np.isfinite(gamma)
+    u = _roots(shape, z, gamma, inner)
+    edge = np.where(t < 1.0, np.where(gamma > 0.0, gamma, 0.0), 0.0)  # t = 0: d = u
+    low, high = np.where(inner, u.lower, edge), np.where(inner, u.upper, edge)
+    with np.errstate(under="ignore"):
+        lower = (1.0 - t) * np.exp(-high) * (1.0 - 4.0 * ULP)
+        upper = (1.0 - t) * np.exp(-low) * (1.0 + 4.0 * ULP)
+    return Enclosure(np.where(lower < TINY, 0.0, lower), np.minimum(upper, 1.0 - t))
+
+
+def _backward(z: FloatArray, gamma: FloatArray, t: FloatArray) -> Enclosure:
+    """q = t is fixed, p = 1-b, b = (1-t) e^-w; the unknown is w; b = 0 once gamma >= ln(1/t)."""
+
+    def shape(w: FloatArray, i: Indices) -> tuple[FloatArray, FloatArray, FloatArray]:
+        moved = (1.0 - t[i]) * -np.expm1(-w)  # p - q
+        u = np.log1p(moved / t[i])
+        log_p = np.log(t[i] + moved)
+        value = log_chi(log_p, u, np.log1p(-t[i]), -w, z[i])
+        with np.errstate(under="ignore", over="ignore"):
+            power = z[i] * u + np.log(-np.expm1(-z[i] * (u + w)) / z[i]) + np.log1p(z[i])
+            slope = (1.0 - t[i]) * np.exp(power - w - value)
+        return value, slope, log_chi_slack(log_p, u, z[i], value)
+
+    reach = -xlogy(np.sign(t), t)  # the largest divergence, ln(1/t)
+    inner = (t > 0.0) & (t < 1.0) & (gamma > 0.0) & (gamma < reach * (1.0 - 4.0 * ULP))
+    w = _roots(shape, z, gamma, inner)
+    with np.errstate(under="ignore"):
+        lower = (1.0 - t) * np.exp(-np.where(inner, w.upper, 0.0)) * (1.0 - 4.0 * ULP)
+        upper = (1.0 - t) * np.exp(-np.where(inner, w.lower, 0.0)) * (1.0 + 4.0 * ULP)
+    free = (t == 0.0) | (gamma == 0.0)  # no loss at all: b = 1 - t
+    lower = np.where(inner | free, lower, 0.0)
+    upper = np.where(inner | free, upper, np.where(gamma < reach * (1 + 4 * ULP), 4 * ULP, 0.0))
+    return Enclosure(np.where(lower < TINY, 0.0, lower), np.minimum(upper, 1.0 - t))
+
+
+def _roots(shape: Shape, z: FloatArray, gamma: FloatArray, inner: Any) -> Enclosure:
+    """Enclosure of the unknown with ln chi = that of gamma, where `inner`; 0 elsewhere."""
+    lower, upper = np.zeros_like(z), np.full_like(z, np.inf)
+    todo = np.flatnonzero(inner)
+    if todo.size == 0:
+        return Enclosure(lower, upper)
+    level = gamma[todo]
+    target = log_chi_of_gamma(level, z[todo])
+    slack = 4.0 * ULP * (1.0 + z[todo] * level + np.abs(target))
+
+    def residual(log_x: FloatArray, i: Indices) -> tuple[FloatArray, FloatArray]:
+        x = np.exp(np.minimum(log_x, 700.0))
+        value, slope, _ = shape(x, todo[i])
+        return value - target[i], x * slope
+
+    unbounded = np.full_like(level, np.inf)
+    found = np.exp(np.minimum(increasing_root(residual, np.log(level), -unbounded, unbounded), 700))
+    value, slope, error = shape(found, todo)
+    doubt = 2.0 * (error + slack + np.abs(value - target))
+    step = np.minimum(doubt / np.maximum(slope, TINY), 0.25 * found) + 2.0 * ULP * found
+    high, high_holds = verified(found, step, lambda x, i: _above(shape, x, todo[i], target[i], slack[i]))
+    low, low_holds = verified(found, -step, lambda x, i: _below(shape, x, todo[i], target[i], slack[i]))
+    upper[todo] = np.where(high_holds, high, np.inf)
+    lower[todo] = np.where(low_holds, np.maximum(low, 0.0), 0.0)
+    return Enclosure(lower, upper)
+
+
+def _above(shape: Shape, x: FloatArray, i: Indices, target: FloatArray, slack: FloatArray) -> Any:
+    value, _, error = shape(x, i)
+    return value - error >= target + slack
+
+
+def _below(shape: Shape, x: FloatArray, i: Indices, target: FloatArray, slack: FloatArray) -> Any:
+    value, _, error = shape(np.maximum(x, TINY), i)
+    return (x <= 0.0) | (value + error <= target - slack)
