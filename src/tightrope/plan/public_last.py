@@ -37,7 +37,7 @@ def public_last(
     used = used_probability(private + public, private)
     budget = min(check_positive_delta(delta) / used * (1.0 - 1e-11), 1.0 - 1e-9)
     mu = float(profile.mu_bounds(check_epsilon(epsilon), budget)[0])
-    noise = 2.0 * loss.lipschitz / (mu * math.sqrt(public + 1.0)) * (1.0 + 3e-14)
+    noise = 2.0 * loss.lipschitz / (mu * math.sqrt(public + 1.0)) * (1.0 + 1e-12)
     return skip_plan(
         loss,
         noise,

@@ -12,10 +12,12 @@ Batches are divided by their PUBLIC size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, final
+
+import numpy as np
 
 from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency, Released
@@ -292,10 +294,10 @@ def _checked_index(index: int | None, last: int) -> int | None:
     return number
 
 
-def _checked_column(values: Iterable[float], name: str) -> tuple[float, ...]:
-    column = check_non_negative(values if hasattr(values, "__len__") else list(values), name)
-    if isinstance(column, float):
-        raise InvalidInput(f"{name} has one number for each step; got the single number {column}.")
+def _checked_column(values: Sequence[float], name: str) -> tuple[float, ...]:
+    column = np.asarray(check_non_negative(np.asarray(values), name))
+    if column.ndim != 1:
+        raise InvalidInput(f"{name} has one number for each step; got {values!r}.")
     return tuple(column.tolist())
 
 

@@ -1,0 +1,160 @@
+"""Last-iterate theorems against mpmath."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tightrope.numerics.hull import least_cost
+from tightrope.numerics.hull_window import least_window_cost
+from tightrope.process.convex import ClippedLoss, ConvexLoss, CyclicSGD, NoisyGradientDescent
+from tightrope.theorems import (
+    hidden_cyclic,
+    hidden_full_batch,
+    hidden_hockey_stick,
+    hidden_langevin,
+    hidden_langevin_sampled,
+    hidden_projected,
+    hidden_shift_renyi,
+    hidden_skip,
+    hidden_stop,
+    hidden_stop_renyi,
+)
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "hidden.json").read_text())
+
+
+def cases(*names):
+    return pytest.mark.parametrize(
+        "case", [c for c in GOLDEN if c["name"] in names], ids=lambda c: c["name"]
+    )
+
+
+def numbers(case):
+    return {key: float(value) for key, value in case["inputs"].items()}
+
+
+def expected(case, key):
+    return pytest.approx(float(case["outputs"][key]), rel=case["rtol"])
+
+
+@cases("pnsgd_index", "pnmsgd_multi_epoch", "fixed_batch_004", "noisycgd_strongly_convex_gdp")
+def test_cyclic_closed_form_is_the_hull(case):
+    v = numbers(case)
+    batches, epochs, position = int(v["batches"]), int(v["epochs"]), int(v["position"])
+    found = hidden_cyclic.squared_mu(v["factor"], batches, epochs, position)
+    assert found == expected(case, "squared_mu")
+    uses = np.zeros(batches * epochs)
+    uses[position - 1 :: batches] = 1.0
+    assert least_cost(uses, 0 * uses + v["factor"], 0 * uses + 1.0) == expected(case, "squared_mu")
+
+
+@cases("noisygd_strongly_convex_gdp")
+def test_full_batch_closed_form(case):
+    v = numbers(case)
+    assert hidden_full_batch.squared_mu(v["factor"], int(v["epochs"])) == expected(
+        case, "squared_mu"
+    )
+
+
+@cases("noisygd_projected_gdp")
+def test_projected_full_batch(case):
+    v = numbers(case)
+    run = NoisyGradientDescent(
+        loss=ConvexLoss(v["g"] * 5, 1.0),
+        step_size=v["eta"],
+        noise_std=v["sigma"],
+        records=10,
+        steps=int(v["steps"]),
+        diameter=v["diameter"],
+    )
+    assert hidden_projected.squared_mu(run) ** 0.5 == expected(case, "mu")
+    pushes = np.full(run.steps, v["eta"] * v["g"])
+    ones = np.ones(run.steps)
+    cost = least_window_cost(pushes, ones, v["eta"] * v["sigma"] * ones, v["diameter"]).cost
+    assert cost**0.5 == expected(case, "mu")
+
+
+@cases("skip_pnsgd_index")
+def test_skipped_pass_renyi(case):
+    v = numbers(case)
+    found = hidden_skip.renyi(v["order"], int(v["records"]), int(v["index"]), v["step"])
+    assert found == expected(case, "mixture")
+    assert found <= float(case["outputs"]["theorem24"]) * (1 + 1e-12)
+
+
+@cases("stop_pnsgd")
+def test_stopped_pass_renyi(case):
+    v = numbers(case)
+    records, order = int(v["records"]), v["order"]
+    exact = hidden_stop_renyi.StopTerm(v["step"], 1.0, records, exact_up_to=records)
+    assert exact.upper(np.array([order]))[0] == pytest.approx(
+        float(case["outputs"]["log_mean_exp"]), rel=3e-12
+    )
+    grouped = hidden_stop_renyi.StopTerm(v["step"], 1.0, records).upper(np.array([order]))[0]
+    assert exact.upper(np.array([order]))[0] <= grouped * (1 + 1e-13)
+    assert grouped <= 1.002 * exact.upper(np.array([order]))[0]
+    assert hidden_stop_renyi.corrected(order, records, v["step"]) == expected(case, "corrected")
+    assert hidden_stop_renyi.printed(order, records, v["step"]) == expected(case, "printed")
+
+
+@cases("stop_profile")
+def test_stopped_pass_profile(case):
+    v = numbers(case)
+    profile = hidden_stop.StopProfile(v["step"], 1.0, int(v["records"]))
+    assert profile(v["epsilon"]) == expected(case, "delta")
+    assert profile(v["epsilon"]) >= float(case["outputs"]["delta"]) * (1 - 1e-15)
+
+
+@cases("thm_VII1")
+def test_langevin(case):
+    v = numbers(case)
+    found = hidden_langevin.rho(1.0 / v["sigma"], v["eta_lambda"], int(v["steps"]))
+    assert v["order"] * found == expected(case, "langevin")
+    exact = hidden_full_batch.squared_mu(1.0 - v["eta_lambda"], int(v["steps"]))
+    assert v["order"] * exact / (2 * v["sigma"] ** 2) == expected(case, "exact")
+
+
+@cases("thm_VII2")
+def test_langevin_recursion(case):
+    v = numbers(case)
+    term = hidden_langevin_sampled.RecursionTerm(
+        v["rate"], 1.0 / v["sigma"], 1.0 - v["eta_lambda"], int(v["steps"])
+    )
+    order = np.array([v["order"]])
+    found = term.log_moments(order)[0] / (v["order"] - 1.0)
+    assert found == expected(case, "renyi")
+    assert found < term.upper(order)[0] < found * (1 + 1e-10)
+
+
+@cases("hockey_stick_contraction_pnsgd")
+@pytest.mark.parametrize("kind", ["convex", "clipped"])
+def test_hockey_stick_contraction(case, kind):
+    v = numbers(case)
+    loss = ConvexLoss(v["lipschitz"], 1.0) if kind == "convex" else ClippedLoss(v["lipschitz"])
+    later = int(v["later_steps"])
+    run = CyclicSGD(
+        loss=loss,
+        step_size=v["eta"],
+        noise_std=v["sigma"],
+        batch_size=1,
+        batches_per_epoch=later + 1,
+        index=1,
+        diameter=v["diameter"],
+    )
+    ratio = hidden_hockey_stick.range_ratio(run)
+    one_use = 2 * v["lipschitz"] / v["sigma"]
+    single = hidden_hockey_stick.ContractionProfile((one_use,), (later,), ratio)
+    assert single(v["epsilon"]) == expected(case, kind)
+    best = hidden_hockey_stick.guarantee(run).delta(v["epsilon"]).upper
+    assert best <= single(v["epsilon"]) * (1 + 1e-11)
+
+
+@cases("laplace_shift")
+def test_laplace_shift_divergence(case):
+    v = numbers(case)
+    found = hidden_shift_renyi.laplace_divergence(v["order"], np.array([v["ratio"]]))[0]
+    assert found == expected(case, "renyi")

@@ -1,0 +1,242 @@
+"""One refusal for each condition, and what the theorems say about what they cover."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tightrope.errors import DoesNotApply, InvalidInput
+from tightrope.process import Adjacency, Released
+from tightrope.process.convex import (
+    ClippedLoss,
+    ContractiveIteration,
+    ConvexLoss,
+    CyclicSGD,
+    IterationNoise,
+    LocalGradient,
+    NoisyGradientDescent,
+    SkipSGD,
+    SmoothLoss,
+    StopSGD,
+    SubsampledSGD,
+)
+from tightrope.process.noise_conventions import (
+    langevin_std,
+    noise_std_from_langevin,
+    noise_std_from_multiplier,
+    noise_std_from_relative,
+)
+from tightrope.theorems import (
+    hidden_composition,
+    hidden_cyclic,
+    hidden_full_batch,
+    hidden_hockey_stick,
+    hidden_hull,
+    hidden_langevin,
+    hidden_langevin_sampled,
+    hidden_last_step,
+    hidden_local,
+    hidden_mixture,
+    hidden_nonconvex,
+    hidden_projected,
+    hidden_sampled,
+    hidden_sampled_composition,
+    hidden_shift_renyi,
+    hidden_skip,
+    hidden_stop,
+    hidden_stop_renyi,
+)
+
+CONVEX = ConvexLoss(1.0, 4.0, 0.5)
+COMMON = {"loss": CONVEX, "step_size": 0.1, "noise_std": 2.0}
+DESCENT = NoisyGradientDescent(**COMMON, records=100, steps=50)
+CYCLIC = CyclicSGD(**COMMON, batch_size=10, batches_per_epoch=10, epochs=3)
+SKIP = SkipSGD(**COMMON, records=100)
+STOP = StopSGD(**COMMON, records=100)
+SAMPLED = SubsampledSGD(**COMMON, records=100, batch_size=10, steps=50)
+ITERATION = ContractiveIteration((0.0, 1.0), (1.0, 0.9), (1.0, 1.0))
+START = replace(DESCENT, start_std=2.0 * math.sqrt(0.1 / 0.5))
+
+COVERED = [
+    (hidden_full_batch, DESCENT),
+    (hidden_cyclic, CYCLIC),
+    (hidden_projected, replace(DESCENT, diameter=1.0)),
+    (hidden_projected, replace(CYCLIC, diameter=1.0)),
+    (hidden_hockey_stick, replace(CYCLIC, diameter=1.0)),
+    (hidden_skip, SKIP),
+    (hidden_stop, STOP),
+    (hidden_stop_renyi, STOP),
+    (hidden_sampled, SAMPLED),
+    (hidden_langevin, START),
+    (hidden_langevin_sampled, SAMPLED),
+]
+
+
+@pytest.mark.parametrize(("theorem", "run"), COVERED, ids=lambda x: getattr(x, "NAME", ""))
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"adjacency": Adjacency.ADD_OR_REMOVE}, "replace-one"),
+        ({"released": Released.EVERY_ITERATE}, "secret"),
+        ({"loss": SmoothLoss(1.0, 4.0)}, "convex"),
+        ({"loss": ConvexLoss(1.0, math.inf)}, "smooth"),
+        ({"loss": ClippedLoss(1.0)}, "clipped"),
+        ({"step_size": 0.6}, "2 / smoothness"),
+    ],
+    ids=["adjacency", "released", "convex", "smooth", "clipped", "step size"],
+)
+def test_every_condition_is_checked(theorem, run, change, word):
+    assert theorem.applies(run) is None
+    spoiled = replace(run, **change)
+    if theorem is hidden_hockey_stick and word in ("convex", "clipped"):
+        assert theorem.applies(spoiled) is None  # any loss with bounded gradients
+        return
+    reason = theorem.applies(spoiled)
+    assert reason is not None
+    assert word in reason
+    with pytest.raises(DoesNotApply, match="needs"):
+        theorem.guarantee(spoiled)
+
+
+@pytest.mark.parametrize("theorem", [hidden_projected, hidden_hockey_stick, hidden_nonconvex])
+def test_a_bounded_set_is_needed(theorem):
+    assert "diameter" in theorem.applies(CYCLIC)
+
+
+def test_more_refusals():
+    assert "strong convexity" in hidden_langevin.applies(replace(START, loss=ConvexLoss(1.0, 4.0)))
+    assert "1 / smoothness" in hidden_langevin.applies(replace(START, step_size=0.3))
+    assert "start" in hidden_langevin.applies(DESCENT)
+    assert "strong convexity" in hidden_langevin_sampled.applies(
+        replace(SAMPLED, loss=ConvexLoss(1.0, 4.0))
+    )
+    assert "2 / (strong" in hidden_langevin_sampled.applies(replace(SAMPLED, step_size=0.48))
+    bounded = replace(DESCENT, diameter=1.0)
+    assert "SmoothLoss" in hidden_nonconvex.applies(bounded)
+    assert "whole gradient" in hidden_last_step.applies(bounded)
+    assert "Gaussian" in hidden_hull.applies(replace(ITERATION, noise=IterationNoise.LAPLACE))
+    assert "Gaussian" in hidden_composition.applies(
+        replace(ITERATION, noise=IterationNoise.LAPLACE)
+    )
+    assert "start" in hidden_composition.applies(replace(ITERATION, start_distance=1.0))
+    assert "noise" in hidden_shift_renyi.applies(replace(ITERATION, noise_scales=(1.0, 0.0)))
+    assert "one of" in hidden_composition.applies(SAMPLED)
+    assert "fixed size" in hidden_sampled_composition.applies(
+        replace(SAMPLED, adjacency=Adjacency.ADD_OR_REMOVE)
+    )
+    assert "replace-one" in hidden_composition.applies(
+        replace(CYCLIC, adjacency=Adjacency.ADD_OR_REMOVE)
+    )
+    assert "replace-one" in hidden_local.applies(
+        LocalGradient(CONVEX, 1.0, Adjacency.ADD_OR_REMOVE)
+    )
+
+
+def test_composition_covers_what_the_others_refuse():
+    clipped = replace(CYCLIC, loss=ClippedLoss(1.0), released=Released.EVERY_ITERATE)
+    step = 2.0 / (10 * 2.0)
+    assert hidden_composition.guarantee(clipped).mu == pytest.approx(step * math.sqrt(3))
+    assert hidden_composition.guarantee(DESCENT).mu == pytest.approx(2 / 200 * math.sqrt(50))
+    assert hidden_composition.guarantee(SKIP).mu == pytest.approx(1.0)
+    assert hidden_composition.guarantee(ITERATION).mu == pytest.approx(1.0)
+    assert hidden_local.guarantee(LocalGradient(CONVEX, 4.0)).mu == pytest.approx(0.5)
+
+
+def test_random_batches_with_every_record_are_full_batches():
+    whole = replace(SAMPLED, batch_size=100)
+    step = 2.0 / (100 * 2.0)
+    assert hidden_sampled_composition.guarantee(whole).mu == pytest.approx(step * math.sqrt(50))
+    assert hidden_sampled.guarantee(whole).mu >= hidden_full_batch.guarantee(DESCENT).mu
+
+
+def test_long_training_on_random_batches_stops_costing():
+    """With strong convexity the window, not the number of steps, decides."""
+    run = replace(SAMPLED, records=10_000, batch_size=100, noise_std=0.2, step_size=0.4)
+    window, share = hidden_sampled.best_window(replace(run, steps=10**6))
+    assert window < 1000
+    assert 0.0 < share < 1.0
+    short = hidden_sampled.guarantee(replace(run, steps=10**5)).epsilon(1e-6).upper
+    long = hidden_sampled.guarantee(replace(run, steps=10**6)).epsilon(1e-6).upper
+    assert long == pytest.approx(short, rel=1e-6)
+    composed = hidden_sampled_composition.guarantee(replace(run, steps=10**6))
+    assert long < composed.epsilon(1e-6).upper
+
+
+def test_gaussian_noise_in_the_general_renyi_theorem_is_the_hull():
+    run = ContractiveIteration((0.5, 0.2, 0.0, 0.7), (0.95, 0.9, 1.0, 0.85), (1.0, 0.8, 0.6, 0.5))
+    mu = hidden_hull.guarantee(run).mu
+    assert hidden_shift_renyi.guarantee(run).renyi(3.0).upper == pytest.approx(
+        1.5 * mu**2, rel=1e-11
+    )
+    bounded = replace(run, diameter=0.01)
+    mu = hidden_hull.guarantee(bounded).mu
+    found = hidden_shift_renyi.guarantee(bounded).renyi(3.0).upper
+    assert found == pytest.approx(1.5 * mu**2, rel=1e-9)
+
+
+def test_laplace_noise_is_amplified_by_iteration():
+    once = ContractiveIteration((1.0,), (1.0,), (1.0,), noise=IterationNoise.LAPLACE)
+    many = ContractiveIteration(
+        (1.0, *[0.0] * 9), (1.0,) * 10, (1.0,) * 10, noise=IterationNoise.LAPLACE
+    )
+    alone = hidden_shift_renyi.laplace_divergence(2.0, np.array([1.0, 0.1]))
+    assert hidden_shift_renyi.guarantee(once).renyi(2.0).upper == pytest.approx(alone[0], rel=1e-11)
+    spread = hidden_shift_renyi.guarantee(many).renyi(2.0).upper
+    assert spread == pytest.approx(10 * alone[1], rel=1e-11)
+
+
+def test_mixtures_of_runs():
+    squares, weights = np.array([0.3, 0.1]), np.array([0.25, 0.5])
+    better = hidden_mixture.renyi_of_mixture(np.array([3.0]), squares, weights)[0]
+    divergences = np.append(1.5 * squares, 0.0)
+    lemma = hidden_mixture.renyi_by_lemma_25(3.0, divergences, np.append(weights, 0.25))
+    assert better <= lemma
+    with pytest.raises(InvalidInput, match="Lemma 25"):
+        hidden_mixture.renyi_by_lemma_25(30.0, divergences, np.append(weights, 0.25))
+    large = hidden_mixture.renyi_of_mixture(np.array([1e3]), squares, weights)[0]
+    assert large == pytest.approx(150.0 + math.log(0.25) / 999.0)
+
+
+def test_noise_conventions():
+    assert noise_std_from_multiplier(1.5, 2.0, 10) == pytest.approx(0.3)
+    assert noise_std_from_relative(4.0, 2.0, 8) == 1.0  # the survey's 2 sigma L / B, L = 1
+    assert noise_std_from_langevin(langevin_std(0.7, 0.05), 0.05) == pytest.approx(0.7)
+    # equation (6) of the survey: s^2 = eta S^2 sigma^2 / (2 n^2)
+    eta, sensitivity, sigma, n = 0.05, 2.0, 3.0, 40
+    direct = noise_std_from_relative(sigma, sensitivity, n)
+    assert langevin_std(direct, eta) ** 2 == pytest.approx(eta * (sensitivity * sigma / n) ** 2 / 2)
+
+
+def test_langevin_bound_in_the_diffusions_own_convention():
+    """a S^2/(lambda s^2 n^2) (1 - e^{-lambda eta K/2}) with s the diffusion's std."""
+    s = langevin_std(START.noise_std, START.step_size)
+    decay = -math.expm1(-0.5 * 0.1 * 50 / 2)
+    printed = 2.0 * 2.0**2 / (0.5 * s**2 * 100**2) * decay
+    assert hidden_langevin.guarantee(START).renyi(2.0).upper == pytest.approx(printed, rel=1e-12)
+    assert hidden_full_batch.guarantee(START).renyi(2.0).upper < printed
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda: ConvexLoss(1.0, 0.1, 0.5), "strong_convexity"),
+        (lambda: ConvexLoss(0.0, 1.0), "lipschitz"),
+        (lambda: replace(CYCLIC, index=11), "index 11"),
+        (lambda: replace(CYCLIC, index=0), "index"),
+        (lambda: replace(SAMPLED, batch_size=101), "cannot be drawn"),
+        (lambda: replace(CYCLIC, noise_std=0.0), "noise_std"),
+        (lambda: replace(CYCLIC, loss=1.0), "constants"),
+        (lambda: replace(CYCLIC, diameter=math.nan), "diameter"),
+        (lambda: ContractiveIteration((1.0,), (1.0, 1.0), (1.0,)), "one length"),
+        (lambda: ContractiveIteration((), (), ()), "empty"),
+        (lambda: ContractiveIteration(1.0, 1.0, 1.0), "for each step"),
+        (lambda: ContractiveIteration((-1.0,), (1.0,), (1.0,)), "sensitivities"),
+        (lambda: ContractiveIteration((1.0, 1e-80), (1.0, 1.0), (1.0, 1.0)), "orders of magnitude"),
+    ],
+)
+def test_bad_descriptions_are_refused(build, text):
+    with pytest.raises(InvalidInput, match=text):
+        build()
