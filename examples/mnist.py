@@ -95,9 +95,8 @@ def main() -> None:
     outcome = trainer.fit(as_tensors(mnist.train), epochs=setting.epochs)
 
     print(f"steps           {outcome.steps}")
-    print(
-        f"test accuracy   {100 * trainer.evaluate(test):.2f} %  (paper: {setting.paper_accuracy})"
-    )
+    reached = 100 * trainer.evaluate(test)
+    print(f"test accuracy   {reached:.2f} %  (paper: {setting.paper_accuracy} %)")
     print(f"privacy         epsilon <= {outcome.epsilon.upper:.4f} at delta = {DELTA:g}")
 
 

@@ -15,6 +15,7 @@ from tightrope.train.feed import as_rows, to_device
 from tightrope.train.independence import check_independent_losses
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.progress import ProgressBar
+from tightrope.train.run_folder import RunFolder
 from tightrope.validate import check_count, check_positive
 
 __all__ = ["Trainer", "Evaluation", "Outcome", "Logger", "accuracy"]
@@ -63,6 +64,7 @@ class Trainer:
 
     loss: `loss(model(inputs), *targets)` gives one loss per example, shape (batch,).
     log: told the public numbers only (epsilon, measurements on the evaluation data).
+    folder: where the run is stored every `save_every` steps, and resumed from.
     """
 
     def __init__(
@@ -75,8 +77,11 @@ class Trainer:
         micro_batch: int | None = None,
         progress: bool = True,
         log: Logger | None = None,
+        folder: RunFolder | None = None,
+        save_every: int = 500,
     ) -> None:
         self.run, self.loss, self.delta = run, loss, delta
+        self._folder, self._save_every = folder, check_count(save_every, "save_every", low=1)
         self._evaluation, self._micro_batch = evaluation, micro_batch
         self._progress, self._log = progress, log
 
@@ -87,6 +92,8 @@ class Trainer:
         """
         run, total = self.run, self._total(steps, epochs)
         check_independent_losses(run.model, self.loss, as_rows(data), run.device)
+        if self._folder is not None:
+            self._folder.attach(run, data)
         measured: dict[int, float] = {}
         remaining = max(total - run.steps, 0)
         with ProgressBar(run, remaining, self.delta, self._progress) as bar:
@@ -96,6 +103,8 @@ class Trainer:
                 if report.released:
                     bar.advance()
                     self._after_step(measured)
+        if self._folder is not None:
+            self._folder.save()
         epsilon = run.epsilon(self.delta)
         return Outcome(run.steps, self.delta, epsilon, run.steps < total, measured)
 
@@ -109,6 +118,8 @@ class Trainer:
 
     def _after_step(self, measured: dict[int, float]) -> None:
         evaluation, step = self._evaluation, self.run.steps
+        if self._folder is not None and step % self._save_every == 0:
+            self._folder.save()
         if evaluation is None or step % evaluation.every:
             return
         measured[step] = self.evaluate(evaluation)

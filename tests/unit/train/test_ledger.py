@@ -1,0 +1,107 @@
+"""Counting, running epsilon, budgets: a step that would exceed the budget is never taken."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from tightrope.account import account
+from tightrope.errors import AdjacencyMismatch, BudgetExceeded, InvalidInput
+from tightrope.process import Adjacency, GaussianMechanism, NoisySGD, PoissonSampling
+from tightrope.train import (
+    BallsInBinsSampler,
+    Budget,
+    CyclicSampler,
+    FixedSizeSampler,
+    FullBatchSampler,
+    GaussianNoise,
+    PoissonSampler,
+    ShuffledSampler,
+)
+
+
+def test_running_epsilon_is_that_of_the_process_so_far(make_run, data, train):
+    run = make_run(sampler=PoissonSampler(0.1), noise=GaussianNoise(2.0))
+    assert run.epsilon(1e-5).upper == 0.0
+    train(run, data, steps=200)
+    assert run.epsilon(1e-5) == account(NoisySGD(PoissonSampling(0.1), 2.0, 200)).epsilon(1e-5)
+    before = run.epsilon(1e-5).upper
+    train(run, data, steps=1)
+    assert run.epsilon(1e-5).upper > before
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        FixedSizeSampler(12, 60),
+        ShuffledSampler(5),
+        CyclicSampler(5),
+        BallsInBinsSampler(5),
+        FullBatchSampler(),
+    ],
+    ids=lambda s: type(s).__name__,
+)
+def test_every_sampler_has_a_certified_account(make_run, data, train, sampler):
+    run = make_run(sampler=sampler, noise=GaussianNoise(3.0))
+    train(run, data, steps=10)
+    assert 0.0 < run.epsilon(1e-5).upper < 100.0
+
+
+def test_training_stops_before_the_budget_is_exceeded(make_run, data, train):
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    run = make_run(sampler=FullBatchSampler(), noise=GaussianNoise(12.0), budget=budget)
+    reports = train(run, data, steps=1000)
+    taken = len(reports)
+    assert 0 < taken < 1000 and run.exhausted
+    assert run.epsilon(1e-5).upper <= 1.0 < run.ledger.epsilon(1e-5, taken + 1).upper
+
+
+def test_a_step_beyond_the_budget_raises_and_changes_nothing(make_run, data):
+    run = make_run(sampler=FullBatchSampler(), budget=Budget(1e-3, 1e-5))
+    ticket_batches = run.batches(data, steps=1)
+    assert list(ticket_batches) == []  # the loop ends cleanly
+    before = [p.detach().clone() for p in run.model.parameters()]
+    run.ledger.budget = None
+    run.ledger.forget_allowance()
+    x, y = next(run.batches(data, steps=1))
+    run.ledger.budget = Budget(1e-3, 1e-5)
+    run.ledger.forget_allowance()
+    with pytest.raises(BudgetExceeded, match="0 steps are allowed"):
+        run.step(cross_entropy(run.model(x), y, reduction="none"))
+    assert all(torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True))
+    assert run.ledger.released == 0
+
+
+def test_history_counts_in_the_same_budget(make_run, data, train):
+    past = GaussianMechanism(2.0)
+    run = make_run(sampler=FullBatchSampler(), noise=GaussianNoise(4.0), history=past)
+    already = run.epsilon(1e-5).upper
+    assert already == pytest.approx(account(past).epsilon(1e-5).upper)
+    train(run, data, steps=1)
+    assert run.epsilon(1e-5).upper > already
+
+
+def test_history_about_other_neighbours_is_refused(make_run):
+    past = GaussianMechanism(2.0, Adjacency.REPLACE_ONE)
+    with pytest.raises(AdjacencyMismatch):
+        make_run(history=past).epsilon(1e-5)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(-1, 1e-5), (1, -0.1), (1, 1.0), (float("nan"), 0.1)]
+)
+def test_impossible_budgets_are_refused(epsilon, delta):
+    with pytest.raises(InvalidInput):
+        Budget(epsilon, delta)
+
+
+def test_the_certificate_says_what_is_proved_or_that_nothing_is(make_run, data, train):
+    run = make_run(sampler=FullBatchSampler(), noise=GaussianNoise(5.0))
+    train(run, data, steps=2)
+    told = run.certificate(1e-5)
+    assert told["private"] and told["steps"] == 2 and "add-or-remove" in told["statement"]
+    assert told["epsilon_lower"] <= told["epsilon_upper"]
+    seeded = make_run(noise=GaussianNoise(5.0, seed=1), sampler=FullBatchSampler())
+    train(seeded, data, steps=1)
+    assert seeded.certificate(1e-5)["statement"].startswith("NOT PRIVATE")

@@ -1,0 +1,137 @@
+"""The trainer and the ten-line loop, on real digits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.train import (
+    Budget,
+    Evaluation,
+    FlatClip,
+    GaussianNoise,
+    PoissonSampler,
+    RunFolder,
+    Trainer,
+    accuracy,
+    noisy_sgd,
+)
+
+
+def losses(outputs, labels):
+    return cross_entropy(outputs, labels, reduction="none")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    found = load_digits()
+    x = torch.tensor(found.data, dtype=torch.float32) / 16
+    y = torch.tensor(found.target)
+    return (x[:1400], y[:1400]), (x[1400:], y[1400:])
+
+
+def make_digits_run(**parts):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+    settings = {
+        "learning_rate": 2.0,
+        "sampler": PoissonSampler(rate=0.1),
+        "clip": FlatClip(1.0),
+        "noise": GaussianNoise(1.5),
+        "expected_batch_size": 140,
+    }
+    return noisy_sgd(model, **(settings | parts))
+
+
+def test_it_learns_digits_within_its_budget(digits):
+    train, test = digits
+    run = make_digits_run(budget=Budget(epsilon=6.0, delta=1e-4))
+    seen = []
+    trainer = Trainer(
+        run,
+        losses,
+        delta=1e-4,
+        evaluation=Evaluation(test, accuracy, every=50),
+        progress=False,
+        log=lambda name, value, step: seen.append((name, step)),
+    )
+    outcome = trainer.fit(train, epochs=100)
+    assert outcome.stopped_by_budget and outcome.epsilon.upper <= 6.0
+    assert outcome.measured[max(outcome.measured)] > 0.8
+    assert ("accuracy", 50) in seen and ("epsilon", 50) in seen
+
+
+def test_the_ten_line_loop(digits):
+    (x, y), _ = digits
+    run = make_digits_run()
+    for inputs, labels in run.batches((x, y), steps=20):
+        run.step(losses(run.model(inputs), labels))
+    assert run.epsilon(delta=1e-5).upper > 0
+
+
+def test_progress_shows_epsilon(digits, capsys):
+    Trainer(make_digits_run(), losses, delta=1e-4).fit(digits[0], steps=50)
+    shown = capsys.readouterr().err
+    assert "private training" in shown and "ε ≤" in shown
+    run = make_digits_run(noise=GaussianNoise(1.0, seed=1))
+    Trainer(run, losses, delta=1e-4).fit(digits[0], steps=2)
+    assert "NOT PRIVATE" in capsys.readouterr().err
+
+
+def test_micro_batches_and_resume_through_the_trainer(digits, tmp_path):
+    def make():
+        return make_digits_run(
+            sampler=PoissonSampler(0.05, seed=1), noise=GaussianNoise(1.0, seed=2)
+        )
+
+    whole = make()
+    Trainer(whole, losses, delta=1e-4, progress=False).fit(digits[0], steps=8)
+    run, folder = make(), RunFolder(tmp_path)
+    Trainer(run, losses, delta=1e-4, progress=False, folder=folder, save_every=2).fit(
+        digits[0], steps=5
+    )
+    folder.close()
+    again, folder = make(), RunFolder(tmp_path)
+    trainer = Trainer(again, losses, delta=1e-4, progress=False, folder=folder, save_every=2)
+    outcome = trainer.fit(digits[0], steps=8)
+    assert outcome.steps == 8
+    for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    parts = make()
+    Trainer(parts, losses, delta=1e-4, progress=False, micro_batch=16).fit(digits[0], steps=8)
+    for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_that_mixes_examples_is_refused(digits):
+    def centred(outputs, labels):
+        return losses(outputs - outputs.mean(0), labels)
+
+    with pytest.raises(ModelNotPrivate, match="mixed"):
+        Trainer(make_digits_run(), centred, delta=1e-4, progress=False).fit(digits[0], steps=1)
+
+
+@pytest.mark.parametrize("length", [{}, {"steps": 1, "epochs": 1}, {"epochs": 0}, {"steps": 1.5}])
+def test_the_length_of_training_is_said_once_and_makes_sense(digits, length):
+    with pytest.raises(InvalidInput):
+        Trainer(make_digits_run(), losses, delta=1e-4, progress=False).fit(digits[0], **length)
+
+
+def test_an_example_with_a_nonfinite_gradient_contributes_zero_and_is_counted(digits):
+    x, y = digits[0]
+    spoiled = x.clone()
+    spoiled[7] = float("nan")
+    run = make_digits_run(sampler=PoissonSampler(1.0), noise=GaussianNoise(0.0))
+    clean = make_digits_run(sampler=PoissonSampler(1.0), noise=GaussianNoise(0.0))
+    keep = torch.arange(len(x)) != 7
+    for inputs, labels in run.batches((spoiled, y), steps=1):
+        report = run.step(losses(run.model(inputs), labels))
+    for inputs, labels in clean.batches((x[keep], y[keep]), steps=1):
+        clean.step(losses(clean.model(inputs), labels))
+    assert report.sensitive.nonfinite == 1
+    for a, b in zip(run.model.parameters(), clean.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
