@@ -15,16 +15,13 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_kernel import Kernel
-from tightrope.numerics.inversion_law import SumLaw
-from tightrope.numerics.inversion_nodes import log1p_complex
-from tightrope.numerics.quadrature import UNIT, FloatArray, dyadic_floor
+from tightrope.numerics.inversion_law import TotalLaw
+from tightrope.numerics.quadrature import UNIT, dyadic_floor
 
-__all__ = ["Enclosure", "Line", "MAX_FREQUENCIES", "MAX_WORK"]
+__all__ = ["Enclosure", "Line", "MAX_FREQUENCIES"]
 
 MAX_FREQUENCIES = 60_000
-MAX_WORK = 4e8  # frequencies x points
 
 
 @final
@@ -53,28 +50,27 @@ class Enclosure:
 
 @final
 class Line:
-    """The integrand of one sum law on one line; evaluates g near the x it was made for."""
+    """The integrand of one law on one line; evaluates g near the x it was made for."""
 
     def __init__(
         self,
-        law: SumLaw,
+        law: TotalLaw,
         kernel: Kernel,
         c: float,
         x: float,
+        log_guess: float,
         tolerance: float = 1e-12,
-        log_guess: float | None = None,
+        max_frequencies: int = MAX_FREQUENCIES,
     ) -> None:
         self.law, self.kernel, self.c, self.tolerance = law, kernel, c, tolerance
+        self.log_guess = log_guess
         k, _, k2 = law.moments(c)
         self.spread = math.sqrt(k2 + kernel.slope(c)[1])
-        log_lead = k - c * x + kernel.log_size(c)
-        self.log_guess = log_lead - math.log(self.spread) - 0.92 if log_guess is None else log_guess
-        self.nats = math.log(max(law.steps, 1)) + math.log(1.0 / tolerance) + 2.0
-        period = self._period(x)
-        self.step = dyadic_floor(2.0 * math.pi / period)
+        self.step = dyadic_floor(2.0 * math.pi / self._period(x))
         self.period = 2.0 * math.pi / self.step
-        self._decays = [(law_part.decay(c), count) for law_part, count in law.parts]
-        self._choose_count(log_lead)
+        self._on_line = law.on_line(c)
+        self.count = self._enough(k - c * x + kernel.log_size(c), max_frequencies)
+        self._log_truncation = self._log_tail((self.count - 1) * self.step)
         self._sample()
         self._prove_aliases()
 
@@ -84,6 +80,9 @@ class Line:
         room = abs(self.c - self.kernel.edge)
         up = np.geomspace(0.08, 14.0, 16) / self.spread
         down = room * np.array([0.06, 0.12, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0])
+        up = up[np.abs(self.c + self.kernel.side * up) <= self.law.max_tilt]
+        if len(up) == 0:
+            raise OverflowError(f"tilts beyond {self.law.max_tilt:.1e}")
         offsets = np.concatenate([up, -down]) * self.kernel.side
         tilts = self.c + offsets
         target = self.log_guess + math.log(self.tolerance) - 2.0
@@ -112,101 +111,59 @@ class Line:
         return float(total) + 1e-9
 
     # ---------------------------------------------------------------------------------- truncation
-    def _log_decay(self, y: float) -> float:
-        total = -0.5 * self.law.variance * y * y
-        for decay, count in self._decays:
-            total += count * math.log(decay.bound(y))
-        return total
-
     def _log_tail(self, y: float) -> float:
         """ln of (1/pi) sum_{y_n > y} dy |h(z_n)/h(c)| |M(z_n)/M(c)|."""
         gaps = sum(math.log(abs(self.c - p)) for p in self.kernel.poles)
         if len(self.kernel.poles) == 2:  # sum dy / y_n^2 <= 1/y
-            return gaps - math.log(math.pi * y) + self._log_decay(y)
+            return gaps - math.log(math.pi * y) + self._on_line.log_decay(y)
         # sum of dy / y_n over each octave is at most ln 2; after 40 of them variation/y rules
         total = -math.inf
         for octave in range(40):
-            total = np.logaddexp(total, self._log_decay(y * 2.0**octave))
+            total = np.logaddexp(total, self._on_line.log_decay(y * 2.0**octave))
         return float(total) + gaps - math.log(math.pi) + self._log_far(y * 2.0**40)
 
     def _log_far(self, y: float) -> float:
         """0 when the octaves beyond y add less than they already hold; refuses otherwise."""
-        if self.law.variance > 0 or any(d.variation < 0.25 * y for d, _ in self._decays):
+        if self._on_line.vanishes_beyond(y):
             return math.log(2.0)
         raise NotCertified(
             "The law has no density of bounded variation, so the tail of its transform cannot be "
             "bounded for a probability. Use the lattice method."
         )
 
-    def _choose_count(self, log_lead: float) -> None:
-        """The first frequency beyond which the proved tail is small."""
+    def _enough(self, log_lead: float, most: int) -> int:
+        """The number of frequencies beyond which the proved tail is small."""
         target = math.log(self.tolerance) - 1.5 + self.log_guess - log_lead
         low, high = 3.0 / self.spread, 6.0 / self.spread
-        cap = MAX_FREQUENCIES * self.step
         while self._log_tail(high) > target:
-            if high > cap:
+            if high > most * self.step:
                 raise NotCertified(
-                    f"The transform of the loss decays too slowly: more than {MAX_FREQUENCIES} "
-                    "frequencies would be needed (few sampled steps, or a law with atoms). "
-                    "Use the lattice method."
+                    f"The transform of the loss decays too slowly: more than {most} frequencies "
+                    "would be needed (few sampled steps, or a law with atoms). Use the lattice "
+                    "method."
                 )
             low, high = high, 2.0 * high
         while high > 1.1 * low:
             mid = math.sqrt(low * high)
             low, high = (low, mid) if self._log_tail(mid) <= target else (mid, high)
-        self.count = math.ceil(high / self.step) + 1
-        self._log_truncation = self._log_tail((self.count - 1) * self.step)
+        return math.ceil(high / self.step) + 1
 
     # --------------------------------------------------------------------------------- the samples
     def _sample(self) -> None:
         """|terms|, their phases at x = mean, and the bounds on their errors."""
-        y = np.arange(self.count) * self.step
-        log_phi = -0.5 * self.law.variance * y * y + 0.0j
-        log_upper = -0.5 * self.law.variance * y * y
-        self.mean = self.law.mean + self.law.variance * self.c
-        self.log_mass, self.log_mass_error = SumLaw((), self.law.mean, self.law.variance).real(
-            self.c, 0.0
-        )
-        turn = abs(self.mean)
-        for (part, count), (decay, _) in zip(self.law.parts, self._decays, strict=True):
-            nodes = part.nodes(self.c, float(y[-1]), self.nats)
-            self._check(nodes.log_mass, decay, self.count * len(nodes.weights))
-            x, error = nodes.transform(self.step, self.count)
-            log_part = log1p_complex(x)
-            log_phi += count * log_part
-            log_upper += count * np.log(np.exp(log_part.real) + error + 8.0 * UNIT * np.abs(x))
-            self.mean += count * nodes.centre
-            turn += count * abs(nodes.centre)
-            self.log_mass += count * nodes.log_mass
-            self.log_mass_error += count * (nodes.log_mass_error + 4.0 * UNIT * abs(nodes.log_mass))
-        self.log_mass_error += 2.0 * len(self.law.parts) * UNIT * abs(self.log_mass)
-        self._finish(y, log_phi, log_upper, turn)
-
-    def _check(self, log_mass: float, decay: Decay, work: int) -> None:
-        if decay.log_mass is not None and abs(decay.log_mass - log_mass) > LOG_MASS_SLACK:
-            raise NotCertified("The quick estimate of a cumulant is off; use the lattice method.")
-        if work > MAX_WORK:
-            raise NotCertified(
-                f"The inversion integral would need {work:.1e} evaluations; the limit is "
-                f"{MAX_WORK:.0e}. Use the lattice method."
-            )
-
-    def _finish(
-        self, y: FloatArray, log_phi: FloatArray, log_upper: FloatArray, turn: float
-    ) -> None:
-        ratio = self.kernel.ratio(self.c, y)
-        weight = np.full(len(y), self.step / math.pi)
+        nats = math.log(max(self.law.steps, 1) / self.tolerance) + 2.0
+        at = self._on_line.sample(self.step, self.count, nats)
+        self.log_mass, self.log_mass_error, self.mean = at.log_mass, at.log_mass_error, at.mean
+        self.y = np.arange(self.count) * self.step
+        weight = np.full(self.count, self.step / math.pi)
         weight[0] *= 0.5
-        self.y = y
-        size = weight * np.abs(ratio)
-        self.size = size * np.exp(log_phi.real)
-        self.phase = log_phi.imag + np.angle(ratio)
-        log_gap = np.minimum(log_phi.real - log_upper, 0.0)
-        self.size_error = float(np.sum(size * np.exp(log_upper) * -np.expm1(log_gap)))
-        # rounding of phases: turns of y * mean, logs and sums
-        phase = UNIT * (8.0 * np.abs(self.phase) + 8.0 * y * turn + 40.0 + 8.0 * np.abs(log_phi))
-        self.phase_error = float(np.sum(self.size * phase))
-        self.phase_slope = float(np.sum(self.size * y)) * 8.0 * UNIT
+        ratio = self.kernel.ratio(self.c, self.y) * weight
+        terms = at.amplitude * ratio
+        self.size, self.phase = np.abs(terms), np.angle(terms)
+        self.size_error = float(np.abs(ratio) @ at.error)
+        # rounding of phases: turns of y * mean, the kernel and the sum
+        self.phase_error = UNIT * float(self.size @ (8.0 * self.y * at.turn + 48.0))
+        self.phase_slope = 8.0 * UNIT * float(self.size @ self.y)
 
     # ------------------------------------------------------------------------------------ answers
     def quick(self, x: float) -> tuple[float, float]:

@@ -5,21 +5,30 @@ A part is a law F on the real line with mass at most 1 and K(z) = ln int e^{zx} 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
 
-from tightrope.numerics.inversion_decay import Decay
-from tightrope.numerics.inversion_nodes import TiltedNodes
+from tightrope.errors import NotCertified
+from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
+from tightrope.numerics.inversion_nodes import ComplexArray, TiltedNodes, log1p_complex
 from tightrope.numerics.quadrature import UNIT, FloatArray
 
-__all__ = ["AbstractLaw", "SumLaw"]
+__all__ = ["AbstractLaw", "SumLaw", "Samples", "TotalLaw", "OnLine", "MAX_WORK", "too_much_work"]
+
+MAX_WORK = 4e8  # frequencies x points of one part
 
 
 class AbstractLaw(ABC):
     """K on the real line (quick or proved), and the law tilted by e^{cx} as points."""
+
+    @property
+    def max_tilt(self) -> float:
+        """No tilt beyond this size is to be asked for."""
+        return 1e9
 
     @abstractmethod
     def values(self, tilts: FloatArray) -> FloatArray:
@@ -45,6 +54,54 @@ class AbstractLaw(ABC):
 
 @final
 @dataclass(frozen=True)
+class Samples:
+    """M(c + iy)/M(c) = e^{iy mean} amplitude +- error at y = 0, step, ...; ln M(c) = log_mass.
+
+    turn: sum of the sizes of what was added up to `mean`, for its rounding.
+    """
+
+    log_mass: float
+    log_mass_error: float
+    mean: float
+    turn: float
+    amplitude: ComplexArray
+    error: FloatArray
+
+
+class OnLine(Protocol):
+    """A total law on one vertical line."""
+
+    def log_decay(self, y: float) -> float:
+        """ln of a proved bound on |M(c + iy')/M(c)| for every y' >= y."""
+
+    def vanishes_beyond(self, y: float) -> bool:
+        """Whether the bound falls at least like 1/y from y/4 on."""
+
+    def sample(self, step: float, count: int, nats: float) -> Samples: ...
+
+
+class TotalLaw(Protocol):
+    """What the inversion integral asks of the law it inverts."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def max_tilt(self) -> float: ...
+    def values(self, tilts: FloatArray) -> FloatArray: ...
+    def moments(self, tilt: float) -> tuple[float, float, float]: ...
+    def real(self, tilt: float, nats: float) -> tuple[float, float]: ...
+    def on_line(self, tilt: float) -> OnLine: ...
+
+
+def too_much_work(work: float) -> NotCertified:
+    return NotCertified(
+        f"The inversion integral would need {work:.1e} evaluations; the limit is {MAX_WORK:.0e}. "
+        "Use the lattice method."
+    )
+
+
+@final
+@dataclass(frozen=True)
 class SumLaw:
     """Parts with their counts, plus a normal part of the given mean and variance."""
 
@@ -56,6 +113,10 @@ class SumLaw:
     def steps(self) -> int:
         return sum(count for _, count in self.parts)
 
+    @property
+    def max_tilt(self) -> float:
+        return min((law.max_tilt for law, _ in self.parts), default=1e9)
+
     def values(self, tilts: FloatArray) -> FloatArray:
         total = self.mean * tilts + 0.5 * self.variance * tilts * tilts
         for law, count in self.parts:
@@ -63,23 +124,77 @@ class SumLaw:
         return total
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
-        total = np.array(
-            [
-                self.mean * tilt + 0.5 * self.variance * tilt * tilt,
-                self.mean + self.variance * tilt,
-                self.variance,
-            ]
-        )
+        k = self.mean * tilt + 0.5 * self.variance * tilt * tilt
+        k1, k2 = self.mean + self.variance * tilt, self.variance
         for law, count in self.parts:
-            total += count * np.array(law.moments(tilt))
-        return float(total[0]), float(total[1]), float(total[2])
+            part = law.moments(tilt)
+            k, k1, k2 = k + count * part[0], k1 + count * part[1], k2 + count * part[2]
+        return k, k1, k2
+
+    def normal_part(self, tilt: float) -> tuple[float, float]:
+        """The cumulant of the normal part, and its rounding error."""
+        value = self.mean * tilt + 0.5 * self.variance * tilt * tilt
+        return value, 4.0 * UNIT * (abs(self.mean * tilt) + self.variance * tilt * tilt)
 
     def real(self, tilt: float, nats: float) -> tuple[float, float]:
         """The cumulant of the sum and a bound on its error; nats is the precision of a part."""
-        value = self.mean * tilt + 0.5 * self.variance * tilt * tilt
-        error = 4.0 * UNIT * (abs(self.mean * tilt) + self.variance * tilt * tilt)
+        value, error = self.normal_part(tilt)
         for law, count in self.parts:
             k, k_error = law.real(tilt, nats)
             value += count * k
             error += count * (k_error + 4.0 * UNIT * abs(k))
         return value, error + len(self.parts) * UNIT * abs(value)
+
+    def on_line(self, tilt: float) -> SumOnLine:
+        decays = tuple(law.decay(tilt) for law, _ in self.parts)
+        return SumOnLine(self, tilt, decays)
+
+
+@final
+@dataclass(frozen=True)
+class SumOnLine:
+    """A SumLaw on the line Re z = tilt."""
+
+    law: SumLaw
+    tilt: float
+    decays: tuple[Decay, ...]
+
+    def log_decay(self, y: float) -> float:
+        total = -0.5 * self.law.variance * y * y
+        for decay, (_, count) in zip(self.decays, self.law.parts, strict=True):
+            total += count * math.log(decay.bound(y))
+        return total
+
+    def vanishes_beyond(self, y: float) -> bool:
+        return self.law.variance > 0 or any(d.variation < 0.25 * y for d in self.decays)
+
+    def sample(self, step: float, count: int, nats: float) -> Samples:
+        law, y = self.law, np.arange(count) * step
+        log_phi = -0.5 * law.variance * y * y + 0.0j
+        log_upper = log_phi.real.copy()
+        log_mass, mass_error = law.normal_part(self.tilt)
+        mean = law.mean + law.variance * self.tilt
+        turn = abs(mean)
+        for (part, times), decay in zip(law.parts, self.decays, strict=True):
+            nodes = part.nodes(self.tilt, float(y[-1]), nats)
+            if count * len(nodes.weights) > MAX_WORK:
+                raise too_much_work(count * len(nodes.weights))
+            check_mass(nodes.log_mass, decay)
+            x, error = nodes.transform(step, count)
+            log_part = log1p_complex(x)
+            log_phi += times * log_part
+            log_upper += times * np.log(np.exp(log_part.real) + error + 8.0 * UNIT * np.abs(x))
+            mean, turn = mean + times * nodes.centre, turn + times * abs(nodes.centre)
+            log_mass += times * nodes.log_mass
+            mass_error += times * (nodes.log_mass_error + 4.0 * UNIT * abs(nodes.log_mass))
+        mass_error += 2.0 * len(law.parts) * UNIT * abs(log_mass)
+        gap = -np.expm1(np.minimum(log_phi.real - log_upper, 0.0))
+        # |a^T - b^T| <= upper^T - |a|^T, and the rounding of exponent and phase
+        error = np.exp(log_upper) * (gap + 8.0 * UNIT * (4.0 + np.abs(log_phi)))
+        return Samples(log_mass, mass_error, mean, turn, np.exp(log_phi), error)
+
+
+def check_mass(log_mass: float, decay: Decay) -> None:
+    """The decay bounds were made with a quick estimate of the mass; refuse if that was off."""
+    if decay.log_mass is not None and abs(decay.log_mass - log_mass) > LOG_MASS_SLACK:
+        raise NotCertified("The quick estimate of a cumulant is off; use the lattice method.")

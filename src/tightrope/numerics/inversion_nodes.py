@@ -17,57 +17,30 @@ from numpy.typing import NDArray
 
 from tightrope.numerics.quadrature import UNIT, FloatArray
 
-__all__ = ["ComplexArray", "TiltedNodes", "tilted_nodes", "log1p_complex"]
+__all__ = ["ComplexArray", "TiltedNodes", "tilted_nodes", "log1p_complex", "expm1_complex"]
 
 ComplexArray = NDArray[np.complex128]
+_TABLE = 1 << 16  # entries of a table, to stay within the cache
 
 
 def log1p_complex(x: ComplexArray) -> ComplexArray:
     """ln(1 + x) on the principal branch, accurate for small |x|; ln of 0 becomes ln 1e-300."""
     square = x.real * (2.0 + x.real) + x.imag * x.imag  # |1+x|^2 - 1
-    modulus = 0.5 * np.log1p(np.maximum(square, -1.0 + 1e-300))
-    near = square > -0.5
+    modulus = 0.5 * np.log1p(np.maximum(square, -0.75))
+    near = square > -0.75
     if not near.all():
         direct = np.log(np.maximum(np.hypot(1.0 + x.real, x.imag), 1e-300))
         modulus = np.where(near, modulus, direct)
     return np.asarray(modulus + 1j * np.arctan2(x.imag, 1.0 + x.real))
 
 
-@final
-@dataclass(frozen=True)
-class TiltedNodes:
-    """log_mass = ln M(c) within log_mass_error; the points stand for the law tilted by e^{cx}.
-
-    Error of the transform at y <= frequency: fixed_error (quadrature and what was left out, in
-    units of M(c)) + y * slope_error (rounding of points and weights) + that of the product.
-    """
-
-    log_mass: float
-    log_mass_error: float
-    centre: float
-    deviations: FloatArray
-    weights: FloatArray
-    fixed_error: float
-    slope_error: float
-    frequency: float
-
-    def transform(self, step: float, count: int) -> tuple[ComplexArray, FloatArray]:
-        """x = transform - 1 without e^{iym}, at y = 0, step, ..., and the bound on its error."""
-        inner = max(1, math.isqrt(count))
-        outer = -(-count // inner)
-        near = _expm1_i(np.outer(np.arange(inner) * step, self.deviations))
-        far = _expm1_i(np.outer(np.arange(outer) * (inner * step), self.deviations))
-        weighted = near * self.weights
-        x = (far @ weighted.T) + np.sum(weighted, axis=1)
-        x += np.sum(far * self.weights, axis=1)[:, None]
-        return np.asarray(x.reshape(-1)[:count]), self._error(np.arange(count) * step)
-
-    def _error(self, y: FloatArray) -> FloatArray:
-        second = float(np.sum(self.weights * self.deviations**2))
-        product = 4.0 * UNIT * (len(self.weights) + 8) * np.minimum(0.25 * y * y * second, 4.0)
-        spread = float(np.sum(self.weights * np.abs(self.deviations)))
-        # 40 units: phases, sines, pairwise sums of up to 2^20 terms
-        return self.fixed_error + y * (self.slope_error + 40.0 * UNIT * spread) + product
+def expm1_complex(x: ComplexArray) -> ComplexArray:
+    """e^x - 1, accurate for small |x|."""
+    half = np.sin(0.5 * x.imag)
+    growth = np.expm1(x.real)
+    return np.asarray(
+        growth * np.cos(x.imag) - 2.0 * half * half + 1j * (growth + 1.0) * np.sin(x.imag)
+    )
 
 
 def _expm1_i(phase: FloatArray) -> ComplexArray:
@@ -79,6 +52,70 @@ def _expm1_i(phase: FloatArray) -> ComplexArray:
     return out
 
 
+@final
+@dataclass(frozen=True)
+class TiltedNodes:
+    """log_mass = ln M(c) within log_mass_error; the points stand for the law tilted by e^{cx}.
+
+    relative, point_error: bounds on the rounding of each weight and each point. fixed_error: bound
+    on the quadrature error and what was left out, in units of M(c), for y <= frequency.
+    """
+
+    log_mass: float
+    log_mass_error: float
+    centre: float
+    deviations: FloatArray
+    weights: FloatArray
+    relative: FloatArray
+    point_error: FloatArray
+    fixed_error: float
+    frequency: float
+
+    def transform(self, step: float, count: int) -> tuple[ComplexArray, FloatArray]:
+        """x = transform - 1 without e^{iym}, at y = 0, step, ..., and the bound on its error."""
+        x = self._products(step, count, self.weights)
+        return x, self.fixed_error + self._error(np.arange(count) * step, self.weights)
+
+    def portion_transform(
+        self, step: float, count: int, portion: FloatArray, fixed_error: float
+    ) -> tuple[ComplexArray, FloatArray]:
+        """The transform of a portion of each point (its mass included), and its error."""
+        p = portion * self.weights
+        x = self._products(step, count, p) + float(np.sum(p))
+        mass_error = float(p @ (self.relative + 64.0 * UNIT))
+        return x, fixed_error + mass_error + self._error(np.arange(count) * step, p)
+
+    def _products(self, step: float, count: int, weights: FloatArray) -> ComplexArray:
+        """sum_j p_j (e^{iy d_j} - 1) at y = n step, by blocks of points."""
+        inner = max(1, math.isqrt(count))
+        outer = -(-count // inner)
+        x = np.zeros((outer, inner), dtype=np.complex128)
+        block = max(64, _TABLE // inner)
+        for first in range(0, len(weights), block):
+            d, p = self.deviations[first : first + block], weights[first : first + block]
+            near = _expm1_i(np.outer(np.arange(inner) * step, d))
+            far = _expm1_i(np.outer(np.arange(outer) * (inner * step), d))
+            weighted = near * p
+            x += (far @ weighted.T) + np.sum(weighted, axis=1)
+            x += np.sum(far * p, axis=1)[:, None]
+        return np.asarray(x.reshape(-1)[:count])
+
+    def _error(self, y: FloatArray, weights: FloatArray) -> FloatArray:
+        """Rounding: of points and weights, of phases and sums, and of the matrix product."""
+        size = np.abs(self.deviations)
+        spread = float(weights @ size)
+        second = float(weights @ (size * size))
+        slope = float(weights @ (size * self.relative + self.point_error))
+        slope += UNIT * (spread + float(np.sum(weights)) * abs(self.centre))
+        # 40 units: phases, sines, pairwise sums; then one for each block
+        units = 40.0 + math.isqrt(len(y)) * len(weights) / _TABLE
+        product = 4.0 * UNIT * (len(weights) + 8)
+        most = 4.0 * float(np.sum(weights))
+        return 1.01 * y * (slope + units * UNIT * spread) + product * np.minimum(
+            0.25 * y * y * second, most
+        )
+
+
 def tilted_nodes(
     points: FloatArray,
     exponents: FloatArray,
@@ -87,27 +124,28 @@ def tilted_nodes(
     point_error: FloatArray,
     quadrature: float,
     frequency: float,
-) -> TiltedNodes:
+    keep_above: float = 1e-40,
+) -> tuple[TiltedNodes, NDArray[np.bool_]]:
     """Points x_j with unnormalised tilted weights e^exponent, where ln M = mass[0] +- mass[1].
 
     quadrature: bound on |M(c+iy) - sum|/M for |y| <= frequency (0 included), not part of mass[1].
+    Also returns which points were kept; the weight of the others counts as an error.
     """
     value, rounding = mass
     p = np.exp(exponents - value)
-    keep = p > 1e-40
+    keep = p > keep_above
     left_out = float(np.sum(p[~keep]))
-    p, x, x_error = p[keep], points[keep], point_error[keep]
+    p, x = p[keep], points[keep]
     centre = float(p @ x)
-    d = x - centre
-    relative = exponent_error[keep] + 2.0 * UNIT * (abs(value) + 4.0) + rounding
-    slope = p * (np.abs(d) * relative + x_error + UNIT * (np.abs(d) + abs(centre)))
-    return TiltedNodes(
+    nodes = TiltedNodes(
         log_mass=value,
         log_mass_error=1.01 * quadrature + rounding,
         centre=centre,
-        deviations=d,
+        deviations=x - centre,
         weights=p,
+        relative=exponent_error[keep] + 2.0 * UNIT * (abs(value) + 4.0) + rounding,
+        point_error=point_error[keep],
         fixed_error=4.2 * quadrature + 2.1 * left_out,
-        slope_error=1.01 * float(np.sum(slope)),
         frequency=frequency,
     )
+    return nodes, keep

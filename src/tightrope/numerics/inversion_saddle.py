@@ -6,16 +6,15 @@ Estimates only; any line on the right side of the poles is valid (theory D(i).1)
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tightrope.numerics.inversion_kernel import Kernel
-from tightrope.numerics.inversion_law import SumLaw
+from tightrope.numerics.inversion_law import TotalLaw
 
 __all__ = ["saddle", "saddle_of_level", "log_estimate"]
 
-_FAR = 1e9  # no tilt beyond this is tried
 
-
-def log_estimate(law: SumLaw, kernel: Kernel, c: float) -> tuple[float, float, float]:
+def log_estimate(law: TotalLaw, kernel: Kernel, c: float) -> tuple[float, float, float]:
     """The x whose saddle is c, the saddle-point estimate of ln g(x), and F''(c)."""
     k, k1, k2 = law.moments(c)
     first, second = kernel.slope(c)
@@ -24,47 +23,72 @@ def log_estimate(law: SumLaw, kernel: Kernel, c: float) -> tuple[float, float, f
     return x, log_g, curvature
 
 
-def _search(step_at, start: float, tolerance: float) -> float:  # type: ignore[no-untyped-def]
-    """Safeguarded Newton for a step function that is positive left of the root, in ln distance."""
-    low, high, at = -math.inf, math.inf, start
-    for _ in range(60):
-        move = max(-1.5, min(1.5, step_at(at)))
+def _search(step_at: Callable[[float], tuple[float, float]], start: float, far: float) -> float:
+    """Safeguarded Newton in ln distance. step_at gives (step, size of the residual; done below 1).
+
+    The step points towards the root from either side. Where the residual does not shrink fourfold,
+    the next point halves the bracket: near a phase transition the curvature jumps.
+    """
+    low, high, at, last = -math.inf, math.inf, min(start, far), math.inf
+    for _ in range(100):
+        move, residual = step_at(at)
+        if residual < 1.0:
+            break
         if move > 0:
             low = max(low, at)
         else:
             high = min(high, at)
-        new = at + move
-        if not low < new < high:
-            new = 0.5 * (low + high)
-        if abs(new - at) < tolerance or new > math.log(_FAR):
-            return min(new, math.log(_FAR))
-        at = new
+        new = min(at + max(-2.0, min(2.0, move)), far)
+        slow = residual > 0.25 * last and low > -math.inf and high < math.inf
+        if slow or not low < new < high:
+            new = 0.5 * (low + high) if low > -math.inf and high < math.inf else new
+        if new == at or high - low < 1e-12:
+            break
+        at, last = new, residual
     return at
 
 
-def saddle(law: SumLaw, kernel: Kernel, x: float, start: float = 0.0) -> float:
+def _far(law: TotalLaw, kernel: Kernel) -> float:
+    """ln of the largest distance from the pole that is tried; leaves room for the alias tilts."""
+    return math.log(0.5 * law.max_tilt)
+
+
+def saddle(law: TotalLaw, kernel: Kernel, x: float, start: float = 0.0) -> float:
     """c with K'(c) - x + (ln|h|)'(c) = 0, to four digits of its distance from the pole."""
     side, edge = kernel.side, kernel.edge
 
-    def step_at(log_distance: float) -> float:
+    def step_at(log_distance: float) -> tuple[float, float]:
         distance = math.exp(log_distance)
         c = edge + side * distance
         _, k1, k2 = law.moments(c)
         first, second = kernel.slope(c)
         slope, curvature = side * (k1 - x + first), k2 + second
-        return -slope / max(curvature * distance + slope, 0.5 * curvature * distance)
+        step = -slope / max(curvature * distance + slope, 0.5 * curvature * distance)
+        return step, abs(slope) / (0.05 * math.sqrt(curvature))
 
-    return edge + side * math.exp(_search(step_at, start, 1e-3))
+    return edge + side * math.exp(_search(step_at, start, _far(law, kernel)))
 
 
-def saddle_of_level(law: SumLaw, kernel: Kernel, log_level: float, start: float = 0.0) -> float:
-    """c at which the saddle-point estimate of g equals e^log_level."""
+def saddle_of_level(law: TotalLaw, kernel: Kernel, log_level: float, start: float = 0.0) -> float:
+    """c at which the saddle-point estimate of g is about e^log_level.
+
+    F(c) = K - c x(c) + ln|h| falls monotonically (F' = -c x' for the pole at 0); the Gaussian
+    correction -ln(2 pi F'')/2 is added as a constant from the point before.
+    """
     side, edge = kernel.side, kernel.edge
 
-    def step_at(log_distance: float) -> float:
+    def step_at(log_distance: float) -> tuple[float, float]:
         distance = math.exp(log_distance)
         _, log_g, curvature = log_estimate(law, kernel, edge + side * distance)
-        # d ln g / d x = -c and dx/dc = F'': d ln g / d ln c = -c^2 F'' (for the pole at 0)
-        return (log_g - log_level) / (distance * distance * curvature)
+        gap = log_g + 0.5 * math.log(2.0 * math.pi * curvature) - log_level - correction
+        return gap / (distance * distance * curvature), abs(gap) / 0.1
 
-    return edge + side * math.exp(_search(step_at, start, 1e-3))
+    correction, log_distance = 0.0, start
+    for _ in range(3):
+        log_distance = _search(step_at, log_distance, _far(law, kernel))
+        curvature = log_estimate(law, kernel, edge + side * math.exp(log_distance))[2]
+        change = 0.5 * math.log(2.0 * math.pi * curvature) - correction
+        correction += change
+        if abs(change) < 0.3:
+            break
+    return edge + side * math.exp(log_distance)

@@ -32,7 +32,6 @@ from tightrope.numerics.quadrature import UNIT
 
 __all__ = ["log_delta", "log_survival", "epsilon"]
 
-_TOLERANCE = 1e-12
 _KERNELS: dict[tuple[str, str], Kernel] = {
     ("P", "above"): ABOVE,
     ("P", "below"): BELOW,
@@ -167,8 +166,12 @@ def _better_guess(line: Line, found: Enclosure) -> float:
 
 
 def _line(law: SumLaw, kernel: Kernel, c: float, x: float, guess: float | None) -> Line:
+    if guess is None:
+        k, _, k2 = law.moments(c)
+        guess = k - c * x + kernel.log_size(c)
+        guess -= 0.5 * math.log(2.0 * math.pi * (k2 + kernel.slope(c)[1]))
     try:
-        return Line(law, kernel, c, x, _TOLERANCE, guess)
+        return Line(law, kernel, c, x, guess)
     except OverflowError as error:
         raise NotCertified(
             f"The inversion integral needs too much work ({error}). Use the lattice method."

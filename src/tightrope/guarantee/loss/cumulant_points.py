@@ -13,8 +13,13 @@ from typing import final
 import numpy as np
 
 from tightrope.errors import NotCertified
+from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
 from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
-from tightrope.guarantee.loss.gaussian import FixedSizeGaussianPair, log_ratio
+from tightrope.guarantee.loss.gaussian import (
+    FixedSizeGaussianPair,
+    SampledGaussianPair,
+    log_ratio,
+)
 from tightrope.numerics.inversion_decay import (
     LOG_MASS_SLACK,
     NO_DECAY,
@@ -100,7 +105,7 @@ class DiscreteCumulant(AbstractLaw):
             rounding = float(np.exp(exponents - value) @ error) + 24.0 * UNIT * (1.0 + abs(value))
         return tilted_nodes(
             self.losses, exponents, (value, rounding), error, 0.0 * x, 0.0, frequency
-        )
+        )[0]
 
     def decay(self, tilt: float) -> Decay:
         return NO_DECAY  # the transform of a discrete law comes back to 1 again and again
@@ -112,6 +117,20 @@ class LaplaceCumulant(AbstractLaw):
 
     def __init__(self, pair: LaplacePair) -> None:
         self.top = 1.0 / pair.scale
+
+    @property
+    def max_tilt(self) -> float:
+        return 2e3 / self.top
+
+    def real(self, tilt: float, nats: float) -> tuple[float, float]:
+        """M(z) = (e^{z top} + e^{-(1+z) top})/2 + int; in closed form where nothing cancels."""
+        z, top = tilt, self.top
+        if (1.0 + 2.0 * z) * top < 2.0:
+            return super().real(tilt, nats)
+        inner = math.log(-math.expm1(-(1.0 + 2.0 * z) * top) / (1.0 + 2.0 * z))
+        logs = np.array([z * top, -(1.0 + z) * top, z * top + inner])
+        value = float(log_sum_exp(logs)) - math.log(2.0)
+        return value, UNIT * (32.0 + 8.0 * abs(z * top))
 
     def _points(self, panels: _Panels) -> tuple[FloatArray, FloatArray]:
         """Losses and ln masses under P: the panels, then the two atoms."""
@@ -156,7 +175,7 @@ class LaplaceCumulant(AbstractLaw):
         quadrature = 3.0 * math.exp(log_error - value)
         return tilted_nodes(
             losses, exponents, (value, rounding), error, point_error, quadrature, frequency
-        )
+        )[0]
 
     def _choose(self, tilt: float, frequency: float, nats: float) -> tuple[_Panels, float]:
         """Panels for an entire integrand whose exponent has slope at most `slope` in x."""
@@ -193,6 +212,18 @@ class FixedSizeCumulant(AbstractLaw):
         self.rate, self.mu = pair.rate, pair.mu
         self.atom = (1.0 - pair.rate) * math.erf(pair.mu / math.sqrt(8.0))
 
+    @property
+    def max_tilt(self) -> float:
+        return 5e3 / self.mu
+
+    def real(self, tilt: float, nats: float) -> tuple[float, float]:
+        if tilt * self.mu > 2e4 and tilt * self.mu**2 > 200.0:
+            # E[r^{1+z}; s > mu/2] rules: the rest is at most 2, the part s < mu/2 at most 1
+            pair = SampledGaussianPair(self.rate, self.mu, "remove")
+            value, error = SampledCumulant(pair).real(tilt, nats)
+            return value, error + 4.0 * math.exp(max(-value, -700.0))
+        return super().real(tilt, nats)
+
     def _reach(self, tilt: float, nats: float) -> float:
         return max(1.0 + tilt, -tilt, 1.0) * self.mu + math.sqrt(2.0 * nats) + 0.5
 
@@ -226,7 +257,8 @@ class FixedSizeCumulant(AbstractLaw):
         n = len(s)
         moved = 4.0 * UNIT * (1.0 + np.abs(s))  # rounding of the Gauss points
         lr = losses[:n]
-        lr_error = self.mu * moved + 4.0 * UNIT * np.abs(lr)
+        share = np.exp(np.minimum(math.log(self.rate) + self.mu * (s - 0.5 * self.mu) - lr, 0.0))
+        lr_error = share * self.mu * moved + 4.0 * UNIT * lr
         power = abs(tilt) + 1.0
         error = UNIT * (96.0 + s * s + 2.0 * power * lr) + power * lr_error + moved * s
         extra = [32.0 * UNIT] if self.atom > 0.0 else []
@@ -238,17 +270,16 @@ class FixedSizeCumulant(AbstractLaw):
             x = np.minimum((1.0 + tilt) * lr, 700.0)
             terms = weight * np.expm1(x) * -np.expm1(np.maximum(-tilt * lr, -700.0))
             total = float(np.sum(terms))
-            slope = weight * (power * np.exp(x) + power * np.exp(np.minimum(-tilt * lr, 700.0)))
-            rounding = float(np.abs(terms) @ error) + float(
-                (slope * np.minimum(power * lr, 1.0)) @ lr_error
-            )
+            # d ln(e^{ax} - 1) <= (1/x + a) dx for each of the two factors
+            relative = error + 2.0 * lr_error * (1.0 / lr + power)
+            rounding = float(np.abs(terms) @ relative)
             value, rounding = math.log1p(total), 1.2 * rounding / (1.0 + total)
         else:
             rounding = float(np.exp(exponents - value) @ errors) + 24.0 * UNIT * (1.0 + abs(value))
         quadrature = math.exp(min(log_error - value, 0.0))
         return tilted_nodes(
             losses, exponents, (value, rounding), errors, point_error, quadrature, frequency
-        )
+        )[0]
 
     def _choose(self, tilt: float, frequency: float, nats: float) -> tuple[_Panels, float]:
         low, high = 0.5 * self.mu, self._reach(tilt, nats + 3.0)

@@ -21,6 +21,7 @@ from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
 from tightrope.numerics.quadrature import (
     UNIT,
     FloatArray,
+    dyadic_floor,
     expm1_minus,
     log_strip_error,
     log_sum_exp,
@@ -31,7 +32,8 @@ __all__ = ["SampledCumulant"]
 
 _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 _DEPTHS = np.array([0.02, 0.06, 0.14, 0.25, 0.36, 0.49, 0.65, 0.8, 0.92])
-_MAX_NODES = 400_000
+_MAX_NODES = 200_000
+_MAX_SHIFT = 5e3  # of the tilted normal, in standard deviations
 
 
 @final
@@ -47,6 +49,10 @@ class SampledCumulant(AbstractLaw):
     def power(self, tilt: float) -> float:
         """The w with M(tilt) = G(w)."""
         return 1.0 + tilt if self.removes else -tilt
+
+    @property
+    def max_tilt(self) -> float:
+        return _MAX_SHIFT / self.mu if self.removes else 1e9
 
     # ------------------------------------------------------------------ quick values for searching
     def _make_grid(self, top: float) -> tuple[FloatArray, FloatArray]:
@@ -103,8 +109,27 @@ class SampledCumulant(AbstractLaw):
         u = self.mu * s - 0.5 * self.mu * self.mu
         return np.exp(np.minimum(math.log(self.rate) + u - log_ratio(s, self.rate, self.mu), 0.0))
 
+    def real(self, tilt: float, nats: float) -> tuple[float, float]:
+        w = self.power(tilt)
+        if w * self.mu > 2e4 and w * self.mu**2 > 200.0:
+            return self._far(w)
+        return super().real(tilt, nats)
+
+    def _far(self, w: float) -> tuple[float, float]:
+        """ln G(w) = w ln q + w(w-1) mu^2/2 + ln E_{N(w mu,1)} (1 + (1-q)/q e^-u)^w, u = mu s - ...
+
+        The last term is >= 0. From s = w mu/4 on it is at most w (1-q)/q e^{-w mu^2/4 + mu^2}; what
+        lies left of that is below e^{-w^2 mu^2/4}.
+        """
+        main = w * math.log(self.rate), 0.5 * w * (w - 1.0) * self.mu**2
+        log_kappa = math.log(w / self.rate) - 0.25 * w * self.mu**2 + self.mu**2
+        if log_kappa > -40.0:
+            raise OverflowError(f"order {w:.1e} at rate {self.rate:.1e}")
+        return sum(main), 1e-15 + 16.0 * UNIT * (main[1] - main[0])
+
     def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
         w = self.power(tilt)
+        nats += math.log1p(2.0 * abs(w))  # the weight of the Gaussian part of the excess
         reach = self.reach(w, nats + 3.0)
         # e^{frequency * angle} on the right needs a longer Gaussian tail for the strip than the sum
         longer = (
@@ -114,6 +139,7 @@ class SampledCumulant(AbstractLaw):
         depths, log_integrals = self.strip(w, frequency, longer)
         log_size = self.moments(tilt)[0]
         step, best = widest_step(depths, log_integrals - log_size, nats)
+        step = min(step, dyadic_floor(math.pi * math.sqrt(2.0 / (nats + 3.0))))
         first, last = math.ceil(reach[0] / step), math.floor(reach[1] / step)
         if last - first > _MAX_NODES:
             raise OverflowError(f"{last - first} quadrature points")
@@ -250,7 +276,7 @@ class _Points:
             point_error=self.lr_error,
             quadrature=error,
             frequency=frequency,
-        )
+        )[0]
 
     def _exponent_error(self) -> FloatArray:
         w = self.w
