@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["least_cost", "least_cost_shifts", "rounding"]
+__all__ = ["least_cost", "least_cost_shifts", "minorant", "rounding"]
 
 FloatArray = NDArray[np.float64]
 
@@ -165,3 +165,18 @@ def least_cost_shifts(
         shifts[first:end] = total * scales[first:end] ** 2 * weight / length if length > 0 else 0.0
         first, carried = end, 0.0
     return shifts
+
+
+def minorant(
+    pushes: FloatArray, factors: FloatArray, scales: FloatArray, start: float = 0.0
+) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
+    """The points (tau_t, S_t), t = 0..T, and the vertices of their minorant, for drawing.
+
+    Both coordinates are in units of the last step (tau times C_T^2, S times C_T), so that
+    contracting sequences stay within range; points long before the end fall on (0, 0).
+    """
+    weight = np.append(np.cumprod(factors[:0:-1])[::-1], 1.0)  # C_T / C_t, t = 1..T
+    tau = np.append(0.0, np.cumsum((scales * weight) ** 2))
+    total = start * factors[0] * weight[0] + np.cumsum(pushes * weight)
+    ends = _segments(pushes, factors, scales, start).ends
+    return tau, np.append(0.0, total), np.append(0, ends)

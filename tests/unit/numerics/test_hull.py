@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import minimize
 
 from tightrope.numerics import hull
-from tightrope.numerics.hull import least_cost, least_cost_shifts
+from tightrope.numerics.hull import least_cost, least_cost_shifts, minorant
 from tightrope.numerics.hull_window import least_window_cost
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "hidden.json").read_text())
@@ -139,3 +139,14 @@ def test_a_constant_map_forgets_the_past():
 
 def test_nothing_to_absorb_costs_nothing():
     assert least_cost([0.0, 0.0], [1.0, 0.9], [1.0, 1.0]) == 0.0
+
+
+def test_minorant_lies_below_its_points_and_gives_the_cost():
+    rng = np.random.default_rng(4)
+    for _ in range(50):
+        problem = random_problem(rng)
+        x, y, vertices = minorant(*problem)
+        below = np.interp(x, x[vertices], y[vertices])
+        assert np.all(below <= y * (1 + 1e-12))
+        dx, dy = np.diff(x[vertices]), np.diff(y[vertices])
+        assert np.sum(dy**2 / dx) == pytest.approx(least_cost(*problem), rel=1e-11)
