@@ -61,7 +61,9 @@ def epsilon(rate: float, noise: float, steps: int, delta: float):
 
 def ask_peers(python: str | None, tasks: list[dict]) -> list[dict]:
     if python is None:
-        return [{"error": "not measured (no --peer-python)", "seconds": float("nan")} for _ in tasks]
+        return [
+            {"error": "not measured (no --peer-python)", "seconds": float("nan")} for _ in tasks
+        ]
     script = Path(__file__).with_name("peers_accountants.py")
     done = subprocess.run(
         [python, str(script)], input=json.dumps(tasks), capture_output=True, text=True, check=False
@@ -74,7 +76,9 @@ def ask_peers(python: str | None, tasks: list[dict]) -> list[dict]:
 def told(row: dict) -> str:
     if "error" in row:
         return row["error"]
-    numbers = ", ".join(f"{key} {row[key]:.7g}" for key in ("lower", "upper", "noise") if key in row)
+    numbers = ", ".join(
+        f"{key} {row[key]:.7g}" for key in ("lower", "upper", "noise") if key in row
+    )
     return f"{row['seconds'] * 1e3:.0f} ms: {numbers}"
 
 
@@ -104,7 +108,9 @@ def usual_regime(python: str | None) -> str:
     ]
     rows += [[_name(peer), told(row)] for peer, row in zip(peers, answers, strict=True)]
     seconds, value = timed(lambda: account(run_of(MNIST, 1.1, 14062), EXACT).delta(2.0))
-    rows.append(["tightrope, delta(eps=2)", f"{seconds * 1e3:.1f} ms, width {value.relative_width:.0e}"])
+    rows.append(
+        ["tightrope, delta(eps=2)", f"{seconds * 1e3:.1f} ms, width {value.relative_width:.0e}"]
+    )
     memory = peak_memory(lambda: epsilon(**setting))
     rows.append(["tightrope, peak extra memory", f"{memory:.1f} MB"])
     return table("epsilon at q=256/60000, noise 1.1, T=14062, delta=1e-5", ["who", "answer"], rows)
@@ -130,8 +136,17 @@ def flat_in_steps() -> str:
     rows = []
     for steps in (1, 100, 10**4, 10**6, 10**8, 10**9):
         seconds, answer = timed(lambda steps=steps: epsilon(0.01, 1.0, steps, 1e-5), 5)
-        rows.append([f"{steps:.0e}", f"{seconds * 1e3:.1f}", f"{answer.upper:.9g}", f"{answer.relative_width:.0e}"])
-    return table("T from 1 to 1e9 (q=0.01, noise 1)", ["T", "ms", "epsilon", "relative width"], rows)
+        rows.append(
+            [
+                f"{steps:.0e}",
+                f"{seconds * 1e3:.1f}",
+                f"{answer.upper:.9g}",
+                f"{answer.relative_width:.0e}",
+            ]
+        )
+    return table(
+        "T from 1 to 1e9 (q=0.01, noise 1)", ["T", "ms", "epsilon", "relative width"], rows
+    )
 
 
 def small_deltas() -> str:
@@ -139,8 +154,19 @@ def small_deltas() -> str:
     for exponent in (2, 5, 10, 20, 50, 100, 200, 300):
         delta = 10.0**-exponent
         seconds, answer = timed(lambda d=delta: epsilon(MNIST, 1.1, 14062, d), 3)
-        rows.append([f"1e-{exponent}", f"{seconds * 1e3:.1f}", f"{answer.upper:.9g}", f"{answer.relative_width:.0e}"])
-    return table("delta from 1e-2 to 1e-300 (MNIST setting)", ["delta", "ms", "epsilon", "relative width"], rows)
+        rows.append(
+            [
+                f"1e-{exponent}",
+                f"{seconds * 1e3:.1f}",
+                f"{answer.upper:.9g}",
+                f"{answer.relative_width:.0e}",
+            ]
+        )
+    return table(
+        "delta from 1e-2 to 1e-300 (MNIST setting)",
+        ["delta", "ms", "epsilon", "relative width"],
+        rows,
+    )
 
 
 def hard_regime() -> str:
@@ -156,7 +182,9 @@ def hard_regime() -> str:
     for setting in settings:
         seconds, answer = timed(lambda s=setting: epsilon(*s), 3)
         cells = [f"{x:g}" for x in setting]
-        rows.append([*cells, f"{seconds * 1e3:.0f}", f"{answer.upper:.8g}", f"{answer.relative_width:.0e}"])
+        rows.append(
+            [*cells, f"{seconds * 1e3:.0f}", f"{answer.upper:.8g}", f"{answer.relative_width:.0e}"]
+        )
     head = ["q", "noise", "T", "delta", "ms", "epsilon", "relative width"]
     return table("hard regime (T q << 1, phase transition)", head, rows)
 
@@ -178,7 +206,8 @@ def main() -> None:
     parser.add_argument("--peer-python")
     parser.add_argument("--out")
     options = parser.parse_args()
-    words = f"{platform.machine()}, {os.cpu_count()} cores, 1 thread, Python {platform.python_version()}"
+    python = platform.python_version()
+    words = f"{platform.machine()}, {os.cpu_count()} cores, 1 thread, Python {python}"
     parts = [f"## Accountants, {datetime.date.today()}, {words}\n"]
     makers = [
         lambda: usual_regime(options.peer_python),

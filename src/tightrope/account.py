@@ -1,9 +1,9 @@
 """From a process to the best guarantee, with everything that was tried and refused.
 
-    >>> from tightrope import NoisySGD, PoissonSampling, account
-    >>> run = NoisySGD(PoissonSampling(256 / 60000), noise_multiplier=1.1, steps=14062)
-    >>> account(run).epsilon(delta=1e-5).upper
-    2.38...
+>>> from tightrope import NoisySGD, PoissonSampling, account
+>>> run = NoisySGD(PoissonSampling(256 / 60000), noise_multiplier=1.1, steps=14062)
+>>> account(run).epsilon(delta=1e-5).upper
+2.38...
 """
 
 from __future__ import annotations
@@ -119,7 +119,17 @@ def _try(analysis: Analysis, process: Any) -> Finding:
         return _by_parts(analysis, process, whole)
     if isinstance(whole, str):
         return Finding(analysis, None, whole, ())
-    return Finding(analysis, whole.guarantee(process), None, (whole,))
+    return _unless_idle(
+        analysis, process, Finding(analysis, whole.guarantee(process), None, (whole,))
+    )
+
+
+def _unless_idle(analysis: Analysis, process: Any, finding: Finding) -> Finding:
+    """An analysis whose own theorem covers no part only repeats the general one: refused."""
+    if analysis.general or analysis.lead in finding.theorems:
+        return finding
+    reason = analysis.lead.applies(next(iter(parts_of(process)), process))
+    return Finding(analysis, None, reason, ())
 
 
 def _first(analysis: Analysis, part: Any) -> Theorem | str:
@@ -144,10 +154,15 @@ def _by_parts(analysis: Analysis, process: Any, reason: str) -> Finding:
             return Finding(analysis, None, theorem, ())
         chosen.append(theorem)
     outcomes = [theorem.guarantee(part) for theorem, part in zip(chosen, parts, strict=True)]
-    times = list(parts.values())
+    try:
+        composed = _add_up(outcomes, list(parts.values()))
+    except DoesNotApply as refusal:
+        return Finding(analysis, None, str(refusal), ())
     distinct = tuple(dict.fromkeys(chosen))
+    return _unless_idle(analysis, process, Finding(analysis, composed, None, distinct))
+
+
+def _add_up(outcomes: list[Any], times: list[int]) -> Guarantee | Estimate:
     if isinstance(outcomes[0], Estimate):
-        composed: Guarantee | Estimate = compose_estimates(outcomes, times)  # type: ignore[arg-type]
-    else:
-        composed = compose(outcomes, times)  # type: ignore[arg-type]
-    return Finding(analysis, composed, None, distinct)
+        return compose_estimates(outcomes, times)
+    return compose(outcomes, times)

@@ -88,10 +88,14 @@ class Calibrated:
         return account(self.process)
 
 
-def find_noise(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES) -> Calibrated:
+def find_noise(
+    run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES
+) -> Calibrated:
     """The smallest noise_multiplier that meets the target, certified, 1e-7 above the truth."""
     if run.steps == 0 or run.sampling.rate == 0.0:
-        return Calibrated("noise_multiplier", 0.0, replace(run, noise_multiplier=0.0), target, "none")
+        return Calibrated(
+            "noise_multiplier", 0.0, replace(run, noise_multiplier=0.0), target, "none"
+        )
     key, excess = _judge(run, target, analyses)
     found = crossing(
         lambda noise: excess(replace(run, noise_multiplier=noise)),
@@ -103,7 +107,9 @@ def find_noise(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = A
     return Calibrated("noise_multiplier", value, replace(run, noise_multiplier=value), target, key)
 
 
-def find_steps(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES) -> Calibrated:
+def find_steps(
+    run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES
+) -> Calibrated:
     """The most steps that meet the target (Question Two of A Better Bound)."""
     key, excess = _judge(replace(run, steps=max(run.steps, 1)), target, analyses)
     mu = _step_mu_guess(run)
@@ -114,7 +120,9 @@ def find_steps(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = A
     return Calibrated("steps", steps, replace(run, steps=steps), target, key)
 
 
-def find_rate(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES) -> Calibrated:
+def find_rate(
+    run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES
+) -> Calibrated:
     """The largest sampling rate that meets the target, for a given number of steps."""
     make = type(run.sampling)
     try:

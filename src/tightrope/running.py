@@ -123,9 +123,7 @@ class RenyiFilter:
 
     def __init__(self, epsilon: float, delta: float, order: float) -> None:
         self.order = check_order(order)
-        self.budget = float(
-            renyi_budget(self.order, check_epsilon(epsilon), check_delta(delta))[0]
-        )
+        self.budget = float(renyi_budget(self.order, check_epsilon(epsilon), check_delta(delta))[0])
         self.spent = 0.0
 
     @classmethod

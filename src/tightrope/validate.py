@@ -33,11 +33,23 @@ _WHY = {
 
 @overload
 def check_real(
-    value: float, name: str, *, low: float = ..., high: float = ..., open_low: bool = ..., finite: bool = ...
+    value: float,
+    name: str,
+    *,
+    low: float = ...,
+    high: float = ...,
+    open_low: bool = ...,
+    finite: bool = ...,
 ) -> float: ...
 @overload
 def check_real(
-    value: Any, name: str, *, low: float = ..., high: float = ..., open_low: bool = ..., finite: bool = ...
+    value: Any,
+    name: str,
+    *,
+    low: float = ...,
+    high: float = ...,
+    open_low: bool = ...,
+    finite: bool = ...,
 ) -> Any: ...
 def check_real(
     value: Any,
@@ -57,7 +69,8 @@ def check_real(
         bad |= np.isinf(array)
     if bad.any():
         came = float(np.asarray(array)[bad].flat[0])
-        raise InvalidInput(f"{name} must be {_range(low, high, open_low, finite)}; got {came!r}. {_WHY.get(name, '')}".strip())
+        allowed, why = _range(low, high, open_low, finite), _WHY.get(name, "")
+        raise InvalidInput(f"{name} must be {allowed}; got {came!r}. {why}".strip())
     return float(array) if array.ndim == 0 else array
 
 

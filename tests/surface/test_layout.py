@@ -33,7 +33,16 @@ LAYERS = [
     ["cli"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-HEAVY = {"torch", "sklearn", "matplotlib", "typer", "rich", "safetensors", "transformers", "lightning"}
+HEAVY = {
+    "torch",
+    "sklearn",
+    "matplotlib",
+    "typer",
+    "rich",
+    "safetensors",
+    "transformers",
+    "lightning",
+}
 
 
 def layer_of(path: Path) -> str:

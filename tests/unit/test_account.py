@@ -30,7 +30,7 @@ from tightrope import (
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
 
-MNIST, ADULT, IMDB, MOVIES = 256 / 60000, 256 / 29305, 512 / 25000, 10000 / 800167
+MNIST, ADULT, IMDB, MOVIES = 256 / 60000, 256 / 29305, 512 / 25000, 10000 / 800000
 
 # Deep Learning with GDP, Tables 1-4: rate, noise, epochs, delta, CLT mu, CLT eps, MA eps as
 # printed; then the exact epsilon (theory notes A37)
@@ -64,7 +64,9 @@ def test_the_tables_of_deep_learning_with_gdp(row) -> None:
     assert round(estimate.curve.mu, 2) == pytest.approx(mu, abs=0.011)
     assert estimate.epsilon(delta) == pytest.approx(clt, abs=0.006)
     # the paper's order grid and rounding of T leave up to 0.06 (theory notes A37)
-    assert finding(result, "moments").outcome.epsilon(delta).upper == pytest.approx(moments, abs=0.07)
+    assert finding(result, "moments").outcome.epsilon(delta).upper == pytest.approx(
+        moments, abs=0.07
+    )
     truth = result.epsilon(delta)
     assert truth.relative_width < 1e-6
     assert truth.upper == pytest.approx(exact, abs=6e-5)

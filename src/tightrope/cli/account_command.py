@@ -33,7 +33,9 @@ def account(
     plot: opt.Plot = None,
     batch: Annotated[
         str | None,
-        typer.Option(help="A file with one JSON object a line (- for standard input).", metavar="FILE"),
+        typer.Option(
+            help="A file with one JSON object a line (- for standard input).", metavar="FILE"
+        ),
     ] = None,
 ) -> None:
     """The certified epsilon of a run, with every other analysis beside it.

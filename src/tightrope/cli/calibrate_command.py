@@ -30,7 +30,8 @@ def calibrate(
     steps: opt.Steps = None,
     epochs: opt.Epochs = None,
     find: Annotated[
-        str | None, typer.Option(help="What to find: noise, steps or rate (default: what is missing).")
+        str | None,
+        typer.Option(help="What to find: noise, steps or rate (default: what is missing)."),
     ] = None,
     advantage: Annotated[
         str | None, typer.Option(help="Membership advantage allowed, in place of epsilon.")
@@ -64,14 +65,20 @@ def calibrate(
 def _target(
     epsilon: str | None, delta: str, advantage: str | None, tpr: str | None, fpr: str
 ) -> Target:
-    given = [name for name, value in (("--epsilon", epsilon), ("--advantage", advantage), ("--tpr", tpr)) if value]
+    given = [
+        name
+        for name, value in (("--epsilon", epsilon), ("--advantage", advantage), ("--tpr", tpr))
+        if value
+    ]
     if len(given) != 1:
         raise InvalidInput(
             "Say what to reach with one of --epsilon (and --delta), --advantage, or --tpr (and "
             f"--fpr); got {' and '.join(given) or 'none'}."
         )
     if epsilon is not None:
-        return Target.approx_dp(opt.parse_number(epsilon, "epsilon"), opt.parse_number(delta, "delta"))
+        return Target.approx_dp(
+            opt.parse_number(epsilon, "epsilon"), opt.parse_number(delta, "delta")
+        )
     if advantage is not None:
         return Target.advantage(opt.parse_number(advantage, "advantage"))
     return Target.hit_rate(opt.parse_number(tpr, "tpr"), opt.parse_number(fpr, "fpr"))
@@ -113,5 +120,7 @@ def _table(view: dict[str, Any]) -> Table:
         value = "-" if row[quantity] is None else f"{row[quantity]:.6g}"
         truth = epsilon_text(row["true_epsilon"]) if "true_epsilon" in row else "within budget"
         style = "yellow" if row["kind"] == "estimate" else "cyan"
-        table.add_row(row["analysis"], value, row.get("compared", row.get("reason", "")), truth, style=style)
+        table.add_row(
+            row["analysis"], value, row.get("compared", row.get("reason", "")), truth, style=style
+        )
     return table

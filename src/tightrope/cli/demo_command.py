@@ -21,7 +21,9 @@ DELTA = 1e-5
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for what the demo writes.")] = Path("tightrope-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for what the demo writes.")] = Path(
+        "tightrope-demo"
+    ),
 ) -> None:
     """Account for a run, find the noise for a budget, and draw it."""
     console = Console()

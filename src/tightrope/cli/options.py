@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-class SamplingName(str, Enum):
+class SamplingName(StrEnum):
     """How batches are drawn."""
 
     POISSON = "poisson"
@@ -67,7 +67,8 @@ AdjacencyChoice = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema: docs/json.md).")]
 Plot = Annotated[
-    str | None, typer.Option(help="Draw a picture into this .png, .svg or .pdf file.", metavar="FILE")
+    str | None,
+    typer.Option(help="Draw a picture into this .png, .svg or .pdf file.", metavar="FILE"),
 ]
 
 

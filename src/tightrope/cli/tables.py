@@ -33,7 +33,9 @@ def headline(view: dict[str, Any]) -> Panel:
     answer = view["answer"]
     epsilon = answer["epsilon"]
     if epsilon["upper"] == "infinity":
-        text = "[bold red]Not private:[/] epsilon is infinite (no noise, or a release without limit)."
+        text = (
+            "[bold red]Not private:[/] epsilon is infinite (no noise, or a release without limit)."
+        )
     else:
         text = (
             f"epsilon <= [bold green]{epsilon['upper']:.8g}[/] at delta = {view['delta']:g} "

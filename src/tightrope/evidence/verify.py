@@ -93,7 +93,11 @@ def _claims(certificate: dict[str, Any], guarantee: Guarantee) -> Iterator[Check
             yield Check(name, False, "no such claims")
             continue
         worst = [row for row in rows if not _row_holds(row, argument, view, safe)]
-        told = f"{len(rows)} claims hold" if not worst else f"false at {argument} = {worst[0].get(argument)}"
+        told = (
+            f"{len(rows)} claims hold"
+            if not worst
+            else f"false at {argument} = {worst[0].get(argument)}"
+        )
         yield Check(name, not worst, told)
 
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
@@ -102,5 +102,9 @@ def _by_pairs(
 def _by_renyi(parts: list[tuple[Guarantee, int]], adjacency: Adjacency) -> RenyiGuarantee:
     curves = [(renyi_guarantee_of(part), count) for part, count in parts]
     routes = {curve.route for curve, _ in curves}
-    total = sum((curve.curve * count for curve, count in curves[1:]), curves[0][0].curve * curves[0][1])
-    return RenyiGuarantee(total, adjacency, Validity.BOUND, routes.pop() if len(routes) == 1 else "optimal")
+    total = sum(
+        (curve.curve * count for curve, count in curves[1:]), curves[0][0].curve * curves[0][1]
+    )
+    return RenyiGuarantee(
+        total, adjacency, Validity.BOUND, routes.pop() if len(routes) == 1 else "optimal"
+    )

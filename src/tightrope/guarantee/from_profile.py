@@ -5,11 +5,11 @@ Both rest on one fact: with x = e^epsilon, a profile is a convex function of x.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.gaussian import profile as gaussian
@@ -62,11 +62,16 @@ class _Supremum:
         return -self.points[x].lower
 
     def interval(self) -> Interval:
+        from scipy.optimize import minimize_scalar  # slow to import, and seldom needed
+
         low, high = math.log(self.low), math.log(self.high)
-        found = minimize_scalar(self._at, bounds=(low, high), method="bounded", options={"xatol": 1e-7})
+        found = minimize_scalar(
+            self._at, bounds=(low, high), method="bounded", options={"xatol": 1e-7}
+        )
         for shift in (-2e-4, -1e-4, 0.0, 1e-4, 2e-4):  # neighbours for the chords
             self._at(float(found.x) + shift)
-        self._at(low), self._at(high)  # noqa: B018
+        self._at(low)
+        self._at(high)
         xs = sorted(self.points)
         ends = [self.points[x] for x in xs]
         upper = max(self._cell(xs, ends, i) for i in range(len(xs) - 1))
@@ -103,12 +108,14 @@ def gaussian_mu(guarantee: Guarantee, smallest_delta: float) -> Interval:
         eps = sorted(known)
         lower = max(_mu_needed(e, known[e].lower) for e in eps)
         mu = max(_mu_needed(e, known[e].upper) for e in eps) * (1 + 1e-4)
-        bad = [(a, b) for a, b in zip(eps, eps[1:], strict=False) if not _covered(mu, a, b, known)]
+        bad = [(a, b) for a, b in itertools.pairwise(eps) if not _covered(mu, a, b, known)]
         if not bad:
             return Interval(lower, mu)
         for a, b in bad:
             known[0.5 * (a + b)] = guarantee.delta(0.5 * (a + b))
-    return Interval(lower, max(_mu_needed(b, known[a].upper) for a, b in zip(eps, eps[1:], strict=False)))
+    return Interval(
+        lower, max(_mu_needed(b, known[a].upper) for a, b in itertools.pairwise(eps))
+    )
 
 
 def _mu_needed(epsilon: float, delta: float) -> float:
@@ -137,7 +144,9 @@ def invert(delta: Profile, target: float, *, tolerance: float = 1e-10) -> Interv
     upper = _first_below(lambda eps: delta(eps).upper, target, tolerance)
     if delta(0.0).lower <= target:
         return Interval(0.0, upper[1])
-    return Interval(min(_first_below(lambda eps: delta(eps).lower, target, tolerance)[0], upper[1]), upper[1])
+    return Interval(
+        min(_first_below(lambda eps: delta(eps).lower, target, tolerance)[0], upper[1]), upper[1]
+    )
 
 
 def _first_below(

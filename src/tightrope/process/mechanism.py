@@ -7,7 +7,13 @@ from typing import final
 
 from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency
-from tightrope.validate import check_count, check_delta, check_epsilon, check_non_negative, check_order
+from tightrope.validate import (
+    check_count,
+    check_delta,
+    check_epsilon,
+    check_non_negative,
+    check_order,
+)
 
 __all__ = [
     "GaussianMechanism",

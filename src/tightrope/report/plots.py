@@ -32,14 +32,18 @@ def profile_axes(axes: Any, account: Account, delta: float) -> None:
         kind = str(finding.kind)
         values = [_epsilon(finding.outcome, d) for d in deltas]
         if np.isfinite(values).all():
-            axes.plot(deltas, values, styles[kind], color=COLOURS[kind], label=f"{finding.name} ({kind})")
+            axes.plot(
+                deltas, values, styles[kind], color=COLOURS[kind], label=f"{finding.name} ({kind})"
+            )
     axes.set(xscale="log", xlabel="delta", ylabel="epsilon", title="Privacy loss by analysis")
     axes.axvline(delta, color=COLOURS["plain"], linewidth=0.8)
     axes.legend(fontsize=7)
 
 
 def _epsilon(outcome: Any, delta: float) -> float:
-    return outcome.epsilon(delta).upper if isinstance(outcome, Guarantee) else outcome.epsilon(delta)
+    return (
+        outcome.epsilon(delta).upper if isinstance(outcome, Guarantee) else outcome.epsilon(delta)
+    )
 
 
 def tradeoff_axes(axes: Any, guarantee: Guarantee) -> None:

@@ -24,7 +24,9 @@ _FORMATS = {".png", ".svg", ".pdf"}
 
 
 @contextmanager
-def figure(columns: int = 1, rows: int = 1, width: float = 6.4, height: float = 4.2) -> Iterator[Any]:
+def figure(
+    columns: int = 1, rows: int = 1, width: float = 6.4, height: float = 4.2
+) -> Iterator[Any]:
     """A figure and its axes in the house style."""
     try:
         import matplotlib

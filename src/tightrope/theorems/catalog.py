@@ -39,6 +39,8 @@ class Analysis:
     others: tuple[Theorem, ...] = ()
     # also tried on each part of a composite process, not only on a whole one
     by_parts: bool = True
+    # answers even where its lead covers no part; the others then would only repeat it
+    general: bool = False
 
     @property
     def name(self) -> str:
@@ -62,7 +64,9 @@ _REPLACE = _theorem(sampled_gaussian_replace_drs19)
 _ONCE = (_GAUSSIAN, _SINGLE, _DECLARED, _EPOCHWISE)
 
 ANALYSES: tuple[Analysis, ...] = (
-    Analysis("exact", _theorem(poisson_gaussian_exact_zdw22), (*_ONCE, _REPLACE, _BINS)),
+    Analysis(
+        "exact", _theorem(poisson_gaussian_exact_zdw22), (*_ONCE, _REPLACE, _BINS), general=True
+    ),
     Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),
     Analysis("moments", _theorem(moments_accountant_acgmmtz16), _ONCE),
     Analysis("closed-renyi", _theorem(poisson_gaussian_rdp_closed_mtz19), _ONCE),

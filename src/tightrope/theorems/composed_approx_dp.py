@@ -19,7 +19,7 @@ from typing import Any
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.kinds.profile import ProfileGuarantee, delta_from_epsilon
+from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling
 from tightrope.theorems.base import Source, require
 
@@ -50,12 +50,15 @@ def guarantee(process: Any) -> Guarantee:
     if process.noise_multiplier == 0.0:
         return GaussianGuarantee(math.inf, process.adjacency, VALIDITY)
     rate, mu, steps = process.sampling.rate, process.step_mu, process.steps
-    upper = delta_from_epsilon(lambda delta: epsilon_upper(rate, mu, steps, delta))
-    return ProfileGuarantee(upper, process.adjacency, VALIDITY)
+    return ProfileGuarantee.from_epsilon(
+        lambda delta: epsilon_upper(rate, mu, steps, delta), process.adjacency, VALIDITY
+    )
 
 
 def epsilon_upper(rate: float, mu: float, steps: int, delta: float) -> float:
     """The smaller of basic and advanced composition at this delta."""
+    if delta == 0.0:
+        return math.inf
     basic = steps * _step_epsilon(rate, mu, delta / (steps * rate))
     slack = 0.5 * delta
     step = _step_epsilon(rate, mu, slack / (steps * rate))

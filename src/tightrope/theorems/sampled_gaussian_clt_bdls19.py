@@ -52,7 +52,9 @@ def applies(process: Any) -> str | None:
     if isinstance(process.sampling, FixedSizeSampling):
         if process.adjacency is Adjacency.REPLACE_ONE:
             return None
-        return f"{NAME} with fixed-size batches needs replace-one neighbours; got {process.adjacency}."
+        return (
+            f"{NAME} with fixed-size batches needs replace-one neighbours; got {process.adjacency}."
+        )
     return f"{NAME} needs batches drawn afresh for every step; got {process.sampling}."
 
 

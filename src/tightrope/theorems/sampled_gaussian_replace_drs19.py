@@ -56,4 +56,6 @@ def guarantee(process: Any) -> Guarantee:
         return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
     if mu == math.inf or rate == 1.0:
         return GaussianGuarantee(mu * math.sqrt(steps), process.adjacency, VALIDITY)
-    return LossGuarantee((((FixedSizeGaussianPair(rate, mu), steps),),), process.adjacency, VALIDITY)
+    return LossGuarantee(
+        (((FixedSizeGaussianPair(rate, mu), steps),),), process.adjacency, VALIDITY
+    )

@@ -28,7 +28,8 @@ class GaussianGuarantee(Guarantee):
         object.__setattr__(self, "mu", check_real(self.mu, "mu", low=0.0, finite=False))
 
     def epsilon(self, delta: float) -> Interval:
-        return profile.epsilon_interval(check_delta(delta), self.mu)
+        d = check_delta(delta)
+        return Interval.exact(0.0) if self.mu == 0.0 else profile.epsilon_interval(d, self.mu)
 
     def delta(self, epsilon: float) -> Interval:
         return profile.delta_interval(check_real(epsilon, "epsilon"), self.mu)

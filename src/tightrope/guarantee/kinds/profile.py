@@ -16,7 +16,7 @@ from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
 
-__all__ = ["ProfileGuarantee", "delta_from_epsilon", "pair_above"]
+__all__ = ["ProfileGuarantee", "pair_above"]
 
 _SMALLEST_DELTA = 1e-300
 
@@ -29,13 +29,25 @@ class ProfileGuarantee(Guarantee):
     delta_upper: Callable[[float], float]
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
     validity: Validity = Validity.BOUND
+    # the same bound stated the other way round, where that is how it is known
+    epsilon_upper: Callable[[float], float] | None = None
+
+    @classmethod
+    def from_epsilon(
+        cls, epsilon_upper: Callable[[float], float], adjacency: Adjacency, validity: Validity
+    ) -> ProfileGuarantee:
+        """A bound stated as epsilon(delta), non-increasing in delta."""
+        return cls(delta_from_epsilon(epsilon_upper), adjacency, validity, epsilon_upper)
 
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon", low=0.0)
         return Interval.exact(min(1.0, self.delta_upper(eps)))
 
     def epsilon(self, delta: float) -> Interval:
-        return invert(self.delta, check_delta(delta))
+        d = check_delta(delta)
+        if self.epsilon_upper is not None:
+            return Interval.exact(0.0 if d == 1.0 else self.epsilon_upper(d))
+        return invert(self.delta, d)
 
     def renyi(self, order: float) -> Interval:
         """Unknown beyond any fixed epsilon, so no finite divergence follows."""
@@ -57,7 +69,9 @@ def delta_from_epsilon(epsilon_upper: Callable[[float], float]) -> Callable[[flo
             return _SMALLEST_DELTA
         while high - low > 1e-9:
             middle = 0.5 * (low + high)
-            low, high = (middle, high) if epsilon_upper(math.exp(middle)) > epsilon else (low, middle)
+            low, high = (
+                (middle, high) if epsilon_upper(math.exp(middle)) > epsilon else (low, middle)
+            )
         return min(1.0, math.exp(high))
 
     return delta_upper

@@ -1,0 +1,132 @@
+"""`tightrope convert`: between (epsilon, delta)-DP, Renyi DP, and Gaussian DP."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tightrope.cli import options as opt
+from tightrope.guarantee.kinds.approx import ApproxGuarantee
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.report.convert_view import guarantee_view, renyi_view, to_renyi_view
+from tightrope.validate import (
+    check_delta,
+    check_epsilon,
+    check_non_negative,
+    check_order,
+    check_probability,
+)
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Convert between (epsilon, delta)-DP, Renyi DP and Gaussian DP, by every route.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+_DELTAS = "1e-2,1e-3,1e-5,1e-7,1e-10"
+_TYPE_I = "1e-3,1e-2,0.05,0.25,0.5"
+_ORDERS = "1.5,2,4,8,16,32"
+
+
+@app.command("renyi")
+def renyi(
+    order: Annotated[str, typer.Option(help="Order of the Renyi divergence, above 1.")],
+    gamma: Annotated[str, typer.Option(help="Level of the Renyi divergence.")],
+    delta: Annotated[str | None, typer.Option(help="Give delta to get epsilon.")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="Give epsilon to get delta.")] = None,
+    as_json: opt.AsJson = False,
+) -> None:
+    """(order, gamma)-Renyi DP to (epsilon, delta)-DP.
+
+    Example: `tightrope convert renyi --order 8 --gamma 0.5 --delta 1e-5`
+    """
+    view = renyi_view(
+        check_order(opt.parse_number(order, "order")),
+        check_non_negative(opt.parse_number(gamma, "gamma"), "gamma"),
+        None if delta is None else check_delta(opt.parse_number(delta, "delta")),
+        None if epsilon is None else check_epsilon(opt.parse_number(epsilon, "epsilon")),
+    )
+    _show_routes(view, as_json, "epsilon" if delta is not None else "delta")
+
+
+@app.command("to-renyi")
+def to_renyi(
+    epsilon: Annotated[str, typer.Option(help="Epsilon to be guaranteed.")],
+    delta: Annotated[str, typer.Option(help="Delta to be guaranteed.")],
+    order: Annotated[str, typer.Option(help="Order of the Renyi divergence, above 1.")],
+    as_json: opt.AsJson = False,
+) -> None:
+    """The largest Renyi level of one order that still forces (epsilon, delta)-DP."""
+    view = to_renyi_view(
+        check_epsilon(opt.parse_number(epsilon, "epsilon")),
+        check_delta(opt.parse_number(delta, "delta")),
+        check_order(opt.parse_number(order, "order")),
+    )
+    _show_routes(view, as_json, "gamma")
+
+
+@app.command("gaussian")
+def gaussian(
+    mu: Annotated[str, typer.Option(help="Parameter of Gaussian DP.")],
+    deltas: Annotated[str, typer.Option(help="Deltas, separated by commas.")] = _DELTAS,
+    type_i: Annotated[str, typer.Option(help="Type I errors, separated by commas.")] = _TYPE_I,
+    orders: Annotated[str, typer.Option(help="Renyi orders, separated by commas.")] = _ORDERS,
+    as_json: opt.AsJson = False,
+) -> None:
+    """mu-Gaussian DP seen as (epsilon, delta)-DP, trade-off curve and Renyi DP (all exact)."""
+    _show_views(GaussianGuarantee(opt.parse_number(mu, "mu")), deltas, type_i, orders, as_json)
+
+
+@app.command("approx")
+def approx(
+    epsilon: Annotated[str, typer.Option(help="Epsilon of the guarantee.")],
+    delta: Annotated[str, typer.Option(help="Delta of the guarantee.")] = "0",
+    deltas: Annotated[str, typer.Option(help="Deltas, separated by commas.")] = _DELTAS,
+    type_i: Annotated[str, typer.Option(help="Type I errors, separated by commas.")] = _TYPE_I,
+    orders: Annotated[str, typer.Option(help="Renyi orders, separated by commas.")] = _ORDERS,
+    as_json: opt.AsJson = False,
+) -> None:
+    """(epsilon, delta)-DP seen as every other pair it implies, trade-off curve and Renyi DP."""
+    level, failure = opt.parse_number(epsilon, "epsilon"), opt.parse_number(delta, "delta")
+    _show_views(ApproxGuarantee(level, failure), deltas, type_i, orders, as_json)
+
+
+def _numbers(text: str, name: str) -> list[float]:
+    return [opt.parse_number(part, name) for part in text.split(",")]
+
+
+def _show_views(guarantee: Any, deltas: str, type_i: str, orders: str, as_json: bool) -> None:
+    view = guarantee_view(
+        guarantee,
+        [check_delta(d) for d in _numbers(deltas, "deltas")],
+        [check_probability(a, "type_i") for a in _numbers(type_i, "type_i")],
+        [check_order(a) for a in _numbers(orders, "orders")],
+    )
+    if as_json:
+        print(json.dumps(view))
+        return
+    console = Console()
+    for name, argument in (("epsilon", "delta"), ("type_ii_error", "type_i"), ("renyi", "order")):
+        table = Table(argument, name.replace("_", " "), header_style="bold")
+        for row in view[name]:
+            safe = row["lower"] if name == "type_ii_error" else row["upper"]
+            table.add_row(f"{row[argument]:g}", safe if isinstance(safe, str) else f"{safe:.10g}")
+        console.print(table)
+
+
+def _show_routes(view: dict[str, Any], as_json: bool, quantity: str) -> None:
+    if as_json:
+        print(json.dumps(view))
+        return
+    table = Table("route", quantity, "side", "source", header_style="bold")
+    for row in view["routes"]:
+        value = row[quantity]
+        shown = value if isinstance(value, str) else f"{value:.10g}"
+        table.add_row(row["name"], shown, row["side"], row["source"])
+    Console().print(table)
