@@ -140,7 +140,8 @@ def _first(analysis: Analysis, part: Any) -> Theorem | str:
         if reason is None:
             return theorem
         reasons.append(reason)
-    return reasons[0]
+    # neighbours are the last condition checked: such a refusal means that all else matched
+    return next((reason for reason in reasons if "neighbours" in reason), reasons[0])
 
 
 def _by_parts(analysis: Analysis, process: Any, reason: str) -> Finding:

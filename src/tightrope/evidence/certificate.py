@@ -1,7 +1,7 @@
 """A run's privacy claims in one file that others can check.
 
-Schema `tightrope.certificate/1` (docs/certificate.schema.json). The sections are chained by SHA-256,
-each hash covering its section and the hash before it, so that an edit is found and located. A hash
+Schema `tightrope.certificate/1` (docs/certificate.schema.json). The sections are chained by
+SHA-256, each hash covering its section and the one before, so an edit is found and located. A hash
 alone proves nothing about the claims: `verify` recomputes them from the process.
 """
 

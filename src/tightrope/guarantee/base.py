@@ -61,7 +61,7 @@ class Guarantee(ABC):
         return tradeoff(self.delta, type_i)
 
     def gaussian_mu(self, smallest_delta: float = 1e-12) -> Interval:
-        """The smallest mu whose Gaussian DP curve covers delta(epsilon) down to `smallest_delta`."""
+        """The smallest mu whose Gaussian profile covers this one down to `smallest_delta`."""
         from tightrope.guarantee.from_profile import gaussian_mu
 
         return gaussian_mu(self, smallest_delta)

@@ -1,0 +1,140 @@
+"""Inverse questions: on the safe side, and barely so."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from tightrope import (
+    Adjacency,
+    CyclicSampling,
+    FixedSizeSampling,
+    FullBatch,
+    NoisySGD,
+    PoissonSampling,
+    Target,
+    find_delta,
+    find_noise,
+    find_rate,
+    find_steps,
+)
+from tightrope.account import account
+from tightrope.errors import DoesNotApply, InvalidInput, NotCertified
+from tightrope.theorems.catalog import ANALYSES
+
+RUN = NoisySGD(PoissonSampling(256 / 60000), 1.1, 14062)
+BUDGET = Target.approx_dp(3.0, 1e-5)
+
+
+def analysis(key: str):
+    return tuple(a for a in ANALYSES if a.key == key)
+
+
+def test_the_smallest_noise_for_epsilon_three() -> None:
+    found = find_noise(RUN, BUDGET)
+    assert 0.96840792 <= found.value <= 0.96840792 * (1 + 1e-6)
+    assert found.account().delta(3.0).upper <= 1e-5
+
+
+def test_a_little_less_noise_misses_the_budget() -> None:
+    less = replace(RUN, noise_multiplier=find_noise(RUN, BUDGET).value * (1 - 1e-6))
+    assert account(less).delta(3.0).lower > 1e-5
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize(
+    "run",
+    [
+        RUN,
+        NoisySGD(FullBatch(), 1.0, 100),
+        NoisySGD(CyclicSampling(10), 1.0, 30),
+        NoisySGD(FixedSizeSampling(0.01), 1.0, 1000, Adjacency.REPLACE_ONE),
+    ],
+    ids=lambda r: type(r.sampling).__name__,
+)
+def test_noise_is_safe_and_tight_for_every_sampler(run: NoisySGD, epsilon: float) -> None:
+    found = find_noise(run, Target.approx_dp(epsilon, 1e-5))
+    spent = found.account().epsilon(1e-5)
+    assert spent.upper <= epsilon * (1 + 1e-12)
+    assert spent.upper >= epsilon * (1 - 1e-4)
+
+
+def test_steps_are_the_last_that_fit() -> None:
+    found = find_steps(RUN, BUDGET)
+    steps = int(found.value)
+    assert account(replace(RUN, steps=steps)).delta(3.0).upper <= 1e-5
+    assert account(replace(RUN, steps=steps + 1)).delta(3.0).upper > 1e-5
+
+
+def test_question_two_against_the_moments_accountant() -> None:
+    """A Better Bound: rounds gained over the moments accountant at the same budget."""
+    exact = find_steps(RUN, BUDGET).value
+    improved = find_steps(RUN, BUDGET, analysis("improved-moments")).value
+    classical = find_steps(RUN, BUDGET, analysis("moments")).value
+    assert exact > improved > classical > 0
+
+
+def test_the_clt_calibrates_to_too_little_noise() -> None:
+    """Deep Learning with GDP (7)-(8): sigma-tilde = 1.06 at equal epsilon, really 1.408."""
+    start = NoisySGD(PoissonSampling(256 / 60000), 1.3, round(20 * 60000 / 256))
+    by_clt = find_noise(start, Target.approx_dp(1.34, 1e-5), analysis("clt"))
+    assert by_clt.value == pytest.approx(1.06, abs=0.006)
+    assert account(by_clt.process).epsilon(1e-5).lower > 1.34
+
+
+def test_the_largest_rate() -> None:
+    found = find_rate(RUN, BUDGET)
+    assert account(found.process).delta(3.0).upper <= 1e-5
+    more = replace(RUN, sampling=PoissonSampling(found.value * (1 + 1e-5)))
+    assert account(more).delta(3.0).upper > 1e-5
+
+
+def test_a_generous_budget_allows_every_record() -> None:
+    assert find_rate(replace(RUN, steps=1), Target.approx_dp(50.0, 1e-5)).value == 1.0
+
+
+def test_risk_targets() -> None:
+    advantage = find_noise(RUN, Target.advantage(0.1))
+    assert advantage.account().guarantee().advantage().upper <= 0.1 * (1 + 1e-9)
+    hit = find_noise(replace(RUN, steps=1000), Target.hit_rate(0.1, 0.01))
+    rate = hit.account().guarantee().true_positive_rate(0.01)
+    assert 0.0999 < rate.upper <= 0.1 + 1e-9
+
+
+def test_delta_at_epsilon() -> None:
+    assert find_delta(RUN, 2.3816) == pytest.approx(1e-5, rel=1e-2)
+
+
+def test_nothing_to_hide_needs_no_noise() -> None:
+    assert find_noise(replace(RUN, steps=0), BUDGET).value == 0.0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Target.approx_dp(3.0, 0.0),
+        lambda: Target.approx_dp(-1.0, 1e-5),
+        lambda: Target.hit_rate(0.01, 0.01),
+        lambda: Target.advantage(1.5),
+        lambda: find_rate(NoisySGD(FullBatch(), 1.0, 10), BUDGET),
+    ],
+)
+def test_impossible_targets_are_explained(make) -> None:
+    with pytest.raises(InvalidInput):
+        make()
+
+
+def test_an_unreachable_target_says_so() -> None:
+    with pytest.raises(NotCertified, match="suffices"):
+        find_noise(NoisySGD(FullBatch(), 1.0, 10**12), Target.approx_dp(1e-3, 1e-300))
+
+
+def test_a_run_without_analysis_lists_the_reasons() -> None:
+    with pytest.raises(DoesNotApply, match="fixed size"):
+        find_noise(NoisySGD(FixedSizeSampling(0.01), 1.0, 10), BUDGET)
+
+
+def test_infinite_noise_is_never_returned() -> None:
+    assert math.isfinite(find_noise(RUN, Target.approx_dp(1e-3, 1e-9)).value)
