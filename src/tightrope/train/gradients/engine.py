@@ -11,6 +11,7 @@ from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import Clip
 from tightrope.train.gradients.attach import attach
 from tightrope.train.gradients.batch import ClippedBatch, empty_batch
+from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.passes import Work, book_keeping, two_pass
 from tightrope.train.gradients.plan import Plan, make_plan, resolve
 from tightrope.train.gradients.recorder import Recorder, Use
@@ -75,7 +76,8 @@ class Gradients:
         self._check_ran(losses, uses)
         self._recorder.paused = True  # recomputation inside the backward pass is not a new use
         try:
-            return self._run(self._work(losses, uses), clip)
+            with scratch_scope():
+                return self._run(self._work(losses, uses), clip)
         finally:
             self._recorder.paused = False
 

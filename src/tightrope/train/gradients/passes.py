@@ -12,6 +12,7 @@ from torch.autograd.graph import GradientEdge
 
 from tightrope.train.clip import Clip
 from tightrope.train.gradients.batch import ClippedBatch, Factors, find_factors, sum_forms
+from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.forms import Dense, Form, combine
 from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.graph import Junction, output_shape
@@ -167,7 +168,8 @@ def _stream(work: Work, handle: Callable[[int, Form], None], *, keep: bool) -> N
             if id(parameter) in late.shared:
                 late.found.append((parameter, form))
             else:
-                handle(rows[id(parameter)], form)
+                with scratch_scope():
+                    handle(rows[id(parameter)], form)
 
     hooks = [_on_arrival(use, arrived) for use in work.uses if _passed_through(use)]
     first = [use for use in work.uses if not _passed_through(use)]

@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from tightrope.train.gradients.buffers import scratch
 from tightrope.train.gradients.cost import direct_is_cheaper
 from tightrope.train.gradients.forms.base import (
     Form,
@@ -68,7 +69,9 @@ class Outer(Form):
 
 def per_example_products(a: Tensor, g: Tensor) -> Tensor:
     """(B, p, d) = g^T a for each example."""
-    return torch.bmm(full_precision(g).transpose(1, 2), full_precision(a))
+    a, g = full_precision(a), full_precision(g)
+    out = scratch((a.shape[0], g.shape[2], a.shape[2]), g.dtype, g.device)
+    return torch.bmm(g.transpose(1, 2), a, out=out)
 
 
 def row_squares(rows: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tightrope.train.gradients.buffers import scratch, scratch_scope
 from tightrope.train.gradients.cost import direct_is_cheaper
 from tightrope.train.gradients.forms.base import (
     Form,
@@ -18,7 +19,7 @@ from tightrope.train.gradients.forms.base import (
     zero_examples,
 )
 from tightrope.train.gradients.forms.dense import weighted_total
-from tightrope.train.gradients.forms.outer import gram_squared_norms, per_example_products
+from tightrope.train.gradients.forms.outer import gram_squared_norms
 from tightrope.train.gradients.rounding import convolution_unit
 
 __all__ = ["Convolution", "Patches"]
@@ -56,8 +57,9 @@ class Convolution:
             *(step[2 + i] * self.dilation[i] for i in range(dims)),
             *(step[2 + i] * self.stride[i] for i in range(dims)),
         )
-        patches = x.as_strided(size, strides, x.storage_offset())
-        return patches.reshape(batch * self.groups, channels // self.groups * self._taps(), -1)
+        patches = scratch(size, x.dtype, x.device)
+        patches.copy_(x.as_strided(size, strides, x.storage_offset()))
+        return patches.view(batch * self.groups, channels // self.groups * self._taps(), -1)
 
     def _taps(self) -> int:
         taps = 1
@@ -91,16 +93,19 @@ class Patches(Form):
         return a, g.transpose(1, 2)
 
     def squared_norms(self) -> Tensor:
-        a, g = self.operands()
-        sizes = (a.shape[0], a.shape[1], a.shape[2], g.shape[2])
+        groups, (out, inputs) = self.convolution.groups, self._matrix()
+        sizes = (len(self.g) * groups, self.g[0, 0].numel(), inputs, out)
         if direct_is_cheaper(sizes, self.g.device, 4):
-            self._direct = self._products(a, g)
-            return blocked_squares(self._direct)
-        squared = gram_squared_norms(a, g, unit=convolution_unit(self.g.device))
-        return squared.view(-1, self.convolution.groups).sum(1)
+            return blocked_squares(self.dense())
+        with scratch_scope():
+            a, g = self.operands()
+            squared = gram_squared_norms(a, g, unit=convolution_unit(self.g.device))
+        return squared.view(-1, groups).sum(1)
 
-    def _products(self, a: Tensor, g: Tensor) -> Tensor:
-        return per_example_products(a, g).reshape(-1, *self.convolution.weight_shape)
+    def _matrix(self) -> tuple[int, int]:
+        """Rows and columns of one group's weight."""
+        shape = self.convolution.weight_shape
+        return shape[0] // self.convolution.groups, shape[1:].numel()
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
         if self._direct is not None:
@@ -110,7 +115,12 @@ class Patches(Form):
 
     def dense(self) -> Tensor:
         if self._direct is None:
-            self._direct = self._products(*self.operands())
+            shape = (len(self.g), *self.convolution.weight_shape)
+            self._direct = scratch(shape, full_precision(self.g[:0]).dtype, self.g.device)
+            with scratch_scope():
+                a, g = self.operands()
+                out = self._direct.view(len(a), *self._matrix())
+                torch.bmm(g.transpose(1, 2), a, out=out)
         return self._direct
 
     def zero(self, examples: Tensor) -> None:
