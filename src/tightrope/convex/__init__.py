@@ -2,6 +2,7 @@
 
 from tightrope.convex.algorithms import AveragedDescent, PoissonDescent
 from tightrope.convex.budget import Budget, calibrated
+from tightrope.convex.centred import CentredDescent
 from tightrope.convex.choose import ALGORITHMS, Candidate, Facts, Options
 from tightrope.convex.entropy import Entropy
 from tightrope.convex.last_iterate import (
@@ -42,6 +43,7 @@ __all__ = [
     "Huber",
     "SmoothedHinge",
     "AveragedDescent",
+    "CentredDescent",
     "LastIterateDescent",
     "CyclicDescent",
     "SkipDescent",

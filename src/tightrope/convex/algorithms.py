@@ -9,18 +9,33 @@ what is accounted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol, final
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, Self, final
 
 import numpy as np
 
 from tightrope.convex.entropy import Entropy
 from tightrope.convex.problem import Problem
+from tightrope.convex.rows import Scaling
 from tightrope.errors import InvalidInput
 from tightrope.process import FullBatch, NoisySGD, PoissonSampling
 from tightrope.validate import FloatArray
 
-__all__ = ["Algorithm", "AveragedDescent", "PoissonDescent", "project", "no_public_rows"]
+__all__ = [
+    "Algorithm",
+    "Solution",
+    "AveragedDescent",
+    "PoissonDescent",
+    "project",
+    "no_public_rows",
+]
+
+
+class Solution(NamedTuple):
+    """Weights, and the scaling of the rows they belong to."""
+
+    weights: FloatArray
+    scaling: Scaling
 
 
 class Algorithm(Protocol):
@@ -29,8 +44,9 @@ class Algorithm(Protocol):
     @property
     def noise_multiplier(self) -> float: ...
     def passes(self, problem: Problem) -> float: ...
+    def with_noise(self, noise_multiplier: float) -> Self: ...
     def process(self, problem: Problem) -> Any: ...
-    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> FloatArray: ...
+    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution: ...
 
 
 def project(weights: FloatArray, radius: float | None) -> FloatArray:
@@ -69,10 +85,13 @@ class AveragedDescent:
     def passes(self, problem: Problem) -> float:
         return float(self.steps)
 
+    def with_noise(self, noise_multiplier: float) -> AveragedDescent:
+        return replace(self, noise_multiplier=noise_multiplier)
+
     def process(self, problem: Problem) -> NoisySGD:
         return NoisySGD(FullBatch(), self.noise_multiplier, self.steps, problem.adjacency)
 
-    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> FloatArray:
+    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
         noise_std = self.noise_multiplier * problem.loss.slope_bound
         current, previous, average = start, start, start
         kept = 0
@@ -85,7 +104,7 @@ class AveragedDescent:
             if 4 * step >= self.steps:
                 kept += 1
                 average = average + (current - average) / kept if kept > 1 else current
-        return average
+        return Solution(average, problem.data.scaling)
 
 
 @final
@@ -102,12 +121,15 @@ class PoissonDescent:
     def passes(self, problem: Problem) -> float:
         return self.rate * self.steps
 
+    def with_noise(self, noise_multiplier: float) -> PoissonDescent:
+        return replace(self, noise_multiplier=noise_multiplier)
+
     def process(self, problem: Problem) -> NoisySGD:
         no_public_rows(problem, "poisson")
         sampling = PoissonSampling(self.rate)
         return NoisySGD(sampling, self.noise_multiplier, self.steps, problem.adjacency)
 
-    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> FloatArray:
+    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
         noise_std = self.noise_multiplier * problem.loss.slope_bound
         expected = self.rate * problem.data.count
         current, average, kept = start, start, 0
@@ -119,4 +141,4 @@ class PoissonDescent:
             if 2 * step >= self.steps:
                 kept += 1
                 average = average + (current - average) / kept if kept > 1 else current
-        return average
+        return Solution(average, problem.data.scaling)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 from tightrope.account import account
@@ -50,13 +50,13 @@ class Budget:
 
 def calibrated(algorithm: Any, problem: Problem, budget: Budget) -> tuple[Any, Guarantee]:
     """The algorithm with the least noise that meets the budget, and its guarantee."""
-    unit = account(replace(algorithm, noise_multiplier=1.0).process(problem))
+    unit = account(algorithm.with_noise(1.0).process(problem))
     if isinstance(unit.guarantee(budget.delta), GaussianGuarantee):
         noise = _gaussian_noise(unit.guarantee(budget.delta), budget)
     else:
         noise = _searched_noise(algorithm, problem, budget)
     for nudge in (0.0, 1e-12, 1e-9, 1e-6, 1e-3):
-        ready = replace(algorithm, noise_multiplier=noise * (1.0 + nudge))
+        ready = algorithm.with_noise(noise * (1.0 + nudge))
         guarantee = account(ready.process(problem)).guarantee(budget.delta)
         if budget.met_by(guarantee):
             return ready, guarantee
@@ -81,7 +81,7 @@ def _searched_noise(algorithm: Any, problem: Problem, budget: Budget) -> float:
         return float(find_noise(process, target).value)
 
     def excess(noise: float) -> float:
-        described = replace(algorithm, noise_multiplier=noise).process(problem)
+        described = algorithm.with_noise(noise).process(problem)
         return target.excess(account(described).guarantee(budget.delta))
 
     guess = problem.moved / budget.mu

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, final
+from dataclasses import dataclass, replace
+from typing import Any, Self, final
 
-from tightrope.convex.algorithms import no_public_rows, project
+from tightrope.convex.algorithms import Solution, no_public_rows, project
 from tightrope.convex.entropy import Entropy
 from tightrope.convex.problem import Problem
 from tightrope.convex.rows import Block, Data
@@ -28,6 +28,9 @@ class _Hidden:
     step_size: float
     noise_multiplier: float = 1.0
     radius: float | None = None
+
+    def with_noise(self, noise_multiplier: float) -> Self:
+        return replace(self, noise_multiplier=noise_multiplier)
 
     def _described(self, problem: Problem, batch_size: int) -> dict[str, Any]:
         """What every hidden-state process says about its steps."""
@@ -62,7 +65,7 @@ class LastIterateDescent(_Hidden):
         described = self._described(problem, problem.records)
         return NoisyGradientDescent(**described, records=problem.records, steps=self.steps)
 
-    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> FloatArray:
+    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
         noise_std = self.noise_multiplier * problem.loss.slope_bound
         weights = project(start, self.radius)
         for _ in range(self.steps):
@@ -70,7 +73,7 @@ class LastIterateDescent(_Hidden):
             total += problem.public_sum(weights)
             gradient = total / problem.records + problem.strength * weights
             weights = project(weights - self.step_size * gradient, self.radius)
-        return weights
+        return Solution(weights, problem.data.scaling)
 
 
 @final
@@ -99,13 +102,13 @@ class CyclicDescent(_Hidden):
             index=last_private if public else None,
         )
 
-    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> FloatArray:
+    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
         weights = project(start, self.radius)
         for _ in range(self.epochs):
             for data in (problem.data, problem.public):
                 for batch in batches(data, self.batch_size) if data is not None else ():
                     weights = self._step(problem, batch, self.batch_size, weights, entropy)
-        return weights
+        return Solution(weights, problem.data.scaling)
 
 
 @final
@@ -120,13 +123,13 @@ class SkipDescent(_Hidden):
         no_public_rows(problem, "skip")
         return SkipSGD(**self._described(problem, 1), records=problem.data.count)
 
-    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> FloatArray:
+    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
         skipped = entropy.whole_number(0, problem.data.count // 2)
         weights = project(start, self.radius)
         for position, row in enumerate(batches(problem.data, 1)):
             if position >= skipped:
                 weights = self._step(problem, row, 1, weights, entropy)
-        return weights
+        return Solution(weights, problem.data.scaling)
 
 
 @final
@@ -141,14 +144,14 @@ class StopDescent(_Hidden):
         no_public_rows(problem, "stop")
         return StopSGD(**self._described(problem, 1), records=problem.data.count)
 
-    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> FloatArray:
+    def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
         used = entropy.whole_number(1, problem.data.count)
         weights = project(start, self.radius)
         for position, row in enumerate(batches(problem.data, 1)):
             if position >= used:
                 break
             weights = self._step(problem, row, 1, weights, entropy)
-        return weights
+        return Solution(weights, problem.data.scaling)
 
 
 def batches(data: Data, size: int) -> Iterator[Block]:

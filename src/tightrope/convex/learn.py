@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -18,13 +18,14 @@ from tightrope.convex.choose import (
 )
 from tightrope.convex.entropy import Entropy
 from tightrope.convex.problem import Problem
+from tightrope.convex.rows import Scaling
 from tightrope.guarantee.base import Guarantee
 from tightrope.validate import FloatArray, check_non_negative
 
 __all__ = ["Plan", "Learned", "plan", "learn"]
 
 # Weight norm (on rows of norm 1) that classification losses are expected to need; see `choose`.
-REACH = 120.0
+REACH = 100.0
 
 
 @final
@@ -53,9 +54,10 @@ class Plan:
 @final
 @dataclass(frozen=True)
 class Learned:
-    """Weights on scaled rows, and the plan that produced them."""
+    """Weights on scaled rows, that scaling, and the plan that produced them."""
 
     weights: FloatArray
+    scaling: Scaling
     plan: Plan
     private: bool
 
@@ -92,14 +94,19 @@ def learn(
     seed: Any = None,
     start: FloatArray | None = None,
 ) -> Learned:
-    """A private minimiser of the problem within the budget."""
+    """A private minimiser of the problem within the budget.
+
+    A `start` belongs to the scaling of the problem's rows, so they are not centred anew.
+    """
+    if start is not None:
+        options = replace(options or Options(), centring=0.0)
     planned, problem = plan(
         problem, budget, algorithm=algorithm, strength=strength, reach=reach, options=options
     )
     entropy = Entropy(seed)
     first = np.zeros(problem.shape) if start is None else np.asarray(start, dtype=np.float64)
-    weights = planned.algorithm.run(problem, entropy, first)
-    return Learned(weights, planned, entropy.private)
+    weights, scaling = planned.algorithm.run(problem, entropy, first)
+    return Learned(weights, scaling, planned, entropy.private)
 
 
 def _facts(problem: Problem, budget: Budget, reach: float) -> Facts:

@@ -21,10 +21,11 @@ from tightrope.convex import (
     learn,
 )
 from tightrope.convex.learn import REACH
+from tightrope.convex.rows import INTERCEPT
 from tightrope.errors import InvalidInput
 from tightrope.estimators.tuning import warn_if_searching
 from tightrope.process import Adjacency
-from tightrope.validate import FloatArray, check_positive
+from tightrope.validate import FloatArray, check_positive, check_real
 
 __all__ = ["PrivateLinearModel", "default_delta"]
 
@@ -66,7 +67,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 "person alone, and delta 1/n^1.1 would be 1. Fit on at least two."
             )
         delta = default_delta(records) if self.delta is None else self.delta
-        scaling = Scaling(self._checked_norm(), bool(self.fit_intercept))
+        scaling = self._first_scaling() if start is None else self._scaling
         problem = Problem(
             ArrayData(features, targets, scaling),
             self._loss(),
@@ -79,18 +80,31 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             algorithm=self.algorithm,
             strength=self.regularization,
             reach=self._reach(),
-            options=Options(self.max_iter, self.batch_size, self._radius()),
+            options=self._options(),
             seed=self.random_state,
             start=start,
         )
-        self._keep(learned, scaling)
+        self._keep(learned)
         warn_if_searching(self.guarantee_, delta)
         return learned
 
-    def _keep(self, learned: Learned, scaling: Scaling) -> None:
+    def _first_scaling(self) -> Scaling:
+        return Scaling(self._checked_norm(), INTERCEPT if self.fit_intercept else 0.0)
+
+    def _options(self) -> Options:
+        share = check_real(self.centering, "centering", low=0.0, high=0.5)
+        return Options(
+            steps=self.max_iter,
+            batch_size=self.batch_size,
+            radius=self._radius(),
+            centring=share if self.fit_intercept else 0.0,  # a centre is an intercept
+            row_reach=self._row_reach,
+        )
+
+    def _keep(self, learned: Learned) -> None:
         plan = learned.plan
-        self._weights, self._scaling = learned.weights, scaling
-        coefficients, intercept = scaling.unscale(learned.weights)
+        self._weights, self._scaling = learned.weights, learned.scaling
+        coefficients, intercept = learned.scaling.unscale(learned.weights)
         self.coef_ = np.atleast_2d(coefficients.T) if self._outputs_kept else coefficients
         self.intercept_ = np.atleast_1d(intercept) if self._outputs_kept else float(intercept)
         self.guarantee_, self.process_ = plan.guarantee, plan.process
@@ -99,6 +113,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = getattr(plan.algorithm, "steps", getattr(plan.algorithm, "epochs", 1))
 
     _outputs_kept = True
+    # Directions matter to a classifier more than lengths, so most rows may be shortened.
+    _row_reach = 0.8
 
     def _checked_norm(self) -> float:
         if self.data_norm is None:

@@ -32,6 +32,7 @@ class PrivateLinearSVC(PrivateLinearClassifier):
         batch_size: int | None = None,
         radius: float | None = None,
         fit_intercept: bool = True,
+        centering: float = 0.06,
         adjacency: str = "replace-one",
         classes: Any = None,
         random_state: Any = None,
@@ -46,6 +47,7 @@ class PrivateLinearSVC(PrivateLinearClassifier):
         self.batch_size = batch_size
         self.radius = radius
         self.fit_intercept = fit_intercept
+        self.centering = centering
         self.adjacency = adjacency
         self.classes = classes
         self.random_state = random_state

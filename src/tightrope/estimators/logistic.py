@@ -30,6 +30,8 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
     max_iter, batch_size, radius : steps or epochs, rows in a batch, ball of the weights; None lets
         the algorithm choose.
     fit_intercept : fit a constant, which is part of the norm bound.
+    centering : share of the budget that buys the mean of the rows (algorithm "descent"). Rows are
+        then shortened around it, in `fit` and in prediction alike; 0 leaves them where they are.
     adjacency : "replace-one" (the number of rows is public) or "add-or-remove" (that number is
         then a public constant that divides the sums).
     classes : all possible labels; None takes them from `y` and treats the set as public.
@@ -56,6 +58,7 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
         batch_size: int | None = None,
         radius: float | None = None,
         fit_intercept: bool = True,
+        centering: float = 0.06,
         adjacency: str = "replace-one",
         classes: Any = None,
         random_state: Any = None,
@@ -70,6 +73,7 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
         self.batch_size = batch_size
         self.radius = radius
         self.fit_intercept = fit_intercept
+        self.centering = centering
         self.adjacency = adjacency
         self.classes = classes
         self.random_state = random_state

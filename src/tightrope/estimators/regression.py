@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from tightrope.convex import Huber, Learned, Loss, Scaling, Squared
+from tightrope.convex import Huber, Learned, Loss, Squared
 from tightrope.errors import InvalidInput
 from tightrope.estimators.base import PrivateLinearModel
 from tightrope.validate import FloatArray, check_positive
@@ -20,6 +20,7 @@ _REACH = 10.0
 
 class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     _outputs_kept = False
+    _row_reach = 2.0  # a shortened row predicts a shortened target
 
     def fit(self, X: Any, y: Any, public: tuple[Any, Any] | None = None) -> Self:
         """Fit on private rows `X` and targets `y`; `public` = (rows, targets) need no noise."""
@@ -38,8 +39,8 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[mis
         """Predicted targets; rows outside the norm bound are shortened as in the fit."""
         return self._scores(X) * self._target_bound()
 
-    def _keep(self, learned: Learned, scaling: Scaling) -> None:
-        super()._keep(learned, scaling)
+    def _keep(self, learned: Learned) -> None:
+        super()._keep(learned)
         self.coef_ = self.coef_ * self._target_bound()
         self.intercept_ = self.intercept_ * self._target_bound()
 
@@ -87,6 +88,7 @@ class PrivateLinearRegression(_PrivateRegressor):
         batch_size: int | None = None,
         radius: float | None = None,
         fit_intercept: bool = True,
+        centering: float = 0.06,
         adjacency: str = "replace-one",
         random_state: Any = None,
     ) -> None:
@@ -101,6 +103,7 @@ class PrivateLinearRegression(_PrivateRegressor):
         self.batch_size = batch_size
         self.radius = radius
         self.fit_intercept = fit_intercept
+        self.centering = centering
         self.adjacency = adjacency
         self.random_state = random_state
 
@@ -129,6 +132,7 @@ class PrivateRidge(_PrivateRegressor):
         max_iter: int | None = None,
         batch_size: int | None = None,
         fit_intercept: bool = True,
+        centering: float = 0.06,
         adjacency: str = "replace-one",
         random_state: Any = None,
     ) -> None:
@@ -142,6 +146,7 @@ class PrivateRidge(_PrivateRegressor):
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.fit_intercept = fit_intercept
+        self.centering = centering
         self.adjacency = adjacency
         self.random_state = random_state
 

@@ -47,8 +47,8 @@ def warn_if_searching(guarantee: Guarantee, delta: float) -> None:
         f"This model was chosen among {candidates} settings with {folds} folds on the same people. "
         f"One fit spends epsilon {guarantee.epsilon(delta).upper:.3g}; all models of the search "
         f"together spend {size} at delta {delta:.3g}. The held-out scores themselves carry no "
-        "noise and are covered by no guarantee. Tune on public or simulated data, or use the defaults, "
-        "which look at public numbers only.",
+        "noise and are covered by no guarantee. Tune on public or simulated data, or use the "
+        "defaults, which look at public numbers only.",
         TuningCostsPrivacy,
         stacklevel=3,
     )

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from tightrope.convex import ArrayData, Logistic, Problem, Scaling, SizeOnly, StreamData
 from tightrope.errors import InvalidInput
 
-SCALING = Scaling(2.0, intercept=True)
+SCALING = Scaling(2.0)
 
 
 def _table(rows: int = 700, columns: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -35,7 +35,7 @@ def _scaled_rows(data: Any) -> np.ndarray:
 def test_no_row_is_longer_than_one_whatever_comes(intercept: bool) -> None:
     features, targets = _table()
     features[0], features[1], features[2] = 1e200, -1e308, 0.0
-    rows = _scaled_rows(ArrayData(features, targets, Scaling(2.0, intercept)))
+    rows = _scaled_rows(ArrayData(features, targets, Scaling(2.0, 0.5 * intercept)))
     assert np.linalg.norm(rows, axis=1).max() <= 1.0
     assert np.isfinite(rows).all()
 
@@ -43,7 +43,7 @@ def test_no_row_is_longer_than_one_whatever_comes(intercept: bool) -> None:
 def test_rows_inside_the_bound_keep_their_direction_and_relative_length() -> None:
     features, targets = _table()
     short = features[np.linalg.norm(features, axis=1) < 2.0]
-    rows = _scaled_rows(ArrayData(short, targets[: len(short)], Scaling(2.0, False)))
+    rows = _scaled_rows(ArrayData(short, targets[: len(short)], Scaling(2.0, 0.0)))
     np.testing.assert_allclose(rows, short / 2.0, rtol=2e-6)
 
 
