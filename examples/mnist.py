@@ -50,7 +50,7 @@ PAPER = [
 
 
 def make_model() -> nn.Sequential:
-    return nn.Sequential(
+    model = nn.Sequential(
         nn.Conv2d(1, 16, 8, stride=2, padding=3),  # (B, 16, 14, 14)
         nn.ReLU(),
         nn.MaxPool2d(2, stride=1),  # (B, 16, 13, 13)
@@ -62,6 +62,11 @@ def make_model() -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(32, 10),  # (B, 10)
     )
+    for layer in model:
+        if isinstance(layer, nn.Conv2d | nn.Linear):  # as the paper's library starts them
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+    return model.to(memory_format=torch.channels_last)  # fast pooling on CPUs
 
 
 def losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -83,7 +88,7 @@ def main() -> None:
 
     mnist = load_mnist(chosen.data)
     run = noisy_sgd(
-        make_model().to(memory_format=torch.channels_last),  # fast pooling on CPUs
+        make_model(),
         learning_rate=setting.learning_rate,
         sampler=PoissonSampler(rate=BATCH / PUBLIC_SIZE),
         clip=FlatClip(setting.clip_norm),

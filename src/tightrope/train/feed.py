@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default
 from tightrope.errors import InvalidInput
 from tightrope.train.samplers import AbstractSampler, Indices
 
-__all__ = ["Ticket", "Rows", "as_rows", "draw_parts", "to_device"]
+__all__ = ["Ticket", "Rows", "as_rows", "draw_parts", "slice_rows", "to_device"]
 
 
 @final
@@ -95,7 +95,7 @@ def _item_rows(data: Any, collate: Callable[[list[Any]], Any]) -> Rows:
         if len(indices) == 0 and length == 0:
             raise InvalidInput("The dataset is empty and has no example to learn the shapes from.")
         if len(indices) == 0:  # only the shapes of example 0 are used
-            return _map(collate([data[0]]), lambda tensor: tensor[:0])
+            return slice_rows(collate([data[0]]), 0)
         return collate([data[int(i)] for i in indices])
 
     return Rows(length, take)
@@ -112,6 +112,11 @@ def draw_parts(
     for start in starts:
         part = indices[start : start + size]
         yield part, Ticket(len(part), start == starts[-1], state)
+
+
+def slice_rows(batch: Any, count: int) -> Any:
+    """The first `count` examples of a collated batch."""
+    return _map(batch, lambda tensor: tensor[:count])
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

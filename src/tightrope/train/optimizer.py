@@ -190,6 +190,20 @@ class PrivateOptimizer:
         self._tickets.append(ticket)
 
     @property
+    def announced(self) -> int:
+        """Releases made, and those of batches that are drawn already."""
+        return self.ledger.released + sum(ticket.last for ticket in self._tickets)
+
+    @property
+    def next_is_empty(self) -> bool:
+        """Did the sampler draw nobody for the part that comes next?"""
+        return bool(self._tickets) and self._tickets[0].size == 0
+
+    def step_empty(self) -> StepReport:
+        """The step of an empty batch, for models that cannot run on no examples."""
+        return self.step(torch.zeros(0, device=self.device, requires_grad=True))
+
+    @property
     def device(self) -> torch.device:
         return self.gradients.parameters[0].device  # type: ignore[no-any-return]
 

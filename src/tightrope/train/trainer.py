@@ -15,6 +15,7 @@ from tightrope.train.feed import as_rows, to_device
 from tightrope.train.independence import check_independent_losses
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.progress import ProgressBar
+from tightrope.train.record import StepReport
 from tightrope.train.run_folder import RunFolder
 from tightrope.validate import check_count, check_positive
 
@@ -98,8 +99,7 @@ class Trainer:
         remaining = max(total - run.steps, 0)
         with ProgressBar(run, remaining, self.delta, self._progress) as bar:
             for batch in run.batches(data, steps=remaining, micro_batch=self._micro_batch):
-                inputs, targets = _split(batch)
-                report = run.step(self.loss(run.model(inputs), *targets))
+                report = self._step(batch)
                 if report.released:
                     bar.advance()
                     self._after_step(measured)
@@ -107,6 +107,12 @@ class Trainer:
             self._folder.save()
         epsilon = run.epsilon(self.delta)
         return Outcome(run.steps, self.delta, epsilon, run.steps < total, measured)
+
+    def _step(self, batch: Any) -> StepReport:
+        if self.run.next_is_empty:
+            return self.run.step_empty()
+        inputs, targets = _split(batch)
+        return self.run.step(self.loss(self.run.model(inputs), *targets))
 
     def _total(self, steps: int | None, epochs: float | None) -> int:
         if (steps is None) == (epochs is None):

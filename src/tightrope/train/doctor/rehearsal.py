@@ -48,12 +48,19 @@ def rehearse(
     seen: list[Observed] = []
     with restored(run), _spies(run, seen):
         for batch in run.batches(data, steps=steps):
-            inputs, targets = split(batch)
             before, counted = _flat(run.gradients.parameters), run.ledger.released
-            run.step(loss(run.model(inputs), *targets))
+            _step(run, loss, batch)
             seen[-1].moved = float((_flat(run.gradients.parameters) - before).abs().max())
             seen[-1].counted = run.ledger.released - counted
     return seen
+
+
+def _step(run: PrivateOptimizer, loss: Callable[..., Tensor], batch: Any) -> None:
+    if run.next_is_empty:
+        run.step_empty()
+    else:
+        inputs, targets = split(batch)
+        run.step(loss(run.model(inputs), *targets))
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Private training inside other people's loops. Each module imports its own framework only."""

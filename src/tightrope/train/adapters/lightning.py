@@ -1,0 +1,65 @@
+"""Private training with Lightning.
+
+    class Digits(PrivateModule):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(64, 10)
+        def losses(self, batch):
+            x, y = batch
+            return cross_entropy(self.net(x), y, reduction="none")
+
+    module = Digits()
+    run = module.make_private(torch.optim.SGD(module.parameters(), lr=1.0), sampler=..., ...)
+    loader = drawn_loader(run, dataset, steps=1000)
+    lightning.Trainer(max_epochs=1).fit(module, loader)
+
+One epoch of that loader is the whole training; the learning rate schedule, if any, is stepped in
+on_train_batch_end by the user.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning
+import torch
+from torch import Tensor
+
+from tightrope.errors import InvalidInput
+from tightrope.train.adapters.loader import drawn_loader
+from tightrope.train.optimizer import PrivateOptimizer
+
+__all__ = ["PrivateModule", "drawn_loader"]
+
+
+class PrivateModule(lightning.LightningModule):
+    """A LightningModule whose steps are private; define `losses(batch)`, one loss per example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self._private: list[PrivateOptimizer] = []  # a list: not to be registered as a submodule
+
+    def losses(self, batch: Any) -> Tensor:
+        raise NotImplementedError("Define losses(batch): one loss per example, shape (batch,).")
+
+    def make_private(self, optimizer: torch.optim.Optimizer, **parts: Any) -> PrivateOptimizer:
+        """Wrap this module and its optimizer; `parts` are those of PrivateOptimizer."""
+        self._private = [PrivateOptimizer(self, optimizer, **parts)]
+        return self._private[0]
+
+    @property
+    def run(self) -> PrivateOptimizer:
+        if not self._private:
+            raise InvalidInput("Call make_private(optimizer, ...) before fitting this module.")
+        return self._private[0]
+
+    def configure_optimizers(self) -> None:
+        """None: the private run holds the optimizer, and Lightning must not step it."""
+        return
+
+    def training_step(self, batch: Any, index: int) -> None:
+        if self.run.next_is_empty:
+            self.run.step_empty()
+        else:
+            self.run.step(self.losses(batch))

@@ -1,0 +1,57 @@
+"""A DataLoader whose batches are drawn by the sampler of a private run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+from torch.utils.data import DataLoader, Sampler, default_collate
+
+from tightrope.train.feed import as_rows, draw_parts, slice_rows
+from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.validate import check_count
+
+__all__ = ["drawn_loader"]
+
+
+def drawn_loader(
+    run: PrivateOptimizer,
+    dataset: Any,
+    *,
+    steps: int,
+    collate: Callable[[list[Any]], Any] | None = None,
+    workers: int = 0,
+) -> DataLoader[Any]:
+    """Batches for `steps` steps of `run`. Every batch must be given to run.step, in order.
+
+    Ends early, and cleanly, when the budget of the run is spent.
+    """
+    gather = default_collate if collate is None else collate
+    run.watch(dataset, gather)
+
+    def or_empty(items: list[Any]) -> Any:
+        if items:
+            return gather(items)
+        return slice_rows(gather([dataset[0]]), 0)  # only the shapes of example 0 are used
+
+    drawn = _DrawnBatches(run, as_rows(dataset, gather).length, check_count(steps, "steps"))
+    return DataLoader(dataset, batch_sampler=drawn, collate_fn=or_empty, num_workers=workers)
+
+
+@final
+class _DrawnBatches(Sampler[list[int]]):
+    """Draws batches and announces each of them to the run."""
+
+    def __init__(self, run: PrivateOptimizer, population: int, steps: int) -> None:
+        self._run, self._population, self._steps = run, population, steps
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for _ in range(self._steps):
+            if self._run.announced >= self._run.ledger.steps_allowed:
+                return
+            for indices, ticket in draw_parts(self._run.sampler, self._population, None):
+                self._run.expect(ticket)
+                yield indices.tolist()

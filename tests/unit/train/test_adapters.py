@@ -1,0 +1,210 @@
+"""Other people's loops with private steps: Hugging Face, PEFT, Lightning, TensorBoard.
+
+Tiny models made on the spot; nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import TensorDataset
+
+from tightrope.errors import InvalidInput
+from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.train import Budget, FlatClip, GaussianNoise, PoissonSampler
+from tightrope.train.adapters.loader import drawn_loader
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # deprecations inside the frameworks are not ours
+    transformers = pytest.importorskip("transformers")
+    peft = pytest.importorskip("peft")
+    lightning = pytest.importorskip("lightning")
+    from tightrope.train.adapters.hugging_face import PrivateTrainer, losses_of
+    from tightrope.train.adapters.lightning import PrivateModule
+    from tightrope.train.adapters.tensorboard import TensorBoardLog
+
+# The frameworks warn about themselves; our own warnings are tested elsewhere.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+PARTS = {"clip": FlatClip(1.0), "expected_batch_size": 4}
+
+
+def tiny_llama():
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=17,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=16,
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+class Tokens:
+    def __init__(self, count=24):
+        self.rows = torch.randint(0, 17, (count, 8), generator=torch.Generator().manual_seed(1))
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        return {"input_ids": self.rows[i], "labels": self.rows[i]}
+
+
+def arguments(folder, **options):
+    settings = {
+        "output_dir": str(folder),
+        "max_steps": 5,
+        "learning_rate": 0.01,
+        "report_to": [],
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
+    return transformers.TrainingArguments(**(settings | options))
+
+
+def weights(model):
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def test_hugging_face_trainer(tmp_path):
+    model = tiny_llama()
+    before = weights(model)
+    trainer = PrivateTrainer(
+        model=model,
+        args=arguments(tmp_path, lr_scheduler_type="linear"),
+        train_dataset=Tokens(),
+        sampler=PoissonSampler(0.15),
+        noise=GaussianNoise(1.0),
+        **PARTS,
+    )
+    trainer.train()
+    assert trainer.run.process == NoisySGD(PoissonSampling(0.15), 1.0, 5)
+    assert all(not torch.equal(p, before[name]) for name, p in model.named_parameters())
+    # the schedule of transformers reaches the optimizer that steps
+    assert trainer.run.optimizer.param_groups[0]["lr"] < 0.01
+
+
+def test_hugging_face_with_lora_trains_the_adapter_only(tmp_path):
+    config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    model = peft.get_peft_model(tiny_llama(), config)
+    before = weights(model)
+    trainer = PrivateTrainer(
+        model=model,
+        args=arguments(tmp_path, max_steps=3),
+        train_dataset=Tokens(),
+        sampler=PoissonSampler(0.3),
+        noise=GaussianNoise(1.0),
+        **PARTS,
+    )
+    trainer.train()
+    moved = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
+    assert moved and all("lora_" in name for name in moved)
+    assert trainer.run.steps == 3
+
+
+def test_hugging_face_empty_batches_and_budget(tmp_path):
+    trainer = PrivateTrainer(
+        model=tiny_llama(),
+        args=arguments(tmp_path, max_steps=4),
+        train_dataset=Tokens(),
+        sampler=PoissonSampler(1e-9),
+        noise=GaussianNoise(1.0),
+        budget=Budget(10.0, 1e-5),
+        **PARTS,
+    )
+    trainer.train()
+    assert trainer.run.steps == 4
+
+
+def test_hugging_face_losses_equal_the_models_own_mean():
+    model, tokens = tiny_llama(), Tokens(3)
+    batch = {k: torch.stack([tokens[i][k] for i in range(3)]) for k in ("input_ids", "labels")}
+    own = model(**batch).loss
+    torch.testing.assert_close(losses_of(model, batch).mean(), own)
+
+
+def test_hugging_face_refusals(tmp_path):
+    with pytest.raises(InvalidInput, match="gradient_accumulation_steps"):
+        PrivateTrainer(
+            model=tiny_llama(),
+            args=arguments(tmp_path, gradient_accumulation_steps=2),
+            sampler=PoissonSampler(0.1),
+            noise=GaussianNoise(1.0),
+            **PARTS,
+        )
+    trainer = PrivateTrainer(
+        model=tiny_llama(),
+        args=arguments(tmp_path),
+        train_dataset=Tokens(),
+        sampler=PoissonSampler(0.1),
+        noise=GaussianNoise(1.0),
+        **PARTS,
+    )
+    with pytest.raises(InvalidInput, match="under-count"):
+        trainer.train(resume_from_checkpoint=str(tmp_path))
+
+
+class Small(PrivateModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(5, 2)
+
+    def losses(self, batch):
+        x, y = batch
+        return cross_entropy(self.net(x), y, reduction="none")
+
+
+def fit(module, loader, folder):
+    trainer = lightning.Trainer(
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+        default_root_dir=str(folder),
+    )
+    trainer.fit(module, loader)
+
+
+def test_lightning(data, tmp_path):
+    module = Small()
+    rule = torch.optim.SGD(module.parameters(), lr=0.5)
+    run = module.make_private(rule, sampler=PoissonSampler(0.05), noise=GaussianNoise(1.0), **PARTS)
+    fit(module, drawn_loader(run, TensorDataset(*data), steps=12), tmp_path)
+    assert run.process == NoisySGD(PoissonSampling(0.05), 1.0, 12)
+
+
+def test_lightning_without_make_private_is_explained(data, tmp_path):
+    with pytest.raises(InvalidInput, match="make_private"):
+        fit(Small(), torch.utils.data.DataLoader(TensorDataset(*data), batch_size=4), tmp_path)
+
+
+def test_lightning_with_another_loader_is_refused(data, tmp_path):
+    module = Small()
+    module.make_private(
+        torch.optim.SGD(module.parameters(), lr=0.5),
+        sampler=PoissonSampler(0.1),
+        noise=GaussianNoise(1.0),
+        **PARTS,
+    )
+    loader = torch.utils.data.DataLoader(TensorDataset(*data), batch_size=4, shuffle=True)
+    with pytest.raises(InvalidInput, match="did not draw"):
+        fit(module, loader, tmp_path)
+
+
+def test_tensorboard_log(tmp_path):
+    log = TensorBoardLog(tmp_path)
+    log("epsilon", 1.5, 10)
+    log.close()
+    assert list(tmp_path.glob("events*"))
