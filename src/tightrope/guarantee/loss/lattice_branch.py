@@ -1,0 +1,173 @@
+"""One sampled-Gaussian branch on a lattice: base N(0,1), variable ln r, above and below.
+
+r(s) = 1 + rate (e^{mu s - mu^2/2} - 1) is an affine function of e^{mu s}. As Q = N(0,1) sees
+x = dP/dQ = r ("remove") and P = N(0,1) sees e^-L = r ("add"), both directions need the same thing:
+N(0,1) moved onto the lattice ln r_i = origin + i step, above or below in the convex order of r.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from tightrope.numerics.lattice_cells import CELL_ERROR, shared_mass
+from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
+from tightrope.validate import FloatArray
+
+__all__ = ["Branch", "upper_branch", "lower_branch", "points_at", "loss_at"]
+
+_EPS = 2.0**-52
+_LEFT = -40.0  # N(0,1) has less than 1e-340 below it
+
+
+@final
+@dataclass(frozen=True)
+class Branch:
+    """Tilted masses at origin + (start + i) step, times e^-log_scale."""
+
+    origin: float
+    start: int
+    masses: FloatArray
+    log_scale: float
+    absolute_error: float
+    relative_error: float
+    last_point: float  # s at the last lattice point: the branch ends there
+
+
+def points_at(offsets: FloatArray, rate: float, mu: float) -> FloatArray:
+    """s with ln r(s) = ln(1 - rate) + offset (rate < 1) or = offset (rate = 1)."""
+    if rate == 1.0:
+        return offsets / mu + 0.5 * mu
+    with np.errstate(divide="ignore"):
+        log_expm1 = offsets + np.log(-np.expm1(-offsets))
+    return (log_expm1 + math.log1p(-rate) - math.log(rate)) / mu + 0.5 * mu
+
+
+def loss_at(point: float, rate: float, mu: float) -> float:
+    """The offset of `points_at`, backwards."""
+    u = mu * point - 0.5 * mu * mu
+    if rate == 1.0:
+        return u
+    log_odds = math.log(rate) - math.log1p(-rate) + u
+    return float(np.logaddexp(0.0, log_odds))
+
+
+def _base(rate: float) -> float:
+    return math.log1p(-rate) if rate < 1.0 else 0.0
+
+
+def upper_branch(
+    rate: float, mu: float, power: float, step: float, lift: float, begin: float, end: float
+) -> Branch:
+    """N(0,1) on (begin, end) spread onto the lattice, times r^power.
+
+    `lift` is the origin's offset above ln(1 - rate); 0 puts a lattice point on the infimum of L.
+    """
+    start, points, log_tilt, scale = _cells(rate, mu, power, step, lift, begin, end)
+    left, right = shared_mass(points, mu, log_tilt[:-1] - scale)
+    masses = gathered(left, right, power * step)
+    relative = _relative_error(rate, mu, power, step, lift, start, points, masses)
+    origin = _base(rate) + lift
+    return Branch(origin, start, masses, scale, 0.0, relative, float(points[-1]))
+
+
+def lower_branch(
+    rate: float, mu: float, power: float, step: float, lift: float, begin: float, end: float
+) -> Branch:
+    """N(0,1) on (begin, end) below in the convex order of r, on the lattice, times r^power.
+
+    With rate < 1 and begin = -inf the part that one step cannot resolve is merged into an atom at
+    its mean, and the lattice (not `lift`) is put there.
+    """
+    core_log, core_lift = -math.inf, 0.0
+    if rate < 1.0 and begin == -math.inf:
+        lift, begin, core_log = _core(rate, mu, step)
+    start, points, log_tilt, scale = _cells(rate, mu, power, step, lift, begin, end)
+    origin = _base(rate) + lift
+    if core_log > -math.inf:
+        core_tilted = core_log + power * origin
+        scale = max(scale, core_tilted)
+        core_lift = math.exp(core_tilted - scale)
+    left, right = shared_mass(points, mu, log_tilt[:-1] - scale)
+    peak = _peaks(points, mu, power * step, log_tilt - scale)
+    gap = gap_bound(left, right, peak)
+    masses, clipped = lowered(left, right, gap, step, power * step, core_lift)
+    extended = np.append(points[0], points)
+    relative = _relative_error(rate, mu, power, step, lift, start - 1, extended, masses)
+    return Branch(origin, start - 1, masses, scale, clipped, relative, float(points[-1]))
+
+
+def _cells(
+    rate: float, mu: float, power: float, step: float, lift: float, begin: float, end: float
+) -> tuple[int, FloatArray, FloatArray, float]:
+    """First index, points s_i, tilt power * ln r_i, and the largest log mass density."""
+    low = max(begin, _LEFT)
+    start = math.floor((loss_at(low, rate, mu) - lift) / step + 1e-9)
+    if math.isfinite(begin):  # `begin` is meant to be a lattice point
+        start = round((loss_at(begin, rate, mu) - lift) / step)
+    stop = max(start + 3, math.ceil((loss_at(end, rate, mu) - lift) / step))
+    offsets: FloatArray = lift + step * np.arange(start, stop + 1)
+    points = points_at(np.maximum(offsets, 0.0) if rate < 1.0 else offsets, rate, mu)
+    points[0] = max(points[0], _LEFT) if begin == -math.inf else points[0]
+    log_tilt = power * (_base(rate) + offsets)
+    scale = float((log_tilt - 0.5 * points * points).max())
+    return start, points, log_tilt, scale
+
+
+def _peaks(points: FloatArray, mu: float, tilt: float, log_tilt: FloatArray) -> FloatArray:
+    """(largest density of r) * (r_{i+1} - r_i): phi(s) e^{-mu (s - s_i)} (e^{mu d} - 1)/mu."""
+    d = np.diff(points)
+    at = np.exp(log_tilt - 0.5 * points * points) / math.sqrt(2.0 * math.pi)
+    with np.errstate(over="ignore", invalid="ignore"):
+        width = np.expm1(np.minimum(mu * d, 700.0)) / mu
+        peak = np.maximum(at[:-1] * width, at[1:] * math.exp(-tilt) * (-np.expm1(-mu * d) / mu))
+        # ln density is -s^2/2 - mu s + const, largest at s = -mu
+        top = np.nonzero((points[:-1] < -mu) & (points[1:] > -mu))[0]
+        inside = np.exp(log_tilt[top] + 0.5 * mu * mu + mu * points[top]) / math.sqrt(2 * math.pi)
+        peak[top] = np.maximum(peak[top], inside * width[top])
+    return peak
+
+
+def _core(rate: float, mu: float, step: float) -> tuple[float, float, float]:
+    """Lift of the mean of r below the point one step above that mean, that point, its log mass."""
+
+    def mean_offset(offset: float) -> tuple[float, float]:
+        s = float(points_at(np.array([offset]), rate, mu)[0])
+        log_odds = math.log(rate) - math.log1p(-rate) + float(log_ndtr(s - mu) - log_ndtr(s))
+        return float(np.logaddexp(0.0, log_odds)), s
+
+    low, high = step, 2.0 * step
+    while high - mean_offset(high)[0] < step:
+        low, high = high, 2.0 * high
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        if middle - mean_offset(middle)[0] < step:
+            low = middle
+        else:
+            high = middle
+    lift, s = mean_offset(high)
+    return lift, s, float(log_ndtr(s))
+
+
+def _relative_error(
+    rate: float,
+    mu: float,
+    power: float,
+    step: float,
+    lift: float,
+    start: int,
+    points: FloatArray,
+    masses: FloatArray,
+) -> float:
+    """Rounding of exponents and of the cell ends, as a share of the total mass."""
+    offsets = lift + step * (start + np.arange(len(masses)))
+    share = -np.expm1(-np.maximum(offsets, 0.0)) if rate < 1.0 else 1.0  # d ln r / d(mu s)
+    # with rate < 1 everything left of s = -9 has mass 1e-19, so its rounding does not count
+    size = np.abs(points if rate == 1.0 else np.maximum(points, -9.0))
+    each = size * size + np.abs(power * (offsets + _base(rate))) + 20.0
+    ends = (abs(power) + 1.0) * share * (mu * size + mu * mu - math.log(rate) + 4.0)
+    return float((4.0 * _EPS * (each + ends)) @ masses / masses.sum()) + CELL_ERROR

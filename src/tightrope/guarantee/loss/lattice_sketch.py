@@ -1,0 +1,143 @@
+"""A rough picture of the composed loss, to plan the lattice by. Nothing here enters a bound."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+
+from tightrope.guarantee.base import Components
+from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.discrete import LaplacePair
+from tightrope.guarantee.loss.gaussian import (
+    FixedSizeGaussianPair,
+    GaussianPair,
+    SampledGaussianPair,
+    log_ratio,
+)
+from tightrope.validate import FloatArray
+
+__all__ = ["Sketch", "Saddle", "sketch_of"]
+
+_STEP = 0.04  # of s
+_LOG_ROOT = -0.5 * math.log(2.0 * math.pi)
+
+
+@lru_cache(maxsize=64)
+def _losses(pair: AbstractLossPair) -> tuple[FloatArray, FloatArray]:
+    """Losses in increasing order and ln of their masses under P, on a grid of s."""
+    if isinstance(pair, (GaussianPair, SampledGaussianPair, FixedSizeGaussianPair)):
+        mu, rate = pair.mu, getattr(pair, "rate", 1.0)
+        begin = 0.5 * mu if isinstance(pair, FixedSizeGaussianPair) else -40.0
+        s = np.arange(begin + 0.5 * _STEP, 40.0 + 1.5 * mu, _STEP)
+        base = -0.5 * s * s + math.log(_STEP) + _LOG_ROOT
+        loss = log_ratio(s, rate, mu)
+        if isinstance(pair, FixedSizeGaussianPair):
+            atom = pair.atoms[0][1] if pair.atoms else 1e-320
+            losses = np.concatenate([-loss[::-1], [0.0], loss])
+            return losses, np.concatenate([base[::-1], [math.log(atom)], base + loss])
+        if getattr(pair, "direction", "remove") == "add":
+            return -loss[::-1], base[::-1]
+        return loss, base + loss
+    if isinstance(pair, LaplacePair):
+        top = 1.0 / pair.scale
+        loss = np.linspace(-top, top, 401)
+        mass = 0.25 * np.exp(0.5 * (loss - top)) * (loss[1] - loss[0])
+        mass[0] += pair.atoms[0][1]
+        mass[-1] += pair.atoms[1][1]
+        return loss, np.log(mass)
+    atoms = np.array([a for a in pair.atoms if a[1] > 0.0])
+    return atoms[:, 0], np.log(atoms[:, 1])
+
+
+@final
+@dataclass(frozen=True)
+class Saddle:
+    rate: float  # the tilt c whose exponent n K(c) - c eps is best
+    log_chernoff: float  # n K(c) - c eps
+    log_delta: float  # the saddle-point estimate
+    spread: float  # standard deviation of the tilted composed loss
+
+
+@final
+@dataclass(frozen=True)
+class Sketch:
+    """Losses and log masses of each component, with its count; jumps beyond `cut` left out."""
+
+    parts: tuple[tuple[FloatArray, FloatArray, int], ...]
+
+    def without_jumps(self, cut: float) -> Sketch:
+        """Only losses up to `cut` of the first (then only) component."""
+        losses, logs, count = self.parts[0]
+        keep = max(2, int(np.searchsorted(losses, cut, side="right")))
+        return Sketch(((losses[:keep], logs[:keep], count),))
+
+    def cumulant(self, rate: float) -> tuple[float, float, float]:
+        """ln E[e^{rate L}] of the sum, and its first two derivatives."""
+        value = first = second = 0.0
+        for losses, logs, count in self.parts:
+            e = logs + rate * losses
+            top = float(e.max())
+            p = np.exp(e - top)
+            total = float(p.sum())
+            mean = float(p @ losses) / total
+            value += count * (top + math.log(total))
+            first += count * mean
+            second += count * float(p @ (losses - mean) ** 2) / total
+        return value, first, second
+
+    def bulk_width(self) -> float:
+        """Smallest distance between the 16 % and 84 % points of one step."""
+        widths = []
+        for losses, logs, _ in self.parts:
+            mass = np.cumsum(np.exp(logs))
+            low, high = np.searchsorted(mass, np.array([0.16, 0.84]) * mass[-1])
+            widths.append(0.5 * float(losses[min(high, len(losses) - 1)] - losses[low]))
+        return min(widths)
+
+    def highest(self) -> float:
+        return sum(count * float(losses[-1]) for losses, _, count in self.parts)
+
+    def saddle(self, epsilon: float) -> Saddle:
+        """Minimiser of n K(c) - c eps - ln c - ln(1 + c), which is convex, by bisection in ln c."""
+        low, high = -12.0, 30.0
+        while high - low > 0.02:
+            c = math.exp(0.5 * (low + high))
+            first = self.cumulant(c)[1]
+            if first - epsilon - 1.0 / c - 1.0 / (1.0 + c) > 0.0:
+                high = math.log(c)
+            else:
+                low = math.log(c)
+        c = math.exp(0.5 * (low + high))
+        value, _, second = self.cumulant(c)
+        curvature = second + 1.0 / c**2 + 1.0 / (1.0 + c) ** 2
+        log_chernoff = value - c * epsilon
+        correction = math.log(c) + math.log1p(c) + 0.5 * math.log(2.0 * math.pi * curvature)
+        return Saddle(c, log_chernoff, log_chernoff - correction, math.sqrt(second) + 1e-300)
+
+    def window(self, rate: float, spread: float, nats: float) -> tuple[float, tuple[float, float]]:
+        """Width holding all but e^-nats of the tilted law, and the two tilts that show it."""
+        here = self.cumulant(rate)[0]
+        ends, thetas = [], []
+        for sign in (1.0, -1.0):
+            options = [
+                ((nats + self.cumulant(rate + sign * theta)[0] - here) / theta, theta)
+                for theta in np.geomspace(0.25, 16.0, 10) / spread
+            ]
+            best = min(options)
+            ends.append(best[0])
+            thetas.append(best[1])
+        return ends[0] + ends[1], (thetas[0], thetas[1])
+
+    def log_tail(self, loss: float) -> float:
+        """ln of the mass under P above `loss`, first component, one step."""
+        losses, logs, _ = self.parts[0]
+        above = logs[int(np.searchsorted(losses, loss)) :]
+        return float(np.logaddexp.reduce(above)) if len(above) else -math.inf
+
+
+def sketch_of(components: Components) -> Sketch:
+    return Sketch(tuple((*_losses(pair), count) for pair, count in components))

@@ -1,0 +1,195 @@
+"""One release on the lattice, above and below, for every kind of pair.
+
+Above: mass is spread so that P and Q keep theirs (connect-the-dots, theory C.7). Below: the chords
+are lowered (numerics.lattice_convex). Both are of second order in the step, and both survive
+composition because delta is the expectation of a convex function (theory C.8).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from tightrope.errors import NotCertified
+from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
+from tightrope.guarantee.loss.gaussian import (
+    FixedSizeGaussianPair,
+    GaussianPair,
+    SampledGaussianPair,
+    log_ratio,
+)
+from tightrope.guarantee.loss.lattice_branch import Branch, lower_branch, upper_branch
+from tightrope.numerics.lattice import LatticeMeasure, normalised
+from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
+from tightrope.validate import FloatArray
+
+__all__ = ["Side", "step_measure", "spacing"]
+
+Side = Literal["upper", "lower"]
+_EPS = 2.0**-52
+_BRANCH = {"upper": upper_branch, "lower": lower_branch}
+
+
+def spacing(pair: AbstractLossPair) -> float | None:
+    """The distance that the lattice step must divide, for pairs with several atoms."""
+    if isinstance(pair, LaplacePair):
+        return 2.0 / pair.scale
+    if isinstance(pair, DiscretePair) and len(pair.losses) > 1:
+        return float(np.diff(np.array(pair.losses)).min())
+    return None
+
+
+def step_measure(
+    pair: AbstractLossPair, side: Side, step: float, rate: float, cut: float
+) -> tuple[LatticeMeasure, float]:
+    """The tilted measure of L under P up to the point s = cut, and the point where it ends."""
+    if isinstance(pair, GaussianPair):
+        return _gaussian(pair.mu, side, step, rate)
+    if isinstance(pair, SampledGaussianPair):
+        if pair.rate == 1.0:
+            return _gaussian(pair.mu, side, step, rate)
+        return _sampled(pair, side, step, rate, cut)
+    if isinstance(pair, FixedSizeGaussianPair):
+        return _fixed_size(pair, side, step, rate, cut)
+    if isinstance(pair, LaplacePair):
+        return _laplace(pair, side, step, rate), math.inf
+    if isinstance(pair, DiscretePair):
+        losses, masses = np.array(pair.losses), np.array(pair.masses)
+        return _atoms(losses, masses, side, step, rate, 0.0), math.inf
+    raise NotCertified(f"The lattice method has no rule for {type(pair).__name__}.")
+
+
+def _gaussian(mu: float, side: Side, step: float, rate: float) -> tuple[LatticeMeasure, float]:
+    # tilted, L is the log ratio at s ~ N((rate + 1) mu, 1); 10 deviations leave 2e-23
+    centre = (rate + 1.0) * mu
+    low = step * math.floor((mu * (centre - 10.0) - 0.5 * mu * mu) / step)
+    begin = low / mu + 0.5 * mu
+    branch = _BRANCH[side](1.0, mu, rate + 1.0, step, 0.0, begin, centre + 10.0)
+    return _measure(branch, step, rate, 4e-23 * float(branch.masses.sum())), math.inf
+
+
+def _measure(branch: Branch, step: float, rate: float, lost: float) -> LatticeMeasure:
+    return normalised(
+        branch.origin + branch.start * step,
+        step,
+        branch.masses,
+        branch.log_scale,
+        rate,
+        branch.absolute_error + lost,
+        branch.relative_error,
+    )
+
+
+def _sampled(
+    pair: SampledGaussianPair, side: Side, step: float, rate: float, cut: float
+) -> tuple[LatticeMeasure, float]:
+    if pair.direction == "remove":
+        branch = _BRANCH[side](pair.rate, pair.mu, rate + 1.0, step, 0.0, -math.inf, cut)
+        return _measure(branch, step, rate, 0.0), branch.last_point
+    far = _far_point(pair.rate, pair.mu, rate)
+    branch = _BRANCH[side](pair.rate, pair.mu, -rate, step, 0.0, -math.inf, far)
+    top = branch.origin + step * (branch.start + len(branch.masses) - 1)
+    beyond = math.exp(float(log_ndtr(-branch.last_point)) - rate * top - branch.log_scale)
+    mirrored = Branch(
+        -top,
+        0,
+        branch.masses[::-1].copy(),
+        branch.log_scale,
+        branch.absolute_error,
+        branch.relative_error,
+        branch.last_point,
+    )
+    return _measure(mirrored, step, rate, beyond), math.inf
+
+
+def _far_point(q: float, mu: float, rate: float) -> float:
+    """The smallest s where N(0,1) above s, tilted by r^-rate, is below e^-55: an error."""
+    low, high = 0.5 * mu, 0.5 * mu + 11.0
+    while high - low > 0.01:
+        middle = 0.5 * (low + high)
+        if float(log_ndtr(-middle)) - rate * float(log_ratio(middle, q, mu)) < -55.0:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _fixed_size(
+    pair: FixedSizeGaussianPair, side: Side, step: float, rate: float, cut: float
+) -> tuple[LatticeMeasure, float]:
+    """The positive branch (P = base times r), its mirror image (P = base), and the atom at 0."""
+    q, mu = pair.rate, pair.mu
+    lift = -math.log1p(-q) if q < 1.0 else 0.0  # a lattice point on L = 0
+    up = _BRANCH[side](q, mu, rate + 1.0, step, lift, 0.5 * mu, cut)
+    down = _BRANCH[side](q, mu, -rate, step, lift, 0.5 * mu, _far_point(q, mu, rate))
+    far = down.origin + step * (down.start + len(down.masses) - 1)
+    scale = max(up.log_scale, down.log_scale, 0.0)
+    weight_up, weight_down = math.exp(up.log_scale - scale), math.exp(down.log_scale - scale)
+    below = len(down.masses) - 1 + down.start  # steps from the lowest point to 0
+    masses = np.zeros(below + up.start + len(up.masses))
+    masses[: len(down.masses)] += weight_down * down.masses[::-1]
+    masses[below + up.start :] += weight_up * up.masses
+    masses[below] += math.exp(-scale) * (pair.atoms[0][1] if pair.atoms else 0.0)
+    lost = math.exp(float(log_ndtr(-down.last_point)) - rate * far - scale)
+    error = weight_up * up.absolute_error + weight_down * down.absolute_error + lost
+    relative = up.relative_error + down.relative_error
+    measure = normalised(-below * step, step, masses, scale, rate, error, relative)
+    return measure, up.last_point
+
+
+def _atoms(
+    losses: FloatArray, masses: FloatArray, side: Side, step: float, rate: float, relative: float
+) -> LatticeMeasure:
+    """Atoms anywhere: on the lattice they stay, others are split above or moved down below."""
+    keep = masses > 0.0
+    losses, masses = losses[keep], masses[keep]
+    origin = float(losses[0])
+    place = (losses - origin) / step
+    index = np.floor(place + 1e-9).astype(np.int64)
+    offset = np.maximum(losses - (origin + index * step), 0.0)
+    off = np.abs(losses - (origin + np.round(place) * step))
+    aligned = off <= 1e-9 * step
+    offset[aligned] = 0.0
+    index[aligned] = np.round(place[aligned]).astype(np.int64)
+    tilted = np.log(masses) + rate * (origin + index * step)
+    top = float(tilted.max())
+    weights = np.exp(tilted - top)
+    total = np.zeros(int(index.max()) + 2)
+    if side == "lower":
+        np.add.at(total, index, weights)
+    else:
+        to_right = -np.expm1(-offset) / -math.expm1(-step)
+        np.add.at(total, index, weights * (1.0 - to_right))
+        np.add.at(total, index + 1, weights * to_right * math.exp(rate * step))
+    # an atom counted as aligned is moved by `off`: a factor e^{(rate + 1) off} in its effect
+    moved = float((np.where(aligned, off, 0.0) * (rate + 1.0)) @ weights) / float(weights.sum())
+    relative += 2.0 * moved + 8.0 * _EPS * (3.0 + float(np.abs(tilted).max()))
+    return normalised(origin, step, total, top, rate, 0.0, relative)
+
+
+def _laplace(pair: LaplacePair, side: Side, step: float, rate: float) -> LatticeMeasure:
+    """Density e^{(l - top)/2}/4 under P between atoms at +-top, on a grid that ends at both."""
+    top = 1.0 / pair.scale
+    cells = max(3, round(2.0 * top / step))
+    own = 2.0 * top / cells
+    loss: FloatArray = -top + own * np.arange(cells + 1)
+    density = 0.25 * np.exp(0.5 * (loss[:-1] - top))
+    right = density * 8.0 * math.sinh(0.25 * own) ** 2 / -math.expm1(-own)
+    whole = density * 2.0 * math.expm1(0.5 * own)
+    # in units of Q times e^{l_i}: the right end holds its P mass times e^-own
+    left, right = whole - right, right * math.exp(-own)
+    if side == "upper":
+        masses = gathered(left, right, own)
+    else:
+        gap = gap_bound(left, right, density * math.expm1(own))
+        low, clipped = lowered(left, right, gap, own, own, 0.0)
+        masses = low[1:]
+        if clipped > 0.0 or low[0] > 0.0:
+            raise NotCertified("The lattice is too coarse for this Laplace scale.")
+    masses[0] += pair.atoms[0][1]
+    masses[-1] += pair.atoms[1][1]
+    return _atoms(loss, masses, side, step, rate, 16.0 * _EPS)

@@ -1,0 +1,153 @@
+"""Positive measures on a lattice, exponentially tilted, and powers of them by FFT.
+
+A measure puts `weights[i] * exp(log_scale - rate * x_i)` at x_i = first + i * step; the weights
+sum to 1. Its `error` bounds the sum of |stored - meant| weights.
+
+Error of `convolve`, all bounded and stored with the result:
+* uniform_error: rounding. Every output of a power-of-two FFT is a sum of inputs times twiddle
+  factors over log2(N) levels, so each is off by at most 5 log2(N) ulp of the sum of |inputs|; a
+  power n turns an error e into |phi|^n (1 + e/|phi|)^n - |phi|^n. It holds for each weight.
+* error: n times the error of each factor, plus twice the mass outside the window (Chernoff),
+  which wraps around. It holds for the sum over all weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import irfft, rfft
+
+from tightrope.validate import FloatArray
+
+__all__ = ["LatticeMeasure", "convolve", "normalised"]
+
+_EPS = 2.0**-52
+_NEGLIGIBLE = -48.0  # frequencies whose power is below e^-48 go to the error
+
+
+@final
+@dataclass(frozen=True)
+class LatticeMeasure:
+    first: float
+    step: float
+    weights: FloatArray
+    log_scale: float
+    rate: float
+    error: float = 0.0
+    uniform_error: float = 0.0
+
+    def log_moment(self, change: float) -> float:
+        """ln of the sum of weights * e^{change * index * step}."""
+        exponent = change * self.step * np.arange(len(self.weights))
+        top = float(exponent.max())
+        total = float(np.exp(np.maximum(exponent - top, -740.0)) @ self.weights)
+        if total > 1e-290:  # the entries raised to e^-740 only add to the bound
+            return top + math.log(total)
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.weights) + exponent
+        top = float(logs.max())
+        return top + math.log(float(np.exp(logs - top).sum()))
+
+
+def normalised(
+    first: float,
+    step: float,
+    masses: FloatArray,
+    log_scale: float,
+    rate: float,
+    absolute_error: float,
+    relative_error: float,
+) -> LatticeMeasure:
+    """A measure from tilted masses of any total."""
+    total = float(masses.sum())
+    return LatticeMeasure(
+        first,
+        step,
+        masses / total,
+        log_scale + math.log(total),
+        rate,
+        absolute_error / total + relative_error,
+    )
+
+
+def convolve(
+    factors: Sequence[tuple[LatticeMeasure, int]], size: int, thetas: tuple[float, float]
+) -> LatticeMeasure:
+    """The product of the measures, each to its power, on a window of `size` (a power of two).
+
+    `thetas` are the further tilts, right (> 0) and left (> 0), that bound the mass outside.
+    """
+    step, rate = factors[0][0].step, factors[0][0].rate
+    power, uniform = _power(factors, size)
+    start, outside = _window(factors, size, thetas)
+    weights = np.roll(irfft(power, size, overwrite_x=True), -(start % size))
+    np.maximum(weights, 0.0, out=weights)  # the true ones are not negative
+    error = _compounded(factors) + 2.0 * outside
+    first = math.fsum(count * measure.first for measure, count in factors) + start * step
+    # positions carry an ulp of each term; shifting f(x) = e^{-cx}(1 - e^{-x}) by d moves its mean
+    # by at most d, which is d e (c + 1) of its maximum
+    ulps = abs(start * step) + size * step + sum(n * abs(m.first) for m, n in factors)
+    error += 3.0 * (rate + 1.0) * 4.0 * _EPS * ulps
+    log_scale = math.fsum(count * measure.log_scale for measure, count in factors)
+    return LatticeMeasure(first, step, weights, log_scale, rate, error, uniform)
+
+
+def _compounded(factors: Sequence[tuple[LatticeMeasure, int]]) -> float:
+    """Product of (1 + error)^count, less 1."""
+    return math.expm1(min(sum(count * measure.error for measure, count in factors), 700.0))
+
+
+def _power(
+    factors: Sequence[tuple[LatticeMeasure, int]], size: int
+) -> tuple[NDArray[np.complex128], float]:
+    """The transform of the product, and the bound on the error of each weight."""
+    unit = 5.0 * _EPS * math.log2(size)
+    transforms = [rfft(_folded(measure.weights, size)) for measure, _ in factors]
+    counts = [count for _, count in factors]
+    # (a + u)^n - a^n <= n u (a + u)^(n-1), and the same for products
+    moduli = [np.abs(transform) + unit for transform in transforms]
+    log_bound = sum(n * np.log(y) for n, y in zip(counts, moduli, strict=True))
+    active = np.nonzero(log_bound > _NEGLIGIBLE)[0]
+    log_power = np.zeros(len(active), complex)
+    slope = np.zeros(len(active))
+    for n, transform, modulus in zip(counts, transforms, moduli, strict=True):
+        chosen = transform[active]
+        chosen[chosen == 0.0] = unit
+        log_power += n * np.log(chosen)
+        slope += n / modulus[active]
+    bound = np.exp(log_bound[active])
+    power = np.zeros(size // 2 + 1, complex)
+    power[active] = np.exp(log_power)
+    # logarithms are off by an ulp of their modulus and of pi, times the count
+    rounding = 4.0 * _EPS * (4.0 * sum(counts) - log_bound[active]) + unit
+    slip = float((bound * (unit * slope + rounding)).sum())
+    return power, 2.0 * slip / size + math.exp(_NEGLIGIBLE)
+
+
+def _folded(weights: FloatArray, size: int) -> FloatArray:
+    if len(weights) <= size:
+        return weights if len(weights) == size else np.pad(weights, (0, size - len(weights)))
+    folded: FloatArray = np.bincount(np.arange(len(weights)) % size, weights, size)
+    return folded
+
+
+def _window(
+    factors: Sequence[tuple[LatticeMeasure, int]], size: int, thetas: tuple[float, float]
+) -> tuple[int, float]:
+    """First index of the window, and the Chernoff bound on the mass outside of it."""
+    step = factors[0][0].step
+    right, left = (
+        sum(count * measure.log_moment(sign * theta) for measure, count in factors)
+        for sign, theta in zip((1.0, -1.0), thetas, strict=True)
+    )
+    # right: exp(right - theta0 step (start + size)); left: exp(left + theta1 step (start - 1));
+    # both are equal at this start
+    start = round((right - left - thetas[0] * step * size) / (step * sum(thetas)))
+    log_right = right - thetas[0] * step * (start + size)
+    log_left = left + thetas[1] * step * (start - 1)
+    return start, math.exp(min(log_right, 0.0)) + math.exp(min(log_left, 0.0))

@@ -1,0 +1,73 @@
+"""From masses shared between cell ends to a measure below in the convex order, on the same lattice.
+
+A measure of the variable r on r_i = r_0 e^{i h} is described by its call function
+C(k) = int (r - k)_+, a convex function. Sharing the mass of every cell between its ends turns C
+into the chords of C: an upper bound. Lowering the chords at r_i by c_i, where c_i is at least the
+largest gap between chord and C in the two cells beside r_i, gives a piecewise linear function below
+C with its kinks on the lattice: the call function of the masses
+    low_i = up_i - [ (c_{i+1} - c_i)/(r_{i+1} - r_i) - (c_i - c_{i-1})/(r_i - r_{i-1}) ].
+Both errors are of second order in h. Where low_i < 0 (densities steeper than a factor e^2 a cell)
+it is set to 0 and the mass is reported as clipped; it belongs to the error.
+
+Everything is stored tilted: masses times e^{w i h}.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tightrope.validate import FloatArray
+
+__all__ = ["gathered", "gap_bound", "lowered"]
+
+
+def gathered(left: FloatArray, right: FloatArray, tilt: float) -> FloatArray:
+    """Masses at the n+1 ends of n cells; `tilt` = w h moves a cell's factor to its right end."""
+    masses = np.zeros(len(left) + 1)
+    masses[:-1] += left
+    masses[1:] += right * math.exp(tilt)
+    return masses
+
+
+def gap_bound(left: FloatArray, right: FloatArray, peak: FloatArray) -> FloatArray:
+    """Largest gap over width, when `peak` bounds (density of r) * width in each cell.
+
+    It is at most peak/8 and, whatever the density, left right/(left + right).
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        free = np.where(left + right > 0, left * right / (left + right), 0.0)
+    return np.minimum(peak / 8.0, free)
+
+
+def lowered(
+    left: FloatArray,
+    right: FloatArray,
+    gap: FloatArray,
+    step: float,
+    tilt: float,
+    core: float,
+) -> tuple[FloatArray, float]:
+    """Masses of the lower measure, and the mass clipped.
+
+    `gap` bounds the largest gap in each cell, over the width of the cell. `core` is an atom one
+    step left of the first cell (already in place, tilted there); 0 when there is none.
+    """
+    drop = np.zeros(len(left) + 2)  # at core, first end, ..., last end, in units of the cell right
+    drop[1:-1] = gap
+    drop[2:] = np.maximum(drop[2:], gap * math.exp(tilt - step))
+    # nothing may be taken left of the first or right of the last end: those lines are exact
+    drop[-1] = 0.0
+    if core == 0.0:
+        drop[1] = 0.0
+        if len(drop) > 3:
+            drop[2] = max(drop[2], left[0] * math.exp(tilt - step))
+    if len(drop) > 2:
+        drop[-2] = max(drop[-2], right[-1]) if len(left) > 1 or core > 0.0 else 0.0
+    masses = np.append(core, gathered(left, right, tilt))
+    masses += (1.0 + math.exp(step)) * drop
+    masses[:-1] -= math.exp(step - tilt) * drop[1:]
+    masses[1:] -= math.exp(tilt) * drop[:-1]
+    clipped = float(-masses[masses < 0.0].sum())
+    return np.maximum(masses, 0.0), clipped

@@ -1,0 +1,85 @@
+"""E[(1 - e^{a - X})_+] of a tilted lattice measure, for many a at once, in the log domain.
+
+Error: with rate c and step h, an error of at most u in each weight and of at most e in their sum
+changes the value by at most e^{log_scale - c a} (u * S + e * Z), where
+S = sum over the lattice of e^{-c x}(1 - e^{-x}) <= 1/(h c (c+1)) + Z and Z = c^c/(1+c)^{1+c} is the
+largest term. The running sums of positive terms add N ulp, relative.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from tightrope.numerics.lattice import LatticeMeasure
+from tightrope.validate import FloatArray
+
+__all__ = ["TailTable", "tail_table"]
+
+_EPS = 2.0**-52
+_BLOCK_RANGE = 300.0  # nats of tilt inside one block of the running sums
+
+
+@final
+@dataclass(frozen=True)
+class TailTable:
+    """mass[i] = sum over j >= i of m_j and call[i] = E[(1 - e^{x_i - X})_+], scaled by block."""
+
+    measure: LatticeMeasure
+    mass: FloatArray
+    call: FloatArray
+    log_scale: FloatArray  # one for each block
+    block: int
+
+    def log_call(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """ln E[(1 - e^{a - X})_+] as stored, and ln of the bound on its absolute error."""
+        m, n = self.measure, len(self.mass)
+        index = np.clip(np.ceil((points - m.first) / m.step), 0, n - 1).astype(np.int64)
+        below = points - (m.first + m.step * index)  # a - x_i, negative inside the lattice
+        beyond = below > m.step  # right of the last lattice point: nothing is left
+        below = np.minimum(below, 0.0)
+        value = -np.expm1(below) * self.mass[index] + np.exp(below) * self.call[index]
+        with np.errstate(divide="ignore"):
+            log_value = np.log(np.where(beyond, 0.0, value)) + self.log_scale[index // self.block]
+        return log_value, self.log_error(points)
+
+    def log_error(self, points: FloatArray) -> FloatArray:
+        """ln of the bound on the absolute error of `log_call`, running sums aside."""
+        m = self.measure
+        c, width = m.rate, m.step * len(m.weights)
+        largest = math.exp(c * math.log(c / (1.0 + c)) - math.log1p(c)) if c > 0 else 1.0
+        reach = np.maximum(m.first + width - points, m.step)
+        whole = np.minimum(reach, 1.0) * reach / m.step  # every term is below min(x, 1)
+        if c > 0:
+            whole = np.minimum(whole, 1.0 / (m.step * c * (c + 1.0)))
+        one = np.minimum(largest, reach)
+        total = m.uniform_error * (whole + largest) + m.error * one
+        return np.log(np.maximum(total, 1e-300)) + m.log_scale - c * points
+
+
+def tail_table(measure: LatticeMeasure) -> TailTable:
+    n, c, h = len(measure.weights), measure.rate, measure.step
+    block = n if c == 0.0 else max(1, min(n, int(_BLOCK_RANGE / ((c + 1.0) * h))))
+    mass, call = np.empty(n), np.empty(n)
+    starts = range(0, n, block)
+    scales = np.empty(len(starts))
+    right_mass = right_call = 0.0  # at the first point of the block to the right
+    for b in reversed(range(len(starts))):
+        low, high = starts[b], min(starts[b] + block, n)
+        x = h * np.arange(high - low)
+        scales[b] = measure.log_scale - c * (measure.first + h * low)
+        change = math.exp(-c * h * (high - low)) if high < n else 0.0
+        m = measure.weights[low:high] * np.exp(-c * x)
+        mass[low:high] = np.cumsum(m[::-1])[::-1] + right_mass * change
+        # e^{-x_i} call_i = sum over j > i of mass_j (e^{-x_{j-1}} - e^{-x_j})
+        drop = np.exp(-x) * math.expm1(h) * mass[low:high]
+        drop[0] = 0.0
+        end_drop = math.exp(-h * (high - low)) * math.expm1(h) * right_mass * change
+        end_call = math.exp(-h * (high - low)) * right_call * change
+        after = np.append(np.cumsum(drop[::-1])[::-1][1:], 0.0) + (end_drop + end_call)
+        call[low:high] = np.exp(x) * after
+        right_mass, right_call = float(mass[low]), float(call[low])
+    return TailTable(measure, mass, call, scales, block)
