@@ -82,6 +82,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--row", type=int, default=1, choices=range(1, 7), help="row of Table 1")
     options.add_argument("--data", default=None, help="folder of MNIST (else TIGHTROPE_DATA)")
+    options.add_argument("--steps", type=int, help="train that long instead of the paper's epochs")
     options.add_argument("--quiet", action="store_true", help="no progress bar")
     chosen = options.parse_args()
     setting = PAPER[chosen.row - 1]
@@ -97,7 +98,8 @@ def main() -> None:
     )
     test = Evaluation(as_tensors(mnist.test), accuracy, every=500)
     trainer = Trainer(run, losses, delta=DELTA, evaluation=test, progress=not chosen.quiet)
-    outcome = trainer.fit(as_tensors(mnist.train), epochs=setting.epochs)
+    length = {"steps": chosen.steps} if chosen.steps else {"epochs": setting.epochs}
+    outcome = trainer.fit(as_tensors(mnist.train), **length)
 
     print(f"steps           {outcome.steps}")
     reached = 100 * trainer.evaluate(test)

@@ -18,7 +18,13 @@ from torch import Tensor
 from tightrope.errors import InvalidInput
 from tightrope.train.samplers import AbstractSampler
 
-__all__ = ["rank_and_size", "sum_over_ranks_", "start_together", "check_splits"]
+__all__ = [
+    "rank_and_size",
+    "sum_over_ranks_",
+    "start_together",
+    "check_splits",
+    "check_one_copy",
+]
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -35,7 +41,7 @@ def sum_over_ranks_(sums: Sequence[Tensor]) -> None:
     for group in by_dtype.values():
         flat = torch.cat([total.reshape(-1) for total in group])
         dist.all_reduce(flat)
-        parts = flat.split([total.numel() for total in group])
+        parts = torch.split(flat, [total.numel() for total in group])
         for total, part in zip(group, parts, strict=True):
             total.copy_(part.view_as(total))
 
@@ -60,4 +66,20 @@ def check_splits(sampler: AbstractSampler) -> None:
             f"{type(sampler).__name__} on each rank's shard is not the same sampler on the whole "
             "dataset, so its accounting does not apply. With several ranks use PoissonSampler or "
             "BallsInBinsSampler."
+        )
+
+
+def check_one_copy(model: torch.nn.Module) -> None:
+    """Each rank must hold the bare model, whole."""
+    if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+        raise InvalidInput(
+            f"Got a model wrapped in {type(model).__name__}, which adds up raw gradients over the "
+            "ranks on its own. Pass the bare model: the private step adds the clipped sums up."
+        )
+    sharded = [name for name, p in model.named_parameters() if hasattr(p, "placements")]
+    if sharded:
+        raise InvalidInput(
+            f"The parameters {sharded[:3]} are sharded over ranks (FSDP2), so no rank sees an "
+            "example's whole gradient and its norm. That is not supported: give every rank the "
+            "whole model."
         )

@@ -36,8 +36,8 @@ class Guard:
         self._optimizer, self._open = optimizer, False
         self._handles = [optimizer.register_step_pre_hook(self._before_step)]
         for parameter in parameters:
-            handle = parameter.register_post_accumulate_grad_hook(self._raw_gradient)
-            self._handles.append(handle)
+            register: Any = parameter.register_post_accumulate_grad_hook
+            self._handles.append(register(self._raw_gradient))
         _guarded_optimizers.add(optimizer)
 
     @contextmanager

@@ -22,6 +22,7 @@ from tightrope.errors import BudgetExceeded, InvalidInput
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process
 from tightrope.train.distributed import (
+    check_one_copy,
     check_splits,
     rank_and_size,
     start_together,
@@ -69,6 +70,7 @@ class PrivateOptimizer:
         gradients: Any | None = None,
         history: Any | None = None,
     ) -> None:
+        check_one_copy(model)
         self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
         self.gradients = Gradients(model, method="auto") if gradients is None else gradients
         self.guard = Guard(optimizer, self.gradients.parameters)
@@ -205,7 +207,8 @@ class PrivateOptimizer:
 
     @property
     def device(self) -> torch.device:
-        return self.gradients.parameters[0].device  # type: ignore[no-any-return]
+        device: torch.device = self.gradients.parameters[0].device
+        return device
 
     def step(self, losses: Tensor) -> StepReport:
         """Take the private step on one loss per example of the batch that was drawn."""

@@ -160,7 +160,7 @@ class RunFolder:
 
     def _released_on_all_ranks(self) -> int:
         last = 0 if self._journal is None else self._journal.last
-        return max(_gathered(last))
+        return int(max(_gathered(last)))
 
     def _restore_randomness(self, run: PrivateOptimizer, local: dict[str, Any]) -> None:
         run.sampler.restore(local["sampler"])

@@ -89,10 +89,11 @@ def _sync_folder(path: Path) -> None:
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """An optimizer's state as flat tensors and plain json."""
     whole = optimizer.state_dict()
-    tensors, plain = {}, {}
+    tensors: dict[str, Tensor] = {}
+    plain: dict[str, Any] = {}
     for index, slots in whole["state"].items():
         for name, value in slots.items():
-            target = tensors if isinstance(value, Tensor) else plain
+            target: dict[str, Any] = tensors if isinstance(value, Tensor) else plain
             target[f"{index}/{name}"] = value
     packed = {"plain": plain, "param_groups": whole["param_groups"]}
     try:

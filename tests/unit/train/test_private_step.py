@@ -212,3 +212,20 @@ def test_datasets_of_items_are_collated_empty_batches_too(make_run):
 def test_expected_batch_size_must_be_positive(make_run, size):
     with pytest.raises(InvalidInput):
         make_run(expected_batch_size=size)
+
+
+def test_wrappers_that_add_raw_gradients_over_ranks_are_refused(make_run, make_model):
+    with pytest.raises(InvalidInput, match="bare model"):
+        make_run(nn.DataParallel(make_model()))
+
+
+def test_a_model_that_cannot_run_on_no_examples_steps_all_the_same(make_run, data):
+    run = make_run(sampler=PoissonSampler(0.0))
+    for _ in run.batches(data, steps=2):
+        assert run.next_is_empty
+        run.step_empty()
+    assert run.steps == 2
+    with pytest.raises(InvalidInput, match="drew 60 examples"):
+        full = make_run(sampler=FullBatchSampler())
+        for _ in full.batches(data, steps=1):
+            full.step_empty()

@@ -41,7 +41,8 @@ def losses_of(model: torch.nn.Module, inputs: dict[str, Any]) -> Tensor:
         return cross_entropy(logits.float(), labels, reduction="none")
     told, asked = logits[:, :-1].float(), labels[:, 1:]  # (B, T-1, V), (B, T-1)
     each = cross_entropy(told.transpose(1, 2), asked, reduction="none", ignore_index=-100)
-    return each.sum(dim=1) / (asked != -100).sum(dim=1).clamp(min=1)  # an example's own mean
+    own_mean: Tensor = each.sum(dim=1) / (asked != -100).sum(dim=1).clamp(min=1)
+    return own_mean
 
 
 class PrivateTrainer(transformers.Trainer):
@@ -73,8 +74,10 @@ class PrivateTrainer(transformers.Trainer):
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         if self.run is None:
             rule = super().create_optimizer(model)
+            assert isinstance(self.model, torch.nn.Module)
             self.run = PrivateOptimizer(self.model, rule, **self._parts)
             self.optimizer = _AlreadyStepped(rule)
+        assert self.optimizer is not None
         return self.optimizer
 
     def get_train_dataloader(self) -> DataLoader[Any]:
@@ -105,13 +108,13 @@ class PrivateTrainer(transformers.Trainer):
             self.run.step(losses)
         return torch.zeros((), device=self.args.device)
 
-    def train(self, resume_from_checkpoint: Any = None, **options: Any) -> Any:
+    def train(self, resume_from_checkpoint: Any = None, *rest: Any, **options: Any) -> Any:
         if resume_from_checkpoint:
             raise InvalidInput(
                 "A checkpoint of transformers does not hold the privacy spent, so resuming from it "
                 "would under-count. Store private runs with tightrope.train.RunFolder."
             )
-        return super().train(**options)
+        return super().train(None, *rest, **options)
 
 
 class _AlreadyStepped(torch.optim.Optimizer):
@@ -124,7 +127,7 @@ class _AlreadyStepped(torch.optim.Optimizer):
         super().__init__([p for group in rule.param_groups for p in group["params"]], {})
         self.param_groups = rule.param_groups
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         return None
 
     def load_state_dict(self, state_dict: Any) -> None:

@@ -30,7 +30,7 @@ _FEWEST, _MOST = 64, 512  # batches looked at
 def check_sampler(run: PrivateOptimizer, population: int, false_alarm: float) -> list[Finding]:
     """The declared sampling is the accounted one, and the batches look like it."""
     declared, process = run.sampler.sampling, run.ledger.process(1)
-    accounted = getattr(process, "parts", (process,))[-1]
+    accounted: Any = getattr(process, "parts", (process,))[-1]
     if accounted.sampling != declared or accounted.adjacency != run.sampler.adjacency:
         return [fault(CHECK, f"runs {declared}, accounts {accounted.sampling}")]
     if accounted.noise_multiplier != run.noise.noise_multiplier:

@@ -1,0 +1,46 @@
+"""The examples run, on small data made on the spot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def run_example(name, *options, **environment):
+    command = [sys.executable, str(EXAMPLES / name), "--quiet", *options]
+    settings = os.environ | {"OMP_NUM_THREADS": "1"} | environment
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env=settings, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def idx(array):
+    head = bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
+    return head + array.astype(np.uint8).tobytes()
+
+
+def test_mnist_example(tmp_path):
+    chance = np.random.default_rng(0)
+    for part, count in (("train", 400), ("t10k", 40)):
+        images = chance.integers(0, 256, (count, 28, 28))
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(idx(images))
+        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(idx(chance.integers(0, 10, count)))
+    told = run_example("mnist.py", "--data", str(tmp_path), "--steps", "30")
+    assert "steps           30" in told and "epsilon <= " in told and "paper: 95.0 %" in told
+
+
+def test_nanogpt_example(tmp_path):
+    text = tmp_path / "lines.txt"
+    text.write_text("\n".join(["the cat sat on the mat.", "a dog ran.", "we like it!"] * 20))
+    options = ["--steps", "30", "--batch", "6", "--public-size", "60", "--epsilon", "200"]
+    shape = ["--width", "16", "--layers", "1", "--length", "24"]
+    told = run_example("nanogpt.py", "--text", str(text), *options, *shape)
+    assert "steps     30 of 30" in told and "per review" in told
