@@ -107,7 +107,7 @@ def test_hull_is_never_below_the_truth_nor_above_composition(run):
         mean, variance = c * mean + s, c**2 * variance + noise**2
     mu = hidden_hull.guarantee(run).mu
     assert mu >= mean / math.sqrt(variance) * (1 - 1e-12)
-    assert mu <= hidden_composition.guarantee(run).mu * (1 + 1e-12)
+    assert mu <= hidden_composition.guarantee(run).mu * (1 + 1e-12) + 1e-130  # floor of the hull
 
 
 @given(iterations(), st.integers(0, 9), st.floats(1.0, 3.0))

@@ -13,7 +13,8 @@ numbers without unit: `rise` = Delta S / sqrt(Delta tau), the root of the segmen
 `link` = the length sqrt(Delta tau) of the segment before over the length of this one.
 
 Error: each merge rounds `rise` by a few ulp, so the relative error of a cost over T steps is at
-most 8 T 2^-53 (`rounding`); links are kept above 1e-150, which only raises the cost.
+most 8 T 2^-53 (`rounding`); links are kept above 1e-150 and rises above 1e-140
+(unless they are 0), which only raises the cost.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ __all__ = ["least_cost", "least_cost_shifts", "minorant", "rounding"]
 FloatArray = NDArray[np.float64]
 
 _TINY_LINK, _LARGE_LINK = 1e-150, 1e150
+_TINY_RISE = 1e-140  # its square is still a normal number
 _PASSES = 48
 
 
@@ -111,7 +113,9 @@ def _merge_pairs(chain: _Segments, falls: NDArray[np.bool_]) -> _Segments:
     link = chain.links[right]
     norm = np.sqrt(1.0 + link * link)
     rises, links = chain.rises.copy(), chain.links.copy()
-    rises[right] = (rises[left] * link + rises[right]) / norm
+    total = (rises[left] * link + rises[right]) / norm
+    something = (rises[right] > 0.0) | ((rises[left] > 0.0) & (link > 0.0))
+    rises[right] = np.where(something, np.maximum(total, _TINY_RISE), 0.0)
     after = right[right + 1 < len(links)] + 1
     links[after] = np.minimum(links[after] * norm[: len(after)], _LARGE_LINK)
     links[right] = _shrunk(links[left], link / norm)
@@ -139,7 +143,8 @@ def _merge_with_stack(chain: _Segments) -> _Segments:
         stretch = 1.0
         while rises and rises[-1] >= link * rise:
             norm = math.sqrt(1.0 + link * link)
-            rise = (rises.pop() * link + rise) / norm
+            something = rise > 0.0 or (rises[-1] > 0.0 and link > 0.0)
+            rise = max((rises.pop() * link + rise) / norm, _TINY_RISE if something else 0.0)
             before = links.pop()
             link = max(before * (link / norm), _TINY_LINK) if before > 0.0 and link > 0.0 else 0.0
             stretch *= norm

@@ -4,7 +4,8 @@ The problem of `hull`, with one more choice: forget everything before the last k
 there at distance `diameter`. Any k gives a valid cost; the best one is wanted.
 
 Error: sums of positive numbers, relative error at most 8 T 2^-53. Windows whose weight
-c_{t+1} ... c_T leaves [1e-140, 1e140] are not tried; each window alone gives a valid cost.
+c_{t+1} ... c_T leaves [1e-140, 1e140] are not tried, nor starts before the last 2^18 pushes unless
+every step has one; each window alone gives a valid cost.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ __all__ = ["Window", "least_window_cost"]
 FloatArray = NDArray[np.float64]
 
 _LARGEST_WEIGHT = 1e140
+_MOST_EVENTS = 2**18
 
 
 @final
@@ -46,27 +48,51 @@ def least_window_cost(
     Y_t = sum_{i>t} s_i w_i, and what is still to be absorbed is the least concave majorant of the
     points 0..k together with (X_k, Y_k + diameter w_k).
     """
-    hull = _Majorant()
-    best = Window(math.inf, 0)
-    weight, x, y = 1.0, 0.0, 0.0
-    columns = (_as_list(values)[::-1] for values in (pushes, factors, scales))
-    for length, (s, c, sigma) in enumerate(zip(*columns, strict=True), start=1):
-        x += (sigma * weight) ** 2
-        y += s * weight
-        weight *= c
-        cost = hull.cost_to(x, y + diameter * weight)
-        if cost < best.cost:
-            best = Window(cost, length)
-        hull.add(x, y)
-        # every longer window costs at least as much as its points alone
-        in_range = 1.0 / _LARGEST_WEIGHT < weight < _LARGEST_WEIGHT
-        if hull.cost >= best.cost or not in_range:
-            break
+    s, c, sigma = (np.asarray(v, dtype=np.float64)[::-1] for v in (pushes, factors, scales))
+    with np.errstate(over="ignore", under="ignore"):
+        weight = np.append(1.0, np.cumprod(c))  # before the first step from the end, after it, ...
+    outside = np.flatnonzero((weight < 1.0 / _LARGEST_WEIGHT) | (weight > _LARGEST_WEIGHT))
+    steps = min(len(s), int(outside[0])) if len(outside) else len(s)
+    dx, dy = (sigma[:steps] * weight[:steps]) ** 2, s[:steps] * weight[:steps]
+    x, y = np.cumsum(dx), np.cumsum(dy)
+    goal = y + diameter * weight[1 : steps + 1]
+    if np.all(s[:steps] > 0.0) and _convex(dx, dy):
+        # every majorant is the chord from the origin; 1e-12 covers the tolerance of _convex
+        best = int(np.argmin(costs := goal * (goal / x)))
+        return Window(float(costs[best]) * (1.0 + 1e-12), best + 1)
+    # one more step without a push that does not expand is never a worse start
+    start = np.ones(steps, bool)
+    start[:-1] = (s[1:steps] > 0.0) | (c[1:steps] > 1.0)
+    return _search(x, y, goal, start, s[:steps] > 0.0)
+
+
+def _convex(dx: FloatArray, dy: FloatArray) -> bool:
+    """Do the slopes dy/dx never fall, up to rounding?"""
+    if not dx.all():
+        return False
+    slopes = dy / dx
+    return bool(np.all(np.diff(slopes) >= -1e-13 * slopes[1:]))
+
+
+def _search(
+    x: FloatArray,
+    y: FloatArray,
+    goal: FloatArray,
+    start: NDArray[np.bool_],
+    point: NDArray[np.bool_],
+) -> Window:
+    """The best start; only steps with a push can be vertices of the majorant."""
+    hull, best = _Majorant(), Window(math.inf, 0)
+    events = np.flatnonzero(start | point)[:_MOST_EVENTS]
+    rows = (values[events].tolist() for values in (x, y, goal, start, point))
+    for step, at, height, target, starts, pushed in zip(events.tolist(), *rows, strict=True):
+        if starts and (cost := hull.cost_to(at, target)) < best.cost:
+            best = Window(cost, step + 1)
+        if pushed:
+            hull.add(at, height)
+            if hull.cost >= best.cost:  # every longer window costs at least its points alone
+                break
     return best
-
-
-def _as_list(values: Sequence[float] | FloatArray) -> list[float]:
-    return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 
 class _Majorant:
@@ -95,13 +121,14 @@ class _Majorant:
     def _tangent(self, x: float, y: float) -> int:
         """The last vertex that the majorant keeps when (x, y) is added on the right."""
         top = len(self.xs) - 1
-        if not self._hides(top - 1, x, y):
-            return top
-        return bisect_left(range(top), True, key=lambda k: self._hides(k, x, y))
+        for k in range(top, max(top - 8, 0), -1):  # usually within the last few
+            if not self._hides(k - 1, x, y):
+                return k
+        return bisect_left(range(max(top - 8, 0)), True, key=lambda k: self._hides(k, x, y))
 
     def _hides(self, k: int, x: float, y: float) -> bool:
         """Does the line from vertex k to (x, y) pass above segment k?"""
-        return k >= 0 and self.slopes[k] <= _slope(x - self.xs[k], y - self.ys[k])
+        return self.slopes[k] <= _slope(x - self.xs[k], y - self.ys[k])
 
 
 def _slope(dx: float, dy: float) -> float:

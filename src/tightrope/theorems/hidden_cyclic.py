@@ -40,6 +40,8 @@ SOURCE = Source(
 )
 VALIDITY = Validity.BOUND
 
+_LEAST_SQUARE = 1e-280  # powers of c below this are rounded up to it
+
 
 def squared_mu(factor: float, batches: int, epochs: int, position: Any) -> Any:
     """mu^2 over the squared mu of one step; `position` (1 .. batches) may be an array."""
@@ -54,7 +56,16 @@ def squared_mu(factor: float, batches: int, epochs: int, position: Any) -> Any:
     carried = factor**after
     joined = (carried * rise + last_rise) ** 2 / geometric_sum(factor * factor, before + after)
     falls = rise * last_length >= carried * last_rise * length
-    return np.where(falls & (before > 0), joined, apart)[()]
+    square = np.where(falls & (before > 0), joined, apart)
+    return (np.maximum(square, _LEAST_SQUARE) if factor > 0.0 else square)[()]
+
+
+def printed_shifts(batches: int, epochs: int, position: int) -> FloatArray:
+    """The papers' shifts over one step's sensitivity, for c = 1 (Theorem 35; VI-A corrected)."""
+    steps = np.arange(1, batches * epochs + 1)
+    last_use = batches * (epochs - 1) + position
+    late = np.where(steps < last_use, 1.0 / batches, 1.0 / (batches - position + 1.0))
+    return np.where(steps < position, 0.0, late)
 
 
 def geometric_sum(factor: float, count: Any) -> Any:

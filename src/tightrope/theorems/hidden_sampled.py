@@ -34,6 +34,7 @@ from tightrope.guarantee.loss.pair import FixedSizeGaussianPair, GaussianPair
 from tightrope.process.convex import SubsampledSGD
 from tightrope.theorems.base import Source, require
 from tightrope.theorems.hidden_cyclic import geometric_sum
+from tightrope.theorems.hidden_full_batch import squared_mu
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
 from tightrope.validate import FloatArray
 
@@ -74,12 +75,13 @@ def applies(process: Any) -> str | None:
 
 def guarantee(process: Any) -> Guarantee:
     require(applies(process))
+    if process.batch_size == process.records:  # no batch without the record: nothing is sampled
+        square = squared_mu(contraction(process.loss, process.step_size), process.steps)
+        mu = step_mu(process) * math.sqrt(square) * (1.0 + 1e-14)
+        return GaussianGuarantee(mu, process.adjacency, VALIDITY)
     window, share = best_window(process)
     gap = float(gap_mu(process, window)) / math.sqrt(share) * (1.0 + 1e-12)
     step = 2.0 * step_mu(process) / math.sqrt(1.0 - share) * (1.0 + 1e-14)
-    if process.batch_size == process.records:
-        total = math.hypot(gap, step * math.sqrt(window)) * (1.0 + 1e-14)
-        return GaussianGuarantee(total, process.adjacency, VALIDITY)
     parts: tuple[Any, ...] = ((FixedSizeGaussianPair(process.rate, step), window),)
     if gap > 0.0:
         parts = ((GaussianPair(gap), 1), *parts)

@@ -98,6 +98,21 @@ def test_window_is_the_best_suffix():
         assert costs[len(pushes) - found.length] == pytest.approx(min(costs), rel=1e-11)
 
 
+def test_window_of_sparse_and_of_equal_pushes():
+    rng = np.random.default_rng(5)
+    for factor in (1.0, 0.95, 1.02):
+        for period in (1, 3, 7):
+            pushes = np.zeros(60)
+            pushes[int(rng.integers(period)) :: period] = 1.0
+            factors, scales = np.full(60, factor), np.full(60, 2.0)
+            for diameter in (0.1, 3.0, 40.0):
+                costs = [
+                    least_cost(pushes[k:], factors[k:], scales[k:], diameter) for k in range(60)
+                ]
+                found = least_window_cost(pushes, factors, scales, diameter)
+                assert found.cost == pytest.approx(min(costs), rel=1e-10)
+
+
 def test_passes_and_stack_agree(monkeypatch):
     rng = np.random.default_rng(3)
     problems = [
@@ -134,7 +149,8 @@ def test_steps_without_noise():
 def test_a_constant_map_forgets_the_past():
     assert least_cost([5.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]) == pytest.approx(0.5)
     assert least_cost([5.0, 0.0], [1.0, 0.0], [1.0, 1.0]) == 0.0
-    assert least_window_cost([5.0, 1.0], [1.0, 0.0], [1.0, 1.0], 7.0).cost == 1.0
+    forgetful = least_window_cost([5.0, 1.0], [1.0, 0.0], [1.0, 1.0], 7.0)
+    assert forgetful.cost == pytest.approx(1.0, rel=1e-11)
 
 
 def test_nothing_to_absorb_costs_nothing():

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tightrope.numerics.hull import least_cost
+from tightrope.numerics.hull import least_cost, least_cost_shifts
 from tightrope.numerics.hull_window import least_window_cost
 from tightrope.process.convex import ClippedLoss, ConvexLoss, CyclicSGD, NoisyGradientDescent
 from tightrope.theorems import (
@@ -50,6 +50,16 @@ def test_cyclic_closed_form_is_the_hull(case):
     uses = np.zeros(batches * epochs)
     uses[position - 1 :: batches] = 1.0
     assert least_cost(uses, 0 * uses + v["factor"], 0 * uses + 1.0) == expected(case, "squared_mu")
+
+
+@pytest.mark.parametrize(("batches", "epochs"), [(1, 1), (8, 1), (5, 5), (7, 3)])
+def test_the_papers_shifts_are_the_hull(batches, epochs):
+    for position in range(1, batches + 1):
+        uses = np.zeros(batches * epochs)
+        uses[position - 1 :: batches] = 1.0
+        best = least_cost_shifts(uses, np.ones(len(uses)), np.ones(len(uses)))
+        printed = hidden_cyclic.printed_shifts(batches, epochs, position)
+        assert best == pytest.approx(printed, abs=1e-13)
 
 
 @cases("noisygd_strongly_convex_gdp")
