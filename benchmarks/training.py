@@ -33,17 +33,18 @@ def private_step(case: Case, device: str, *, method: str = "auto", compiled: boo
     model, x, y = fresh(case, device)
     engine, clip = Gradients(model, method), FlatClip(CLIP_NORM)
     optimizer, expected_batch = optimizer_of(case, model), len(x)
+    parameters, sizes = engine.parameters, [p.numel() for p in engine.parameters]
+    scale = NOISE_MULTIPLIER * clip.sensitivity / expected_batch
     run = torch.compile(model) if compiled else model
 
     def step() -> None:
         with precision(case, device):
             losses = case.losses(run, x, y)
         batch = engine.clipped_sum(losses, clip)
-        noise = [torch.randn_like(total) for total in batch.sums]
-        torch._foreach_mul_(noise, NOISE_MULTIPLIER * clip.sensitivity)
-        torch._foreach_add_(noise, batch.sums)
-        torch._foreach_div_(noise, expected_batch)
-        for parameter, gradient in zip(engine.parameters, noise, strict=True):
+        noise = torch.randn(sum(sizes), device=device).mul_(scale)
+        gradients = [n.view(p.shape) for n, p in zip(noise.split(sizes), parameters, strict=True)]
+        torch._foreach_add_(gradients, list(batch.sums), alpha=1 / expected_batch)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         optimizer.step()
 

@@ -1,10 +1,10 @@
 """Clipping: from per-example norms to factors that bound what one example can contribute.
 
 Formal guarantee. For every clip and every example i, with g_il the gradient of example i in
-parameter l and N_il the norm bound the engine hands over (rounding included),
+parameter l and N_il its norm, within NORM_ERROR of what the engine hands over,
     sum_l (factor_il N_il)^2 <= sensitivity^2,
 so adding or removing one example moves the released sum by at most `sensitivity`.
-An example whose norm is not finite gets the factor zero.
+Norms must be finite: the engine drops an example with a non-finite gradient before.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from tightrope.errors import InvalidInput
 
 __all__ = ["AutomaticClip", "Clip", "FlatClip", "PerLayerClip"]
 
-# Division, square root and the final product are float32: a few units of 2^-24.
-_MARGIN = 1.0 - 2.0**-20
+# A norm computed in float32 may lie below the true one by this fraction (gradients/rounding.py);
+# it also covers square root, division and the final product, a few units of 2^-24 each.
+NORM_ERROR = 2.0**-14
+_MARGIN = 1.0 - NORM_ERROR
 
 
 class Clip(ABC):
@@ -116,17 +118,12 @@ class AutomaticClip(Clip):
 
     def factors(self, squared_norms: Tensor) -> Tensor:
         norms = squared_norms.sum(0, keepdim=True).sqrt_()
-        return _finite_only((self.clip_norm * _MARGIN) / (norms + self.stability), norms)
+        return (self.clip_norm * _MARGIN) / norms.add_(self.stability)
 
 
 def _shrink(squared: Tensor, bound: float | Tensor) -> Tensor:
-    norms = squared.sqrt()
     # At norm 0 the quotient is inf and the clamp makes it 1.
-    return _finite_only(((bound * _MARGIN) / norms).clamp_(max=1.0), norms)
-
-
-def _finite_only(factors: Tensor, norms: Tensor) -> Tensor:
-    return factors.masked_fill_(~norms.isfinite(), 0.0)
+    return squared.rsqrt().mul_(bound * _MARGIN).clamp_(max=1.0)
 
 
 def _check_norm(name: str, value: float) -> None:

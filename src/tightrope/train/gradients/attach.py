@@ -40,7 +40,7 @@ def attach(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
     validate(model)
     if any(_ATTACHED in module.__dict__ for module in model.modules()):
         raise InvalidInput("Gradients is already attached to this model; call detach() first")
-    undo: list[Callable[[], Any]] = [_count_forwards(model, recorder)]
+    undo: list[Callable[[], Any]] = []
     object.__setattr__(model, _ATTACHED, recorder)
     undo.append(lambda: model.__dict__.pop(_ATTACHED, None))
     for module in model.modules():
@@ -51,14 +51,6 @@ def attach(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
             step()
 
     return remove
-
-
-def _count_forwards(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
-    def count(module: nn.Module, args: Any) -> None:
-        if recorder.active:
-            recorder.count_forward()
-
-    return model.register_forward_pre_hook(torch.compiler.disable(count)).remove
 
 
 def _attach_one(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any]]:
@@ -99,7 +91,6 @@ def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[
     return removers
 
 
-@torch.compiler.disable
 def _cast(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if args and isinstance(args[0], Tensor) and torch.is_autocast_enabled(args[0].device.type):
         return (autocast_input(args[0]), *args[1:])

@@ -60,9 +60,9 @@ def custom_rule(
         results = vmap(one)(*(x.detach() for x in flat), *out_grads)
     except RuntimeError as error:
         raise ModelNotPrivate(
-            f"{type(module).__name__} owns parameters, has no rule and cannot be run one example at "
-            f"a time ({str(error).splitlines()[0]}); put the parameter into a small module of its "
-            "own or use the layers of torch.nn"
+            f"{type(module).__name__} owns parameters, has no rule and cannot be run one example "
+            f"at a time ({str(error).splitlines()[0]}); put the parameter into a small module "
+            "of its own or use the layers of torch.nn"
         ) from error
     return [(p, Dense(r)) for p, r in zip(parameters, results, strict=True)]
 

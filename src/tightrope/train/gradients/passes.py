@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
 from tightrope.train.clip import Clip
-from tightrope.train.gradients.batch import ClippedBatch, Factors, find_factors, sum_forms
+from tightrope.train.gradients.batch import ClippedBatch, find_factors
 from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.forms import Dense, Form, combine
 from tightrope.train.gradients.forms.base import full_precision
@@ -70,10 +70,14 @@ class Work:
 
     def squared_norms(self, found: dict[int, Tensor]) -> Tensor:
         """(parameters, B), zero for unused parameters."""
-        zero = self.losses.new_zeros(len(self.losses), dtype=torch.float32)
-        dtype = torch.promote_types(self.losses.dtype, torch.float32)
-        rows = [found.get(i, zero) for i in range(len(self.parameters))]
-        return torch.stack([row if row.dtype is dtype else row.to(dtype) for row in rows])
+        count = len(self.parameters)
+        if len(found) < count:
+            zero = torch.zeros(len(self.losses), device=self.losses.device)
+            found = {row: found.get(row, zero) for row in range(count)}
+        rows = [found[row] for row in range(count)]
+        if len({row.dtype for row in rows}) > 1:  # parameters of different precision
+            rows = [row.double() for row in rows]
+        return torch.stack(rows)
 
     def zeros(self, row: int) -> Tensor:
         return torch.zeros_like(full_precision(self.parameters[row].detach()))
@@ -98,7 +102,7 @@ def book_keeping(work: Work, clip: Clip) -> ClippedBatch:
     sums = []
     for row in range(len(work.parameters)):
         form = forms.pop(row, None)  # its memory is free as soon as it is summed
-        sums.append(work.zeros(row) if form is None else sum_forms(form, factors, row, work.scale))
+        sums.append(work.zeros(row) if form is None else factors.sum(form, row))
     return factors.batch(sums)
 
 
@@ -148,13 +152,10 @@ def two_pass(work: Work, clip: Clip) -> ClippedBatch:
     _stream(work, lambda row, form: squares.update({row: form.squared_norms()}), keep=True)
     factors = find_factors(work.squared_norms(squares), clip, work.scale)
     sums: dict[int, Tensor] = {}
-    _stream(work, lambda row, form: _add_sum(sums, factors, row, form, work), keep=False)
-    return factors.batch([sums.get(i) if i in sums else work.zeros(i)
-                          for i in range(len(work.parameters))])  # fmt: skip
-
-
-def _add_sum(sums: dict[int, Tensor], factors: Factors, row: int, form: Form, work: Work) -> None:
-    sums[row] = sum_forms(form, factors, row, work.scale)
+    _stream(work, lambda row, form: sums.update({row: factors.sum(form, row)}), keep=False)
+    missing = (row for row in range(len(work.parameters)) if row not in sums)
+    sums.update({row: work.zeros(row) for row in missing})
+    return factors.batch([sums[row] for row in range(len(work.parameters))])
 
 
 def _stream(work: Work, handle: Callable[[int, Form], None], *, keep: bool) -> None:

@@ -97,8 +97,8 @@ def _owners(uses: list[Use], unknown: set[int]) -> list[int]:
 def _refuse_unseen(names: set[str]) -> None:
     if names:
         raise ModelNotPrivate(
-            f"the parameters {sorted(names)} are used outside of the layer that owns them, in a way "
-            "that has no rule (a functional call, a parametrisation, or code compiled before "
+            f"the parameters {sorted(names)} are used outside of the layer that owns them, in a "
+            "way that has no rule (a functional call, a parametrisation, or code compiled before "
             "Gradients was attached); call the layer itself, or attach before compiling"
         )
 

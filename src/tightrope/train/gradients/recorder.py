@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
@@ -18,17 +17,23 @@ _MOST_FORWARDS = 64
 
 
 @final
-@dataclass(eq=False)
 class Use:
     """One run of a layer: what went in, and where in the graph its output's gradient appears."""
 
-    owner: nn.Module
-    rule: Callable[..., Any]
-    inputs: tuple[Tensor, ...]
-    edges: tuple[GradientEdge, ...]
-    input_edges: tuple[GradientEdge, ...]
-    versions: tuple[int, ...]
-    keywords: dict[str, Any] = field(default_factory=dict)
+    __slots__ = ("edges", "input_edges", "inputs", "keywords", "owner", "rule", "versions")
+
+    def __init__(
+        self,
+        owner: nn.Module,
+        rule: Callable[..., Any],
+        inputs: tuple[Tensor, ...],
+        outputs: tuple[Tensor, ...],
+        keywords: dict[str, Any],
+    ) -> None:
+        self.owner, self.rule, self.inputs, self.keywords = owner, rule, inputs, keywords
+        self.edges = [_edge(out) for out in outputs]
+        self.input_edges = [_edge(x) for x in inputs if x.requires_grad]
+        self.versions = [x._version for x in inputs]
 
     def check_unchanged(self) -> None:
         """A value changed in place after the layer read it is not what the layer read."""
@@ -48,7 +53,7 @@ class Recorder:
         self.root = root
         self.uses: list[Use] = []
         self.paused = False
-        self._forwards = 0
+        self._most = _MOST_FORWARDS * sum(1 for _ in root.modules())
 
     @property
     def active(self) -> bool:
@@ -63,32 +68,27 @@ class Recorder:
         **keywords: Any,
     ) -> None:
         """Remember a use; the edges are taken now, before any in-place change of the outputs."""
-        self.uses.append(
-            Use(
-                owner,
-                rule,
-                inputs,
-                tuple(get_gradient_edge(out) for out in outputs),
-                tuple(get_gradient_edge(x) for x in inputs if x.requires_grad),
-                tuple(x._version for x in inputs),
-                keywords,
-            )
-        )
+        if len(self.uses) >= self._most:
+            self._refuse_more()
+        self.uses.append(Use(owner, rule, inputs, outputs, keywords))
 
-    def count_forward(self) -> None:
+    def _refuse_more(self) -> None:
         """Forward passes that nobody turns into gradients would fill the memory."""
-        self._forwards += 1
-        if self._forwards > _MOST_FORWARDS:
-            self.take()
-            raise InvalidInput(
-                f"{_MOST_FORWARDS} training forward passes were recorded without a clipped_sum; "
-                "run evaluation under torch.no_grad() or in model.eval()"
-            )
+        self.take()
+        raise InvalidInput(
+            f"about {_MOST_FORWARDS} training forward passes were recorded without a clipped_sum; "
+            "run evaluation under torch.no_grad() or in model.eval()"
+        )
 
     def take(self) -> list[Use]:
         """All uses since the last call."""
-        uses, self.uses, self._forwards = self.uses, [], 0
+        uses, self.uses = self.uses, []
         return uses
+
+
+def _edge(value: Tensor) -> GradientEdge:
+    node = value.grad_fn
+    return get_gradient_edge(value) if node is None else GradientEdge(node, value.output_nr)
 
 
 def autocast_input(x: Tensor) -> Tensor:

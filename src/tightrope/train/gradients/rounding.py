@@ -6,7 +6,7 @@ it, and let the released contribution be what the hardware computes for factor *
 
 Error.
 * A stored gradient (`Dense`, `Rows`): only the sum of squares and one product per value are
-  rounded. Relative, far below RELATIVE.
+  rounded. Relative, far below clip.NORM_ERROR, which every clip takes off.
 * An outer-product form sum_t g_t a_t^T: its released value is a matrix product. With
   S = sum_t |a_t||g_t| and Q = sum_t |a_t|^2 |g_t|^2 (both read off the Gram diagonals)
   - rounding the operands to the unit u of the product moves it by at most 2 u S (deterministic);
@@ -29,13 +29,8 @@ UNIT_FLOAT32 = 2.0**-24
 UNIT_TF32 = 2.0**-11
 UNIT_BFLOAT16 = 2.0**-8
 LAMBDA = 8.0
-# Raises every norm: covers the blocked float32 sum of squares (4096 values to a block), the square
-# root, the division and the product with the factor, each a few units of 2^-24.
-RELATIVE = 2.0**-14
-
 __all__ = [
     "LAMBDA",
-    "RELATIVE",
     "UNIT_FLOAT32",
     "convolution_unit",
     "exact_products",

@@ -7,7 +7,20 @@ from tightrope.train.gradients.forms.combine import combine
 from tightrope.train.gradients.forms.dense import Dense
 from tightrope.train.gradients.forms.outer import Outer
 from tightrope.train.gradients.forms.patches import Convolution, Patches
+from tightrope.train.gradients.forms.rank_one import RankOne, Shift, Signal
 from tightrope.train.gradients.forms.rows import Rows
 from tightrope.train.gradients.forms.stacked import Stacked
 
-__all__ = ["Convolution", "Dense", "Form", "Outer", "Patches", "Rows", "Stacked", "combine"]
+__all__ = [
+    "Convolution",
+    "Dense",
+    "Form",
+    "Outer",
+    "Patches",
+    "RankOne",
+    "Rows",
+    "Shift",
+    "Signal",
+    "Stacked",
+    "combine",
+]

@@ -43,7 +43,8 @@ def blocked_squares(values: Tensor) -> Tensor:
     torch's float32 norm over millions of values is biased low (2.7e-3 at 38 million on a CPU), so
     long rows are cut into blocks whose squares are summed in a second step.
     """
-    flat = full_precision(values).reshape(values.shape[0], -1)
+    flat = full_precision(values)
+    flat = flat if flat.dim() == 2 else flat.reshape(flat.shape[0], -1)
     length = flat.shape[1]
     if length <= _BLOCK or flat.is_cuda:
         return torch.linalg.vector_norm(flat, dim=1).square_()

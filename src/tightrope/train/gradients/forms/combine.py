@@ -12,12 +12,14 @@ from typing import final
 import torch
 from torch import Tensor
 
+from tightrope.train.clip import NORM_ERROR
 from tightrope.train.gradients.forms.base import Form, full_precision
 from tightrope.train.gradients.forms.dense import Dense
 from tightrope.train.gradients.forms.outer import Outer
+from tightrope.train.gradients.forms.rank_one import RankOne
 from tightrope.train.gradients.forms.rows import Rows
 from tightrope.train.gradients.forms.stacked import Stacked
-from tightrope.train.gradients.rounding import RELATIVE, exact_products
+from tightrope.train.gradients.rounding import exact_products
 
 __all__ = ["combine"]
 
@@ -26,6 +28,7 @@ def combine(forms: list[Form]) -> Form:
     """The form of the sum."""
     if len(forms) == 1:
         return forms[0]
+    forms = [form.outer() if isinstance(form, RankOne) else form for form in forms]
     kinds = {type(form) for form in forms}
     if kinds == {Outer}:
         return _joined_outer(forms)
@@ -76,7 +79,7 @@ class TiedTable(Form):
         reads, products = self.rows.squared_norms(), self.outer.squared_norms()
         # The cross term is a sum of products bounded by |reads| |products|: its rounding is covered
         # by the same relative margin of that bound.
-        slack = 2 * RELATIVE * (reads * products).sqrt_()
+        slack = 2 * NORM_ERROR * (reads * products).sqrt_()
         return (reads + products + 2 * self._cross() + slack).clamp_min_(0)
 
     def _cross(self) -> Tensor:

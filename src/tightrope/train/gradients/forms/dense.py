@@ -14,12 +14,12 @@ __all__ = ["Dense", "weighted_total"]
 
 def weighted_total(values: Tensor, factors: Tensor) -> Tensor:
     """sum_i factors[i] values[i]; a matrix-vector product, which CUDA keeps in full float32."""
-    flat = values.reshape(values.shape[0], -1)
+    flat = values if values.dim() == 2 else values.reshape(values.shape[0], -1)
     if flat.dtype in (torch.float32, torch.float64):
         total = torch.mv(flat.t(), factors.to(flat.dtype))
     else:
         total = (flat * factors[:, None]).sum(0)
-    return total.view(values.shape[1:])
+    return total if values.dim() == 2 else total.view(values.shape[1:])
 
 
 @final

@@ -17,7 +17,7 @@ from tightrope.train.gradients.forms.base import (
     zero_examples,
 )
 from tightrope.train.gradients.forms.dense import weighted_total
-from tightrope.train.gradients.rounding import UNIT_FLOAT32, exact_products, matmul_unit, raised
+from tightrope.train.gradients.rounding import exact_products, matmul_unit, raised
 
 __all__ = ["Outer", "per_example_products", "gram_squared_norms", "row_squares"]
 
@@ -33,18 +33,10 @@ class Outer(Form):
     def squared_norms(self) -> Tensor:
         batch, positions, d = self.a.shape
         sizes = (batch, positions, d, self.g.shape[2])
-        if positions == 1:
-            return self._rank_one()
         if direct_is_cheaper(sizes, self.g.device, self.g.element_size()):
             self._direct = per_example_products(self.a, self.g)
             return blocked_squares(self._direct)
         return gram_squared_norms(self.a, self.g, unit=matmul_unit(self.g.device))
-
-    def _rank_one(self) -> Tensor:
-        squares = blocked_squares(self.a).mul_(blocked_squares(self.g))
-        unit = matmul_unit(self.g.device)
-        # Operands rounded to the unit move a product by at most 2 unit, its square by 5 unit.
-        return squares if unit == UNIT_FLOAT32 else squares.mul_(1 + 5 * unit)
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
         if self._direct is not None:

@@ -64,7 +64,7 @@ class Rows(Form):
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
         width = self.g.shape[2]
-        values = scale_examples(self.merged(), factors).view(-1, width)
+        values = scale_examples(self.merged(), factors.to(self.merged().dtype)).view(-1, width)
         total = torch.zeros(self.rows, width, dtype=values.dtype, device=values.device)
         return total.index_put_((self.ids.reshape(-1),), values, accumulate=True)
 

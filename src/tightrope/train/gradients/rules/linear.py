@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from tightrope.train.gradients.forms import Dense, Outer
+from tightrope.train.gradients.forms import Dense, Outer, RankOne, Shift, Signal
 from tightrope.train.gradients.rules.base import Forms, positions, summed, trainable
 
 __all__ = ["bias_form", "linear", "transposed_linear"]
@@ -17,11 +17,24 @@ def bias_form(g: Tensor) -> Dense:
 
 
 def linear(module: nn.Linear, x: Tensor, g: Tensor) -> Forms:
+    if g.dim() == 2:
+        return _once(module, x, g)
     forms: Forms = []
     if trainable(module.weight):
         forms.append((module.weight, Outer(positions(x), positions(g))))
     if trainable(module.bias):
         forms.append((module.bias, bias_form(g)))
+    return forms
+
+
+def _once(module: nn.Linear, x: Tensor, g: Tensor) -> Forms:
+    """One position for each example."""
+    signal = Signal(g)
+    forms: Forms = []
+    if trainable(module.weight):
+        forms.append((module.weight, RankOne(x, signal)))
+    if trainable(module.bias):
+        forms.append((module.bias, Shift(signal)))
     return forms
 
 
