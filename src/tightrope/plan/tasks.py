@@ -20,6 +20,7 @@ from tightrope.plan.per_person import check_positive_delta
 from tightrope.plan.utility import best_step
 from tightrope.process.adjacency import Adjacency
 from tightrope.process.convex import ConvexLoss, StopSGD
+from tightrope.theorems.hidden_stop import StopProfile
 from tightrope.theorems.hidden_stop_renyi import StopTerm
 from tightrope.validate import check_count, check_epsilon, check_positive
 
@@ -74,6 +75,8 @@ def _largest_step(tasks: int, records: int, epsilon: float, delta: float) -> flo
 
 
 def _fits(step: float, tasks: int, records: int, epsilon: float, delta: float) -> bool:
+    if tasks == 1:  # the profile needs no composition and is sharper
+        return StopProfile(step * (1.0 + 1e-12), 1.0, records)(epsilon) <= delta
     curve = RenyiCurve.of(StopTerm(step * (1.0 + 1e-14), 1.0, records)) * tasks
     found = RenyiGuarantee(curve, Adjacency.REPLACE_ONE).epsilon(delta)
     return found.upper <= epsilon
