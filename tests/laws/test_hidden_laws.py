@@ -32,6 +32,7 @@ from tightrope.theorems import (
 UNIT = st.floats(0.0, 1.0)
 SIZE = st.floats(0.05, 20.0)
 COUNT = st.integers(1, 12)
+LAW = settings(deadline=None, max_examples=60)  # a shared machine has slow moments
 
 
 def true_mu(factors, uses, push, noise):
@@ -56,6 +57,7 @@ def cyclic(lipschitz, eta_beta, eta_m, noise, batches, epochs, index, **more):
     )
 
 
+@LAW
 @given(SIZE, st.floats(0.01, 1.99), UNIT, SIZE, COUNT, COUNT, st.data())
 def test_cyclic_bound_is_never_below_the_truth(lip, eta_beta, share, noise, batches, epochs, data):
     index = data.draw(st.integers(1, batches))
@@ -68,6 +70,7 @@ def test_cyclic_bound_is_never_below_the_truth(lip, eta_beta, share, noise, batc
     assert hidden_cyclic.guarantee(run).mu >= truth * (1 - 1e-12)
 
 
+@LAW
 @given(SIZE, st.floats(0.0, 1.0), SIZE, st.integers(1, 200))
 def test_full_batch_bound_is_the_truth(lip, eta_m, noise, steps):
     loss = ConvexLoss(lip, max(eta_m, 0.5) / 0.1, eta_m / 0.1)
@@ -79,6 +82,7 @@ def test_full_batch_bound_is_the_truth(lip, eta_m, noise, steps):
         assert hidden_full_batch.guarantee(run).mu == pytest.approx(truth, rel=1e-9)
 
 
+@LAW
 @given(SIZE, SIZE, st.integers(1, 40), st.data())
 def test_one_pass_is_attained_behind_a_constant_map(lip, noise, batches, data):
     """eta h = 1 just before the record erases all earlier noise; linear losses after it."""
@@ -100,6 +104,7 @@ def iterations(draw, largest=1.3):
     return ContractiveIteration(tuple(pushes), tuple(factors), tuple(scales))
 
 
+@LAW
 @given(iterations())
 def test_hull_is_never_below_the_truth_nor_above_composition(run):
     mean = variance = 0.0
@@ -110,6 +115,7 @@ def test_hull_is_never_below_the_truth_nor_above_composition(run):
     assert mu <= hidden_composition.guarantee(run).mu * (1 + 1e-12) + 1e-130  # floor of the hull
 
 
+@LAW
 @given(iterations(), st.integers(0, 9), st.floats(1.0, 3.0))
 def test_hull_is_monotone(run, step, more):
     """More noise, or less sensitivity, at one step never costs privacy."""
@@ -121,6 +127,7 @@ def test_hull_is_monotone(run, step, more):
     assert hidden_hull.guarantee(better).mu <= hidden_hull.guarantee(run).mu * (1 + 1e-12)
 
 
+@LAW
 @given(iterations(largest=1.0))
 def test_a_common_step_never_costs_privacy(run):
     longer = ContractiveIteration(
@@ -129,6 +136,7 @@ def test_a_common_step_never_costs_privacy(run):
     assert hidden_hull.guarantee(longer).mu <= hidden_hull.guarantee(run).mu * (1 + 1e-12)
 
 
+@LAW
 @given(iterations(), st.floats(0.5, 2.0))
 def test_units_do_not_matter(run, unit):
     scaled = ContractiveIteration(
@@ -141,6 +149,7 @@ def test_units_do_not_matter(run, unit):
     )
 
 
+@LAW
 @given(SIZE, st.floats(0.01, 2.0), UNIT, SIZE, COUNT, COUNT)
 def test_later_batches_are_less_protected_and_the_last_is_the_datasets(
     lip, eta_beta, share, noise, batches, epochs
@@ -152,7 +161,7 @@ def test_later_batches_are_less_protected_and_the_last_is_the_datasets(
     assert curve[-1] <= hidden_composition.guarantee(run).mu * (1 + 1e-12)
 
 
-@settings(deadline=None)
+@LAW
 @given(SIZE, st.floats(0.01, 2.0), UNIT, SIZE, COUNT, COUNT, st.floats(0.01, 5.0), st.data())
 def test_the_last_batch_is_the_worst_with_projection_too(
     lip, eta_beta, share, noise, batches, epochs, diameter, data
@@ -165,7 +174,7 @@ def test_the_last_batch_is_the_worst_with_projection_too(
     assert early <= late * (1 + 1e-11)
 
 
-@settings(deadline=None, max_examples=40)
+@LAW
 @given(SIZE, SIZE, st.integers(2, 12), st.floats(0.1, 5.0), st.floats(0.0, 4.0), st.data())
 def test_hockey_stick_is_never_worse_than_the_hull(lip, noise, batches, diameter, epsilon, data):
     index = data.draw(st.integers(1, batches))
