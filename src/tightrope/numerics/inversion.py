@@ -17,11 +17,12 @@ from tightrope.errors import NotCertified
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_kernel import Kernel
 from tightrope.numerics.inversion_law import TotalLaw
+from tightrope.numerics.inversion_saddle import plan
 from tightrope.numerics.quadrature import UNIT, dyadic_floor
 
 __all__ = ["Enclosure", "Line", "MAX_FREQUENCIES"]
 
-MAX_FREQUENCIES = 60_000
+MAX_FREQUENCIES = 30_000
 
 
 @final
@@ -62,11 +63,12 @@ class Line:
         tolerance: float = 1e-12,
         max_frequencies: int = MAX_FREQUENCIES,
     ) -> None:
-        self.law, self.kernel, self.c, self.tolerance = law, kernel, c, tolerance
-        self.log_guess = log_guess
+        chosen = plan(law, kernel, c, x, log_guess, tolerance)
+        self.law, self.kernel, self.c, self.tolerance = law, kernel, chosen.c, tolerance
+        self.log_guess, self._alias_tilts, c = log_guess, chosen.alias_tilts, chosen.c
         k, _, k2 = law.moments(c)
         self.spread = math.sqrt(k2 + kernel.slope(c)[1])
-        self.step = dyadic_floor(2.0 * math.pi / self._period(x))
+        self.step = dyadic_floor(2.0 * math.pi / chosen.period)
         self.period = 2.0 * math.pi / self.step
         self._on_line = law.on_line(c)
         self.count = self._enough(k - c * x + kernel.log_size(c), max_frequencies)
@@ -75,24 +77,6 @@ class Line:
         self._prove_aliases()
 
     # ------------------------------------------------------------------------------------- aliases
-    def _period(self, x: float) -> float:
-        """The shortest period whose aliases are small; remembers the tilts that show it."""
-        room = abs(self.c - self.kernel.edge)
-        up = np.geomspace(0.08, 14.0, 16) / self.spread
-        down = room * np.array([0.06, 0.12, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0])
-        up = up[np.abs(self.c + self.kernel.side * up) <= self.law.max_tilt]
-        if len(up) == 0:
-            raise OverflowError(f"tilts beyond {self.law.max_tilt:.1e}")
-        offsets = np.concatenate([up, -down]) * self.kernel.side
-        tilts = self.c + offsets
-        target = self.log_guess + math.log(self.tolerance) - 2.0
-        bound = self.law.values(tilts) - tilts * x + self.kernel.log_peak(tilts - self.kernel.edge)
-        periods = np.maximum((bound - target) / np.abs(offsets), 3.0 / np.abs(offsets))
-        n = len(up)
-        first, second = int(np.argmin(periods[:n])), n + int(np.argmin(periods[n:]))
-        self._alias_tilts = (float(tilts[first]), float(tilts[second]))
-        return float(max(periods[first], periods[second]))
-
     def _prove_aliases(self) -> None:
         """Upper bounds on K at the two tilts, to a factor near 1."""
         nats = math.log(max(self.law.steps, 1)) + 6.0
@@ -154,7 +138,7 @@ class Line:
         nats = math.log(max(self.law.steps, 1) / self.tolerance) + 2.0
         at = self._on_line.sample(self.step, self.count, nats)
         self.log_mass, self.log_mass_error, self.mean = at.log_mass, at.log_mass_error, at.mean
-        self.y = np.arange(self.count) * self.step
+        self.y = np.arange(self.count, dtype=np.float64) * self.step
         weight = np.full(self.count, self.step / math.pi)
         weight[0] *= 0.5
         ratio = self.kernel.ratio(self.c, self.y) * weight

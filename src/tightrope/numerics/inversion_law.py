@@ -17,9 +17,9 @@ from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_nodes import ComplexArray, TiltedNodes, log1p_complex
 from tightrope.numerics.quadrature import UNIT, FloatArray
 
-__all__ = ["AbstractLaw", "SumLaw", "Samples", "TotalLaw", "OnLine", "MAX_WORK", "too_much_work"]
+__all__ = ["AbstractLaw", "SumLaw", "Samples", "TotalLaw", "OnLine"]
 
-MAX_WORK = 4e8  # frequencies x points of one part
+MAX_WORK = 1e8  # frequencies x points of one part
 
 
 class AbstractLaw(ABC):
@@ -93,7 +93,7 @@ class TotalLaw(Protocol):
     def on_line(self, tilt: float) -> OnLine: ...
 
 
-def too_much_work(work: float) -> NotCertified:
+def _too_much_work(work: float) -> NotCertified:
     return NotCertified(
         f"The inversion integral would need {work:.1e} evaluations; the limit is {MAX_WORK:.0e}. "
         "Use the lattice method."
@@ -178,8 +178,8 @@ class SumOnLine:
         for (part, times), decay in zip(law.parts, self.decays, strict=True):
             nodes = part.nodes(self.tilt, float(y[-1]), nats)
             if count * len(nodes.weights) > MAX_WORK:
-                raise too_much_work(count * len(nodes.weights))
-            check_mass(nodes.log_mass, decay)
+                raise _too_much_work(count * len(nodes.weights))
+            _check_mass(nodes.log_mass, decay)
             x, error = nodes.transform(step, count)
             log_part = log1p_complex(x)
             log_phi += times * log_part
@@ -194,7 +194,7 @@ class SumOnLine:
         return Samples(log_mass, mass_error, mean, turn, np.exp(log_phi), error)
 
 
-def check_mass(log_mass: float, decay: Decay) -> None:
+def _check_mass(log_mass: float, decay: Decay) -> None:
     """The decay bounds were made with a quick estimate of the mass; refuse if that was off."""
     if decay.log_mass is not None and abs(decay.log_mass - log_mass) > LOG_MASS_SLACK:
         raise NotCertified("The quick estimate of a cumulant is off; use the lattice method.")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tightrope.numerics.quadrature import UNIT, FloatArray
 
-__all__ = ["ComplexArray", "TiltedNodes", "tilted_nodes", "log1p_complex", "expm1_complex"]
+__all__ = ["ComplexArray", "TiltedNodes", "tilted_nodes", "log1p_complex"]
 
 ComplexArray = NDArray[np.complex128]
 _TABLE = 1 << 16  # entries of a table, to stay within the cache
@@ -32,15 +32,6 @@ def log1p_complex(x: ComplexArray) -> ComplexArray:
         direct = np.log(np.maximum(np.hypot(1.0 + x.real, x.imag), 1e-300))
         modulus = np.where(near, modulus, direct)
     return np.asarray(modulus + 1j * np.arctan2(x.imag, 1.0 + x.real))
-
-
-def expm1_complex(x: ComplexArray) -> ComplexArray:
-    """e^x - 1, accurate for small |x|."""
-    half = np.sin(0.5 * x.imag)
-    growth = np.expm1(x.real)
-    return np.asarray(
-        growth * np.cos(x.imag) - 2.0 * half * half + 1j * (growth + 1.0) * np.sin(x.imag)
-    )
 
 
 def _expm1_i(phase: FloatArray) -> ComplexArray:
@@ -73,26 +64,17 @@ class TiltedNodes:
 
     def transform(self, step: float, count: int) -> tuple[ComplexArray, FloatArray]:
         """x = transform - 1 without e^{iym}, at y = 0, step, ..., and the bound on its error."""
-        x = self._products(step, count, self.weights)
-        return x, self.fixed_error + self._error(np.arange(count) * step, self.weights)
+        y = np.arange(count, dtype=np.float64) * step
+        return self._products(step, count), self.fixed_error + self._error(y)
 
-    def portion_transform(
-        self, step: float, count: int, portion: FloatArray, fixed_error: float
-    ) -> tuple[ComplexArray, FloatArray]:
-        """The transform of a portion of each point (its mass included), and its error."""
-        p = portion * self.weights
-        x = self._products(step, count, p) + float(np.sum(p))
-        mass_error = float(p @ (self.relative + 64.0 * UNIT))
-        return x, fixed_error + mass_error + self._error(np.arange(count) * step, p)
-
-    def _products(self, step: float, count: int, weights: FloatArray) -> ComplexArray:
+    def _products(self, step: float, count: int) -> ComplexArray:
         """sum_j p_j (e^{iy d_j} - 1) at y = n step, by blocks of points."""
         inner = max(1, math.isqrt(count))
         outer = -(-count // inner)
         x = np.zeros((outer, inner), dtype=np.complex128)
         block = max(64, _TABLE // inner)
-        for first in range(0, len(weights), block):
-            d, p = self.deviations[first : first + block], weights[first : first + block]
+        for first in range(0, len(self.weights), block):
+            d, p = self.deviations[first : first + block], self.weights[first : first + block]
             near = _expm1_i(np.outer(np.arange(inner) * step, d))
             far = _expm1_i(np.outer(np.arange(outer) * (inner * step), d))
             weighted = near * p
@@ -100,9 +82,9 @@ class TiltedNodes:
             x += np.sum(far * p, axis=1)[:, None]
         return np.asarray(x.reshape(-1)[:count])
 
-    def _error(self, y: FloatArray, weights: FloatArray) -> FloatArray:
+    def _error(self, y: FloatArray) -> FloatArray:
         """Rounding: of points and weights, of phases and sums, and of the matrix product."""
-        size = np.abs(self.deviations)
+        weights, size = self.weights, np.abs(self.deviations)
         spread = float(weights @ size)
         second = float(weights @ (size * size))
         slope = float(weights @ (size * self.relative + self.point_error))
@@ -124,20 +106,19 @@ def tilted_nodes(
     point_error: FloatArray,
     quadrature: float,
     frequency: float,
-    keep_above: float = 1e-40,
-) -> tuple[TiltedNodes, NDArray[np.bool_]]:
+) -> TiltedNodes:
     """Points x_j with unnormalised tilted weights e^exponent, where ln M = mass[0] +- mass[1].
 
     quadrature: bound on |M(c+iy) - sum|/M for |y| <= frequency (0 included), not part of mass[1].
-    Also returns which points were kept; the weight of the others counts as an error.
+    Points of negligible weight are left out; their weight counts as an error.
     """
     value, rounding = mass
     p = np.exp(exponents - value)
-    keep = p > keep_above
+    keep = p > 1e-40
     left_out = float(np.sum(p[~keep]))
     p, x = p[keep], points[keep]
     centre = float(p @ x)
-    nodes = TiltedNodes(
+    return TiltedNodes(
         log_mass=value,
         log_mass_error=1.01 * quadrature + rounding,
         centre=centre,
@@ -148,4 +129,3 @@ def tilted_nodes(
         fixed_error=4.2 * quadrature + 2.1 * left_out,
         frequency=frequency,
     )
-    return nodes, keep

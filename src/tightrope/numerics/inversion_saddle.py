@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
 
 from tightrope.numerics.inversion_kernel import Kernel
 from tightrope.numerics.inversion_law import TotalLaw
 
-__all__ = ["saddle", "saddle_of_level", "log_estimate"]
+_FRACTIONS = np.array([0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 1.0])
+_MAX_LOSS = 16.0  # nats of cancellation that may be traded for a shorter period
+
+__all__ = ["saddle", "saddle_of_level", "log_estimate", "Plan", "plan"]
 
 
 def log_estimate(law: TotalLaw, kernel: Kernel, c: float) -> tuple[float, float, float]:
@@ -92,3 +99,48 @@ def saddle_of_level(law: TotalLaw, kernel: Kernel, log_level: float, start: floa
         if abs(change) < 0.3:
             break
     return edge + side * math.exp(log_distance)
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """Where the line runs, the period of its samples, and the two tilts that bound the aliases."""
+
+    c: float
+    period: float
+    alias_tilts: tuple[float, float]
+
+
+def plan(
+    law: TotalLaw, kernel: Kernel, c: float, x: float, log_guess: float, tolerance: float
+) -> Plan:
+    """The line at or inside the saddle c with the shortest period, some cancellation permitted.
+
+    Chernoff's bound at z limits the aliases on one side of c by A(z) - |z - c| period; near a phase
+    transition a slightly smaller tilt needs a far shorter period (theory D(ii), the mildest tilt).
+    """
+    side, edge, room = kernel.side, kernel.edge, abs(c - kernel.edge)
+    spread = math.sqrt(law.moments(c)[2] + kernel.slope(c)[1])
+    beyond = c + side * np.geomspace(0.08, 14.0, 16) / spread
+    beyond = beyond[np.abs(beyond) <= law.max_tilt]
+    if len(beyond) == 0:
+        raise OverflowError(f"tilts beyond {law.max_tilt:.1e}")
+    candidates = edge + side * room * _FRACTIONS
+    tilts = np.concatenate(
+        [[edge], edge + side * room * np.array([0.06, 0.12]), candidates, beyond]
+    )
+    values = law.values(tilts) - tilts * x
+    excess = values + kernel.log_peak(tilts - edge) - log_guess - math.log(tolerance) + 2.0
+    lead = values[3 : 3 + len(candidates)] + np.array([kernel.log_size(z) for z in candidates])
+    distance = side * (tilts[None, :] - candidates[:, None])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        periods = np.maximum(excess, 3.0) / np.abs(distance)
+    up = np.where(distance > 0, periods, np.inf)
+    down = np.where(distance < 0, periods, np.inf)
+    best = np.maximum(np.min(up, axis=1), np.min(down, axis=1))
+    loss = lead - log_guess  # ln of sum |terms| / sum terms, roughly
+    allowed = max(_MAX_LOSS, float(loss[-1]))
+    score = np.where(loss <= allowed, np.log(best) + 0.1 * loss, np.inf)
+    i = int(np.argmin(score))
+    ends = float(tilts[np.argmin(up[i])]), float(tilts[np.argmin(down[i])])
+    return Plan(float(candidates[i]), float(best[i]), ends)

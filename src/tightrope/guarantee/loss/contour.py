@@ -181,8 +181,8 @@ def _line(law: SumLaw, kernel: Kernel, c: float, x: float, guess: float | None) 
 def _too_wide(found: Enclosure | None, relative_width: float) -> NotCertified:
     reached = "no bound" if found is None else f"a relative width of {found.width:.1e}"
     return NotCertified(
-        f"The inversion integral proved {reached} where {relative_width:.1e} was asked for. Ask for "
-        "a wider interval, or use the lattice method."
+        f"The inversion integral proved {reached} where {relative_width:.1e} was asked for. Ask "
+        "for a wider interval, or use the lattice method."
     )
 
 

@@ -1,7 +1,7 @@
 """Cumulants of pairs with atoms: discrete laws, Laplace, and the fixed-size Gaussian (theory C.9).
 
-Integrals over a bounded or half-bounded range use Gauss-Legendre panels; the integrand is bounded on
-a Bernstein ellipse around each panel.
+Integrals over a bounded or half-bounded range use Gauss-Legendre panels; the integrand is bounded
+on a Bernstein ellipse around each panel.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Panels:
 
     @property
     def centres(self) -> FloatArray:
-        return self.low + self.half * (2.0 * np.arange(self.panels) + 1.0)
+        return self.low + self.half * (2.0 * np.arange(self.panels, dtype=np.float64) + 1.0)
 
     def points(self) -> tuple[FloatArray, FloatArray]:
         x, w = gauss_legendre(self.count)
@@ -105,7 +105,7 @@ class DiscreteCumulant(AbstractLaw):
             rounding = float(np.exp(exponents - value) @ error) + 24.0 * UNIT * (1.0 + abs(value))
         return tilted_nodes(
             self.losses, exponents, (value, rounding), error, 0.0 * x, 0.0, frequency
-        )[0]
+        )
 
     def decay(self, tilt: float) -> Decay:
         return NO_DECAY  # the transform of a discrete law comes back to 1 again and again
@@ -113,7 +113,7 @@ class DiscreteCumulant(AbstractLaw):
 
 @final
 class LaplaceCumulant(AbstractLaw):
-    """L = top (1 - 2x) with density (top/2) e^{-top x} for x in [0, 1], and an atom at either end."""
+    """L = top (1 - 2x) with density (top/2) e^{-top x} for x in [0, 1], and an atom at each end."""
 
     def __init__(self, pair: LaplacePair) -> None:
         self.top = 1.0 / pair.scale
@@ -161,7 +161,7 @@ class LaplaceCumulant(AbstractLaw):
         error += (abs(tilt) + 1.0) * point_error
         value = float(log_sum_exp(exponents))
         if abs(value) <= 0.5:
-            # with P and Q both of mass 1: M - 1 = sum p h(zl) + z q (l (e^l - 1) - h(l)), h = e^x-1-x
+            # P and Q have mass 1: M - 1 = sum p h(zl) + z q (l (e^l - 1) - h(l)), h = e^x-1-x
             first = np.exp(log_masses) * expm1_minus(tilt * losses)
             bracket = losses * np.expm1(losses) - expm1_minus(losses)
             second = np.exp(log_masses - losses) * bracket
@@ -175,7 +175,7 @@ class LaplaceCumulant(AbstractLaw):
         quadrature = 3.0 * math.exp(log_error - value)
         return tilted_nodes(
             losses, exponents, (value, rounding), error, point_error, quadrature, frequency
-        )[0]
+        )
 
     def _choose(self, tilt: float, frequency: float, nats: float) -> tuple[_Panels, float]:
         """Panels for an entire integrand whose exponent has slope at most `slope` in x."""
@@ -206,7 +206,7 @@ class LaplaceCumulant(AbstractLaw):
 
 @final
 class FixedSizeCumulant(AbstractLaw):
-    """M(z) = atom + E[r^{1+z} + r^{-z}; s > mu/2], and M - 1 = E[(r^{1+z} - 1)(1 - r^{-z}); ...]."""
+    """M(z) = atom + E[r^{1+z} + r^{-z}; s > mu/2]; M - 1 = E[(r^{1+z} - 1)(1 - r^{-z}); same]."""
 
     def __init__(self, pair: FixedSizeGaussianPair) -> None:
         self.rate, self.mu = pair.rate, pair.mu
@@ -279,7 +279,7 @@ class FixedSizeCumulant(AbstractLaw):
         quadrature = math.exp(min(log_error - value, 0.0))
         return tilted_nodes(
             losses, exponents, (value, rounding), errors, point_error, quadrature, frequency
-        )[0]
+        )
 
     def _choose(self, tilt: float, frequency: float, nats: float) -> tuple[_Panels, float]:
         low, high = 0.5 * self.mu, self._reach(tilt, nats + 3.0)
