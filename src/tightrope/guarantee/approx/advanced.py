@@ -34,9 +34,10 @@ def advanced(
     """(eps', sum delta_i + slack) of (eps_i, delta_i), part i being run counts[i] times."""
     parts = checked(guarantees, counts)
     log_slack = -math.log(_slack(slack))
-    squares = math.fsum(c * e * e for e, _, c in parts)
+    largest = max((e for e, _, _ in parts), default=0.0) or 1.0
+    squares = math.fsum(c * (e / largest) ** 2 for e, _, c in parts)
     drift = math.fsum(c * e * _expm1(e) for e, _, c in parts)
-    total = (math.sqrt(2.0 * log_slack * squares) + drift) * _UP
+    total = (largest * math.sqrt(2.0 * log_slack * squares) + drift) * _UP
     return (total, min((math.fsum(c * d for _, d, c in parts) + slack) * _UP, 1.0))
 
 

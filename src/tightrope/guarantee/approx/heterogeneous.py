@@ -26,7 +26,7 @@ import numpy as np
 from tightrope.guarantee.approx.binomial import LARGEST, log_pmf
 from tightrope.guarantee.approx.optimal import response_delta, with_failures
 from tightrope.guarantee.approx.search import smallest_epsilon
-from tightrope.guarantee.approx.simple import Approx, checked
+from tightrope.guarantee.approx.simple import Approx, basic, checked
 from tightrope.numerics.interval import Interval
 from tightrope.validate import FloatArray, check_delta, check_epsilon
 
@@ -52,8 +52,11 @@ def epsilon_of_different(
     """The smallest epsilon at `at_delta`; inf where the deltas alone exceed it."""
     target, parts = check_delta(at_delta, "at_delta"), checked(guarantees, counts)
     groups, failures = _groups(parts), [(d, c) for _, d, c in parts]
-    top = math.fsum(e * c for e, c in groups) * (1.0 + 1e-15)
-    return smallest_epsilon(lambda x: with_failures(_response(x, groups), failures), target, top)
+    nothing = with_failures(Interval.exact(0.0), failures)
+    top = basic([(e, 0.0) for e, _ in groups], [c for _, c in groups])[0]
+    return smallest_epsilon(
+        lambda x: with_failures(_response(x, groups), failures), target, top, nothing
+    )
 
 
 def _groups(parts: Sequence[tuple[float, float, int]]) -> Groups:

@@ -42,9 +42,9 @@ def epsilon_optimal(at_delta: float, epsilon: float, delta: float, count: int) -
     """The smallest epsilon at `at_delta` after `count` runs; inf where the deltas exceed it."""
     target, eps = check_delta(at_delta, "at_delta"), check_epsilon(epsilon)
     d, k = check_delta(delta), check_count(count, "count")
-    return smallest_epsilon(
-        lambda x: with_failures(response_delta(x, eps, k), [(d, k)]), target, k * eps * (1.0 + _ULP)
-    )
+    nothing = with_failures(Interval.exact(0.0), [(d, k)])
+    top = k * eps * (1.0 + _ULP) if k > 1 else k * eps
+    return smallest_epsilon(lambda x: delta_optimal(x, eps, d, k), target, top, nothing)
 
 
 def with_failures(response: Interval, failures: list[tuple[float, int]]) -> Interval:
@@ -68,7 +68,7 @@ def with_failures(response: Interval, failures: list[tuple[float, int]]) -> Inte
 def response_delta(x: float, eps: float, count: int) -> Interval:
     """D(x): delta of `count` randomised responses, each of level eps, at the level x."""
     top = count * eps
-    noise = 4.0 * _ULP * (top + x)  # rounding of (k - 2l) eps - x
+    noise = _ULP * (top + x)  # two roundings of half an ulp each in (k - 2l) eps - x
     if top == 0.0 or x >= top + noise:
         return Interval.exact(0.0)
     if eps > LARGEST:  # flips have probability e^-600 each

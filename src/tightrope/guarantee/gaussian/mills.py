@@ -63,9 +63,11 @@ def mills_difference(a: FloatArray, width: FloatArray) -> FloatArray:
 def _by_hermite(a: FloatArray, width: FloatArray) -> FloatArray:
     with np.errstate(over="ignore"):
         product = (a * (a + width))[:, None]
-        return np.asarray(np.arctan(width[:, None] * _T / (_T * _T + product)) @ (_WT * _T))
+        # a sum along each row, so that arrays and scalars agree to the last bit
+        angles = np.arctan(width[:, None] * _T / (_T * _T + product))
+        return np.asarray(np.sum(angles * (_WT * _T), axis=1))
 
 
 def _by_legendre(a: FloatArray, width: FloatArray) -> FloatArray:
     x = a[:, None] + width[:, None] * _X
-    return np.asarray(width * ((1.0 - x * mills(x)) @ _WX))
+    return np.asarray(width * np.sum((1.0 - x * mills(x)) * _WX, axis=1))

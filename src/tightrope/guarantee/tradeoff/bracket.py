@@ -110,9 +110,10 @@ def _chords(
     y, co_x = other.tangent(flat_grid)
     steep_p, steep_q = _drops(x), _drops(power)
     flat_q, flat_p = _drops(y), _drops(co_x)
-    middle_p, middle_q = max(1.0 - co_x[0] - x[0], 0.0), max(1.0 - power[0] - y[0], 0.0)
-    p = np.concatenate([steep_p[::-1], [middle_p], flat_p])
-    q = np.concatenate([steep_q[::-1], [middle_q], flat_q])
+    # both ends of the middle chord are tangent points of slope -1, so its two masses are equal
+    middle = max(1.0 - 0.5 * (co_x[0] + x[0] + power[0] + y[0]), 0.0)
+    p = np.concatenate([steep_p[::-1], [middle], flat_p])
+    q = np.concatenate([steep_q[::-1], [middle], flat_q])
     return DiscreteTradeoff(p / p.sum(), q / q.sum(), _ROUNDING)
 
 

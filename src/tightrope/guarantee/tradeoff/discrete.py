@@ -27,7 +27,7 @@ from scipy.special import ndtri
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff, outward
 from tightrope.numerics.interval import Interval
-from tightrope.validate import FloatArray, check_probability
+from tightrope.validate import FloatArray, check_probability, check_real
 
 __all__ = ["DiscreteTradeoff", "from_losses", "from_corners"]
 
@@ -132,6 +132,8 @@ class DiscreteTradeoff(AbstractTradeoff):
             value = _quantile(self.co_x, self.x) - _quantile(self.y, self.power)
         inner = ~(((self.x <= 0.0) & (self.power <= 0.0)) | ((self.co_x <= 0.0) & (self.y <= 0.0)))
         mu = max(float(np.max(value[inner], initial=0.0)), 0.0)
+        if mu == math.inf:
+            return Interval.exact(mu)
         slack = 16.0 * self.rounding * (1.0 + mu) + 1e-13 * mu
         return Interval(max(mu - slack, 0.0), mu + slack)
 
@@ -144,7 +146,7 @@ def _quantile(mass: FloatArray, complement: FloatArray) -> FloatArray:
 
 def _masses(values: Any, name: str) -> tuple[FloatArray, float]:
     """The masses divided by their sum, and how far that moves them beyond rounding."""
-    masses = np.atleast_1d(np.asarray(check_probability(values, name), dtype=np.float64))
+    masses = np.atleast_1d(np.asarray(check_real(values, name, low=0.0), dtype=np.float64))
     total = float(masses.sum())
     if masses.ndim != 1 or abs(total - 1.0) > _TOTAL_TOLERANCE:
         raise InvalidInput(

@@ -11,14 +11,13 @@ Validity: exact for the Gaussian mechanism.
 Source: Dong, Roth and Su 2019 (arXiv:1905.02383); Bu et al. 2019 (arXiv:1911.11607), (3),
     Proposition A.1; theory A28.
 Error: relative 2e-12 on type II errors, 1e-12 plus the rounding of the moved epsilon on deltas. The
-    inverse of f_p is bisected to the last digit; its bounds come from the bounds of f_p.
+    inverse of f_p is bisected to the last digit; its bounds move type_i and the answer by 2e-12.
 Vectors: tradeoff_gaussian and subsample_tradeoff in tests/golden/tradeoff.json.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -96,23 +95,22 @@ class SampledGaussianTradeoff(AbstractTradeoff):
 
     def _type_ii(self, type_i: FloatArray) -> FloatArray:
         if self.inverted:
-            return _inverse(lambda x: self.inverse()._type_ii(x), type_i)
+            return _inverse(self.rate, self.mu, type_i)
         return np.asarray(
             self.rate * self.gaussian._type_ii(type_i) + (1.0 - self.rate) * (1.0 - type_i)
         )
 
     def _bounds(self, type_i: FloatArray) -> tuple[FloatArray, FloatArray]:
         if self.inverted:
-            forward = self.inverse()
-            lower = _inverse(lambda x: forward._bounds(x)[0], type_i) * (1.0 - 4.0 * _ULP)
-            upper = _inverse(lambda x: forward._bounds(x)[1], type_i) * (1.0 + 4.0 * _ULP)
+            lower = _inverse(self.rate, self.mu, type_i, _SLACK)
+            upper = _inverse(self.rate, self.mu, type_i, -_SLACK)
             return lower, np.minimum(upper, np.nextafter(1.0 - type_i, 1.0))
         lower, upper = self.gaussian._bounds(type_i)
         rest = (1.0 - self.rate) * (1.0 - type_i)
+        lower, upper = self.rate * lower + rest, self.rate * upper + rest
         slack = 4.0 * _ULP
-        return (self.rate * lower + rest) * (1.0 - slack), (self.rate * upper + rest) * (
-            1.0 + slack
-        )
+        most = np.nextafter(1.0 - type_i, 1.0)
+        return lower * (1.0 - slack), np.minimum(upper * (1.0 + slack), most)
 
     def _delta(self, epsilon: FloatArray) -> FloatArray:
         scale, moved, _ = self._moved(epsilon)
@@ -121,30 +119,49 @@ class SampledGaussianTradeoff(AbstractTradeoff):
 
     def _delta_bounds(self, epsilon: FloatArray) -> tuple[FloatArray, FloatArray]:
         scale, moved, error = self._moved(epsilon)
-        lower = scale * np.asarray(profile.delta(moved + error, self.mu)) * (1.0 - _SLACK)
-        upper = scale * np.asarray(profile.delta(moved - error, self.mu)) * (1.0 + _SLACK)
+        # `error` bounds the relative error of the scale as well; beyond 1/4 nothing is known
+        known = np.minimum(error, 0.25)
+        lower = scale * (1.0 - known) * np.asarray(profile.delta(moved + known, self.mu))
+        upper = scale * (1.0 + known) * np.asarray(profile.delta(moved - known, self.mu))
+        upper = np.where(error <= 0.25, upper, scale + 16.0 * _ULP * (np.abs(epsilon) + self.rate))
+        lower = np.where(error <= 0.25, lower, 0.0)
         trivial = -np.expm1(np.minimum(epsilon, 0.0))
-        least = np.maximum(trivial * (1.0 + 4.0 * _ULP), upper)
-        return np.maximum(trivial * (1.0 - 4.0 * _ULP), lower), np.minimum(least, 1.0)
+        upper = np.maximum(trivial * (1.0 + 4.0 * _ULP), upper * (1.0 + _SLACK))
+        return np.maximum(trivial * (1.0 - 4.0 * _ULP), lower * (1.0 - _SLACK)), np.minimum(
+            upper, 1.0
+        )
 
     def _moved(self, epsilon: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """(scale, moved epsilon, its error): delta = scale * d(moved)."""
+        """(scale, moved epsilon, error): delta = scale * d(moved); absolute error of `moved`."""
         p = self.rate
         if p in (0.0, 1.0):
             return np.full_like(epsilon, p), epsilon, np.zeros_like(epsilon)
-        if self.inverted:
-            # k = 1 - (1 - p) e^eps, moved = eps + ln(p/k)
-            k = -np.expm1(epsilon + math.log1p(-p))
-            live = k > 0.0
-            safe = np.where(live, k, 1.0)
-            moved = np.where(live, epsilon + math.log(p) - np.log(safe), 0.0)
-            error = 8.0 * _ULP * (np.abs(epsilon) - math.log(p) + 1.0 / safe + 1.0)
-            return np.where(live, k, 0.0), moved, error
-        ratio = np.expm1(epsilon) / p
-        live = ratio > -1.0
-        safe = np.where(live, ratio, 0.0)
-        moved = np.log1p(safe)
-        error = 8.0 * _ULP * (np.abs(safe) / (1.0 + safe) + np.abs(moved))
+        return self._moved_backward(epsilon) if self.inverted else self._moved_forward(epsilon)
+
+    def _moved_backward(self, epsilon: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """k = 1 - (1 - p) e^eps, moved = eps + ln(p/k)."""
+        p = self.rate
+        k = -np.expm1(epsilon + math.log1p(-p))
+        noise = 8.0 * _ULP * (np.abs(epsilon) + p)  # of k
+        live = k > 0.0
+        safe = np.where(live, k, 1.0)
+        moved = np.where(live, epsilon + math.log(p) - np.log(safe), 0.0)
+        error = 8.0 * _ULP * (np.abs(moved) + np.abs(epsilon) - math.log(p) + 1.0)
+        # where rounding decides the sign of k, delta is at most that rounding
+        uncertain = np.where(k > -noise, 1.0, 0.0)
+        return np.maximum(k, 0.0), moved, np.where(live, error + noise / safe, uncertain)
+
+    def _moved_forward(self, epsilon: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """moved = ln(1 + (e^eps - 1)/p), for large ratios as a difference of logarithms."""
+        p = self.rate
+        lift = np.expm1(epsilon)
+        live = lift > -p
+        with np.errstate(over="ignore"):
+            ratio = np.where(live, lift / p, 0.0)
+        small = np.minimum(ratio, 1.0)
+        far = np.log(np.maximum(lift, p) + p) - math.log(p)
+        moved = np.where(ratio <= 1.0, np.log1p(small), far)
+        error = 8.0 * _ULP * (np.abs(small) / (1.0 + small) + np.abs(moved) - math.log(p))
         return np.where(live, p, 0.0), moved, error
 
     def tangent(self, epsilon: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -170,15 +187,23 @@ class SampledGaussianTradeoff(AbstractTradeoff):
         return Interval.exact(self.mu if self.rate > 0.0 else 0.0)
 
 
-def _inverse(function: Callable[[FloatArray], FloatArray], type_i: FloatArray) -> FloatArray:
-    """The point where a decreasing function on [0, 1] falls to `type_i`, to the last digit."""
-    flat = np.atleast_1d(type_i).astype(np.float64)
-    # bisect in the normal quantile: all of (0, 1) with relative accuracy at 0
-    low, high = np.full_like(flat, -39.0), np.full_like(flat, 39.0)
-    for _ in range(70):
-        middle = 0.5 * (low + high)
-        above = function(ndtr(middle)) > flat
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    result = ndtr(0.5 * (low + high))
-    result = np.where(flat <= 0.0, 1.0, np.where(flat >= 1.0, 0.0, result))
-    return result.reshape(np.shape(type_i))
+def _inverse(rate: float, mu: float, type_i: FloatArray, slack: float = 0.0) -> FloatArray:
+    """f_p^-1, by bisection in the normal quantile w = Phi^-1(answer).
+
+    Solves p Phi(-w - mu) + (1 - p) Phi(-w) = type_i below 1/2, and above it
+    p Phi(w + mu) + (1 - p) Phi(w) = 1 - type_i, which is exact there. A `slack` moves the right
+    side up by that share for a smaller answer (down for a larger one, if negative).
+    """
+    flat = np.atleast_1d(type_i).astype(np.float64).ravel()
+    upper = flat >= 0.5
+    target = np.where(upper, (1.0 - flat) * (1.0 - slack), flat * (1.0 + slack))
+    sign = np.where(upper, 1.0, -1.0)
+    low, high = np.full_like(flat, -39.0 - mu), np.full_like(flat, 39.0)
+    for _ in range(75):
+        w = 0.5 * (low + high)
+        value = rate * ndtr(sign * (w + mu)) + (1.0 - rate) * ndtr(sign * w)
+        beyond = (value > target) == upper
+        low, high = np.where(beyond, low, w), np.where(beyond, w, high)
+    result = ndtr(0.5 * (low + high)) * (1.0 - slack)
+    result = np.where(flat <= 0.0, 1.0, np.where(flat >= 1.0, 0.0, np.minimum(result, 1.0 - flat)))
+    return np.asarray(result).reshape(np.shape(type_i))
