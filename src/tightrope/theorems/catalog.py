@@ -25,6 +25,7 @@ from tightrope.theorems import (
     single_releases_exact,
 )
 from tightrope.theorems.base import Theorem
+from tightrope.theorems.hidden_list import HIDDEN_STATE
 
 __all__ = ["Analysis", "ANALYSES", "THEOREMS"]
 
@@ -73,6 +74,7 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis("composition", _theorem(composed_approx_dp), by_parts=False),
     Analysis("leading-moments", _theorem(poisson_gaussian_rdp_abadi16)),
     Analysis("clt", _theorem(sampled_gaussian_clt_bdls19)),
+    *(Analysis(key, _theorem(module)) for key, module in HIDDEN_STATE),
 )
 
 THEOREMS: tuple[Theorem, ...] = tuple(

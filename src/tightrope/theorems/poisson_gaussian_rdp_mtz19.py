@@ -42,6 +42,7 @@ def renyi_guarantee(process: Any, route: str) -> Guarantee:
     known = exact.guarantee(process)
     if not isinstance(known, LossGuarantee):
         return known
-    one_step = tuple(((components[0][0], 1),) for components in known.orders)
+    # removal is the worse order for every order of the divergence (their Theorem 5)
+    one_step = (((known.orders[0][0][0], 1),),)
     curve = RenyiCurve.of(PairsTerm(one_step)) * process.steps
     return RenyiGuarantee(curve, process.adjacency, VALIDITY, route)

@@ -29,7 +29,9 @@ class GaussianGuarantee(Guarantee):
 
     def epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
-        return Interval.exact(0.0) if self.mu == 0.0 else profile.epsilon_interval(d, self.mu)
+        if self.mu == 0.0 or profile.delta_interval(0.0, self.mu).upper <= d:
+            return Interval.exact(0.0)
+        return profile.epsilon_interval(d, self.mu)
 
     def delta(self, epsilon: float) -> Interval:
         return profile.delta_interval(check_real(epsilon, "epsilon"), self.mu)

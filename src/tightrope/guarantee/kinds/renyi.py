@@ -11,10 +11,11 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, PairsTerm, PureTerm, RenyiCurve
+from tightrope.guarantee.renyi import corollary1
 from tightrope.guarantee.renyi.best import best_delta, best_epsilon
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
-from tightrope.validate import check_delta, check_order, check_real
+from tightrope.validate import check_delta, check_order, check_probability, check_real
 
 __all__ = ["RenyiGuarantee", "renyi_guarantee_of"]
 
@@ -42,6 +43,11 @@ class RenyiGuarantee(Guarantee):
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon", low=0.0)
         return Interval.exact(min(1.0, best_delta(self.curve, eps, route=self.route)))
+
+    def tradeoff(self, type_i: float) -> Interval:
+        """Corollary 1 of Three Variants: the binary divergences of all orders."""
+        a = check_probability(type_i, "type_i")
+        return Interval.exact(float(corollary1.type_ii(self.curve, a)))
 
     def renyi(self, order: float) -> Interval:
         return Interval.exact(float(self.curve(check_order(order))))

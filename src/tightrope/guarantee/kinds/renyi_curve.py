@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol, final
 
 import numpy as np
 
 from tightrope.guarantee.base import Components
+from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.validate import FloatArray, check_non_negative
 
 __all__ = ["RenyiTerm", "LinearTerm", "TableTerm", "PairsTerm", "PureTerm", "RenyiCurve"]
@@ -70,13 +72,19 @@ class PairsTerm:
     directions: tuple[Components, ...]
 
     def upper(self, orders: FloatArray) -> FloatArray:
-        from tightrope.guarantee.loss.cumulant import renyi
-
         each = [
-            np.sum([count * renyi(pair, orders)[1] for pair, count in components], axis=0)
-            for components in self.directions
+            [sum(count * _renyi_upper(pair, order) for pair, count in part) for order in orders]
+            for part in self.directions
         ]
-        return np.maximum.reduce(each)
+        return np.max(np.array(each), axis=0)
+
+
+@lru_cache(maxsize=1 << 16)
+def _renyi_upper(pair: AbstractLossPair, order: float) -> float:
+    """One divergence; searches over orders ask for the same ones again and again."""
+    from tightrope.guarantee.loss.cumulant import renyi
+
+    return float(renyi(pair, order)[1])
 
 
 @final
