@@ -25,7 +25,7 @@ def coarsened(
     """The measure on a lattice of `factor` steps; its error covers the rounding errors before."""
     weights, h, c = measure.weights, measure.step, measure.rate
     # weights at the level of rounding would spoil every later tail bound; they go to the error
-    noise = 4.0 * measure.uniform_error
+    noise = measure.uniform_error
     kept = np.nonzero(weights > noise)[0]
     low, high = int(kept[0]), int(kept[-1]) + 1
     cells = -(-(high - low) // factor)
@@ -52,5 +52,5 @@ def coarsened(
         )
         first = start - wide
     inflation = math.exp(tilt)
-    lost = (measure.error + (noise + measure.uniform_error) * len(weights)) * inflation + clipped
+    lost = (measure.error + 2.0 * noise * len(weights)) * inflation + clipped
     return normalised(first, wide, masses, measure.log_scale, c, lost, 64.0 * _EPS * factor)

@@ -69,7 +69,7 @@ class LatticeLaw:
 
     def log_upper(self, epsilon: float) -> float:
         value, error = self.above.log_value(epsilon)
-        return min(0.0, _log_sum(value, error, self.above.log_given))
+        return min(0.0, _log_sum(value, error, self.above.log_given(epsilon)))
 
     def log_lower(self, epsilon: float) -> float:
         value, error = self.below.log_value(epsilon)
@@ -85,7 +85,7 @@ class LatticeLaw:
             width,
             max(0.0, up - low) if low > -math.inf else math.inf,
             _share(up_error, up) + _share(low_error, low),
-            _share(self.above.log_given, up),
+            _share(self.above.log_given(epsilon), up),
             max((len(t.mass) for ts in self.above.tables for t in ts), default=0),
             self.plan.jumps,
         )
@@ -134,7 +134,10 @@ def law_at(
     for _ in range(3):
         if known.width <= width:
             break
-        law = build(best_plan(components, epsilon, _middle(known), width, finer))
+        plan = best_plan(components, epsilon, _middle(known), width, finer)
+        if (plan.step, plan.cells) == (law.plan.step, law.plan.cells):
+            break  # as fine as the work cap allows
+        law = build(plan)
         found = law.log_delta(epsilon)
         known = known.intersect(found)
         finer *= 0.8 * math.sqrt(min(1.0, max(0.02, width / max(found.width, 1e-300))))

@@ -2,9 +2,9 @@
 
 Where T * rate << 1, or near the phase transition, the loss of one step is a narrow spike with a
 heavy tail: no exponential tilt balances the two, and a lattice that resolves the spike cannot reach
-the tail. So (small + jump)^T = sum_k C(T, k) jump^k small^(T-k): jumps are atoms on a grid of their
-own, uniform in s, and every term is a sum of positive terms
-    C(T, k) sum over k jumps of mass * E[(1 - e^{eps - jumps - small sum})_+],
+the tail. So (small + jump)^T = sum_k C(T, k) jump^k small^(T-k): jumps live on grids of their own,
+and every term is a sum of positive terms
+    C(T, k) sum over the sum of k jumps of mass * E[(1 - e^{eps - jumps - small sum})_+],
 whose last factor comes from the tables of the small part. Nothing is subtracted, so the result is
 relatively accurate however small it is. More than K jumps have probability at most
 C(T, K+1) p^{K+1}.
@@ -21,27 +21,27 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from tightrope.guarantee.loss.gaussian import log_ratio
+from tightrope.guarantee.loss.lattice_branch import loss_at, lower_branch, upper_branch
 from tightrope.guarantee.loss.lattice_step import Side
 from tightrope.numerics.lattice_cells import shared_mass
 from tightrope.validate import FloatArray
 
-__all__ = ["JumpLaw", "jump_law", "log_choose", "log_jump_sum"]
+__all__ = ["JumpLaw", "one_jump", "several_jumps", "log_choose", "log_jump_sum"]
 
 _EPS = 2.0**-52
-_CHUNK = 1 << 18  # pairs of jumps looked up at a time
 
 
 @final
 @dataclass(frozen=True)
 class JumpLaw:
-    """Atoms of L under P: losses in increasing order and ln masses."""
+    """Atoms of the sum of some jumps under P: losses in increasing order and ln masses."""
 
     losses: FloatArray
     log_masses: FloatArray
     relative_error: float
 
 
-def jump_law(rate: float, mu: float, begin: float, end: float, cells: int, side: Side) -> JumpLaw:
+def one_jump(rate: float, mu: float, begin: float, end: float, cells: int, side: Side) -> JumpLaw:
     """Losses of s in (begin, end), above (ends of cells) or below (means of cells)."""
     s = np.linspace(begin, end, cells + 1)
     ends = log_ratio(s, rate, mu)
@@ -63,39 +63,35 @@ def jump_law(rate: float, mu: float, begin: float, end: float, cells: int, side:
     return JumpLaw(law[0], law[1], error)
 
 
-def rebinned(law: JumpLaw, cells: int, side: Side) -> JumpLaw:
-    """Fewer atoms, above or below in the convex order of e^L under Q."""
-    order = np.argsort(law.losses)
-    losses, logs = law.losses[order], law.log_masses[order]
-    low, high = float(losses[0]), float(losses[-1])
-    # finer near the low end, where most of the mass is
-    edges = low + (high - low) * np.linspace(0.0, 1.0, cells + 1) ** 2
-    edges[-1] = high
-    cell = np.clip(np.searchsorted(edges, losses, side="right") - 1, 0, cells - 1)
-    top = float(logs.max())
-    mass = np.exp(logs - top)
-    if side == "lower":
-        under_p = np.bincount(cell, mass, cells)
-        under_q = np.bincount(cell, mass * np.exp(edges[cell] - losses), cells)
-        keep = under_p > 0.0
-        means = edges[:-1][keep] + np.log(under_p[keep] / under_q[keep])
-        result = (means, np.log(under_p[keep]) + top)
-    else:
-        width = np.diff(edges)[cell]
-        to_right = -np.expm1(edges[cell] - losses) / -np.expm1(-width)
-        total = np.bincount(cell, mass * (1.0 - to_right), cells + 1)
-        total += np.bincount(cell + 1, mass * to_right, cells + 1)
-        keep = total > 0.0
-        result = (edges[keep], np.log(total[keep]) + top)
-    error = law.relative_error + 8.0 * _EPS * (len(losses) + 10.0)
-    return JumpLaw(result[0], result[1], error)
+def several_jumps(
+    rate: float, mu: float, begin: float, end: float, cells: int, most: int, tilt: float, side: Side
+) -> list[JumpLaw]:
+    """The sums of 2, ..., `most` jumps, on a lattice, by direct convolution of positive masses.
 
-
-def pairwise(first: JumpLaw, second: JumpLaw) -> JumpLaw:
-    """The sum of two independent jumps."""
-    losses = np.add.outer(first.losses, second.losses).ravel()
-    logs = np.add.outer(first.log_masses, second.log_masses).ravel()
-    return JumpLaw(losses, logs, first.relative_error + second.relative_error)
+    The masses are tilted by e^{tilt * loss}, which keeps them within the range of doubles; what
+    underflows nevertheless is below 1e-300 of the largest.
+    """
+    low, high = loss_at(begin, rate, mu), loss_at(end, rate, mu)
+    step = (high - low) / cells
+    build = upper_branch if side == "upper" else lower_branch
+    branch = build(rate, mu, 1.0 + tilt, step, low, begin, end)
+    if branch.absolute_error > 0.0:  # too coarse for a bound from below: 0 is one
+        return []
+    top = float(branch.masses.max())
+    one = branch.masses / top
+    log_scale, first = branch.log_scale + math.log(top), branch.origin + branch.start * step
+    size = abs(begin) + abs(end)
+    error = 4.0 * _EPS * (size * size + (abs(tilt) + 2.0) * (high + mu * size + 4.0) + 40.0)
+    hidden = 1e-300 if side == "upper" else 0.0
+    laws, total = [], one
+    for k in range(2, most + 1):
+        total = np.convolve(total, one)
+        losses: FloatArray = k * first + step * np.arange(len(total), dtype=np.float64)
+        with np.errstate(divide="ignore"):
+            logs = np.log(total + hidden) + k * log_scale - tilt * losses
+        rounding = _EPS * (4.0 * len(one) * k + 8.0 * abs(tilt) * float(np.abs(losses).max()))
+        laws.append(JumpLaw(losses, logs, k * error + rounding))
+    return laws
 
 
 def log_choose(n: int, k: int) -> float:
@@ -106,12 +102,8 @@ def log_jump_sum(
     law: JumpLaw, call: Callable[[FloatArray], tuple[FloatArray, FloatArray]], epsilon: float
 ) -> tuple[float, float]:
     """ln of sum of mass * E[(1 - e^{eps - loss - rest})_+], and ln of the bound on its error."""
-    values, errors = [], []
-    for start in range(0, len(law.losses), _CHUNK):
-        part = slice(start, start + _CHUNK)
-        value, error = call(epsilon - law.losses[part])
-        values.append(float(logsumexp(law.log_masses[part] + value)))
-        errors.append(float(logsumexp(law.log_masses[part] + error)))
-    total = float(np.logaddexp.reduce(values))
-    rounding = law.relative_error + 8.0 * _EPS * (len(law.losses) ** 0.5 * 4.0 + 800.0)
-    return total, float(np.logaddexp(np.logaddexp.reduce(errors), total + math.log(rounding)))
+    value, error = call(epsilon - law.losses)
+    total = float(logsumexp(law.log_masses + value))
+    slack = float(logsumexp(law.log_masses + error))
+    rounding = law.relative_error + 8000.0 * _EPS
+    return total, float(np.logaddexp(slack, total + math.log(rounding)))

@@ -12,11 +12,10 @@ from scipy.special import log_ndtr
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.lattice_jumps import (
     JumpLaw,
-    jump_law,
     log_choose,
     log_jump_sum,
-    pairwise,
-    rebinned,
+    one_jump,
+    several_jumps,
 )
 from tightrope.guarantee.loss.lattice_plan import MAX_SIZE, Plan, has_jumps
 from tightrope.guarantee.loss.lattice_sketch import Sketch
@@ -41,7 +40,16 @@ class OneSide:
     tables: tuple[tuple[TailTable, ...], ...]  # for 0, 1, ... jumps
     laws: tuple[JumpLaw, ...]  # for 1, 2, ... jumps
     log_infinite: float  # ln P(some loss is +inf): part of both bounds
-    log_given: float  # ln of what the lower bound leaves out: part of the upper bound only
+    log_left_out: float  # ln of the mass of losses and numbers of jumps that are not followed
+    log_moment: float  # ln E[e^{rate L}] of the small losses where they are only bounded, or -inf
+    highest: float  # largest sum of small losses
+
+    def log_given(self, epsilon: float) -> float:
+        """ln of what the upper bound adds for everything that is not followed."""
+        if epsilon >= self.highest:
+            return self.log_left_out
+        chernoff = self.log_moment - self.plan.rate * epsilon
+        return float(np.logaddexp(self.log_left_out, chernoff))
 
     def log_value(self, epsilon: float) -> tuple[float, float]:
         """ln of delta as computed on this side, and ln of the bound on its numerical error."""
@@ -78,10 +86,11 @@ def _call(tables: tuple[TailTable, ...], points: FloatArray) -> tuple[FloatArray
 
 def one_side(plan: Plan, side: Side) -> OneSide:
     small = _Small(plan, side)
-    tables: list[tuple[TailTable, ...]] = [small.tables((plan.rate,), 0) if plan.reachable else ()]
+    tables: list[tuple[TailTable, ...]] = [small.tables((plan.rate,), 0) if plan.followed else ()]
     tables += [small.tables(plan.ladder, k) for k in range(1, plan.jumps + 1)]
     pair, count = plan.components[0]
     infinite = math.fsum(n * math.log1p(-p.infinite_mass) for p, n in plan.components)
+    log_moment = -math.inf if plan.followed else small.log_moment(plan.rate)
     given = []
     if plan.jumps:
         laws = _jump_laws(plan, side, small.end)
@@ -99,7 +108,9 @@ def one_side(plan: Plan, side: Side) -> OneSide:
     log_given = float(np.logaddexp.reduce(given)) if given else -math.inf
     with np.errstate(divide="ignore"):
         log_infinite = float(np.log(-np.expm1(infinite)))
-    return OneSide(plan, side, tuple(tables), laws, log_infinite, log_given)
+    return OneSide(
+        plan, side, tuple(tables), laws, log_infinite, log_given, log_moment, small.highest()
+    )
 
 
 def _log_beyond(pair: AbstractLossPair, point: float) -> float:
@@ -115,14 +126,11 @@ def _jump_laws(plan: Plan, side: Side, begin: float) -> tuple[JumpLaw, ...]:
     """The sum of 1, 2, ... jumps."""
     pair = plan.components[0][0]
     rate, mu = float(getattr(pair, "rate", 1.0)), float(getattr(pair, "mu", 1.0))
-    one = [jump_law(rate, mu, begin, plan.last, cells, side) for cells in plan.cells]
-    laws = [one[0]]
-    total = one[1] if plan.jumps > 1 else one[0]
-    for k in range(2, plan.jumps + 1):
-        both = pairwise(total, one[k - 1])
-        laws.append(both)
-        if k < plan.jumps:
-            total = rebinned(both, min(plan.cells[k], 600), side)
+    first, cells = plan.cells
+    laws = [one_jump(rate, mu, begin, plan.last, first, side)]
+    if plan.jumps > 1:
+        args = (rate, mu, begin, plan.last, cells, plan.jumps, plan.hazard, side)
+        laws += several_jumps(*args)
     return tuple(laws)
 
 
@@ -149,6 +157,18 @@ class _Small:
             self.steps[rate] = [measure for measure, _ in built]
             self.ends = [end for _, end in built]
         return self.steps[rate]
+
+    def highest(self) -> float:
+        """Largest sum of the small losses, rounded up."""
+        measures = zip(self._step(self.plan.rate), self.plan.components, strict=True)
+        tops = [n * (m.first + m.step * (len(m.weights) - 1)) for m, (_, n) in measures]
+        return math.fsum(tops) + 1e-12 * math.fsum(map(abs, tops))
+
+    def log_moment(self, rate: float) -> float:
+        """ln of a bound on E[e^{rate L}] of the sum: under Q it is convex in e^L."""
+        measures = zip(self._step(rate), self.plan.components, strict=True)
+        value = sum(n * (m.log_scale + math.log1p(m.error)) for m, (_, n) in measures)
+        return value + 1e-12 * (1.0 + abs(value))
 
     def tables(self, rates: tuple[float, ...], skip: int) -> tuple[TailTable, ...]:
         """Tables of the composition of all but `skip` steps, one for each tilt."""

@@ -14,7 +14,6 @@ from scipy.special import gammaln
 
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     SampledGaussianPair,
@@ -29,7 +28,7 @@ MAX_SIZE = 1 << 18  # points of a window: about 20 MB of work space
 _NATS = 40.0  # mass outside the window below e^-40
 _UNIT = 1e-14  # rounding of one step, relative to the tilted mass
 _MAX_JUMPS = 8
-_LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0, -35.0, -50.0, -80.0, -130.0, -200.0)
+_LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0, -40.0, -70.0, -120.0, -200.0)
 
 
 @final
@@ -42,12 +41,14 @@ class Plan:
     cut: float  # point s where the small losses end
     last: float  # point s beyond which a loss counts as infinite
     jumps: int  # most jumps followed one by one
-    cells: tuple[int, ...]  # atoms for 1, 2, ... jumps
+    cells: tuple[int, ...]  # cells of the grid for 1 jump and of the lattice for more
+    hazard: float  # decay rate of the jump masses near epsilon
     step: float
     factor: int  # steps of the fine lattice in one of the coarse
     sketch: Sketch  # of the small losses
     cost: float
     reachable: bool  # can the small losses alone exceed epsilon?
+    followed: bool  # is that likely enough to be followed, not only bounded?
 
     @property
     def inner(self) -> int:
@@ -63,17 +64,25 @@ def has_jumps(pair: AbstractLossPair) -> bool:
 
 
 def guesses(components: Components, epsilon: float) -> tuple[float, ...]:
-    """ln delta by the saddle point and, where there are jumps, by bulk plus one jump."""
+    """ln delta by the saddle point and, where there are jumps, by bulk plus a few of them.
+
+    The likelier one first: a tilt that needs many jumps is a smooth one.
+    """
     whole = sketch_of(components)
-    smooth = whole.saddle(epsilon).log_delta if whole.highest() > epsilon else -700.0
+    if whole.highest() <= epsilon:
+        return (-700.0,)
+    saddle = whole.saddle(epsilon)
+    smooth = min(saddle.log_delta, 0.0)
     pair, count = components[0]
     if len(components) > 1 or not has_jumps(pair):
-        return (min(smooth, 0.0),)
-    one = log_delta_single(pair, epsilon).upper + math.log(count)
-    small = whole.without_jumps(_quantile(whole, -3.0 - math.log(count)))
+        return (smooth,)
+    cut = _quantile(whole, -3.0 - math.log(count))
+    small = whole.without_jumps(cut)
     bulk = small.saddle(epsilon).log_delta if small.highest() > epsilon else -math.inf
-    rare = min(float(np.logaddexp(one, bulk)), 0.0)
-    return (min(smooth, 0.0), rare) if rare < smooth - 1.0 else (min(smooth, 0.0),)
+    rare = min(float(np.logaddexp.reduce([bulk, *whole.jump_terms(cut, epsilon, 4)])), 0.0)
+    if rare > smooth - 1.0:
+        return (smooth,)
+    return (smooth, rare) if whole.jumps_at(saddle.rate, cut) > 3.0 else (rare, smooth)
 
 
 def best_plan(
@@ -81,14 +90,16 @@ def best_plan(
 ) -> Plan:
     """The cheapest plan expected to give ln delta to `width`, if ln delta is about `log_delta`."""
     whole = sketch_of(components)
-    options = [_plan(components, whole, epsilon, math.inf, log_delta, width, finer)]
+    plain = _plan(components, whole, epsilon, math.inf, log_delta, width, finer)
+    assert plain is not None
+    options = [plain]
     if len(components) == 1 and has_jumps(components[0][0]):
         count = components[0][1]
         for level in _LEVELS:
             if level > log_delta + math.log(width) - 4.0:
                 cut = _quantile(whole, level - math.log(count))
                 plan = _plan(components, whole, epsilon, cut, log_delta, width, finer)
-                if plan.jumps <= _MAX_JUMPS:
+                if plan is not None:
                     options.append(plan)
     return min(options, key=lambda plan: plan.cost)
 
@@ -113,7 +124,7 @@ def _plan(
     log_delta: float,
     width: float,
     finer: float,
-) -> Plan:
+) -> Plan | None:
     pair, count = components[0]
     enough = log_delta + math.log(width) - 4.0  # ln of a mass that may be given away
     last_loss = _quantile(whole, enough - math.log(count)) if has_jumps(pair) else math.inf
@@ -123,22 +134,31 @@ def _plan(
     saddle = small.saddle(epsilon) if reachable else _idle(small)
     log_mass = whole.log_tail(cut_loss) + math.log(count) if with_jumps else -math.inf
     jumps = _jumps_needed(log_mass, enough, count) if with_jumps else 0
-    ladder, hazard = _ladder(whole, small, saddle, cut_loss, epsilon, jumps)
+    followed = reachable and saddle.log_chernoff > enough
+    if jumps > _MAX_JUMPS:
+        return None
+    ladder, hazard, steepest = _ladder(whole, small, cut_loss, epsilon, jumps)
     main = saddle.rate if reachable else 0.0
-    share = min(1.0, math.exp(min(saddle.log_delta - log_delta, 0.0))) if reachable else 0.0
-    curvature = max(share * main * (main + 1.0), hazard * (hazard + 1.0) if jumps else 0.0)
-    spread = saddle.spread
+    share = min(1.0, math.exp(min(saddle.log_delta - log_delta, 0.0))) if followed else 0.0
+    # ln delta bends on the scale of the tilt or, for small tilts, of the spread
+    bend = max(main * (main + 1.0), saddle.spread**-2) if followed else 0.0
+    curvature = max(share * bend, hazard * (hazard + 1.0) if jumps else 0.0, 1e-300)
     total = sum(n for _, n in components)
-    step = finer * math.sqrt(2.5 * width / (total * max(curvature, 1e-300)))
-    step = min(step, 0.02 * spread)
-    step, factor, size = _staging(components, small, main, spread, step)
+    step = finer * math.sqrt(2.5 * width / (total * curvature))
+    step = min(step, 0.3 / (max(main, *ladder, 0.0) + 1.0))
+    step = min(step, 0.1 * (float(small.parts[0][0][-1]) - float(small.parts[0][0][0])))
+    rates = (((main, 1),) if followed else ()) + tuple((r, jumps) for r in ladder)
+    step, factor, size = _staging(components, small, rates or ((main, 1),), step)
     ends = (cut_loss if with_jumps else last_loss), last_loss
     points = [_point(pair, end) if math.isfinite(end) else _far(components) for end in ends]
-    cells = _cells(points, epsilon, pair, width * finer * finer, log_mass, log_delta, jumps)
-    rounding = 10.0 * total * _UNIT * math.exp(min(saddle.log_delta - log_delta, 60.0)) * reachable
-    cost = (
-        size * (1.0 + len(ladder) * (jumps + 1.0)) + sum(cells[:1]) + sum(c * c for c in cells[1:])
+    terms = whole.jump_terms(cut_loss, epsilon, jumps) if jumps else []
+    cells = _cells(
+        points, ends, epsilon, pair, width * finer * finer, log_delta, terms, hazard, steepest
     )
+    if jumps > 1 and cells[1] < 1.5 * steepest * (ends[1] - ends[0]):
+        return None  # the lattice of jumps would be too coarse for a bound from below
+    rounding = 10.0 * total * _UNIT * math.exp(min(saddle.log_delta - log_delta, 60.0)) * followed
+    cost = size + 2.0 * sum(cells[:1]) + 0.02 * jumps**2 * sum(c * c for c in cells[1:])
     if rounding > width:
         cost *= 1e6 * rounding / width
     return Plan(
@@ -150,11 +170,13 @@ def _plan(
         points[1],
         jumps,
         cells,
+        hazard,
         step,
         factor,
         small,
         cost,
         reachable,
+        followed,
     )
 
 
@@ -178,11 +200,11 @@ def _jumps_needed(log_mass: float, enough: float, count: int) -> int:
 
 
 def _ladder(
-    whole: Sketch, small: Sketch, saddle: Saddle, cut: float, epsilon: float, jumps: int
-) -> tuple[tuple[float, ...], float]:
-    """Tilts for the rest of the loss after jumps, and the decay rate of the jumps near epsilon."""
+    whole: Sketch, small: Sketch, cut: float, epsilon: float, jumps: int
+) -> tuple[tuple[float, ...], float, float]:
+    """Tilts for the rest of the loss after jumps, and the decay of jumps near epsilon and cut."""
     if jumps == 0:
-        return (), 0.0
+        return (), 0.0, 0.0
     losses, logs, _ = whole.parts[0]
     density = np.diff(logs) / np.maximum(np.diff(losses), 1e-300)
 
@@ -197,53 +219,69 @@ def _ladder(
         spread = math.sqrt(small.cumulant(rate)[2]) + 1e-300
         rate = min(rate + 8.0 / spread, steepest)
         rates.append(rate)
-    return tuple(rates), hazard
+    return tuple(rates), hazard, steepest
 
 
 def _staging(
-    components: Components, small: Sketch, rate: float, spread: float, step: float
+    components: Components, small: Sketch, rates: tuple[tuple[float, int], ...], step: float
 ) -> tuple[float, int, float]:
-    """Step, factor and total size of the windows of the cheapest two-stage convolution."""
-    wide, _ = small.window(rate, spread, _NATS)
+    """Step, factor and total size of the windows, of the cheapest two-stage convolution.
+
+    `rates` are the tilts with the number of convolutions at each.
+    """
+    wides = [_width(small, rate) for rate, _ in rates]
+    wide = sum(n * w for w, (_, n) in zip(wides, rates, strict=True))
     grids = [g for g in (spacing(pair) for pair, _ in components) if g is not None]
     if grids:
-        step = max(step, wide / MAX_SIZE)
+        step = max(step, max(wides) / MAX_SIZE)
         return grids[0] / max(1, math.ceil(grids[0] / step)), 1, wide / step
     count = min(n for _, n in components)
     best = (math.inf, 1, step)
     resolved = small.bulk_width() * 0.3
+    runs = sum(n for _, n in rates)
     for factor in (1, 2, 4, 8, 16, 32):
         fine = step if factor == 1 else step / math.sqrt(2.0)
         # a spike that the fine lattice does not resolve cannot be coarsened from below
         if factor > 1 and (4 * factor * factor > count or fine > resolved):
             break
-        inner = Sketch(tuple((x, m, factor * factor) for x, m, n in small.parts[:1]))
-        narrow = inner.window(rate, math.sqrt(inner.cumulant(rate)[2]) + 1e-300, _NATS)[0]
-        narrow = narrow if factor > 1 else 0.0
-        largest = max(wide / factor, narrow) / fine
+        narrow = 0.0
+        if factor > 1:
+            inner = Sketch(tuple((x, m, factor * factor) for x, m, n in small.parts[:1]))
+            narrow = _width(inner, rates[0][0])
+        largest = max(max(wides) / factor, narrow) / fine
         fine *= max(1.0, largest / MAX_SIZE)
-        penalty = (fine / step) ** 2
-        best = min(best, ((wide / factor + narrow) / fine * penalty, factor, fine))
+        penalty = (fine / step) ** 2 if largest > MAX_SIZE else 1.0
+        size = (wide / factor + narrow * (runs + len(rates))) / fine
+        best = min(best, (size * penalty, factor, fine))
     return best[2], best[1], best[0]
+
+
+def _width(sketch: Sketch, rate: float) -> float:
+    return sketch.window(rate, math.sqrt(sketch.cumulant(rate)[2]) + 1e-300, _NATS)[0]
 
 
 def _cells(
     points: list[float],
+    ends: tuple[float, float],
     epsilon: float,
     pair: AbstractLossPair,
     width: float,
-    log_mass: float,
     log_delta: float,
-    jumps: int,
+    terms: list[float],
+    hazard: float,
+    steepest: float,
 ) -> tuple[int, ...]:
-    """Atoms of the jump grids: ln density falls by about s per unit of s; second-order error."""
-    if jumps == 0:
+    """Cells for one jump (on a grid of s) and for several (on a lattice of losses).
+
+    ln density falls by about s per unit of s, by `hazard` per unit of loss; second-order errors.
+    """
+    if not terms:
         return ()
-    length = max(points[1] - points[0], 0.1)
     steep = max(_point(pair, max(epsilon, 1e-300)), points[0]) + 2.0
-    sizes = []
-    for k in range(1, jumps + 1):
-        share = min(1.0, math.exp(min(k * log_mass - float(gammaln(k + 1.0)) - log_delta, 0.0)))
-        fine = math.sqrt(2.0 * width / max(share, 1e-12)) / steep
-        sizes.append(int(min(max(length / fine, 40.0), 40000.0 if k == 1 else 1000.0)))
-    return tuple(sizes)
+    one = max(points[1] - points[0], 0.1) * steep / math.sqrt(2.0 * width)
+    several = max([-math.inf, *terms[1:]]) - log_delta
+    share = min(1.0, math.exp(min(several, 0.0)))
+    more = (ends[1] - ends[0]) * (hazard + 1.0) * math.sqrt(share / (2.0 * width))
+    return int(min(max(one, 200.0), 40000.0)), int(
+        min(max(more, 1.6 * steepest * (ends[1] - ends[0]), 400.0), 6000.0)
+    )

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import final
 
 import numpy as np
+from scipy.special import gammaln
 
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.abstract import AbstractLossPair
@@ -124,13 +125,47 @@ class Sketch:
         ends, thetas = [], []
         for sign in (1.0, -1.0):
             options = [
-                ((nats + self.cumulant(rate + sign * theta)[0] - here) / theta, theta)
-                for theta in np.geomspace(0.25, 16.0, 10) / spread
+                (
+                    (nats + self.cumulant(rate + sign * scale / spread)[0] - here) * spread / scale,
+                    scale,
+                )
+                for scale in (0.3, 0.8, 2.0, 4.0, 7.0, 12.0)
             ]
             best = min(options)
             ends.append(best[0])
-            thetas.append(best[1])
+            thetas.append(best[1] / spread)
         return ends[0] + ends[1], (thetas[0], thetas[1])
+
+    def jump_terms(self, cut: float, epsilon: float, most: int) -> list[float]:
+        """ln delta from exactly 1, ..., `most` losses above `cut`, the others taken as 0."""
+        losses, logs, count = self.parts[0]
+        keep = losses > cut
+        if not keep.any():
+            return [-math.inf] * most
+        x, m = losses[keep], logs[keep]
+        reach = min(float(x[-1]), max(4.0 * epsilon, 4.0 * float(x[0])))
+        width = reach / 400.0
+        place = np.minimum(np.round(x / width), 400).astype(np.int64)
+        top = float(m.max())
+        one = np.bincount(place, np.exp(np.maximum(m - top, -700.0)), 401)
+        terms, total = [], np.ones(1)
+        for k in range(1, most + 1):
+            total = np.convolve(total, one)[: 400 * min(k, 3) + 1]
+            payoff = -np.expm1(np.minimum(epsilon - width * np.arange(len(total)), 0.0))
+            value = float(total @ payoff)
+            if k > count or value <= 0.0:
+                terms.append(-math.inf)
+                continue
+            ways = float(gammaln(count + 1) - gammaln(k + 1) - gammaln(count - k + 1))
+            terms.append(math.log(value) + k * top + ways)
+        return terms
+
+    def jumps_at(self, rate: float, cut: float) -> float:
+        """Expected number of losses above `cut` under the tilt."""
+        losses, logs, count = self.parts[0]
+        e = logs + rate * losses
+        p = np.exp(e - float(e.max()))
+        return count * float(p[losses > cut].sum() / p.sum())
 
     def log_tail(self, loss: float) -> float:
         """ln of the mass under P above `loss`, first component, one step."""
