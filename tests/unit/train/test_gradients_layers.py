@@ -65,7 +65,10 @@ def convolution(kind, **options):
 IMAGE, SIGNAL, VOLUME = (4, 7, 6), (4, 9), (4, 5, 4, 6)
 WORDS = ("ids", (7,), 11)
 LAYERS = {
-    "linear": (lambda: nn.Sequential(nn.Linear(5, 7), nn.ReLU(inplace=True), nn.Linear(7, 3)), (5,)),
+    "linear": (
+        lambda: nn.Sequential(nn.Linear(5, 7), nn.ReLU(inplace=True), nn.Linear(7, 3)),
+        (5,),
+    ),
     "linear without bias": (lambda: nn.Linear(5, 7, bias=False), (5,)),
     "linear over positions": (lambda: nn.Linear(5, 7), (3, 5)),
     "linear over a grid": (lambda: nn.Linear(5, 7), (2, 3, 5)),
@@ -216,7 +219,10 @@ def test_attention_equals_the_loop(case, options, batch):
 def test_attention_forward_is_unchanged():
     torch.manual_seed(0)
     model = nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True)
-    x, mask = torch.randn(3, 5, 8), torch.zeros(5, 5).masked_fill(torch.ones(5, 5).triu(1) > 0, -1e9)
+    x, mask = (
+        torch.randn(3, 5, 8),
+        torch.zeros(5, 5).masked_fill(torch.ones(5, 5).triu(1) > 0, -1e9),
+    )
     expected, weights = model(x, x, x, attn_mask=mask)
     engine = Gradients(model)
     out, shown = model(x, x, x, attn_mask=mask)
