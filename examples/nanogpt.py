@@ -83,7 +83,7 @@ def losses(guesses: Tensor, ids: Tensor) -> Tensor:
     return (each * real).sum(1) / real.sum(1).clamp(min=1)
 
 
-# ---- the data: one row of letter numbers per review -----------------------------------------------
+# ---- the data: one row of letter numbers per review ----------------------------------------------
 def encode(texts: list[str], length: int) -> Tensor:
     number = {letter: i for i, letter in enumerate(ALPHABET)}
     rows = torch.zeros(len(texts), length, dtype=torch.long)

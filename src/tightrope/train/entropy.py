@@ -68,6 +68,7 @@ class OrdinaryWords:
 
     def __init__(self, key: bytes, private: bool) -> None:
         self._bits = np.random.PCG64DXSM(int.from_bytes(key, "little"))
+        self._generator = np.random.Generator(self._bits)
         self._private = private
 
     @property
@@ -79,7 +80,8 @@ class OrdinaryWords:
         return "PCG64DXSM, " + _origin(self._private)
 
     def words(self, count: int) -> Words:
-        return np.asarray(self._bits.random_raw(count), dtype=np.uint64)
+        # the full range of 64 bits: no rejection, one raw word each (and faster than random_raw)
+        return self._generator.integers(0, 2**64 - 1, count, dtype=np.uint64, endpoint=True)
 
     def state(self) -> dict[str, Any]:
         inner = self._bits.state["state"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from tightrope.account import account
+from tightrope.calibrate import Target, find_steps
 from tightrope.errors import InvalidInput
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, Process, Sequence
@@ -66,26 +67,36 @@ class Ledger:
     def count(self, step: int) -> None:
         """Step number `step` is about to be released. A replayed release is the same release."""
         self.released = max(self.released, self.number(step))
+        for past in [key for key in self._epsilons if 0 < key[0] < self.released]:
+            del self._epsilons[past]
 
     def process(self, steps: int | None = None) -> Process:
         """The process of `steps` steps (those released so far) and of the history before them."""
-        run = NoisySGD(
-            sampling=self._sampler.sampling,
-            noise_multiplier=self._noise.noise_multiplier,
-            steps=self.released if steps is None else steps,
-            adjacency=self._sampler.adjacency,
-        )
+        run = self._run(self.released if steps is None else steps)
         return run if self._history is None else Sequence((self._history, run))
 
+    def _run(self, steps: int) -> NoisySGD:
+        return NoisySGD(
+            sampling=self._sampler.sampling,
+            noise_multiplier=self._noise.noise_multiplier,
+            steps=steps,
+            adjacency=self._sampler.adjacency,
+        )
+
     def epsilon(self, delta: float, steps: int | None = None) -> Interval:
-        """Certified epsilon of `steps` steps (those released so far)."""
+        """Certified epsilon of `steps` steps (those released so far).
+
+        Epsilon never falls with more steps, so the bounds found for longer runs hold as well.
+        """
         count = self.released if steps is None else steps
         if count == 0 and self._history is None:
             check_delta(delta)
             return Interval.exact(0.0)
         if (count, delta) not in self._epsilons:
             self._epsilons[count, delta] = account(self.process(count)).epsilon(delta)
-        return self._epsilons[count, delta]
+        found = self._epsilons[count, delta]
+        longer = [e.upper for (n, d), e in self._epsilons.items() if d == delta and n > count]
+        return Interval(found.lower, max(min([found.upper, *longer]), found.lower))
 
     @property
     def steps_allowed(self) -> int:
@@ -99,21 +110,31 @@ class Ledger:
         self._allowed = None
 
     def _steps_within(self, budget: Budget) -> int:
-        def within(steps: int) -> bool:
-            return self.epsilon(budget.delta, steps).upper <= budget.epsilon
-
-        if not within(0):
+        if (
+            self._noise.noise_multiplier == 0
+            or self.epsilon(budget.delta, 0).upper > budget.epsilon
+        ):
             return 0
-        return _largest(within)
+        alone = find_steps(self._run(1), Target.approx_dp(budget.epsilon, budget.delta)).value
+        return _largest(
+            lambda steps: self.epsilon(budget.delta, steps).upper <= budget.epsilon,
+            guess=min(max(int(alone), 1), LONGEST_RUN),
+        )
 
 
-def _largest(holds: Callable[[int], bool]) -> int:
+def _largest(holds: Callable[[int], bool], guess: int) -> int:
     """The largest whole number for which a property that once lost stays lost still holds."""
-    bad = 1
-    while bad < LONGEST_RUN and holds(bad):
-        bad *= 2
-    good = bad // 2
+    good, bad, reach = 0, LONGEST_RUN + 1, 1
+    probe = guess
     while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if holds(middle) else (good, middle)
+        if holds(probe):
+            good = probe
+        else:
+            bad = probe
+        if bad > LONGEST_RUN:
+            probe, reach = min(good + reach, LONGEST_RUN), 2 * reach
+        elif good == 0 and bad > reach:
+            probe, reach = max(bad - reach, 1), 2 * reach
+        else:
+            probe = (good + bad) // 2
     return good

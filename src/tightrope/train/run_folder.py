@@ -11,6 +11,7 @@ one.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -118,7 +119,7 @@ class RunFolder:
             "step": run.steps,
             "lost": run.ledger.lost,
             "optimizer": optimizer_plain,
-            "extras": {name: extra.state_dict() for name, extra in self._extras.items()},
+            "extras": {name: _plain(name, extra) for name, extra in self._extras.items()},
             "ranks": _gathered(self._local_state(run)),
         }
         if rank_and_size()[0] == 0:
@@ -132,7 +133,7 @@ class RunFolder:
         return {
             "sampler": run.sampler_state,
             "noise": run.noise.state(),
-            "torch": torch.get_rng_state().numpy().tobytes().hex(),
+            "torch": [state.numpy().tobytes().hex() for state in _torch_states()],
         }
 
     def _resume(self, run: PrivateOptimizer, snapshot: Path, replay: bool) -> None:
@@ -166,8 +167,10 @@ class RunFolder:
         run.sampler.restore(local["sampler"])
         run.sampler_state = local["sampler"]
         run.noise.restore(local["noise"])
-        raw = torch.frombuffer(bytearray.fromhex(local["torch"]), dtype=torch.uint8)
-        torch.set_rng_state(raw)
+        raw = [torch.frombuffer(bytearray.fromhex(s), dtype=torch.uint8) for s in local["torch"]]
+        torch.set_rng_state(raw[0])
+        if torch.cuda.is_available() and len(raw) == 1 + torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(raw[1:])
 
     def _count_lost_steps(self, run: PrivateOptimizer) -> None:
         if not run.sampler.memoryless:
@@ -195,6 +198,12 @@ class RunFolder:
             self._journal = None
 
 
+def _torch_states() -> list[Tensor]:
+    """The global generators, which dropout uses: CPU first, then every CUDA device."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return [torch.get_rng_state(), *cuda]
+
+
 def _tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
     state = model.state_dict()
     odd = [name for name, value in state.items() if not isinstance(value, Tensor)]
@@ -203,6 +212,18 @@ def _tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
             f"The model stores {odd}, which are not tensors and cannot be stored without running "
             "code on loading. Turn them into buffers."
         )
+    return state
+
+
+def _plain(name: str, extra: Stateful) -> dict[str, Any]:
+    state = extra.state_dict()
+    try:
+        json.dumps(state)
+    except TypeError as error:
+        raise InvalidInput(
+            f"The state of {name!r} cannot be written as json ({error}), and loading anything else "
+            "would run code. Give it a state_dict of plain numbers, texts and lists."
+        ) from error
     return state
 
 

@@ -116,7 +116,7 @@ def test_hugging_face_empty_batches_and_budget(tmp_path):
         model=tiny_llama(),
         args=arguments(tmp_path, max_steps=4),
         train_dataset=Tokens(),
-        sampler=PoissonSampler(1e-9),
+        sampler=PoissonSampler(0.005),
         noise=GaussianNoise(1.0),
         budget=Budget(10.0, 1e-5),
         **PARTS,

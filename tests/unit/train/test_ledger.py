@@ -10,7 +10,6 @@ from tightrope.account import account
 from tightrope.errors import AdjacencyMismatch, BudgetExceeded, InvalidInput
 from tightrope.process import Adjacency, GaussianMechanism, NoisySGD, PoissonSampling
 from tightrope.train import (
-    BallsInBinsSampler,
     Budget,
     CyclicSampler,
     FixedSizeSampler,
@@ -19,6 +18,7 @@ from tightrope.train import (
     PoissonSampler,
     ShuffledSampler,
 )
+from tightrope.train.ledger import _largest
 
 
 def test_running_epsilon_is_that_of_the_process_so_far(make_run, data, train):
@@ -37,7 +37,6 @@ def test_running_epsilon_is_that_of_the_process_so_far(make_run, data, train):
         FixedSizeSampler(12, 60),
         ShuffledSampler(5),
         CyclicSampler(5),
-        BallsInBinsSampler(5),
         FullBatchSampler(),
     ],
     ids=lambda s: type(s).__name__,
@@ -105,3 +104,30 @@ def test_the_certificate_says_what_is_proved_or_that_nothing_is(make_run, data, 
     seeded = make_run(noise=GaussianNoise(5.0, seed=1), sampler=FullBatchSampler())
     train(seeded, data, steps=1)
     assert seeded.certificate(1e-5)["statement"].startswith("NOT PRIVATE")
+
+
+@pytest.mark.parametrize("target", [0, 1, 2, 7, 100, 1000, 2**40])
+@pytest.mark.parametrize("guess", [1, 3, 90, 5000, 2**40])
+def test_the_search_for_the_last_allowed_step_is_right_from_any_guess(target, guess):
+    asked = []
+
+    def holds(steps):
+        asked.append(steps)
+        return steps <= target
+
+    assert _largest(holds, guess) == target and len(asked) < 130
+
+
+def test_a_budget_without_noise_or_without_delta_allows_nothing(make_run):
+    assert make_run(noise=GaussianNoise(0.0), budget=Budget(1.0, 1e-5)).ledger.steps_allowed == 0
+    with pytest.raises(InvalidInput, match="delta = 0"):
+        assert make_run(budget=Budget(1.0, 0.0)).ledger.steps_allowed
+
+
+def test_running_epsilon_never_shows_more_than_the_budget(make_run, data, train):
+    run = make_run(sampler=PoissonSampler(0.01), budget=Budget(0.8, 1e-5))
+    shown = []
+    for _ in range(4):
+        train(run, data, steps=3)
+        shown.append(run.epsilon(1e-5).upper)
+    assert shown == sorted(shown) and shown[-1] <= 0.8

@@ -211,3 +211,12 @@ def test_schedules_are_stored_with_the_run(make_run, data, train, tmp_path):
     again, schedule = with_schedule()
     RunFolder(tmp_path).attach(again, data, extras={"schedule": schedule})
     assert again.optimizer.param_groups[0]["lr"] == 0.25 and schedule.last_epoch == 1
+
+
+def test_extras_that_would_need_code_on_loading_are_refused(make_run, data, tmp_path):
+    class Odd:
+        def state_dict(self):
+            return {"function": print}
+
+    with pytest.raises(InvalidInput, match="json"):
+        RunFolder(tmp_path).attach(make_run(), data, extras={"odd": Odd()})

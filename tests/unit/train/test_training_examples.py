@@ -44,3 +44,15 @@ def test_nanogpt_example(tmp_path):
     shape = ["--width", "16", "--layers", "1", "--length", "24"]
     told = run_example("nanogpt.py", "--text", str(text), *options, *shape)
     assert "steps     30 of 30" in told and "per review" in told
+
+
+def test_digits_example():
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "digits.py")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    accuracy = float(done.stdout.split("test accuracy")[1].split("%")[0])
+    assert accuracy > 75 and "differential privacy under add-or-remove" in done.stdout
