@@ -264,9 +264,9 @@ def test_order_does_not_matter_and_more_costs_more(parts, at, random):
 @few
 @given(st.lists(st.tuples(small, st.just(0.0)), min_size=1, max_size=8), deltas)
 def test_epsilon_of_different_inverts(parts, target):
-    found = epsilon_of_different(target, parts)
-    assert found.upper <= basic(parts)[0]
-    assert delta_of_different(found.upper, parts).upper <= target or found.upper == basic(parts)[0]
+    found, total = epsilon_of_different(target, parts), math.fsum(e for e, _ in parts)
+    assert found.lower <= total and found.upper <= total * (1 + 2e-15)
+    assert delta_of_different(found.upper, parts).upper <= target or found.upper >= total
 
 
 @laws

@@ -70,6 +70,22 @@ def test_symmetrise_is_the_hull_of_both_orders():
         assert both.type_ii(a) == pytest.approx(slow, abs=2e-3)
 
 
+@pytest.mark.parametrize(
+    ("p", "q"),
+    [
+        ([0.0, 0.0, 1.0], [0.32448549, 0.43665855, 0.23885596]),
+        ([0.5, 0.5, 0.0], [0.0, 0.0, 1.0]),
+        ([0.3, 0.7], [0.0, 1.0]),
+        ([1.0], [1.0]),
+    ],
+)
+def test_symmetrise_with_vertical_and_flat_pieces(p, q):
+    curve = DiscreteTradeoff(np.array(p), np.array(q))
+    both = symmetrise(curve)
+    assert both.delta_one_way(EPS) == pytest.approx(curve.delta(EPS), abs=1e-14)
+    assert both.inverse().delta_one_way(EPS) == pytest.approx(curve.delta(EPS), abs=1e-14)
+
+
 def test_symmetrised_sampled_gaussian_is_the_closed_form():
     forward = SampledGaussianTradeoff(0.25, 2.5)
     closed = symmetrise(forward)

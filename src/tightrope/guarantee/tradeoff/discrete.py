@@ -90,6 +90,7 @@ class DiscreteTradeoff(AbstractTradeoff):
         share = np.clip(from_left / width, 0.0, 1.0)
         value = self.y[i] * (1.0 - share) + self.y[i + 1] * share
         value = np.where(a >= 1.0, 0.0, np.where(self.p[i] > 0.0, value, self.y[i + 1]))
+        value = np.minimum(value, 1.0 - a)
         return value.reshape(np.shape(type_i))
 
     def _bounds(self, type_i: FloatArray) -> tuple[FloatArray, FloatArray]:

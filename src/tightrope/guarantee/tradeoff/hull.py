@@ -54,9 +54,8 @@ def _hull(curve: DiscreteTradeoff) -> DiscreteTradeoff:
         ],
         axis=1,
     )
-    points = points[:, np.lexsort((-points[3], points[0], -points[1]))]
     kept: list[FloatArray] = []
-    for point in points.T:
+    for point in _sorted(points).T:
         while len(kept) > 1 and _right_turn(kept[-2], kept[-1], point):
             kept.pop()
         kept.append(point)
@@ -67,6 +66,15 @@ def _hull(curve: DiscreteTradeoff) -> DiscreteTradeoff:
     p = np.concatenate([[start[0]], p, [end[1]]])
     q = np.concatenate([[start[3]], q, [end[2]]])
     return DiscreteTradeoff(np.maximum(p, 0.0), np.maximum(q, 0.0), 4.0 * curve.rounding)
+
+
+def _sorted(points: FloatArray) -> FloatArray:
+    """Columns by rising x (by falling 1 - x above 1/2), only the lowest point of each x."""
+    left, right = points[:, points[0] < 0.5], points[:, points[0] >= 0.5]
+    left = left[:, np.lexsort((left[2], left[0]))]
+    right = right[:, np.lexsort((right[2], -right[1]))]
+    first = [np.diff(left[0], prepend=-1.0) > 0.0, np.diff(-right[1], prepend=-2.0) > 0.0]
+    return np.concatenate([left[:, first[0]], right[:, first[1]]], axis=1)
 
 
 def _gap(a: FloatArray, b: FloatArray) -> float:
