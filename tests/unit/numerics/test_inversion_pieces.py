@@ -1,0 +1,97 @@
+"""The pieces of the inversion integral, each against slow and obvious code."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from tightrope.errors import NotCertified
+from tightrope.numerics.inversion import Line
+from tightrope.numerics.inversion_decay import Decay, layers_of_steps
+from tightrope.numerics.inversion_kernel import ABOVE, BELOW, EXCESS, TILTED_ABOVE
+from tightrope.numerics.inversion_law import SumLaw
+from tightrope.numerics.inversion_nodes import log1p_complex, tilted_nodes
+from tightrope.numerics.inversion_saddle import log_estimate, saddle, saddle_of_level
+
+
+def test_layers_bound_the_transform_of_a_normal_law_from_every_frequency_on() -> None:
+    edges = np.linspace(-8.0, 8.0, 401)
+    density = np.exp(-0.5 * edges**2) / math.sqrt(2 * math.pi)
+    decay = layers_of_steps(edges, np.minimum(density[:-1], density[1:]), 200)
+    for y in (0.01, 0.3, 1.0, 2.0, 4.0):
+        assert math.exp(-0.5 * y * y) <= decay.bound(y)
+        assert decay.bound(y) >= decay.bound(1.1 * y)
+    # second order exact for a symmetric law
+    assert 1 - decay.bound(0.05) == pytest.approx(0.05**2 / 2, rel=0.1)
+
+
+def test_layers_of_a_skewed_law_bound_its_transform() -> None:
+    edges = np.linspace(0.0, 40.0, 2001)
+    density = np.exp(-edges)
+    decay = layers_of_steps(edges, density[1:], 0)
+    for y in (0.1, 1.0, 10.0, 30.0):
+        assert 1 / math.hypot(1.0, y) <= decay.bound(y)
+    assert Decay(np.zeros(0), np.zeros(0)).bound(3.0) == 1.0
+
+
+def test_transform_of_points_matches_the_plain_sum_within_its_error() -> None:
+    rng = np.random.default_rng(3)
+    x, log_p = rng.normal(size=300), rng.normal(size=300)
+    log_mass = float(np.log(np.sum(np.exp(log_p))))
+    zero = np.zeros(300)
+    nodes = tilted_nodes(x, log_p, (log_mass, 1e-15), zero, zero, 0.0, 50.0)
+    got, error = nodes.transform(0.37, 130)
+    y = 0.37 * np.arange(130)
+    weights = np.exp(log_p - log_mass)
+    plain = np.exp(1j * np.outer(y, x - nodes.centre)) @ weights - 1.0
+    assert np.all(np.abs(got - plain) <= error + 1e-14)
+    assert got[0] == 0.0
+
+
+def test_log1p_complex_is_accurate_near_zero_and_far_away() -> None:
+    z = np.array([1e-12 + 1e-13j, -0.5 + 2j, -0.9999 + 0.01j, 5.0 - 3j])
+    np.testing.assert_allclose(log1p_complex(z)[1:], np.log(1 + z)[1:], rtol=1e-13)
+    assert log1p_complex(z)[0].real == pytest.approx(1e-12, rel=1e-9)
+
+
+NORMAL = SumLaw((), mean=0.5, variance=1.0)  # the loss of one Gaussian release, mu = 1
+
+
+@pytest.mark.parametrize("x", [-2.0, 0.0, 0.5, 3.0, 9.0])
+def test_normal_law_is_inverted_for_every_kernel(x: float) -> None:
+    truths = {
+        ABOVE: ndtr(0.5 - x),
+        BELOW: ndtr(x - 0.5),
+        TILTED_ABOVE: math.exp(x) * ndtr(-0.5 - x),
+        EXCESS: ndtr(0.5 - x) - math.exp(x) * ndtr(-0.5 - x),
+    }
+    for kernel, truth in truths.items():
+        c = saddle(NORMAL, kernel, x)
+        at, guess, _ = log_estimate(NORMAL, kernel, c)
+        found = Line(NORMAL, kernel, c, x, guess - c * (x - at)).certified(x)
+        assert found.lower - 2e-14 <= math.log(truth) <= found.upper + 2e-14
+        assert found.width < 1e-10
+
+
+def test_saddle_searches_agree_with_each_other() -> None:
+    c = saddle_of_level(NORMAL, EXCESS, -60.0)
+    x, log_g, _ = log_estimate(NORMAL, EXCESS, c)
+    assert log_g == pytest.approx(-60.0, abs=0.5)
+    assert saddle(NORMAL, EXCESS, x) == pytest.approx(c, rel=0.02)
+
+
+def test_quick_derivative_matches_a_difference() -> None:
+    c = saddle(NORMAL, EXCESS, 2.0)
+    line = Line(NORMAL, EXCESS, c, 2.0, log_estimate(NORMAL, EXCESS, c)[1])
+    h = 1e-5
+    slope = (line.quick(2.0 + h)[0] - line.quick(2.0 - h)[0]) / (2 * h)
+    assert line.quick(2.0)[1] == pytest.approx(slope, rel=1e-6)
+
+
+def test_a_law_without_decay_is_refused_with_a_reason() -> None:
+    narrow = SumLaw((), mean=0.0, variance=1e-16)
+    with pytest.raises(NotCertified, match="lattice"):
+        Line(narrow, EXCESS, 1.0, 0.5, -1.0)

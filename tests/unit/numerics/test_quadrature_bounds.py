@@ -1,0 +1,62 @@
+"""Quadrature bounds hold, and are not absurdly loose, on integrals known in closed form."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+from tightrope.numerics.quadrature import (
+    dyadic_floor,
+    expm1_minus,
+    gauss_legendre,
+    log_ellipse_error,
+    log_strip_error,
+    log_sum_exp,
+    widest_step,
+)
+
+
+@pytest.mark.parametrize("x", [0.3, 1.0, 7.123, 1e-9, 5e11])
+def test_dyadic_floor_is_below_and_its_multiples_are_exact(x: float) -> None:
+    low = dyadic_floor(x)
+    assert low <= x < low * (1 + 2.0**-8)
+    assert all(float(k * mpmath.mpf(low)) == k * low for k in (3, 1001, 99991))
+
+
+def test_strip_error_bounds_the_trapezoidal_error_of_a_gaussian() -> None:
+    depths = np.linspace(0.5, 12.0, 24)
+    # |e^{-(x+id)^2/2}| = e^{d^2/2} e^{-x^2/2}
+    logs = 0.5 * depths**2 + 0.5 * math.log(2 * math.pi)
+    for nats in (8.0, 16.0, 24.0):
+        step, best = widest_step(depths, logs, nats)
+        x = step * np.arange(-400, 401)
+        error = abs(step * float(np.sum(np.exp(-0.5 * x * x))) - math.sqrt(2 * math.pi))
+        bound = math.exp(log_strip_error(float(depths[best]), float(logs[best]), step))
+        assert error <= bound <= math.exp(-nats)
+        assert error > bound * 1e-3 or error < 1e-14
+
+
+def test_ellipse_error_bounds_gauss_legendre_of_a_runge_function() -> None:
+    exact = 2.0 * math.atan(2.0) / 2.0  # int 1/(1 + 4 x^2) over [-1, 1]
+    radius = 1.5  # the poles +-i/2 lie at radius 1.618
+    height = 0.5 * (radius - 1 / radius)
+    log_bound = -math.log(1 - 4 * height * height)
+    for count in (6, 12, 20):
+        x, w = gauss_legendre(count)
+        error = abs(float(w @ (1 / (1 + 4 * x * x))) - exact)
+        assert error <= math.exp(log_ellipse_error(count, radius, log_bound, 1.0))
+
+
+def test_expm1_minus_keeps_relative_accuracy() -> None:
+    x = np.concatenate([-np.geomspace(1e-12, 600.0, 200), np.geomspace(1e-12, 600.0, 200)])
+    with mpmath.workdps(50):
+        truth = [float(mpmath.exp(v) - 1 - mpmath.mpf(v)) for v in x.tolist()]
+    np.testing.assert_allclose(expm1_minus(x), truth, rtol=4e-15)
+
+
+def test_log_sum_exp_of_nothing_is_minus_infinity() -> None:
+    assert log_sum_exp(np.array([-np.inf, -np.inf])) == -np.inf
+    assert log_sum_exp(np.array([1000.0, 1000.0])) == pytest.approx(1000.0 + math.log(2.0))
