@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
-from tightrope.account import account
+from tightrope.accounting import account
 from tightrope.calibrate import Target, find_steps
 from tightrope.errors import InvalidInput
 from tightrope.numerics.interval import Interval

@@ -12,8 +12,10 @@ from tightrope.train import (
     BallsInBinsSampler,
     CyclicSampler,
     FixedSizeSampler,
+    FlatClip,
     FullBatchSampler,
     GaussianNoise,
+    Gradients,
     GridGaussianNoise,
     PoissonSampler,
     ShuffledSampler,
@@ -240,3 +242,26 @@ def test_check_model_before_training(make_model, make_run, data):
 def test_replace_one_runs_are_examined_too(make_run, data):
     run = make_run(sampler=PoissonSampler(0.2, adjacency=Adjacency.REPLACE_ONE))
     assert check_run(run, loss, data).healthy
+
+
+def with_engine(make_run, model, **parts):
+    return make_run(model, clip=FlatClip(1.0), gradients=Gradients(model), **parts)
+
+
+def test_the_fast_engine_is_examined_too(make_run, make_model, data):
+    model = nn.Sequential(make_model(), nn.LayerNorm(2), nn.Dropout(0.3), nn.Linear(2, 2))
+    diagnosis = check_run(with_engine(make_run, model), loss, data)
+    assert diagnosis.healthy, str(diagnosis)
+
+
+def test_mixing_is_found_with_the_fast_engine_too(make_run, data):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 4), Centred(), nn.Linear(4, 2))
+    found = faults(with_engine(make_run, model), data)
+    assert found & {"model", "losses mix examples", "cross-example leakage"}
+
+
+def test_check_model_explains_what_the_engine_refuses(data):
+    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    (finding,) = check_model(model, loss, data, clip=FlatClip(1.0)).faults
+    assert finding.check == "model" and "GroupNorm" in finding.told

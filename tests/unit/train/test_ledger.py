@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tightrope.account import account
+from tightrope.accounting import account
 from tightrope.errors import AdjacencyMismatch, BudgetExceeded, InvalidInput
 from tightrope.process import Adjacency, GaussianMechanism, NoisySGD, PoissonSampling
 from tightrope.train import (

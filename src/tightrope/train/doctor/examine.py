@@ -19,7 +19,7 @@ from tightrope.train.doctor.noise_checks import check_divisor, check_noise
 from tightrope.train.doctor.rehearsal import Observed, rehearse, restored
 from tightrope.train.doctor.sampler_checks import check_sampler
 from tightrope.train.doctor.verdict import Diagnosis, Finding, fault, good
-from tightrope.train.feed import as_rows
+from tightrope.train.feed import Rows, as_rows
 from tightrope.train.gradients import Gradients
 from tightrope.train.independence import ROUNDING, mixing_of_losses
 from tightrope.train.optimizer import PrivateOptimizer
@@ -51,6 +51,8 @@ def check_model(
             *check_influence(engine, clip, model, loss, rows),
             *check_parameters(model, engine, []),
         ]
+    except ModelNotPrivate as refusal:
+        findings = [fault("model", str(refusal))]
     finally:
         if gradients is None:
             engine.detach()
@@ -73,12 +75,21 @@ def check_run(
         raise InvalidInput("The doctor examines one process; start the run without torchrun.")
     if run.pending:
         raise InvalidInput("A batch is half done; call the doctor between steps.")
-    rows = as_rows(data)
+    rows, steps = as_rows(data), check_count(steps, "steps", low=2)
+    try:
+        return Diagnosis(tuple(_examine(run, loss, rows, steps, false_alarm)))
+    except ModelNotPrivate as refusal:
+        return Diagnosis((fault("model", str(refusal)),))
+
+
+def _examine(
+    run: PrivateOptimizer, loss: Callable[..., Tensor], rows: Rows, steps: int, false_alarm: float
+) -> list[Finding]:
     bypass = _bypass(run)
-    seen = rehearse(run, loss, rows, check_count(steps, "steps", low=2))
+    seen = rehearse(run, loss, rows, steps)
     with restored(run), run.guard.opened():
         influence = check_influence(run.gradients, run.clip, run.model, loss, rows)
-    findings = [
+    return [
         _seeds(run),
         _losses_apart(run.model, loss, rows, run.device),
         *influence,
@@ -91,7 +102,6 @@ def check_run(
         _movement(seen),
         *bypass,
     ]
-    return Diagnosis(tuple(findings))
 
 
 def _seeds(run: PrivateOptimizer) -> Finding:

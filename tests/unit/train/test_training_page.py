@@ -1,0 +1,23 @@
+"""The code on the training page runs as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parents[3] / "docs" / "training.md"
+
+
+def test_the_code_on_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    assert len(blocks) == 2
+    first = {}
+    exec(compile(blocks[0], "first block", "exec"), first)
+    assert 0 < first["run"].epsilon(1e-4).upper <= 5.0
+    # the second block stores a run that is about to start
+    start, loop = blocks[0].split("for x, y in", 1)
+    again = {}
+    exec(compile(start, "its beginning", "exec"), again)
+    exec(compile(blocks[1], "second block", "exec"), again)
+    assert (tmp_path / "runs" / "digits" / "journal.jsonl").exists() and again["run"].steps > 50
