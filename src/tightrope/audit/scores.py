@@ -1,0 +1,53 @@
+"""From the scores of canaries to guesses, counts and ROC points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tightrope.errors import InvalidInput
+from tightrope.validate import FloatArray
+
+__all__ = ["checked", "count_correct", "roc_points"]
+
+Bits = NDArray[np.bool_]
+
+
+def checked(scores: Any, included: Any) -> tuple[FloatArray, Bits]:
+    """One finite score and one coin for each canary."""
+    values, bits = np.asarray(scores, dtype=np.float64), np.asarray(included)
+    if values.ndim != 1 or values.shape != bits.shape or len(values) == 0:
+        raise InvalidInput(
+            f"Give one score and one coin for each canary; got shapes {values.shape} and "
+            f"{bits.shape}."
+        )
+    if bits.dtype != np.bool_:
+        raise InvalidInput(f"`included` holds True or False for each canary; got {bits.dtype}.")
+    if np.isnan(values).any():
+        raise InvalidInput("A score is NaN; a canary without a score cannot be ranked.")
+    return values, bits
+
+
+def count_correct(scores: FloatArray, included: Bits, guesses: int) -> int:
+    """Right guesses when the highest scores are called "in" and as many of the lowest "out".
+
+    Ties are broken by position, which knows nothing of the coins.
+    """
+    order = np.argsort(scores, kind="stable")
+    out, into = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
+    return int(np.sum(included[into]) + np.sum(~included[out]))
+
+
+def roc_points(scores: FloatArray, included: Bits) -> tuple[tuple[float, float], ...]:
+    """(false positive rate, true positive rate) at every threshold, from (0, 0) to (1, 1)."""
+    order = np.argsort(-scores, kind="stable")
+    hits, alarms = np.cumsum(included[order]), np.cumsum(~included[order])
+    ranked = scores[order]
+    last = np.append(ranked[1:] != ranked[:-1], True)  # tied scores pass a threshold together
+    hits, alarms = hits[last], alarms[last]
+    rates = zip(
+        alarms / max(int(np.sum(~included)), 1), hits / max(int(np.sum(included)), 1), strict=True
+    )
+    return ((0.0, 0.0), *((float(a), float(h)) for a, h in rates))
