@@ -48,6 +48,14 @@ class Terms(NamedTuple):
         """ln phi(a)."""
         return self.exponent + self.correction
 
+    @property
+    def log_delta(self) -> FloatArray:
+        """ln delta."""
+        near_one = np.log1p(-np.where(self.plain, self.complement, 0.0))
+        with np.errstate(divide="ignore"):
+            tail = self.log_density + np.log(self.difference)
+        return np.where(self.plain, near_one, tail)
+
 
 def terms(eps: FloatArray, mu: FloatArray) -> Terms:
     """The parts of delta for eps >= 0, mu > 0 (one-dimensional arrays)."""
@@ -82,10 +90,7 @@ def log_delta_of(eps: FloatArray, mu: FloatArray) -> FloatArray:
     result = np.full_like(eps, -np.inf)
     result[mu > MU_LARGEST] = 0.0
     live = (mu > 0.0) & (mu <= MU_LARGEST) & (eps >= 0.0)
-    t = terms(eps[live], mu[live])
-    with np.errstate(divide="ignore"):
-        near_one = np.log1p(-np.where(t.plain, t.complement, 0.0))
-        result[live] = np.where(t.plain, near_one, t.log_density + np.log(t.difference))
+    result[live] = terms(eps[live], mu[live]).log_delta
     negative = eps < 0.0
     result[negative] = np.log(delta_of(eps[negative], mu[negative]))
     return result
