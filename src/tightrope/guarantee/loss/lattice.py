@@ -125,7 +125,10 @@ def law_at(
     waiting = list(guesses(components, epsilon))
     for _ in range(6):  # cheap answers first: a good plan needs the size of delta
         guess = waiting.pop(0) if waiting else _middle(known)
-        law = build(best_plan(components, epsilon, guess, _ROUGH))
+        plan = best_plan(components, epsilon, guess, _ROUGH)
+        if law is not None and plan.step == law.plan.step:
+            break
+        law = build(plan)
         known = known.intersect(law.log_delta(epsilon))
         if known.width <= 1.0:
             break
@@ -135,8 +138,9 @@ def law_at(
         if known.width <= width:
             break
         plan = best_plan(components, epsilon, _middle(known), width, finer)
-        if (plan.step, plan.cells) == (law.plan.step, law.plan.cells):
-            break  # as fine as the work cap allows
+        same = plan.step > 0.95 * law.plan.step and plan.cells == law.plan.cells
+        if plan.rounding > known.width or (same and plan.factor == law.plan.factor):
+            break  # as fine as rounding and the work cap allow
         law = build(plan)
         found = law.log_delta(epsilon)
         known = known.intersect(found)

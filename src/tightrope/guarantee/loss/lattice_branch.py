@@ -114,7 +114,9 @@ def _cells(
     points = points_at(np.maximum(offsets, 0.0) if rate < 1.0 else offsets, rate, mu)
     points[0] = max(points[0], _LEFT) if begin == -math.inf else points[0]
     log_tilt = power * (_base(rate) + offsets)
-    scale = float((log_tilt - 0.5 * points * points).max())
+    inside = points[:-1] * points[1:] < 0.0  # cells that hold s = 0
+    nearest = np.where(inside, 0.0, np.minimum(np.abs(points[:-1]), np.abs(points[1:])))
+    scale = float((log_tilt[:-1] - 0.5 * nearest * nearest).max())
     return start, points, log_tilt, scale
 
 
@@ -124,7 +126,8 @@ def _peaks(points: FloatArray, mu: float, tilt: float, log_tilt: FloatArray) -> 
     at = np.exp(log_tilt - 0.5 * points * points) / math.sqrt(2.0 * math.pi)
     with np.errstate(over="ignore", invalid="ignore"):
         width = np.expm1(np.minimum(mu * d, 700.0)) / mu
-        peak = np.maximum(at[:-1] * width, at[1:] * math.exp(-tilt) * (-np.expm1(-mu * d) / mu))
+        back = math.exp(min(-tilt, 700.0))
+        peak = np.maximum(at[:-1] * width, at[1:] * back * (-np.expm1(-mu * d) / mu))
         # ln density is -s^2/2 - mu s + const, largest at s = -mu
         top = np.nonzero((points[:-1] < -mu) & (points[1:] > -mu))[0]
         inside = np.exp(log_tilt[top] + 0.5 * mu * mu + mu * points[top]) / math.sqrt(2 * math.pi)

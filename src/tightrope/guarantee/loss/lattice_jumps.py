@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
 from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.guarantee.loss.lattice_branch import loss_at, lower_branch, upper_branch
@@ -26,7 +26,7 @@ from tightrope.guarantee.loss.lattice_step import Side
 from tightrope.numerics.lattice_cells import shared_mass
 from tightrope.validate import FloatArray
 
-__all__ = ["JumpLaw", "one_jump", "several_jumps", "log_choose", "log_jump_sum"]
+__all__ = ["JumpLaw", "one_jump", "several_jumps", "log_jump_sum"]
 
 _EPS = 2.0**-52
 
@@ -92,10 +92,6 @@ def several_jumps(
         rounding = _EPS * (4.0 * len(one) * k + 8.0 * abs(tilt) * float(np.abs(losses).max()))
         laws.append(JumpLaw(losses, logs, k * error + rounding))
     return laws
-
-
-def log_choose(n: int, k: int) -> float:
-    return float(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))
 
 
 def log_jump_sum(

@@ -12,13 +12,12 @@ from scipy.special import log_ndtr
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.lattice_jumps import (
     JumpLaw,
-    log_choose,
     log_jump_sum,
     one_jump,
     several_jumps,
 )
 from tightrope.guarantee.loss.lattice_plan import MAX_SIZE, Plan, has_jumps
-from tightrope.guarantee.loss.lattice_sketch import Sketch
+from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
 from tightrope.guarantee.loss.lattice_step import Side, step_measure
 from tightrope.numerics.lattice import LatticeMeasure, convolve
 from tightrope.numerics.lattice_coarse import coarsened
@@ -129,7 +128,7 @@ def _jump_laws(plan: Plan, side: Side, begin: float) -> tuple[JumpLaw, ...]:
     first, cells = plan.cells
     laws = [one_jump(rate, mu, begin, plan.last, first, side)]
     if plan.jumps > 1:
-        args = (rate, mu, begin, plan.last, cells, plan.jumps, plan.hazard, side)
+        args = (rate, mu, begin, plan.last, cells, plan.jumps, plan.jump_tilt, side)
         laws += several_jumps(*args)
     return tuple(laws)
 

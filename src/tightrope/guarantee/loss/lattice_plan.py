@@ -27,8 +27,9 @@ __all__ = ["Plan", "best_plan", "guesses", "has_jumps", "MAX_SIZE"]
 MAX_SIZE = 1 << 18  # points of a window: about 20 MB of work space
 _NATS = 40.0  # mass outside the window below e^-40
 _UNIT = 1e-14  # rounding of one step, relative to the tilted mass
-_MAX_JUMPS = 8
-_LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0, -40.0, -70.0, -120.0, -200.0)
+_MAX_JUMPS = 6
+_LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0)  # ln of the expected number of jumps
+_DEPTHS = (0.15, 0.3, 0.45, 0.6, 0.75, 0.9)  # the same, as a share of ln delta
 
 
 @final
@@ -42,13 +43,14 @@ class Plan:
     last: float  # point s beyond which a loss counts as infinite
     jumps: int  # most jumps followed one by one
     cells: tuple[int, ...]  # cells of the grid for 1 jump and of the lattice for more
-    hazard: float  # decay rate of the jump masses near epsilon
+    jump_tilt: float  # keeps the masses of several jumps within range
     step: float
     factor: int  # steps of the fine lattice in one of the coarse
     sketch: Sketch  # of the small losses
     cost: float
     reachable: bool  # can the small losses alone exceed epsilon?
     followed: bool  # is that likely enough to be followed, not only bounded?
+    rounding: float  # expected rounding error, relative to delta
 
     @property
     def inner(self) -> int:
@@ -95,7 +97,7 @@ def best_plan(
     options = [plain]
     if len(components) == 1 and has_jumps(components[0][0]):
         count = components[0][1]
-        for level in _LEVELS:
+        for level in (*_LEVELS, *(depth * log_delta for depth in _DEPTHS)):
             if level > log_delta + math.log(width) - 4.0:
                 cut = _quantile(whole, level - math.log(count))
                 plan = _plan(components, whole, epsilon, cut, log_delta, width, finer)
@@ -140,8 +142,11 @@ def _plan(
     ladder, hazard, steepest = _ladder(whole, small, cut_loss, epsilon, jumps)
     main = saddle.rate if reachable else 0.0
     share = min(1.0, math.exp(min(saddle.log_delta - log_delta, 0.0))) if followed else 0.0
-    # ln delta bends on the scale of the tilt or, for small tilts, of the spread
-    bend = max(main * (main + 1.0), saddle.spread**-2) if followed else 0.0
+    # ln delta bends on the scale of the tilt or, for small tilts, of the spread; heavy tails bend
+    # on the scale of the distance from the bulk
+    centre, bulk = small.bulk()
+    near = max(bulk, 0.3 * abs(epsilon - centre), 1e-150)
+    bend = max(main * (main + 1.0), saddle.spread**-2, near**-2) if followed else 0.0
     curvature = max(share * bend, hazard * (hazard + 1.0) if jumps else 0.0, 1e-300)
     total = sum(n for _, n in components)
     step = finer * math.sqrt(2.5 * width / (total * curvature))
@@ -155,9 +160,13 @@ def _plan(
     cells = _cells(
         points, ends, epsilon, pair, width * finer * finer, log_delta, terms, hazard, steepest
     )
-    if jumps > 1 and cells[1] < 1.5 * steepest * (ends[1] - ends[0]):
-        return None  # the lattice of jumps would be too coarse for a bound from below
+    coarse = jumps > 1 and cells[1] < 1.5 * steepest * (ends[1] - ends[0])
+    if coarse and max(terms[1:]) > log_delta + math.log(0.1 * width):
+        return None  # two jumps matter, and their lattice is too coarse for a bound from below
     rounding = 10.0 * total * _UNIT * math.exp(min(saddle.log_delta - log_delta, 60.0)) * followed
+    if jumps:
+        worst = whole.log_jump_rounding(small, ladder, cut_loss, epsilon, jumps) - log_delta
+        rounding += total * _UNIT * math.exp(min(worst, 60.0))
     cost = size + 2.0 * sum(cells[:1]) + 0.02 * jumps**2 * sum(c * c for c in cells[1:])
     if rounding > width:
         cost *= 1e6 * rounding / width
@@ -170,13 +179,14 @@ def _plan(
         points[1],
         jumps,
         cells,
-        hazard,
+        whole.saddle(epsilon).rate if jumps > 1 else 0.0,
         step,
         factor,
         small,
         cost,
         reachable,
         followed,
+        rounding,
     )
 
 
@@ -249,7 +259,8 @@ def _staging(
             inner = Sketch(tuple((x, m, factor * factor) for x, m, n in small.parts[:1]))
             narrow = _width(inner, rates[0][0])
         largest = max(max(wides) / factor, narrow) / fine
-        fine *= max(1.0, largest / MAX_SIZE)
+        # the cap on the size must not make a step so wide that the tilt changes e-fold on it
+        fine *= max(1.0, min(largest / MAX_SIZE, 2.0 / (fine * (max(rates)[0] + 1.0))))
         penalty = (fine / step) ** 2 if largest > MAX_SIZE else 1.0
         size = (wide / factor + narrow * (runs + len(rates))) / fine
         best = min(best, (size * penalty, factor, fine))

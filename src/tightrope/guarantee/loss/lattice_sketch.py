@@ -21,7 +21,7 @@ from tightrope.guarantee.loss.gaussian import (
 )
 from tightrope.validate import FloatArray
 
-__all__ = ["Sketch", "Saddle", "sketch_of"]
+__all__ = ["Sketch", "Saddle", "sketch_of", "log_choose"]
 
 _STEP = 0.04  # of s
 _LOG_ROOT = -0.5 * math.log(2.0 * math.pi)
@@ -91,13 +91,24 @@ class Sketch:
         return value, first, second
 
     def bulk_width(self) -> float:
-        """Smallest distance between the 16 % and 84 % points of one step."""
-        widths = []
+        """Smallest distance between the 16 % point and the median or the 84 % point of one step."""
+        return min(min(mid - low, high - mid) for low, mid, high in self._quartiles())
+
+    def bulk(self) -> tuple[float, float]:
+        """Centre and spread of the sum, blind to rare large losses."""
+        parts = list(zip(self._quartiles(), self.parts, strict=True))
+        centre = sum(count * middle for (_, middle, _), (_, _, count) in parts)
+        square = sum(count * (0.5 * (high - low)) ** 2 for (low, _, high), (_, _, count) in parts)
+        return centre, math.sqrt(square) + 1e-300
+
+    def _quartiles(self) -> list[tuple[float, float, float]]:
+        points = []
         for losses, logs, _ in self.parts:
             mass = np.cumsum(np.exp(logs))
-            low, high = np.searchsorted(mass, np.array([0.16, 0.84]) * mass[-1])
-            widths.append(0.5 * float(losses[min(high, len(losses) - 1)] - losses[low]))
-        return min(widths)
+            place = np.searchsorted(mass, np.array([0.16, 0.5, 0.84]) * mass[-1])
+            low, middle, high = losses[np.minimum(place, len(losses) - 1)]
+            points.append((float(low), float(middle), float(high)))
+        return points
 
     def highest(self) -> float:
         return sum(count * float(losses[-1]) for losses, _, count in self.parts)
@@ -122,19 +133,22 @@ class Sketch:
     def window(self, rate: float, spread: float, nats: float) -> tuple[float, tuple[float, float]]:
         """Width holding all but e^-nats of the tilted law, and the two tilts that show it."""
         here = self.cumulant(rate)[0]
-        ends, thetas = [], []
+        longest = max(float(losses[-1] - losses[0]) for losses, _, _ in self.parts)
+        thetas = [x / spread for x in (0.3, 0.8, 2.0, 4.0, 7.0, 12.0)]
+        if longest > 12.0 * spread:  # rare large losses ask for a milder tilt
+            thetas += [x / longest for x in (8.0, 25.0, 60.0, 150.0)]
+        if rate > 0.0:
+            thetas += [x * rate for x in (0.25, 0.5, 0.9)]
+        ends, chosen = [], []
         for sign in (1.0, -1.0):
             options = [
-                (
-                    (nats + self.cumulant(rate + sign * scale / spread)[0] - here) * spread / scale,
-                    scale,
-                )
-                for scale in (0.3, 0.8, 2.0, 4.0, 7.0, 12.0)
+                ((nats + self.cumulant(rate + sign * theta)[0] - here) / theta, theta)
+                for theta in thetas
             ]
             best = min(options)
             ends.append(best[0])
-            thetas.append(best[1] / spread)
-        return ends[0] + ends[1], (thetas[0], thetas[1])
+            chosen.append(best[1])
+        return ends[0] + ends[1], (chosen[0], chosen[1])
 
     def jump_terms(self, cut: float, epsilon: float, most: int) -> list[float]:
         """ln delta from exactly 1, ..., `most` losses above `cut`, the others taken as 0."""
@@ -156,9 +170,22 @@ class Sketch:
             if k > count or value <= 0.0:
                 terms.append(-math.inf)
                 continue
-            ways = float(gammaln(count + 1) - gammaln(k + 1) - gammaln(count - k + 1))
-            terms.append(math.log(value) + k * top + ways)
+            terms.append(math.log(value) + k * top + log_choose(count, k))
         return terms
+
+    def log_jump_rounding(
+        self, small: Sketch, ladder: tuple[float, ...], cut: float, epsilon: float, most: int
+    ) -> float:
+        """ln of the largest Chernoff bound of exactly 1, ..., `most` jumps, best tilt each."""
+        losses, logs, count = self.parts[0]
+        keep = losses > cut
+        bounds = []
+        for rate in ladder:
+            rest = small.cumulant(rate)[0] - rate * epsilon
+            # a jump beyond epsilon leaves nothing for the tilt to bound
+            jump = float(np.logaddexp.reduce(logs[keep] + rate * np.minimum(losses[keep], epsilon)))
+            bounds.append([log_choose(count, k) + k * jump + rest for k in range(1, most + 1)])
+        return float(np.min(np.array(bounds), axis=0).max())
 
     def jumps_at(self, rate: float, cut: float) -> float:
         """Expected number of losses above `cut` under the tilt."""
@@ -172,6 +199,13 @@ class Sketch:
         losses, logs, _ = self.parts[0]
         above = logs[int(np.searchsorted(losses, loss)) :]
         return float(np.logaddexp.reduce(above)) if len(above) else -math.inf
+
+
+def log_choose(n: int, k: int) -> float:
+    """ln of the binomial coefficient; -inf for k > n."""
+    if k > n:
+        return -math.inf
+    return float(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))
 
 
 def sketch_of(components: Components) -> Sketch:
