@@ -3,7 +3,7 @@
 from tightrope.convex.algorithms import AveragedDescent, PoissonDescent
 from tightrope.convex.budget import Budget, calibrated
 from tightrope.convex.centred import CentredDescent
-from tightrope.convex.choose import ALGORITHMS, Candidate, Facts, Options
+from tightrope.convex.choose import ALGORITHMS, CLASSIFICATION, REGRESSION, Expected, Facts, Options
 from tightrope.convex.entropy import Entropy
 from tightrope.convex.last_iterate import (
     CyclicDescent,
@@ -14,6 +14,7 @@ from tightrope.convex.last_iterate import (
 from tightrope.convex.learn import Learned, Plan, learn, plan
 from tightrope.convex.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
 from tightrope.convex.multinomial import MultinomialLogistic, OneVersusRest
+from tightrope.convex.predict import Candidate
 from tightrope.convex.problem import Problem
 from tightrope.convex.rows import ArrayData, Data, Scaling, SizeOnly, StreamData
 
@@ -28,6 +29,9 @@ __all__ = [
     "ALGORITHMS",
     "Candidate",
     "Facts",
+    "Expected",
+    "CLASSIFICATION",
+    "REGRESSION",
     "Problem",
     "Data",
     "ArrayData",

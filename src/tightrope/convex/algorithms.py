@@ -101,7 +101,7 @@ class AveragedDescent:
             total += problem.public_sum(ahead)
             gradient = total / problem.records + problem.strength * ahead
             previous, current = current, project(ahead - self.step_size * gradient, self.radius)
-            if 4 * step >= self.steps:
+            if 4 * (step + 1) > self.steps:
                 kept += 1
                 average = average + (current - average) / kept if kept > 1 else current
         return Solution(average, problem.data.scaling)
@@ -138,7 +138,7 @@ class PoissonDescent:
             total += noise_std * entropy.normal(current.shape)
             gradient = total / expected + problem.strength * current
             current = project(current - self.step_size * gradient, self.radius)
-            if 2 * step >= self.steps:
+            if 2 * (step + 1) > self.steps:
                 kept += 1
                 average = average + (current - average) / kept if kept > 1 else current
         return Solution(average, problem.data.scaling)

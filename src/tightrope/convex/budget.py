@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, final
 
-from tightrope.account import account
+from tightrope.accounting import account
 from tightrope.calibrate import Target, find_noise
 from tightrope.convex.problem import Problem
 from tightrope.errors import InvalidInput, NotCertified

@@ -82,7 +82,8 @@ class CentredDescent:
         true_square = max(float(mean @ mean) - added, 0.0)
         mean = mean * (true_square / max(float(mean @ mean), 1e-300))
         spread = math.sqrt(max(square - true_square, _LEAST_SPREAD**2))
-        return problem.data.scaling.centred(mean, self.reach * spread)
+        # shortened rows have norm at most 1, so a larger radius would only waste sensitivity
+        return problem.data.scaling.centred(mean, min(self.reach * spread, 1.0))
 
 
 def sensitivity(adjacency: Adjacency) -> float:

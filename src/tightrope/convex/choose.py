@@ -1,4 +1,4 @@
-"""Numbers for an algorithm, and the choice of the algorithm, from public quantities only.
+"""Numbers for an algorithm, from public quantities only.
 
 Notation (rows of norm at most 1): L Lipschitz constant, beta smoothness, d number of weights,
 n records, mu the budget as Gaussian DP, and
@@ -8,7 +8,7 @@ n records, mu the budget as Gaussian DP, and
 
 Directions of curvature below h cannot be learnt at this budget. Acceleration with step 4/(3 beta)
 learns curvature h in about sqrt(beta/h) steps, so that is the number of steps; 2h is the
-regularisation. `reach` was chosen on simulated and public data; it moves utility, never privacy.
+regularisation.
 """
 
 from __future__ import annotations
@@ -29,11 +29,38 @@ from tightrope.convex.last_iterate import (
 )
 from tightrope.errors import InvalidInput
 
-__all__ = ["Facts", "Options", "Candidate", "ALGORITHMS", "build", "candidates", "regularisation"]
+__all__ = [
+    "Expected",
+    "CLASSIFICATION",
+    "REGRESSION",
+    "Facts",
+    "Options",
+    "ALGORITHMS",
+    "build",
+    "cyclic_noise",
+    "regularisation",
+]
 
 _FEWEST, _MOST = 4, 250
 _CYCLE, _EPOCHS = 10, 20  # hidden-state cyclic descent: batches in an epoch, epochs
 _POISSON_RATE, _POISSON_PASSES = 0.05, 20
+
+
+@final
+@dataclass(frozen=True)
+class Expected:
+    """What a kind of problem is expected to need; it moves utility, never privacy.
+
+    `reach` is the norm of the weights on rows of norm 1, `gain` the loss to be gained over zero
+    weights, both in units of the score. Chosen on public and simulated tables.
+    """
+
+    reach: float
+    gain: float
+
+
+CLASSIFICATION = Expected(reach=100.0, gain=0.12)
+REGRESSION = Expected(reach=10.0, gain=0.02)  # targets are scaled to [-1, 1]
 
 
 @final
@@ -47,7 +74,7 @@ class Facts:
     lipschitz: float
     curvature: float
     moved: float
-    reach: float
+    expected: Expected
     budget: Budget
 
     @property
@@ -58,7 +85,7 @@ class Facts:
     @property
     def floor(self) -> float:
         """h: the smallest curvature worth learning."""
-        return self.noise * math.sqrt(self.weights) / self.reach
+        return self.noise * math.sqrt(self.weights) / self.expected.reach
 
 
 @final
@@ -73,16 +100,6 @@ class Options:
     # around it in root mean squared distances; 0 leaves rows where they are
     centring: float = 0.0
     row_reach: float = 1.0
-
-
-@final
-@dataclass(frozen=True)
-class Candidate:
-    """An algorithm with its predicted excess loss, for the comparison in reports."""
-
-    name: str
-    excess: float
-    why: str
 
 
 def regularisation(facts: Facts) -> float:
@@ -113,19 +130,21 @@ def _last_iterate(facts: Facts, strength: float, options: Options) -> LastIterat
 def _sgd_step_size(facts: Facts, strength: float, steps: float, noise: float) -> float:
     """reach / (G sqrt(T)), the step of the standard bound, within the contraction limit."""
     spread = facts.lipschitz * math.sqrt(1.0 + facts.weights * noise**2)
-    return min(facts.reach / (spread * math.sqrt(steps)), 2.0 / (facts.curvature + strength))
+    return min(
+        facts.expected.reach / (spread * math.sqrt(steps)), 2.0 / (facts.curvature + strength)
+    )
 
 
 def _cyclic(
     facts: Facts, strength: float, options: Options, size: int, epochs: int
 ) -> CyclicDescent:
     cycle = math.ceil(facts.records / size)
-    noise = _cyclic_noise(facts, cycle, epochs) / size
+    noise = cyclic_noise(facts, cycle, epochs) / size
     step_size = _sgd_step_size(facts, strength, cycle * epochs, noise)
     return CyclicDescent(step_size, radius=options.radius, batch_size=size, epochs=epochs)
 
 
-def _cyclic_noise(facts: Facts, cycle: int, epochs: int) -> float:
+def cyclic_noise(facts: Facts, cycle: int, epochs: int) -> float:
     """Noise multiplier of convex cyclic descent (theory A60): the basis of step sizes only."""
     return facts.moved / facts.budget.mu * math.sqrt((epochs - 1) / cycle + 1.0)
 
@@ -181,71 +200,3 @@ def build(name: str, facts: Facts, strength: float, options: Options) -> Algorit
         raise InvalidInput(f"algorithm must be one of {known}; got {name!r}.")
     algorithm: Algorithm = ALGORITHMS[name](facts, strength, options)
     return algorithm
-
-
-def candidates(facts: Facts, strength: float, options: Options) -> tuple[Candidate, ...]:
-    """The algorithms worth comparing, least predicted excess loss first."""
-    predicted = (
-        _predict_descent(facts, strength, options),
-        _predict_last_iterate(facts, strength, options),
-        _predict_cyclic(facts, strength, options),
-        _predict_poisson(facts, strength, options),
-    )
-    return tuple(sorted(predicted, key=lambda candidate: candidate.excess))
-
-
-# Predicted excess loss, for directions of all curvatures up to beta and weights of norm `reach`:
-#     reach^2 / travel + variance * travel / 2
-# where `travel` is how far noise-free descent moves per unit gradient (T/beta for plain descent,
-# T^2/beta for accelerated) and `variance` is that of the noise in one release of the gradient with
-# the whole budget. Both terms are textbook bounds up to constants shared by all candidates.
-
-
-def _excess(facts: Facts, travel: float, variance: float) -> float:
-    return facts.reach**2 / travel + variance * travel / 2.0
-
-
-def _variance(facts: Facts) -> float:
-    return facts.weights * facts.noise**2
-
-
-def _predict_descent(facts: Facts, strength: float, options: Options) -> Candidate:
-    steps = _averaged(facts, strength, options).steps
-    variance = _variance(facts) / (1.0 - options.centring)
-    excess = _excess(facts, steps**2 / facts.curvature, variance)
-    centred = " on centred rows" if options.centring else ""
-    why = f"{steps} accelerated full-batch steps{centred}, averaged; Gaussian releases composed"
-    return Candidate("descent", excess, why)
-
-
-def _predict_last_iterate(facts: Facts, strength: float, options: Options) -> Candidate:
-    algorithm = _last_iterate(facts, strength, options)
-    steps = algorithm.steps
-    decay = 1.0 - algorithm.step_size * strength
-    # C.1: sigma = s sqrt((1+c)/(1-c) (1-c^T)/(1+c^T)), which composition has as s sqrt(T)
-    gone = decay**steps
-    spread = (1 + decay) / (1 - decay) * (1 - gone) / (1 + gone) if decay < 1.0 else steps
-    excess = _excess(facts, steps / facts.curvature, _variance(facts) * min(spread / steps, 1.0))
-    why = f"{steps} full-batch steps, last iterate only; hidden-state bound"
-    return Candidate("last-iterate", excess, why)
-
-
-def _predict_cyclic(facts: Facts, strength: float, options: Options) -> Candidate:
-    algorithm = _batches(facts, strength, options)
-    cycle = math.ceil(facts.records / algorithm.batch_size)
-    steps = cycle * algorithm.epochs
-    # noise of the mean over all steps, in units of s: cycle * sqrt((E-1)/cycle + 1) / sqrt(steps)
-    extra = cycle * ((algorithm.epochs - 1) / cycle + 1.0) / algorithm.epochs
-    excess = _excess(facts, steps * algorithm.step_size, _variance(facts) * extra)
-    why = f"{cycle} fixed batches, {algorithm.epochs} epochs, last iterate; hidden-state bound"
-    return Candidate("cyclic", excess, why)
-
-
-def _predict_poisson(facts: Facts, strength: float, options: Options) -> Candidate:
-    algorithm = _poisson(facts, strength, options)
-    drawn = algorithm.rate * algorithm.steps * facts.private
-    sampled = facts.lipschitz**2 * (1.0 - algorithm.rate) / drawn
-    # q sqrt(T)/sigma bounds mu from below, so no accountant can give Poisson sampling less noise
-    excess = _excess(facts, algorithm.steps / facts.curvature, _variance(facts) + sampled)
-    why = f"{algorithm.steps} Poisson batches at rate {algorithm.rate:g}; exact accountant"
-    return Candidate("poisson", excess, why)

@@ -8,24 +8,15 @@ from typing import Any, final
 import numpy as np
 
 from tightrope.convex.budget import Budget, calibrated
-from tightrope.convex.choose import (
-    Candidate,
-    Facts,
-    Options,
-    build,
-    candidates,
-    regularisation,
-)
+from tightrope.convex.choose import CLASSIFICATION, Expected, Facts, Options, build, regularisation
 from tightrope.convex.entropy import Entropy
+from tightrope.convex.predict import Candidate, candidates
 from tightrope.convex.problem import Problem
 from tightrope.convex.rows import Scaling
 from tightrope.guarantee.base import Guarantee
 from tightrope.validate import FloatArray, check_non_negative
 
-__all__ = ["Plan", "Learned", "plan", "learn"]
-
-# Weight norm (on rows of norm 1) that classification losses are expected to need; see `choose`.
-REACH = 100.0
+__all__ = ["Plan", "Learned", "plan", "learn", "facts_of"]
 
 
 @final
@@ -68,12 +59,12 @@ def plan(
     *,
     algorithm: str = "auto",
     strength: float | None = None,
-    reach: float = REACH,
+    expected: Expected = CLASSIFICATION,
     options: Options | None = None,
 ) -> tuple[Plan, Problem]:
     """Choose and calibrate; the problem comes back with its regularisation filled in."""
     options = options or Options()
-    facts = _facts(problem, budget, reach)
+    facts = facts_of(problem, budget, expected)
     chosen = regularisation(facts) if strength is None else check_non_negative(strength, "strength")
     problem = Problem(problem.data, problem.loss, chosen, problem.adjacency, problem.public)
     compared = candidates(facts, chosen, options) if algorithm == "auto" else ()
@@ -89,7 +80,7 @@ def learn(
     *,
     algorithm: str = "auto",
     strength: float | None = None,
-    reach: float = REACH,
+    expected: Expected = CLASSIFICATION,
     options: Options | None = None,
     seed: Any = None,
     start: FloatArray | None = None,
@@ -101,7 +92,7 @@ def learn(
     if start is not None:
         options = replace(options or Options(), centring=0.0)
     planned, problem = plan(
-        problem, budget, algorithm=algorithm, strength=strength, reach=reach, options=options
+        problem, budget, algorithm=algorithm, strength=strength, expected=expected, options=options
     )
     entropy = Entropy(seed)
     first = np.zeros(problem.shape) if start is None else np.asarray(start, dtype=np.float64)
@@ -109,7 +100,8 @@ def learn(
     return Learned(weights, scaling, planned, entropy.private)
 
 
-def _facts(problem: Problem, budget: Budget, reach: float) -> Facts:
+def facts_of(problem: Problem, budget: Budget, expected: Expected) -> Facts:
+    """The public numbers of a problem."""
     return Facts(
         records=problem.records,
         private=problem.data.count,
@@ -117,6 +109,6 @@ def _facts(problem: Problem, budget: Budget, reach: float) -> Facts:
         lipschitz=problem.loss.slope_bound,
         curvature=problem.loss.curvature_bound,
         moved=problem.moved,
-        reach=reach,
+        expected=expected,
         budget=budget,
     )

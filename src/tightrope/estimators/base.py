@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tightrope.convex import (
+    CLASSIFICATION,
     ArrayData,
     Budget,
     Data,
@@ -20,7 +21,6 @@ from tightrope.convex import (
     Scaling,
     learn,
 )
-from tightrope.convex.learn import REACH
 from tightrope.convex.rows import INTERCEPT
 from tightrope.errors import InvalidInput
 from tightrope.estimators.tuning import warn_if_searching
@@ -49,9 +49,6 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _loss(self) -> Loss:
         raise NotImplementedError
 
-    def _reach(self) -> float:
-        return REACH
-
     def _radius(self) -> float | None:
         return self.radius  # type: ignore[no-any-return]
 
@@ -79,7 +76,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             Budget(self.epsilon, delta),
             algorithm=self.algorithm,
             strength=self.regularization,
-            reach=self._reach(),
+            expected=self._expected,
             options=self._options(),
             seed=self.random_state,
             start=start,
@@ -113,6 +110,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = getattr(plan.algorithm, "steps", getattr(plan.algorithm, "epochs", 1))
 
     _outputs_kept = True
+    _expected = CLASSIFICATION
     # Directions matter to a classifier more than lengths, so most rows may be shortened.
     _row_reach = 0.8
 

@@ -7,19 +7,17 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from tightrope.convex import Huber, Learned, Loss, Squared
+from tightrope.convex import REGRESSION, Huber, Learned, Loss, Squared
 from tightrope.errors import InvalidInput
 from tightrope.estimators.base import PrivateLinearModel
 from tightrope.validate import FloatArray, check_positive
 
 __all__ = ["PrivateLinearRegression", "PrivateRidge"]
 
-# Weight norm, in units of the target bound, that a regression on rows of norm 1 may need.
-_REACH = 10.0
-
 
 class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     _outputs_kept = False
+    _expected = REGRESSION
     _row_reach = 2.0  # a shortened row predicts a shortened target
 
     def fit(self, X: Any, y: Any, public: tuple[Any, Any] | None = None) -> Self:
@@ -43,9 +41,6 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[mis
         super()._keep(learned)
         self.coef_ = self.coef_ * self._target_bound()
         self.intercept_ = self.intercept_ * self._target_bound()
-
-    def _reach(self) -> float:
-        return _REACH
 
     def _target_bound(self) -> float:
         if self.target_bound is None:
@@ -150,8 +145,5 @@ class PrivateRidge(_PrivateRegressor):
         self.adjacency = adjacency
         self.random_state = random_state
 
-    def _reach(self) -> float:
-        return float(check_positive(self.radius, "radius"))
-
     def _loss(self) -> Loss:
-        return Squared(target_bound=1.0, radius=self._reach())
+        return Squared(target_bound=1.0, radius=self.radius)

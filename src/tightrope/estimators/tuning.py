@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import warnings
 from types import FrameType
+from typing import Any
 
 from sklearn.model_selection._search import BaseSearchCV
 
@@ -59,11 +61,13 @@ def _search_around(frame: FrameType | None) -> tuple[int, int] | None:
     while frame is not None:
         known = frame.f_locals
         if frame.f_code.co_name == "fit" and isinstance(known.get("self"), BaseSearchCV):
-            tried = known.get("all_candidate_params")
-            return (
-                (len(tried), int(known["n_splits"]))
-                if tried and "refit_start_time" in known
-                else None
-            )
+            results = known.get("results")
+            return _size(results) if results and "refit_start_time" in known else None
         frame = frame.f_back
     return None
+
+
+def _size(results: dict[str, Any]) -> tuple[int, int]:
+    """(candidates, folds) from the table of scores of a search."""
+    folds = {name.split("_")[0] for name in results if re.match(r"split\d+_test_", name)}
+    return len(results["params"]), max(len(folds), 1)
