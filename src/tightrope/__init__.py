@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tightrope.account import Account, account
+    from tightrope.accounting import Account, account
     from tightrope.calibrate import Target, find_delta, find_noise, find_rate, find_steps
     from tightrope.guarantee.base import Guarantee, Validity
     from tightrope.guarantee.compose import compose
@@ -82,8 +82,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Account": "tightrope.account",
-    "account": "tightrope.account",
+    "Account": "tightrope.accounting",
+    "account": "tightrope.accounting",
     "Target": "tightrope.calibrate",
     "find_delta": "tightrope.calibrate",
     "find_noise": "tightrope.calibrate",

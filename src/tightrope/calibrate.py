@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from tightrope.account import Account, account
+from tightrope.accounting import Account, account
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.estimate import Estimate

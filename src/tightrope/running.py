@@ -12,7 +12,7 @@ import math
 from dataclasses import replace
 from typing import Any, final
 
-from tightrope.account import account
+from tightrope.accounting import account
 from tightrope.errors import BudgetExceeded, InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.compose import compose

@@ -21,7 +21,7 @@ LAYERS = [
     ["process"],
     ["guarantee"],
     ["theorems"],
-    ["account"],
+    ["accounting"],
     ["calibrate", "running"],
     ["data", "plan"],
     ["convex", "train"],

@@ -20,7 +20,7 @@ from tightrope import (
     find_rate,
     find_steps,
 )
-from tightrope.account import account
+from tightrope.accounting import account
 from tightrope.errors import DoesNotApply, InvalidInput, NotCertified
 from tightrope.theorems.catalog import ANALYSES
 

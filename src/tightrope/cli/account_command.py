@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from tightrope.account import account as analyse
+from tightrope.accounting import account as analyse
 from tightrope.cli import options as opt
 from tightrope.cli.options import SamplingName
 from tightrope.cli.tables import account_table, headline

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tightrope.account import account
+from tightrope.accounting import account
 from tightrope.calibrate import Target, find_noise
 from tightrope.cli.tables import account_table, headline
 from tightrope.process import NoisySGD, PoissonSampling

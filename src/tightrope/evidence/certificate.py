@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tightrope.account import Account, Finding, account
+from tightrope.accounting import Account, Finding, account
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.interval import Interval
@@ -25,6 +25,7 @@ from tightrope.validate import check_delta
 __all__ = ["SCHEMA", "SECTIONS", "certify", "chain_of", "read", "write"]
 
 SCHEMA = "tightrope.certificate/1"
+UNIT = "one record"
 SECTIONS = ("schema", "library", "process", "setting", "analysis", "claims", "run")
 
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12)
@@ -45,10 +46,10 @@ def certify(process: Any, delta: float = 1e-5, run: dict[str, Any] | None = None
         "process": to_json(process),
         "setting": {
             "adjacency": str(guarantee.adjacency),
-            "unit_of_privacy": "one record",
+            "unit_of_privacy": UNIT,
             "delta": level,
         },
-        "analysis": _analysis(finding, result),
+        "analysis": analysis_of(finding, result),
         "claims": claims_of(guarantee, level),
         "run": run,
     }
@@ -61,7 +62,7 @@ def _version() -> str:
     return version("tightrope")
 
 
-def _analysis(finding: Finding, result: Account) -> dict[str, Any]:
+def analysis_of(finding: Finding, result: Account) -> dict[str, Any]:
     return {
         "key": finding.key,
         "name": finding.name,

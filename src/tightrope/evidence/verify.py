@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
-from tightrope.account import account
+from tightrope.accounting import account
 from tightrope.errors import NotCertified, TightropeError
-from tightrope.evidence.certificate import SECTIONS, chain_of
+from tightrope.evidence.certificate import SCHEMA, SECTIONS, UNIT, analysis_of, chain_of
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.loss import lattice
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import from_json
+from tightrope.validate import check_delta, check_real
 
-__all__ = ["Check", "verify", "holds"]
+__all__ = ["Check", "verify", "holds", "main_claim"]
 
 # The same bound recomputed elsewhere may differ by this much (another machine's libm).
 _SLACK = 1e-9
@@ -41,24 +42,40 @@ def holds(checks: list[Check]) -> bool:
 
 def verify(certificate: dict[str, Any]) -> list[Check]:
     """Every check, in order; a certificate is good when all of them hold."""
-    checks = list(_chain(certificate))
+    checks = [_schema(certificate), *_chain(certificate)]
     try:
         process = from_json(certificate.get("process"))
-        level = float(certificate["setting"]["delta"])
-        guarantee = account(process).guarantee(level)
+        level = check_delta(certificate["setting"]["delta"])
+        result = account(process)
+        finding = result.best(lambda g: g.epsilon(level).upper)
     except (TightropeError, KeyError, TypeError, ValueError) as error:
         return [*checks, Check("process", False, f"cannot be analysed: {error}")]
+    guarantee = finding.outcome
+    assert isinstance(guarantee, Guarantee)
     checks.append(Check("process", True, f"read and analysed: {type(process).__name__}"))
-    checks.append(_setting(certificate, guarantee))
-    checks.extend(_claims(certificate, guarantee))
-    checks.append(_independent(certificate, guarantee, level))
+    checks.extend(_setting(certificate["setting"], guarantee))
+    checks.append(_same_analysis(certificate.get("analysis"), analysis_of(finding, result)))
+    claims = certificate.get("claims")
+    if not isinstance(claims, dict):
+        return [*checks, Check("claims", False, "no claims are made")]
+    checks.extend(_claims(claims, guarantee))
+    checks.append(_independent(claims, guarantee, level))
     return checks
+
+
+def _schema(certificate: dict[str, Any]) -> Check:
+    said = certificate.get("schema")
+    return Check("schema", said == SCHEMA, f"{said!r}; this library reads {SCHEMA!r}")
 
 
 def _chain(certificate: dict[str, Any]) -> Iterator[Check]:
     """The first broken link names the section that was edited."""
+    found = certificate.get("chain")
+    if not isinstance(found, dict) or set(found) != set(SECTIONS):
+        yield Check("hash chain", False, f"there must be one hash for each of {list(SECTIONS)}")
+        return
     try:
-        expected, found = chain_of(certificate), certificate.get("chain") or {}
+        expected = chain_of(certificate)
     except (TypeError, ValueError) as error:
         yield Check("hash chain", False, f"the content cannot be hashed: {error}")
         return
@@ -67,63 +84,98 @@ def _chain(certificate: dict[str, Any]) -> Iterator[Check]:
         yield Check("hash chain", False, f"unknown sections {sorted(extra)}")
         return
     for name in SECTIONS:
-        if found.get(name) != expected[name]:
+        if found[name] != expected[name]:
             yield Check("hash chain", False, f"section '{name}' was changed after it was written")
             return
     yield Check("hash chain", True, f"{len(SECTIONS)} sections intact")
 
 
-def _setting(certificate: dict[str, Any], guarantee: Guarantee) -> Check:
-    said = certificate["setting"].get("adjacency")
+def _setting(setting: dict[str, Any], guarantee: Guarantee) -> Iterator[Check]:
+    said = setting.get("adjacency")
     same = said == str(guarantee.adjacency)
-    return Check("adjacency", same, f"claims {said}, the process has {guarantee.adjacency}")
+    yield Check("adjacency", same, f"claims {said}, the process has {guarantee.adjacency}")
+    unit = setting.get("unit_of_privacy")
+    yield Check("unit of privacy", unit == UNIT, f"claims {unit!r}, the analysis covers {UNIT!r}")
 
 
-def _claims(certificate: dict[str, Any], guarantee: Guarantee) -> Iterator[Check]:
+def _same_analysis(said: Any, found: dict[str, Any]) -> Check:
+    if not isinstance(said, dict):
+        return Check("analysis", False, "none is named")
+    wrong = sorted(key for key in {*said, *found} if said.get(key) != found.get(key))
+    told = f"differs in {wrong}" if wrong else str(found["name"])
+    return Check("analysis", not wrong, told)
+
+
+def _claims(claims: dict[str, Any], guarantee: Guarantee) -> Iterator[Check]:
     """Every number claimed, against the same number recomputed."""
-    claims = certificate.get("claims") or {}
     kinds = (
         ("epsilon", "delta", guarantee.epsilon, "upper"),
         ("type_ii_error", "type_i", guarantee.tradeoff, "lower"),
         ("renyi", "order", guarantee.renyi, "upper"),
     )
+    extra = sorted(set(claims) - {"advantage", *(kind[0] for kind in kinds)})
+    if extra:
+        yield Check("claims", False, f"nothing is known of {extra}")
     for name, argument, view, safe in kinds:
         rows = claims.get(name)
-        if not rows:
+        if not isinstance(rows, list) or not rows:
             yield Check(name, False, "no such claims")
             continue
-        worst = [row for row in rows if not _row_holds(row, argument, view, safe)]
-        told = (
-            f"{len(rows)} claims hold"
-            if not worst
-            else f"false at {argument} = {worst[0].get(argument)}"
-        )
-        yield Check(name, not worst, told)
+        false = [row for row in rows if not _row_holds(row, argument, view, safe)]
+        at = false[0].get(argument) if false and isinstance(false[0], dict) else None
+        told = f"false at {argument} = {at}" if false else f"{len(rows)} claims hold"
+        yield Check(name, not false, told)
+    held = _row_holds(claims.get("advantage"), None, lambda _: guarantee.advantage(), "upper")
+    yield Check("advantage", held, "the claim holds" if held else "false or missing")
 
 
-def _row_holds(row: dict[str, Any], argument: str, view: Any, safe: str) -> bool:
-    """A claim holds when its safe end is no better than the recomputed one."""
+def _row_holds(row: Any, argument: str | None, view: Any, safe: str) -> bool:
+    """A claim holds when its safe end is no better than the recomputed one.
+
+    The other end must not contradict it: a reader may take it for the truth's other side.
+    """
+    wanted = {"lower", "upper", argument} if argument else {"lower", "upper"}
+    if not isinstance(row, dict) or set(row) != wanted:
+        return False
     try:
-        truth: Interval = view(float(row[argument]))
-        claimed = row[safe]
-    except (TightropeError, KeyError, TypeError, ValueError):
+        truth: Interval = view(float(row[argument]) if argument else 0.0)
+        lower, upper = _end(row["lower"], math.inf), _end(row["upper"], math.inf)
+    except (TightropeError, TypeError, ValueError):
         return False
-    if claimed is None:
-        return True  # nothing finite is claimed
-    if not isinstance(claimed, (int, float)) or not math.isfinite(claimed):
+    if not lower <= upper:
         return False
+    slack = _SLACK * abs(truth.upper) if math.isfinite(truth.upper) else 0.0
     if safe == "upper":
-        return claimed >= truth.upper - _SLACK * abs(truth.upper)
-    return claimed <= truth.lower + _SLACK * abs(truth.lower) + 1e-12
+        return upper >= truth.upper - slack and lower <= truth.upper + slack
+    return lower <= truth.lower + slack + 1e-12 and upper >= truth.lower - slack - 1e-12
 
 
-def _independent(certificate: dict[str, Any], guarantee: Guarantee, delta: float) -> Check:
+def _end(value: Any, absent: float) -> float:
+    """A claimed end as a number; null claims nothing finite."""
+    if value is None:
+        return absent
+    return float(check_real(value, "claim"))
+
+
+def main_claim(claims: dict[str, Any], delta: float) -> Any:
+    """The upper end of epsilon claimed at the certificate's delta; KeyError where there is none."""
+    rows = claims.get("epsilon")
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, dict) and row.get("delta") == delta:
+            return row["upper"]
+    raise KeyError(f"no epsilon is claimed at delta = {delta}")
+
+
+def _independent(claims: dict[str, Any], guarantee: Guarantee, delta: float) -> Check:
     """The main claim by the lattice method, which shares no numerics with the first."""
-    rows = [r for r in certificate["claims"].get("epsilon", []) if r.get("delta") == delta]
+    try:
+        said = main_claim(claims, delta)
+        claimed = math.inf if said is None else float(check_real(said, "epsilon"))
+    except (KeyError, TightropeError) as error:
+        return Check("second method", False, str(error.args[0]))
     directions = guarantee.directions()
-    if not rows or rows[0].get("upper") is None or directions is None:
+    if math.isinf(claimed) or directions is None:
         return Check("second method", True, "nothing finite to compare by the lattice method")
-    claimed = float(rows[0]["upper"])
     try:
         second = Interval.worst([lattice.epsilon(order, delta) for order in directions if order])
     except (NotCertified, ValueError) as error:

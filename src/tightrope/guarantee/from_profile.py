@@ -11,9 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.roots import crossing
 from tightrope.validate import check_delta, check_probability
 
 __all__ = ["tradeoff", "gaussian_mu", "invert"]
@@ -32,12 +34,12 @@ def tradeoff(delta: Profile, type_i: float) -> Interval:
     a = check_probability(type_i, "type_i")
     if a in (0.0, 1.0):
         return Interval(0.0, 1.0 - delta(_LARGEST_EPSILON).lower) if a == 0 else Interval.exact(0.0)
-    steep = _Supremum(lambda x: _minus(1.0 - x * a, delta(math.log(x))), 1.0, 1.0 / a)
-    flat = _Supremum(
-        lambda y: _scale(y, _minus(1.0 - a, delta(-math.log(y)))), math.exp(-_LARGEST_EPSILON), 1.0
-    )
-    best = Interval.worst([steep.interval(), flat.interval()])
-    return best.clamp(0.0, 1.0 - a)
+    steep = _Supremum(lambda x: _minus(1.0 - x * a, delta(math.log(x))), 1.0, 1.0 / a).interval()
+    # e^-eps (1 - a) bounds the second function, so beyond this epsilon it cannot win
+    reach = math.log((1.0 - a) / steep.lower) if steep.lower > 0.0 else _LARGEST_EPSILON
+    lowest = math.exp(-min(max(reach, 1e-3), _LARGEST_EPSILON))
+    flat = _Supremum(lambda y: _scale(y, _minus(1.0 - a, delta(-math.log(y)))), lowest, 1.0)
+    return Interval.worst([steep, flat.interval()]).clamp(0.0, 1.0 - a)
 
 
 def _minus(value: float, part: Interval) -> Interval:
@@ -66,7 +68,7 @@ class _Supremum:
 
         low, high = math.log(self.low), math.log(self.high)
         found = minimize_scalar(
-            self._at, bounds=(low, high), method="bounded", options={"xatol": 1e-7}
+            self._at, bounds=(low, high), method="bounded", options={"xatol": 1e-4}
         )
         for shift in (-2e-4, -1e-4, 0.0, 1e-4, 2e-4):  # neighbours for the chords
             self._at(float(found.x) + shift)
@@ -113,9 +115,7 @@ def gaussian_mu(guarantee: Guarantee, smallest_delta: float) -> Interval:
             return Interval(lower, mu)
         for a, b in bad:
             known[0.5 * (a + b)] = guarantee.delta(0.5 * (a + b))
-    return Interval(
-        lower, max(_mu_needed(b, known[a].upper) for a, b in itertools.pairwise(eps))
-    )
+    return Interval(lower, max(_mu_needed(b, known[a].upper) for a, b in itertools.pairwise(eps)))
 
 
 def _mu_needed(epsilon: float, delta: float) -> float:
@@ -138,27 +138,29 @@ def _covered(mu: float, a: float, b: float, known: dict[float, Interval]) -> boo
 
 
 def invert(delta: Profile, target: float, *, tolerance: float = 1e-10) -> Interval:
-    """The smallest epsilon >= 0 with delta(epsilon) <= target, by bisection on both ends."""
-    if delta(0.0).upper <= target:
+    """The smallest epsilon >= 0 with delta(epsilon) <= target; both ends were evaluated.
+
+    Secant steps on ln delta find where the upper end falls to the target; the lower end of the
+    answer is the last point where even the lower end is above it.
+    """
+    seen: dict[float, Interval] = {}
+
+    def excess(epsilon: float) -> float:
+        value = seen.setdefault(epsilon, delta(epsilon))
+        return (
+            math.log(value.upper / target) if value.upper > 0.0 < target else _sign(value, target)
+        )
+
+    if excess(0.0) <= 0.0:
         return Interval.exact(0.0)
-    upper = _first_below(lambda eps: delta(eps).upper, target, tolerance)
-    if delta(0.0).lower <= target:
-        return Interval(0.0, upper[1])
-    return Interval(
-        min(_first_below(lambda eps: delta(eps).lower, target, tolerance)[0], upper[1]), upper[1]
-    )
+    try:
+        found = crossing(excess, 1.0, smallest=1e-12, largest=_LARGEST_EPSILON, tolerance=tolerance)
+    except NotCertified:
+        return Interval(max(e for e, d in seen.items() if d.lower > target or e == 0.0), math.inf)
+    lower = max((e for e, d in seen.items() if d.lower > target), default=0.0)
+    return Interval(min(lower, found.below), found.below)
 
 
-def _first_below(
-    function: Callable[[float], float], target: float, tolerance: float
-) -> tuple[float, float]:
-    """Bracket of the point where a non-increasing function falls to `target`; (x, inf) if never."""
-    low, high = 0.0, 1.0
-    while function(high) > target:
-        low, high = high, 2 * high
-        if high > _LARGEST_EPSILON:
-            return (low, math.inf)
-    while high - low > tolerance * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if function(middle) > target else (low, middle)
-    return (low, high)
+def _sign(value: Interval, target: float) -> float:
+    """The excess where no logarithm exists."""
+    return -1.0 if value.upper <= target else 1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tightrope.account import Account, Finding
+from tightrope.accounting import Account, Finding
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.estimate import Estimate
 from tightrope.numerics.interval import Interval

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tightrope.account import account
+from tightrope.accounting import account
 from tightrope.calibrate import Calibrated, Target
 from tightrope.errors import TightropeError
 from tightrope.guarantee.base import Validity

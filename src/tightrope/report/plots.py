@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.account import Account
+from tightrope.accounting import Account
 from tightrope.guarantee.base import Guarantee
 from tightrope.report.style import COLOURS, figure, save
 

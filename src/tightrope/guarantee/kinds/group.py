@@ -41,10 +41,8 @@ class GroupGuarantee(Guarantee):
 
     def epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
-        return Interval(
-            self.inner.epsilon(d).lower,
-            max(invert(self.delta, d).upper, self.inner.epsilon(d).lower),
-        )
+        lower = self.inner.epsilon(d).lower
+        return Interval(lower, max(invert(self.delta, d, tolerance=1e-6).upper, lower))
 
     def tradeoff(self, type_i: float) -> Interval:
         """1 - (1 - f)^(o k): Dong-Roth-Su 2019, Theorem 2.14."""
