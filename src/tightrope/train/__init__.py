@@ -9,7 +9,13 @@ print(run.epsilon(delta=1e-5))
 """
 
 from tightrope.train.clip import AutomaticClip, FlatClip, PerLayerClip
-from tightrope.train.constructions import noisy_adagrad, noisy_adam, noisy_adamw, noisy_sgd
+from tightrope.train.constructions import (
+    noise_for,
+    noisy_adagrad,
+    noisy_adam,
+    noisy_adamw,
+    noisy_sgd,
+)
 from tightrope.train.corrected_adam import CorrectedAdam
 from tightrope.train.doctor import check_model, check_run
 from tightrope.train.gradients import Gradients
@@ -35,6 +41,7 @@ __all__ = [
     "noisy_adam",
     "noisy_adamw",
     "noisy_adagrad",
+    "noise_for",
     "CorrectedAdam",
     "Trainer",
     "Evaluation",

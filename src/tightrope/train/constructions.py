@@ -10,11 +10,17 @@ from typing import Any
 
 import torch
 
+from tightrope.calibrate import Target, find_noise
 from tightrope.errors import InvalidInput
+from tightrope.process import NoisySGD
 from tightrope.train.corrected_adam import CorrectedAdam
+from tightrope.train.ledger import Budget
+from tightrope.train.noise import GaussianNoise
 from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.samplers import AbstractSampler
+from tightrope.validate import check_count
 
-__all__ = ["noisy_sgd", "noisy_adam", "noisy_adamw", "noisy_adagrad"]
+__all__ = ["noisy_sgd", "noisy_adam", "noisy_adamw", "noisy_adagrad", "noise_for"]
 
 
 def noisy_sgd(
@@ -80,6 +86,13 @@ def noisy_adagrad(
     return PrivateOptimizer(
         model, torch.optim.Adagrad(_trainable(model), lr=learning_rate), **parts
     )
+
+
+def noise_for(budget: Budget, sampler: AbstractSampler, *, steps: int) -> GaussianNoise:
+    """The least Gaussian noise with which `steps` steps stay within the budget, certified."""
+    run = NoisySGD(sampler.sampling, 1.0, check_count(steps, "steps", low=1), sampler.adjacency)
+    found = find_noise(run, Target.approx_dp(budget.epsilon, budget.delta))
+    return GaussianNoise(found.value)
 
 
 def _trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
+from tightrope.train.noise import Noise
 from tightrope.train.samplers import AbstractSampler
 
 __all__ = [
@@ -60,7 +61,12 @@ def start_together(model: torch.nn.Module, facts: dict[str, Any]) -> None:
             dist.broadcast(tensor, src=0)
 
 
-def check_splits(sampler: AbstractSampler) -> None:
+def check_splits(sampler: AbstractSampler, noise: Noise) -> None:
+    if not noise.splits_over_ranks:
+        raise InvalidInput(
+            f"{type(noise).__name__} must see the whole sum to put it on its grid; sums that other "
+            "ranks add afterwards would lie beside it. Use GaussianNoise with several ranks."
+        )
     if not sampler.splits_over_ranks:
         raise InvalidInput(
             f"{type(sampler).__name__} on each rank's shard is not the same sampler on the whole "

@@ -43,6 +43,8 @@ _LARGEST = 2.0**52
 class GridGaussianNoise:
     """Cryptographic Gaussian noise on a grid: exact arithmetic, nothing in the low bits."""
 
+    splits_over_ranks = False
+
     def __init__(self, noise_multiplier: float, *, seed: int | None = None) -> None:
         self._noise_multiplier = float(check_non_negative(noise_multiplier, "noise_multiplier"))
         self._stream = open_stream("grid-noise", seed=seed, cryptographic=True)

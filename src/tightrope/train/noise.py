@@ -37,6 +37,8 @@ class Noise(Protocol):
     @property
     def private(self) -> bool: ...
     @property
+    def splits_over_ranks(self) -> bool: ...
+    @property
     def description(self) -> str: ...
     def add_(self, sums: Sequence[Tensor], sensitivity: float) -> None: ...
     def state(self) -> dict[str, Any]: ...
@@ -46,6 +48,8 @@ class Noise(Protocol):
 @final
 class GaussianNoise:
     """Independent Gaussian noise from PyTorch's generators, fully keyed."""
+
+    splits_over_ranks = True
 
     def __init__(self, noise_multiplier: float, *, seed: int | None = None) -> None:
         self._noise_multiplier = float(check_non_negative(noise_multiplier, "noise_multiplier"))

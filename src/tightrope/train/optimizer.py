@@ -21,6 +21,7 @@ from torch import Tensor
 from tightrope.errors import BudgetExceeded, InvalidInput
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process
+from tightrope.train.describe import record_of, settings_of
 from tightrope.train.distributed import (
     check_one_copy,
     check_splits,
@@ -85,7 +86,7 @@ class PrivateOptimizer:
         self._sums: list[Tensor] | None = None
         self._rank, self._ranks = rank_and_size()
         if self._ranks > 1:
-            check_splits(sampler)
+            check_splits(sampler, noise)
             sampler.for_rank(self._rank)
             start_together(model, self.settings())
         self.mark_weights()
@@ -107,50 +108,15 @@ class PrivateOptimizer:
 
     def settings(self) -> dict[str, Any]:
         """The settings that privacy rests on, as plain text and numbers."""
-        return {
-            "sampling": repr(self.sampler.sampling),
-            "adjacency": str(self.sampler.adjacency),
-            "clip": repr(self.clip),
-            "sensitivity": float(self.clip.sensitivity),
-            "noise": type(self.noise).__name__,
-            "noise_multiplier": self.noise.noise_multiplier,
-            "expected_batch_size": self.expected_batch_size,
-            "parameters": [
-                [name, list(parameter.shape)]
-                for name, parameter in zip(
-                    self.gradients.names, self.gradients.parameters, strict=True
-                )
-            ],
-            "ranks": rank_and_size()[1],
-        }
+        return settings_of(self)
 
     def record(self) -> RunRecord:
-        reasons = self._not_private_because()
-        return RunRecord(
-            process=self.process,
-            steps=self.ledger.released,
-            private=not reasons,
-            not_private_because=reasons,
-            noise=self.noise.description,
-            sampling=self.sampler.stream.description,
-            clip=repr(self.clip),
-            sensitivity=float(self.clip.sensitivity),
-            expected_batch_size=self.expected_batch_size,
-            ranks=self._ranks,
-        )
+        """Public facts about the run so far."""
+        return record_of(self)
 
     def certificate(self, delta: float) -> dict[str, Any]:
+        """The record with its certified epsilon at `delta`, ready for json."""
         return self.record().certificate(delta, self.epsilon(delta))
-
-    def _not_private_because(self) -> tuple[str, ...]:
-        reasons = []
-        if not self.noise.private:
-            reasons.append("the noise is seeded, so anybody who knows the seed can subtract it")
-        if not self.sampler.stream.private:
-            reasons.append("the sampler is seeded, so its batches are not secret")
-        if self.noise.noise_multiplier == 0:
-            reasons.append("no noise is added")
-        return tuple(reasons)
 
     # ---- what runs ---------------------------------------------------------------------------
     def batches(

@@ -16,6 +16,7 @@ from tightrope.train import (
     FixedSizeSampler,
     FullBatchSampler,
     GaussianNoise,
+    GridGaussianNoise,
     PoissonSampler,
     RunFolder,
     noisy_sgd,
@@ -105,6 +106,7 @@ def refusals():
     told = []
     for make in (
         lambda: make_run(FixedSizeSampler(5, 30), GaussianNoise(1.0)),
+        lambda: make_run(PoissonSampler(0.1), GridGaussianNoise(1.0)),
         lambda: make_run(PoissonSampler(0.1), GaussianNoise(1.0 + dist.get_rank())),
     ):
         try:

@@ -9,10 +9,13 @@ from torch.nn.functional import cross_entropy
 
 from tightrope.errors import InvalidInput
 from tightrope.train import (
+    Budget,
     CorrectedAdam,
     FlatClip,
     FullBatchSampler,
     GaussianNoise,
+    PoissonSampler,
+    noise_for,
     noisy_adagrad,
     noisy_adam,
     noisy_adamw,
@@ -87,3 +90,11 @@ def test_a_model_without_trainable_parameters_is_refused(make_model):
     model = make_model().requires_grad_(False)
     with pytest.raises(InvalidInput, match="frozen"):
         noisy_sgd(model, **parts())
+
+
+def test_noise_for_a_budget_allows_exactly_the_steps_asked_for(make_model, data):
+    budget, sampler = Budget(2.0, 1e-5), PoissonSampler(0.05)
+    settings = parts() | {"sampler": sampler, "noise": noise_for(budget, sampler, steps=400)}
+    run = noisy_sgd(make_model(), budget=budget, **settings)
+    assert run.ledger.steps_allowed >= 400
+    assert run.ledger.epsilon(1e-5, 400).upper == pytest.approx(2.0, rel=1e-4)

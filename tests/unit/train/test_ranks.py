@@ -84,5 +84,6 @@ def test_a_run_of_two_ranks_resumes_exactly(report):
 
 
 def test_what_does_not_split_over_ranks_is_refused(report):
-    sampler, settings = report["refusals"]
-    assert "FixedSizeSampler" in sampler and "different private settings" in settings
+    sampler, noise, settings = report["refusals"]
+    assert "FixedSizeSampler" in sampler and "GridGaussianNoise" in noise
+    assert "different private settings" in settings

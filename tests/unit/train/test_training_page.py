@@ -16,7 +16,7 @@ def test_the_code_on_the_page_runs(tmp_path, monkeypatch):
     exec(compile(blocks[0], "first block", "exec"), first)
     assert 0 < first["run"].epsilon(1e-4).upper <= 5.0
     # the second block stores a run that is about to start
-    start, loop = blocks[0].split("for x, y in", 1)
+    start = blocks[0].split("for x, y in", 1)[0]
     again = {}
     exec(compile(start, "its beginning", "exec"), again)
     exec(compile(blocks[1], "second block", "exec"), again)
