@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mpmath import mpf
+from mpmath import erfc, exp, log, mp, mpf, sqrt
 from scipy.special import ndtr, ndtri
 
 from tightrope.errors import InvalidInput
@@ -187,6 +187,33 @@ def test_both_orders_are_reported():
         curve.delta_one_way(small), curve.inverse().delta_one_way(small)
     )
     assert SubsampledGaussianTradeoff(q, mu).delta(small) == curve.delta(small)
+
+
+def tail(x: mpf) -> mpf:
+    return erfc(x / sqrt(2)) / 2
+
+
+def test_sampled_profiles_lie_inside_their_bounds():
+    """200 random (rate, mu, eps), a fifth of them next to the end -ln(1 - rate) of the add order."""
+    mp.dps = 50
+    rng = np.random.default_rng(77)
+    for _ in range(200):
+        p, mu = 10 ** rng.uniform(-8, 0), 10 ** rng.uniform(-3, 1)
+        eps = 10 ** rng.uniform(-6, 1.3) * rng.choice([-1.0, 1.0, 1.0])
+        if rng.random() < 0.2:
+            eps = float(-np.log1p(-p) * (1 - 10 ** rng.uniform(-15, -1)))
+        q, m, e = mpf(p), mpf(mu), mpf(eps)
+
+        def profile_of(x: mpf, m: mpf = m) -> mpf:
+            return tail(x / m - m / 2) - exp(x) * tail(x / m + m / 2)
+
+        kappa, k = (exp(e) - 1 + q) / q, 1 - (1 - q) * exp(e)
+        forward = q * profile_of(log(kappa)) if kappa > 0 else 1 - exp(e)
+        backward = k * profile_of(e + log(q / k)) if k > 0 else mpf(0)
+        curve = SampledGaussianTradeoff(p, mu)
+        for found, truth in ((curve, forward), (curve.inverse(), backward)):
+            low, high = found._delta_bounds(np.array(eps))
+            assert mpf(float(low)) <= truth <= mpf(float(high))
 
 
 def brute_force(p: np.ndarray, q: np.ndarray, alpha: float) -> float:

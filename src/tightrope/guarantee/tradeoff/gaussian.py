@@ -104,7 +104,7 @@ class SampledGaussianTradeoff(AbstractTradeoff):
         if self.inverted:
             lower = _inverse(self.rate, self.mu, type_i, _SLACK)
             upper = _inverse(self.rate, self.mu, type_i, -_SLACK)
-            return lower, np.minimum(upper, np.nextafter(1.0 - type_i, 1.0))
+            return lower, upper
         lower, upper = self.gaussian._bounds(type_i)
         rest = (1.0 - self.rate) * (1.0 - type_i)
         lower, upper = self.rate * lower + rest, self.rate * upper + rest
@@ -126,10 +126,11 @@ class SampledGaussianTradeoff(AbstractTradeoff):
         upper = np.where(error <= 0.25, upper, scale + 16.0 * _ULP * (np.abs(epsilon) + self.rate))
         lower = np.where(error <= 0.25, lower, 0.0)
         trivial = -np.expm1(np.minimum(epsilon, 0.0))
-        upper = np.maximum(trivial * (1.0 + 4.0 * _ULP), upper * (1.0 + _SLACK))
-        return np.maximum(trivial * (1.0 - 4.0 * _ULP), lower * (1.0 - _SLACK)), np.minimum(
-            upper, 1.0
-        )
+        # outward by one more double: delta may be subnormal, or below every double
+        lower = np.nextafter(lower * (1.0 - _SLACK), 0.0)
+        upper = np.where(scale > 0.0, np.nextafter(upper * (1.0 + _SLACK), 2.0), upper)
+        lower = np.maximum(trivial * (1.0 - 4.0 * _ULP), lower)
+        return lower, np.minimum(np.maximum(trivial * (1.0 + 4.0 * _ULP), upper), 1.0)
 
     def _moved(self, epsilon: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """(scale, moved epsilon, error): delta = scale * d(moved); absolute error of `moved`."""
@@ -205,5 +206,6 @@ def _inverse(rate: float, mu: float, type_i: FloatArray, slack: float = 0.0) -> 
         beyond = (value > target) == upper
         low, high = np.where(beyond, low, w), np.where(beyond, w, high)
     result = ndtr(0.5 * (low + high)) * (1.0 - slack)
-    result = np.where(flat <= 0.0, 1.0, np.where(flat >= 1.0, 0.0, np.minimum(result, 1.0 - flat)))
+    most = 1.0 - flat if slack >= 0.0 else np.nextafter(1.0 - flat, 1.0)
+    result = np.where(flat <= 0.0, 1.0, np.where(flat >= 1.0, 0.0, np.minimum(result, most)))
     return np.asarray(result).reshape(np.shape(type_i))
