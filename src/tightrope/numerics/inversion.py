@@ -79,7 +79,7 @@ class Line:
     # ------------------------------------------------------------------------------------- aliases
     def _prove_aliases(self) -> None:
         """Upper bounds on K at the two tilts, to a factor near 1."""
-        nats = math.log(max(self.law.steps, 1)) + 6.0
+        nats = math.log(max(self.law.steps, 1.0)) + 6.0
         self._alias_sizes = []
         for tilt in self._alias_tilts:
             value, error = self.law.real(tilt, nats)
@@ -135,7 +135,7 @@ class Line:
     # --------------------------------------------------------------------------------- the samples
     def _sample(self) -> None:
         """|terms|, their phases at x = mean, and the bounds on their errors."""
-        nats = math.log(max(self.law.steps, 1) / self.tolerance) + 2.0
+        nats = math.log(max(self.law.steps, 1.0) / self.tolerance) + 2.0
         at = self._on_line.sample(self.step, self.count, nats)
         self.log_mass, self.log_mass_error, self.mean = at.log_mass, at.log_mass_error, at.mean
         self.y = np.arange(self.count, dtype=np.float64) * self.step

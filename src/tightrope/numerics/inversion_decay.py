@@ -13,47 +13,19 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tightrope.numerics.quadrature import FloatArray
 
-__all__ = ["Decay", "layers_of_steps", "NO_DECAY", "LOG_MASS_SLACK"]
+__all__ = ["Decay", "Layers", "layers_of_steps", "no_decay", "LOG_MASS_SLACK"]
 
 LOG_MASS_SLACK = 1e-6
 _SIDE_LOBE = 0.2172337  # > the largest |sin x/x| beyond its first zero
 
-
-@final
-@dataclass(frozen=True)
-class Decay:
-    """sup over y' >= y of |transform(y')| is at most the smallest of three bounds.
-
-    lengths, masses: the uniform layers; variation/y: one integration by parts, where the total
-    variation of the density is known; further: any other decreasing bound.
-    """
-
-    lengths: FloatArray
-    masses: FloatArray
-    variation: float = math.inf
-    further: Callable[[float], float] | None = None
-    log_mass: float | None = None  # the bounds hold when ln M(c) is this within LOG_MASS_SLACK
-
-    def bound(self, y: float) -> float:
-        half = 0.5 * y * self.lengths
-        with np.errstate(invalid="ignore", divide="ignore"):
-            wave = np.where(half > 0, np.sin(np.minimum(half, math.pi)) / half, 1.0)
-            envelope = np.maximum(wave, np.minimum(_SIDE_LOBE, 1.0 / half))
-        # 1 - sum m (1 - envelope): the uncovered mass counts fully
-        value = 1.0 - float(np.sum(self.masses * (1.0 - envelope))) * (1.0 - 1e-12)
-        value = min(value, self.variation / y if y > 0 else math.inf, 1.0)
-        if self.further is not None and value > 1e-3:
-            value = min(value, self.further(y))
-        return max(value, 1e-300)
+Layers = tuple[FloatArray, FloatArray]  # lengths and masses of uniform laws
 
 
-NO_DECAY = Decay(np.zeros(0), np.zeros(0))
-
-
-def layers_of_steps(edges: FloatArray, heights: FloatArray, peak: int) -> Decay:
+def layers_of_steps(edges: FloatArray, heights: FloatArray, peak: int) -> Layers:
     """Layers of a density known to be >= heights[k] between edges[k] and edges[k+1].
 
     The step function is first lowered to one that falls away on both sides of cell `peak`.
@@ -65,4 +37,52 @@ def layers_of_steps(edges: FloatArray, heights: FloatArray, peak: int) -> Decay:
     last = peak + np.searchsorted(-right, -levels, side="right")
     lengths = edges[last] - edges[first]
     drops = levels - np.append(levels[1:], 0.0)
-    return Decay(lengths, drops * lengths)
+    return lengths, drops * lengths
+
+
+@final
+@dataclass(frozen=True)
+class Decay:
+    """For each law of a family, sup over y' >= y of |transform(y')|: the smallest of three bounds.
+
+    layers: uniform laws inside it; variation/y: one integration by parts, where the total variation
+    of the density is known; further: any other decreasing bound. All hold when ln M(c) is log_mass
+    within LOG_MASS_SLACK.
+    """
+
+    lengths: FloatArray  # the layers of all laws, one after the other
+    masses: FloatArray
+    starts: NDArray[np.intp]
+    variation: FloatArray
+    log_mass: FloatArray | None = None
+    further: Callable[[float], FloatArray] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        layers: list[Layers],
+        variation: FloatArray,
+        log_mass: FloatArray | None = None,
+        further: Callable[[float], FloatArray] | None = None,
+    ) -> Decay:
+        sizes = [len(lengths) for lengths, _ in layers]
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp)
+        lengths = np.concatenate([part[0] for part in layers])
+        masses = np.concatenate([part[1] for part in layers])
+        return cls(lengths, masses, starts, variation, log_mass, further)
+
+    def bound(self, y: float) -> FloatArray:
+        half = np.maximum(0.5 * y * self.lengths, 1e-8)
+        wave = np.sin(np.minimum(half, math.pi)) / half
+        envelope = np.maximum(wave, np.minimum(_SIDE_LOBE, 1.0 / half))
+        # 1 - sum m (1 - envelope): the uncovered mass counts fully
+        covered = np.add.reduceat(self.masses * (1.0 - envelope), self.starts)
+        value = np.minimum(1.0 - covered * (1.0 - 1e-12), self.variation / y)
+        if self.further is not None and bool(np.any(value > 1e-3)):
+            value = np.minimum(value, self.further(y))
+        return np.clip(value, 1e-300, 1.0)
+
+
+def no_decay(laws: int = 1) -> Decay:
+    """Nothing known but |transform| <= 1."""
+    return Decay.of([(np.zeros(1), np.zeros(1))] * laws, np.full(laws, math.inf))

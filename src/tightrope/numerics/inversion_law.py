@@ -1,11 +1,11 @@
 """Independent sums of random variables, known through the cumulants of their parts.
 
-A part is a law F on the real line with mass at most 1 and K(z) = ln int e^{zx} dF(x).
+A law F on the real line has mass at most 1 and K(z) = ln int e^{zx} dF(x). A family is several laws
+that are treated in one go, each taken a number of times.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, final
@@ -17,13 +17,15 @@ from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_nodes import ComplexArray, TiltedNodes, log1p_complex
 from tightrope.numerics.quadrature import UNIT, FloatArray
 
-__all__ = ["AbstractLaw", "SumLaw", "Samples", "TotalLaw", "OnLine"]
+__all__ = ["AbstractFamily", "SumLaw", "Samples", "TotalLaw", "OnLine"]
 
-MAX_WORK = 1e8  # frequencies x points of one part
+MAX_WORK = 1e8  # frequencies x points of one family
 
 
-class AbstractLaw(ABC):
-    """K on the real line (quick or proved), and the law tilted by e^{cx} as points."""
+class AbstractFamily(ABC):
+    """K on the real line (quick or proved), and the laws tilted by e^{cx} as points."""
+
+    counts: FloatArray  # how many times each law is taken
 
     @property
     def max_tilt(self) -> float:
@@ -32,22 +34,22 @@ class AbstractLaw(ABC):
 
     @abstractmethod
     def values(self, tilts: FloatArray) -> FloatArray:
-        """K at several real tilts; an estimate, for searching only."""
+        """Sum of counts * K at several real tilts; an estimate, for searching only."""
 
     @abstractmethod
     def moments(self, tilt: float) -> tuple[float, float, float]:
-        """K, K' and K'' at a real tilt; an estimate, for searching only."""
+        """Sums of counts * (K, K', K'') at a real tilt; an estimate, for searching only."""
 
     @abstractmethod
     def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
-        """The tilted law as points, right to e^-nats up to the given frequency (proved)."""
+        """The tilted laws as points, right to e^-nats up to the given frequency (proved)."""
 
     @abstractmethod
     def decay(self, tilt: float) -> Decay:
-        """A proved bound on |M(tilt + iy)/M(tilt)|, M = e^K."""
+        """Proved bounds on |M(tilt + iy)/M(tilt)|, M = e^K."""
 
-    def real(self, tilt: float, nats: float) -> tuple[float, float]:
-        """K at a real tilt and a proved bound on its error."""
+    def real(self, tilt: float, nats: float) -> tuple[FloatArray, FloatArray]:
+        """K of each law at a real tilt and a proved bound on its error."""
         at = self.nodes(tilt, 0.0, nats)
         return at.log_mass, at.log_mass_error
 
@@ -84,7 +86,7 @@ class TotalLaw(Protocol):
     """What the inversion integral asks of the law it inverts."""
 
     @property
-    def steps(self) -> int: ...
+    def steps(self) -> float: ...
     @property
     def max_tilt(self) -> float: ...
     def values(self, tilts: FloatArray) -> FloatArray: ...
@@ -93,42 +95,35 @@ class TotalLaw(Protocol):
     def on_line(self, tilt: float) -> OnLine: ...
 
 
-def _too_much_work(work: float) -> NotCertified:
-    return NotCertified(
-        f"The inversion integral would need {work:.1e} evaluations; the limit is {MAX_WORK:.0e}. "
-        "Use the lattice method."
-    )
-
-
 @final
 @dataclass(frozen=True)
 class SumLaw:
-    """Parts with their counts, plus a normal part of the given mean and variance."""
+    """Families of laws, plus a normal part of the given mean and variance."""
 
-    parts: tuple[tuple[AbstractLaw, int], ...]
+    parts: tuple[AbstractFamily, ...]
     mean: float = 0.0
     variance: float = 0.0
 
     @property
-    def steps(self) -> int:
-        return sum(count for _, count in self.parts)
+    def steps(self) -> float:
+        return sum(float(np.sum(part.counts)) for part in self.parts)
 
     @property
     def max_tilt(self) -> float:
-        return min((law.max_tilt for law, _ in self.parts), default=1e9)
+        return min((part.max_tilt for part in self.parts), default=1e9)
 
     def values(self, tilts: FloatArray) -> FloatArray:
         total = self.mean * tilts + 0.5 * self.variance * tilts * tilts
-        for law, count in self.parts:
-            total = total + count * law.values(tilts)
+        for part in self.parts:
+            total = total + part.values(tilts)
         return total
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
         k = self.mean * tilt + 0.5 * self.variance * tilt * tilt
         k1, k2 = self.mean + self.variance * tilt, self.variance
-        for law, count in self.parts:
-            part = law.moments(tilt)
-            k, k1, k2 = k + count * part[0], k1 + count * part[1], k2 + count * part[2]
+        for part in self.parts:
+            at = part.moments(tilt)
+            k, k1, k2 = k + at[0], k1 + at[1], k2 + at[2]
         return k, k1, k2
 
     def normal_part(self, tilt: float) -> tuple[float, float]:
@@ -139,15 +134,15 @@ class SumLaw:
     def real(self, tilt: float, nats: float) -> tuple[float, float]:
         """The cumulant of the sum and a bound on its error; nats is the precision of a part."""
         value, error = self.normal_part(tilt)
-        for law, count in self.parts:
-            k, k_error = law.real(tilt, nats)
-            value += count * k
-            error += count * (k_error + 4.0 * UNIT * abs(k))
+        for part in self.parts:
+            k, k_error = part.real(tilt, nats)
+            value += float(part.counts @ k)
+            units = 8.0 + len(k)  # a dot product rounds once for each term
+            error += float(part.counts @ (k_error + units * UNIT * np.abs(k)))
         return value, error + len(self.parts) * UNIT * abs(value)
 
     def on_line(self, tilt: float) -> SumOnLine:
-        decays = tuple(law.decay(tilt) for law, _ in self.parts)
-        return SumOnLine(self, tilt, decays)
+        return SumOnLine(self, tilt, tuple(part.decay(tilt) for part in self.parts))
 
 
 @final
@@ -161,12 +156,14 @@ class SumOnLine:
 
     def log_decay(self, y: float) -> float:
         total = -0.5 * self.law.variance * y * y
-        for decay, (_, count) in zip(self.decays, self.law.parts, strict=True):
-            total += count * math.log(decay.bound(y))
+        for decay, part in zip(self.decays, self.law.parts, strict=True):
+            total += float(part.counts @ np.log(decay.bound(y)))
         return total
 
     def vanishes_beyond(self, y: float) -> bool:
-        return self.law.variance > 0 or any(d.variation < 0.25 * y for d in self.decays)
+        return self.law.variance > 0 or any(
+            bool(np.any(d.variation < 0.25 * y)) for d in self.decays
+        )
 
     def sample(self, step: float, count: int, nats: float) -> Samples:
         law, y = self.law, np.arange(count) * step
@@ -174,27 +171,37 @@ class SumOnLine:
         log_upper = log_phi.real.copy()
         log_mass, mass_error = law.normal_part(self.tilt)
         mean = law.mean + law.variance * self.tilt
-        turn = abs(mean)
-        for (part, times), decay in zip(law.parts, self.decays, strict=True):
+        turn, units = abs(mean), 8.0
+        for part, decay in zip(law.parts, self.decays, strict=True):
+            times, units = part.counts, max(units, 8.0 + len(part.counts))
             nodes = part.nodes(self.tilt, float(y[-1]), nats)
-            if count * len(nodes.weights) > MAX_WORK:
-                raise _too_much_work(count * len(nodes.weights))
-            _check_mass(nodes.log_mass, decay)
+            _check(nodes, decay, count)
             x, error = nodes.transform(step, count)
             log_part = log1p_complex(x)
-            log_phi += times * log_part
-            log_upper += times * np.log(np.exp(log_part.real) + error + 8.0 * UNIT * np.abs(x))
-            mean, turn = mean + times * nodes.centre, turn + times * abs(nodes.centre)
-            log_mass += times * nodes.log_mass
-            mass_error += times * (nodes.log_mass_error + 4.0 * UNIT * abs(nodes.log_mass))
+            top = np.log(np.exp(log_part.real) + error + 8.0 * UNIT * np.abs(x))
+            log_phi += times @ log_part
+            log_upper += times @ top
+            mean += float(times @ nodes.centre)
+            turn += float(times @ np.abs(nodes.centre))
+            log_mass += float(times @ nodes.log_mass)
+            own = nodes.log_mass_error + units * UNIT * np.abs(nodes.log_mass)
+            mass_error += float(times @ own)
         mass_error += 2.0 * len(law.parts) * UNIT * abs(log_mass)
         gap = -np.expm1(np.minimum(log_phi.real - log_upper, 0.0))
         # |a^T - b^T| <= upper^T - |a|^T, and the rounding of exponent and phase
-        error = np.exp(log_upper) * (gap + 8.0 * UNIT * (4.0 + np.abs(log_phi)))
+        size = 4.0 + np.abs(log_phi) + np.abs(log_upper)
+        error = np.exp(log_upper) * (gap + 2.0 * units * UNIT * size)
         return Samples(log_mass, mass_error, mean, turn, np.exp(log_phi), error)
 
 
-def _check_mass(log_mass: float, decay: Decay) -> None:
-    """The decay bounds were made with a quick estimate of the mass; refuse if that was off."""
-    if decay.log_mass is not None and abs(decay.log_mass - log_mass) > LOG_MASS_SLACK:
+def _check(nodes: TiltedNodes, decay: Decay, count: int) -> None:
+    """Refuses too much work, and a quick estimate of the mass that turns out to be off."""
+    if count * nodes.size > MAX_WORK:
+        raise NotCertified(
+            f"The inversion integral would need {count * nodes.size:.1e} evaluations; the limit is "
+            f"{MAX_WORK:.0e}. Use the lattice method."
+        )
+    if decay.log_mass is None:
+        return
+    if float(np.max(np.abs(decay.log_mass - nodes.log_mass))) > LOG_MASS_SLACK:
         raise NotCertified("The quick estimate of a cumulant is off; use the lattice method.")

@@ -1,9 +1,10 @@
-"""A tilted law as weighted points, and its transform on a uniform grid of frequencies.
+"""Tilted laws as weighted points, and their transforms on a uniform grid of frequencies.
 
 With M(z) = int e^{zx} dF(x) and points x_j of weight p_j (the tilted law at c, summing to 1),
 M(c + iy)/M(c) = e^{i y m} (1 + sum_j p_j (e^{iy d_j} - 1)),   d_j = x_j - m,  m any centre.
 Writing frequency n dy as a dy + b A dy, e^{iy d} - 1 = u + v + u v with u, v small: two thin tables
 and one matrix product replace a table of all frequencies, and no digit is lost for |y d| << 1.
+Every array has one row for each law of a family.
 """
 
 from __future__ import annotations
@@ -49,83 +50,86 @@ class TiltedNodes:
     """log_mass = ln M(c) within log_mass_error; the points stand for the law tilted by e^{cx}.
 
     relative, point_error: bounds on the rounding of each weight and each point. fixed_error: bound
-    on the quadrature error and what was left out, in units of M(c), for y <= frequency.
+    on the quadrature error and what was left out, in units of M(c).
     """
 
-    log_mass: float
-    log_mass_error: float
-    centre: float
-    deviations: FloatArray
+    log_mass: FloatArray  # (laws,)
+    log_mass_error: FloatArray
+    centre: FloatArray
+    deviations: FloatArray  # (laws, points)
     weights: FloatArray
     relative: FloatArray
     point_error: FloatArray
-    fixed_error: float
-    frequency: float
+    fixed_error: FloatArray
+
+    @property
+    def size(self) -> int:
+        return self.weights.size
 
     def transform(self, step: float, count: int) -> tuple[ComplexArray, FloatArray]:
         """x = transform - 1 without e^{iym}, at y = 0, step, ..., and the bound on its error."""
         y = np.arange(count, dtype=np.float64) * step
-        return self._products(step, count), self.fixed_error + self._error(y)
+        return self._products(step, count), self.fixed_error[:, None] + self._error(y)
 
     def _products(self, step: float, count: int) -> ComplexArray:
         """sum_j p_j (e^{iy d_j} - 1) at y = n step, by blocks of points."""
         inner = max(1, math.isqrt(count))
         outer = -(-count // inner)
-        x = np.zeros((outer, inner), dtype=np.complex128)
-        block = max(64, _TABLE // inner)
-        for first in range(0, len(self.weights), block):
-            d, p = self.deviations[first : first + block], self.weights[first : first + block]
-            near = _expm1_i(np.outer(np.arange(inner) * step, d))
-            far = _expm1_i(np.outer(np.arange(outer) * (inner * step), d))
-            weighted = near * p
-            x += (far @ weighted.T) + np.sum(weighted, axis=1)
-            x += np.sum(far * p, axis=1)[:, None]
-        return np.asarray(x.reshape(-1)[:count])
+        laws, points = self.weights.shape
+        x = np.zeros((laws, outer, inner), dtype=np.complex128)
+        near_y = (np.arange(inner) * step)[:, None]
+        far_y = (np.arange(outer) * (inner * step))[:, None]
+        block = max(64, _TABLE // (inner * laws))
+        for first in range(0, points, block):
+            d = self.deviations[:, None, first : first + block]
+            p = self.weights[:, None, first : first + block]
+            near, far = _expm1_i(near_y * d) * p, _expm1_i(far_y * d)
+            x += far @ near.transpose(0, 2, 1)
+            x += np.sum(near, axis=2)[:, None, :]
+            x += np.sum(far * p, axis=2)[:, :, None]
+        return np.asarray(x.reshape(laws, -1)[:, :count])
 
     def _error(self, y: FloatArray) -> FloatArray:
         """Rounding: of points and weights, of phases and sums, and of the matrix product."""
         weights, size = self.weights, np.abs(self.deviations)
-        spread = float(weights @ size)
-        second = float(weights @ (size * size))
-        slope = float(weights @ (size * self.relative + self.point_error))
-        slope += UNIT * (spread + float(np.sum(weights)) * abs(self.centre))
+        spread = np.sum(weights * size, axis=1)
+        second = np.sum(weights * size * size, axis=1)
+        slope = np.sum(weights * (size * self.relative + self.point_error), axis=1)
+        slope += UNIT * (spread + 1.01 * np.abs(self.centre))
         # 40 units: phases, sines, pairwise sums; then one for each block
-        units = 40.0 + math.isqrt(len(y)) * len(weights) / _TABLE
-        product = 4.0 * UNIT * (len(weights) + 8)
-        most = 4.0 * float(np.sum(weights))
-        return 1.01 * y * (slope + units * UNIT * spread) + product * np.minimum(
-            0.25 * y * y * second, most
-        )
+        units = 40.0 + math.isqrt(len(y)) * weights.size / _TABLE
+        product = 4.0 * UNIT * (weights.shape[1] + 8)
+        quadratic = np.minimum(0.25 * y * y * second[:, None], 4.1)
+        return np.asarray(1.01 * y * (slope + units * UNIT * spread)[:, None] + product * quadratic)
 
 
 def tilted_nodes(
     points: FloatArray,
     exponents: FloatArray,
-    mass: tuple[float, float],
+    mass: tuple[FloatArray, FloatArray],
     exponent_error: FloatArray,
     point_error: FloatArray,
-    quadrature: float,
-    frequency: float,
+    quadrature: FloatArray,
 ) -> TiltedNodes:
     """Points x_j with unnormalised tilted weights e^exponent, where ln M = mass[0] +- mass[1].
 
-    quadrature: bound on |M(c+iy) - sum|/M for |y| <= frequency (0 included), not part of mass[1].
-    Points of negligible weight are left out; their weight counts as an error.
+    quadrature: bound on |M(c+iy) - sum|/M for every frequency allowed (0 too), not in mass[1].
+    Columns of negligible weight are left out; their weight counts as an error.
     """
     value, rounding = mass
-    p = np.exp(exponents - value)
-    keep = p > 1e-40
-    left_out = float(np.sum(p[~keep]))
-    p, x = p[keep], points[keep]
-    centre = float(p @ x)
+    p = np.exp(exponents - value[:, None])
+    keep = np.any(p > 1e-40, axis=0)
+    left_out = np.sum(p[:, ~keep], axis=1)
+    p, x = p[:, keep], points[:, keep]
+    centre = np.sum(p * x, axis=1)
+    own = (2.0 * UNIT * (np.abs(value) + 4.0) + rounding)[:, None]
     return TiltedNodes(
         log_mass=value,
         log_mass_error=1.01 * quadrature + rounding,
         centre=centre,
-        deviations=x - centre,
+        deviations=x - centre[:, None],
         weights=p,
-        relative=exponent_error[keep] + 2.0 * UNIT * (abs(value) + 4.0) + rounding,
-        point_error=point_error[keep],
+        relative=exponent_error[:, keep] + own,
+        point_error=point_error[:, keep],
         fixed_error=4.2 * quadrature + 2.1 * left_out,
-        frequency=frequency,
     )

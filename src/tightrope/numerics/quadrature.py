@@ -17,8 +17,6 @@ __all__ = [
     "UNIT",
     "dyadic_floor",
     "log_sum_exp",
-    "widest_step",
-    "log_strip_error",
     "gauss_legendre",
     "log_ellipse_error",
     "expm1_minus",
@@ -40,24 +38,6 @@ def log_sum_exp(x: FloatArray) -> FloatArray:
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
         return np.asarray(top[..., 0] + np.log(np.sum(np.exp(x - top), axis=-1)))
-
-
-def widest_step(depths: FloatArray, log_integrals: FloatArray, nats: float) -> tuple[float, int]:
-    """The largest step whose strip error is below e^-nats, and the index of the depth it uses.
-
-    A function with int |f(x + i d)| dx <= e^log_integral on both sides of the strip |Im x| <= d has
-    a trapezoidal error of at most 2 e^log_integral / (e^{2 pi d/h} - 1) on the infinite grid.
-    """
-    need = np.maximum(nats + log_integrals + math.log(2.0) + 1e-3, 1.0)
-    steps = 2.0 * math.pi * depths / need
-    best = int(np.argmax(steps))
-    return dyadic_floor(float(steps[best])), best
-
-
-def log_strip_error(depth: float, log_integral: float, step: float) -> float:
-    """ln of the error bound of `widest_step`."""
-    rate = 2.0 * math.pi * depth / step
-    return math.log(2.0) + log_integral - rate - math.log(-math.expm1(-rate))
 
 
 @lru_cache(maxsize=8)

@@ -13,10 +13,9 @@ from tightrope.numerics.quadrature import (
     expm1_minus,
     gauss_legendre,
     log_ellipse_error,
-    log_strip_error,
     log_sum_exp,
-    widest_step,
 )
+from tightrope.numerics.quadrature_rows import dyadic_floors, log_strip_errors, widest_steps
 
 
 @pytest.mark.parametrize("x", [0.3, 1.0, 7.123, 1e-9, 5e11])
@@ -27,16 +26,21 @@ def test_dyadic_floor_is_below_and_its_multiples_are_exact(x: float) -> None:
 
 
 def test_strip_error_bounds_the_trapezoidal_error_of_a_gaussian() -> None:
-    depths = np.linspace(0.5, 12.0, 24)
+    depths = np.linspace(0.5, 12.0, 24)[None, :]
     # |e^{-(x+id)^2/2}| = e^{d^2/2} e^{-x^2/2}
     logs = 0.5 * depths**2 + 0.5 * math.log(2 * math.pi)
     for nats in (8.0, 16.0, 24.0):
-        step, best = widest_step(depths, logs, nats)
-        x = step * np.arange(-400, 401)
-        error = abs(step * float(np.sum(np.exp(-0.5 * x * x))) - math.sqrt(2 * math.pi))
-        bound = math.exp(log_strip_error(float(depths[best]), float(logs[best]), step))
+        step, depth, log_integral = widest_steps(depths, logs, np.array([nats]))
+        x = float(step[0]) * np.arange(-400, 401)
+        error = abs(float(step[0]) * float(np.sum(np.exp(-0.5 * x * x))) - math.sqrt(2 * math.pi))
+        bound = math.exp(float(log_strip_errors(depth, log_integral, step)[0]))
         assert error <= bound <= math.exp(-nats)
         assert error > bound * 1e-3 or error < 1e-14
+
+
+def test_row_wise_dyadic_floor_agrees_with_the_scalar_one() -> None:
+    x = np.array([0.3, 1.0, 7.123, 1e-9, 5e11])
+    assert dyadic_floors(x).tolist() == [dyadic_floor(v) for v in x.tolist()]
 
 
 def test_ellipse_error_bounds_gauss_legendre_of_a_runge_function() -> None:

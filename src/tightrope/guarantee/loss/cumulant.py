@@ -28,7 +28,7 @@ from tightrope.guarantee.loss.gaussian import (
     GaussianPair,
     SampledGaussianPair,
 )
-from tightrope.numerics.inversion_law import AbstractLaw, SumLaw
+from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
 from tightrope.numerics.inversion_nodes import log1p_complex
 from tightrope.numerics.quadrature import UNIT, FloatArray
 from tightrope.validate import check_order
@@ -36,9 +36,9 @@ from tightrope.validate import check_order
 __all__ = ["Enclosed", "cumulant", "renyi", "law_of", "sum_law"]
 
 _NATS = 42.0  # quadrature errors below 1e-18
+_FAMILY = 32  # sampled Gaussians treated in one go
 
 _LAWS: dict[type, Any] = {
-    SampledGaussianPair: SampledCumulant,
     FixedSizeGaussianPair: FixedSizeCumulant,
     LaplacePair: LaplaceCumulant,
     DiscretePair: DiscreteCumulant,
@@ -63,15 +63,18 @@ def plain_mu(pair: AbstractLossPair) -> float | None:
 
 
 @lru_cache(maxsize=64)
-def law_of(pair: AbstractLossPair) -> AbstractLaw:
+def law_of(pair: AbstractLossPair, count: int = 1) -> AbstractFamily:
     """The loss of a pair that is not an unsampled Gaussian, as a law of the numerics."""
+    if isinstance(pair, SampledGaussianPair):
+        return SampledCumulant([pair], [count])
     make = _LAWS.get(type(pair))
     if make is None:
         raise DoesNotApply(
             f"No cumulant is known for {type(pair).__name__}; known are GaussianPair, "
-            f"{', '.join(kind.__name__ for kind in _LAWS)}. Use the lattice method instead."
+            f"SampledGaussianPair, {', '.join(kind.__name__ for kind in _LAWS)}. "
+            "Use the lattice method instead."
         )
-    return make(pair)  # type: ignore[no-any-return]
+    return make(pair, count)  # type: ignore[no-any-return]
 
 
 def sum_law(components: tuple[tuple[AbstractLossPair, int], ...]) -> SumLaw:
@@ -84,8 +87,27 @@ def sum_law(components: tuple[tuple[AbstractLossPair, int], ...]) -> SumLaw:
             variance += count * mu * mu
         elif count > 0:
             parts[pair] = parts.get(pair, 0) + count
-    laws = tuple((law_of(pair), count) for pair, count in parts.items())
-    return SumLaw(laws, 0.5 * variance, variance)
+    return SumLaw(_families(parts), 0.5 * variance, variance)
+
+
+def _families(parts: dict[AbstractLossPair, int]) -> tuple[AbstractFamily, ...]:
+    """Sampled Gaussians of one direction are treated in families, neighbours in mu together."""
+    families = [law_of(p, n) for p, n in parts.items() if not isinstance(p, SampledGaussianPair)]
+    for direction in ("remove", "add"):
+        members = [
+            (p, n)
+            for p, n in parts.items()
+            if isinstance(p, SampledGaussianPair) and p.direction == direction
+        ]
+        members.sort(key=lambda member: member[0].mu)
+        for first in range(0, len(members), _FAMILY):
+            group = members[first : first + _FAMILY]
+            if len(group) == 1:
+                families.append(law_of(*group[0]))
+            else:
+                pairs, counts = zip(*group, strict=True)
+                families.append(SampledCumulant(pairs, counts))
+    return tuple(families)
 
 
 def cumulant(pair: AbstractLossPair, z: Any) -> Enclosed:
@@ -108,12 +130,12 @@ def _cumulant_at(pair: AbstractLossPair, z: complex) -> tuple[complex, float]:
         return value, 8.0 * UNIT * 0.5 * mu * mu * abs(z) * (abs(z) + 1.0)
     nodes = law_of(pair).nodes(z.real, abs(z.imag), _NATS)
     if z.imag == 0.0:
-        return complex(nodes.log_mass), nodes.log_mass_error
+        return complex(nodes.log_mass[0]), float(nodes.log_mass_error[0])
     x, x_error = nodes.transform(abs(z.imag), 2)
-    phase = 1j * abs(z.imag) * nodes.centre
-    value = complex(nodes.log_mass + phase + log1p_complex(x)[1])
-    ratio = float(x_error[1]) / max(abs(1.0 + complex(x[1])), 1e-300)
-    error = nodes.log_mass_error + (-math.log1p(-ratio) if ratio < 1 else math.inf)
+    phase = 1j * abs(z.imag) * float(nodes.centre[0])
+    value = complex(nodes.log_mass[0] + phase + log1p_complex(x)[0, 1])
+    ratio = float(x_error[0, 1]) / max(abs(1.0 + complex(x[0, 1])), 1e-300)
+    error = float(nodes.log_mass_error[0]) + (-math.log1p(-ratio) if ratio < 1 else math.inf)
     error += 8.0 * UNIT * (abs(value) + abs(phase))
     return (value if z.imag > 0 else value.conjugate()), error
 
@@ -139,9 +161,10 @@ def _renyi_at(pair: AbstractLossPair, order: float) -> tuple[float, float]:
         return value * (1.0 - 4.0 * UNIT), value * (1.0 + 4.0 * UNIT)
     # K >= z^2 Var/2-like sizes can be tiny: ask for digits relative to K, not to 1
     law = law_of(pair)
-    value, error = law.real(z, _NATS)
+    value, error = (float(v[0]) for v in law.real(z, _NATS))
     if error > 1e-13 * abs(value):
-        value, error = law.real(z, _NATS - math.log(max(abs(value), 1e-200)))
+        nats = _NATS - math.log(max(abs(value), 1e-200))
+        value, error = (float(v[0]) for v in law.real(z, nats))
     slack = 8.0 * UNIT * abs(value) / z
     lower = (value - error) / z - slack
     return max(lower, 0.0), (value + error) / z + slack

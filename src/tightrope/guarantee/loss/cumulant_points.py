@@ -22,11 +22,11 @@ from tightrope.guarantee.loss.gaussian import (
 )
 from tightrope.numerics.inversion_decay import (
     LOG_MASS_SLACK,
-    NO_DECAY,
     Decay,
     layers_of_steps,
+    no_decay,
 )
-from tightrope.numerics.inversion_law import AbstractLaw
+from tightrope.numerics.inversion_law import AbstractFamily
 from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
 from tightrope.numerics.quadrature import (
     UNIT,
@@ -66,19 +66,43 @@ class _Panels:
         return s, np.log(np.tile(self.half * w, self.panels))
 
 
-def _moments(points: FloatArray, exponents: FloatArray) -> tuple[float, float, float]:
+def _nodes(
+    losses: FloatArray,
+    exponents: FloatArray,
+    mass: tuple[float, float],
+    errors: tuple[FloatArray, FloatArray],
+    quadrature: float,
+) -> TiltedNodes:
+    """One law as a family of one row; errors: of the exponents and of the losses."""
+    value, rounding = np.array([mass[0]]), np.array([mass[1]])
+    return tilted_nodes(
+        losses[None, :],
+        exponents[None, :],
+        (value, rounding),
+        errors[0][None, :],
+        errors[1][None, :],
+        np.array([quadrature]),
+    )
+
+
+def _moments(
+    points: FloatArray, exponents: FloatArray, counts: FloatArray
+) -> tuple[float, float, float]:
+    times = float(counts[0])
     top = float(np.max(exponents))
     p = np.exp(exponents - top)
     total = float(np.sum(p))
     mean = float(p @ points) / total
-    return top + math.log(total), mean, float(p @ (points - mean) ** 2) / total
+    variance = float(p @ (points - mean) ** 2) / total
+    return times * (top + math.log(total)), times * mean, times * variance
 
 
 @final
-class DiscreteCumulant(AbstractLaw):
+class DiscreteCumulant(AbstractFamily):
     """Finitely many losses; the masses are taken as the exact numbers they are stored as."""
 
-    def __init__(self, pair: DiscretePair) -> None:
+    def __init__(self, pair: DiscretePair, count: int) -> None:
+        self.counts = np.array([count], dtype=np.float64)
         masses = np.array(pair.masses)
         held = masses > 0.0
         self.losses, self.masses = np.array(pair.losses)[held], masses[held]
@@ -86,10 +110,10 @@ class DiscreteCumulant(AbstractLaw):
         self.missing = 1.0 - math.fsum(self.masses)
 
     def values(self, tilts: FloatArray) -> FloatArray:
-        return log_sum_exp(np.multiply.outer(tilts, self.losses) + self.log_masses)
+        return np.asarray(self.counts[0] * log_sum_exp(np.multiply.outer(tilts, self.losses) + self.log_masses))
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
-        return _moments(self.losses, tilt * self.losses + self.log_masses)
+        return _moments(self.losses, tilt * self.losses + self.log_masses, self.counts)
 
     def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
         x = tilt * self.losses
@@ -103,26 +127,25 @@ class DiscreteCumulant(AbstractLaw):
             rounding = 1.1 * size / (1.0 + total) + 2.0 * UNIT * (abs(total) + self.missing)
         else:
             rounding = float(np.exp(exponents - value) @ error) + 24.0 * UNIT * (1.0 + abs(value))
-        return tilted_nodes(
-            self.losses, exponents, (value, rounding), error, 0.0 * x, 0.0, frequency
-        )
+        return _nodes(self.losses, exponents, (value, rounding), (error, 0.0 * x), 0.0)
 
     def decay(self, tilt: float) -> Decay:
-        return NO_DECAY  # the transform of a discrete law comes back to 1 again and again
+        return no_decay()  # the transform of a discrete law comes back to 1 again and again
 
 
 @final
-class LaplaceCumulant(AbstractLaw):
+class LaplaceCumulant(AbstractFamily):
     """L = top (1 - 2x) with density (top/2) e^{-top x} for x in [0, 1], and an atom at each end."""
 
-    def __init__(self, pair: LaplacePair) -> None:
+    def __init__(self, pair: LaplacePair, count: int) -> None:
+        self.counts = np.array([count], dtype=np.float64)
         self.top = 1.0 / pair.scale
 
     @property
     def max_tilt(self) -> float:
         return 2e3 / self.top
 
-    def real(self, tilt: float, nats: float) -> tuple[float, float]:
+    def real(self, tilt: float, nats: float) -> tuple[FloatArray, FloatArray]:
         """M(z) = (e^{z top} + e^{-(1+z) top})/2 + int; in closed form where nothing cancels."""
         z, top = tilt, self.top
         if (1.0 + 2.0 * z) * top < 2.0:
@@ -130,7 +153,7 @@ class LaplaceCumulant(AbstractLaw):
         inner = math.log(-math.expm1(-(1.0 + 2.0 * z) * top) / (1.0 + 2.0 * z))
         logs = np.array([z * top, -(1.0 + z) * top, z * top + inner])
         value = float(log_sum_exp(logs)) - math.log(2.0)
-        return value, UNIT * (32.0 + 8.0 * abs(z * top))
+        return np.array([value]), np.array([UNIT * (32.0 + 8.0 * abs(z * top))])
 
     def _points(self, panels: _Panels) -> tuple[FloatArray, FloatArray]:
         """Losses and ln masses under P: the panels, then the two atoms."""
@@ -146,11 +169,16 @@ class LaplaceCumulant(AbstractLaw):
 
     def values(self, tilts: FloatArray) -> FloatArray:
         losses, log_masses = self._rough(float(np.max(np.abs(tilts))))
-        return log_sum_exp(np.multiply.outer(tilts, losses) + log_masses)
+        exponents = np.multiply.outer(tilts, losses) + log_masses
+        return np.asarray(self.counts[0] * log_sum_exp(exponents))
+
+    def _log_size(self, tilt: float) -> float:
+        losses, log_masses = self._rough(tilt)
+        return float(log_sum_exp(tilt * losses + log_masses))
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
         losses, log_masses = self._rough(tilt)
-        return _moments(losses, tilt * losses + log_masses)
+        return _moments(losses, tilt * losses + log_masses, self.counts)
 
     def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
         panels, log_error = self._choose(tilt, frequency, nats)
@@ -173,9 +201,7 @@ class LaplaceCumulant(AbstractLaw):
         else:
             rounding = float(np.exp(exponents - value) @ error) + 24.0 * UNIT * (1.0 + abs(value))
         quadrature = 3.0 * math.exp(log_error - value)
-        return tilted_nodes(
-            losses, exponents, (value, rounding), error, point_error, quadrature, frequency
-        )
+        return _nodes(losses, exponents, (value, rounding), (error, point_error), quadrature)
 
     def _choose(self, tilt: float, frequency: float, nats: float) -> tuple[_Panels, float]:
         """Panels for an entire integrand whose exponent has slope at most `slope` in x."""
@@ -197,18 +223,19 @@ class LaplaceCumulant(AbstractLaw):
     def decay(self, tilt: float) -> Decay:
         """The density of L under the tilted law is proportional to e^{(tilt + 1/2) L}."""
         edges = np.linspace(-self.top, self.top, 65)
-        log_size = self.moments(tilt)[0]
+        log_size = self._log_size(tilt)
         g = (tilt + 0.5) * edges - 0.5 * self.top + math.log(0.25) - log_size - LOG_MASS_SLACK
         heights = np.exp(np.minimum(g[:-1], g[1:]))
         layers = layers_of_steps(edges, heights, int(np.argmax(heights)))
-        return Decay(layers.lengths, layers.masses, log_mass=log_size)
+        return Decay.of([layers], np.array([math.inf]), np.array([log_size]))
 
 
 @final
-class FixedSizeCumulant(AbstractLaw):
+class FixedSizeCumulant(AbstractFamily):
     """M(z) = atom + E[r^{1+z} + r^{-z}; s > mu/2]; M - 1 = E[(r^{1+z} - 1)(1 - r^{-z}); same]."""
 
-    def __init__(self, pair: FixedSizeGaussianPair) -> None:
+    def __init__(self, pair: FixedSizeGaussianPair, count: int) -> None:
+        self.counts = np.array([count], dtype=np.float64)
         self.rate, self.mu = pair.rate, pair.mu
         self.atom = (1.0 - pair.rate) * math.erf(pair.mu / math.sqrt(8.0))
 
@@ -216,12 +243,12 @@ class FixedSizeCumulant(AbstractLaw):
     def max_tilt(self) -> float:
         return 5e3 / self.mu
 
-    def real(self, tilt: float, nats: float) -> tuple[float, float]:
+    def real(self, tilt: float, nats: float) -> tuple[FloatArray, FloatArray]:
         if tilt * self.mu > 2e4 and tilt * self.mu**2 > 200.0:
             # E[r^{1+z}; s > mu/2] rules: the rest is at most 2, the part s < mu/2 at most 1
             pair = SampledGaussianPair(self.rate, self.mu, "remove")
-            value, error = SampledCumulant(pair).real(tilt, nats)
-            return value, error + 4.0 * math.exp(max(-value, -700.0))
+            value, error = SampledCumulant([pair], [1]).real(tilt, nats)
+            return value, error + 4.0 * np.exp(np.maximum(-value, -700.0))
         return super().real(tilt, nats)
 
     def _reach(self, tilt: float, nats: float) -> float:
@@ -245,11 +272,15 @@ class FixedSizeCumulant(AbstractLaw):
 
     def values(self, tilts: FloatArray) -> FloatArray:
         panels = self._rough(float(np.max(np.abs(tilts))))
-        return np.array([float(log_sum_exp(self._law(float(z), panels)[1])) for z in tilts])
+        logs = [float(log_sum_exp(self._law(float(z), panels)[1])) for z in tilts]
+        return np.asarray(self.counts[0] * np.array(logs))
+
+    def _log_size(self, tilt: float) -> float:
+        return float(log_sum_exp(self._law(tilt, self._rough(tilt))[1]))
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
         losses, exponents, _ = self._law(tilt, self._rough(tilt))
-        return _moments(losses, exponents)
+        return _moments(losses, exponents, self.counts)
 
     def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
         panels, log_error = self._choose(tilt, frequency, nats)
@@ -277,9 +308,7 @@ class FixedSizeCumulant(AbstractLaw):
         else:
             rounding = float(np.exp(exponents - value) @ errors) + 24.0 * UNIT * (1.0 + abs(value))
         quadrature = math.exp(min(log_error - value, 0.0))
-        return tilted_nodes(
-            losses, exponents, (value, rounding), errors, point_error, quadrature, frequency
-        )
+        return _nodes(losses, exponents, (value, rounding), (errors, point_error), quadrature)
 
     def _choose(self, tilt: float, frequency: float, nats: float) -> tuple[_Panels, float]:
         low, high = 0.5 * self.mu, self._reach(tilt, nats + 3.0)
@@ -291,7 +320,7 @@ class FixedSizeCumulant(AbstractLaw):
             for count in _COUNTS:
                 trial = _Panels(low, high, panels, count)
                 error = self._panel_errors(trial, powers, frequency) + outside
-                if error <= 0.0 or math.log(error) < -nats + max(0.0, self.moments(tilt)[0]):
+                if error <= 0.0 or math.log(error) < -nats + max(0.0, self._log_size(tilt)):
                     return trial, math.log(max(error, 1e-300))
             panels *= 2
         raise NotCertified("The fixed-size cumulant needs too many panels; use the lattice method.")
@@ -328,7 +357,7 @@ class FixedSizeCumulant(AbstractLaw):
         high = self._reach(tilt, 12.0)
         s = np.linspace(0.5 * self.mu, high, min(2000, math.ceil(high / 0.05)) + 1)
         width = s[1] - s[0]
-        lr, log_size = log_ratio(s, self.rate, self.mu), self.moments(tilt)[0]
+        lr, log_size = log_ratio(s, self.rate, self.mu), self._log_size(tilt)
         scale = log_size + LOG_MASS_SLACK + math.log(self.rate * self.mu) + _LOG_ROOT_2PI
         sides = []
         for w in (1.0 + tilt, -tilt):
@@ -338,4 +367,4 @@ class FixedSizeCumulant(AbstractLaw):
         heights = np.concatenate([sides[1][::-1], sides[0]])
         edges = np.concatenate([-lr[::-1], lr[1:]])
         layers = layers_of_steps(edges, heights, int(np.argmax(heights)))
-        return Decay(layers.lengths, layers.masses, log_mass=log_size)
+        return Decay.of([layers], np.array([math.inf]), np.array([log_size]))
