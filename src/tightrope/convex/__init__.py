@@ -16,6 +16,7 @@ from tightrope.convex.losses import Huber, Logistic, Loss, SmoothedHinge, Square
 from tightrope.convex.multinomial import MultinomialLogistic, OneVersusRest
 from tightrope.convex.predict import Candidate
 from tightrope.convex.problem import Problem
+from tightrope.convex.progress import WatchedData
 from tightrope.convex.rows import ArrayData, Data, Scaling, SizeOnly, StreamData
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "ArrayData",
     "StreamData",
     "SizeOnly",
+    "WatchedData",
     "Scaling",
     "Entropy",
     "Loss",

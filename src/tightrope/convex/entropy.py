@@ -35,6 +35,10 @@ class Entropy:
         """For each of `count` records, whether an independent coin of bias `rate` says yes."""
         return np.asarray(self._generator.random(count) < rate)
 
+    def poisson(self, mean: float) -> int:
+        """A Poisson number of this mean."""
+        return int(self._generator.poisson(mean))
+
     def whole_number(self, low: int, high: int) -> int:
         """Uniform on low, ..., high."""
         return int(self._generator.integers(low, high, endpoint=True))

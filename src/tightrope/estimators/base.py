@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tightrope.convex import (
     Options,
     Problem,
     Scaling,
+    WatchedData,
     learn,
 )
 from tightrope.convex.rows import INTERCEPT
@@ -65,8 +67,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             )
         delta = default_delta(records) if self.delta is None else self.delta
         scaling = self._first_scaling() if start is None else self._scaling
+        data: Data = ArrayData(features, targets, scaling)
+        if self._on_pass is not None:
+            data = WatchedData(data, self._on_pass)
         problem = Problem(
-            ArrayData(features, targets, scaling),
+            data,
             self._loss(),
             adjacency=Adjacency(self.adjacency),
             public=self._public_data(public, scaling),
@@ -110,6 +115,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = getattr(plan.algorithm, "steps", getattr(plan.algorithm, "epochs", 1))
 
     _outputs_kept = True
+    _on_pass: Callable[[], None] | None = None  # called before each pass over the rows
     _expected = CLASSIFICATION
     # Directions matter to a classifier more than lengths, so most rows may be shortened.
     _row_reach = 0.8

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -126,16 +127,22 @@ def fit(
     delta: float | None = None,
     model: str = "logistic",
     algorithm: str = "auto",
+    on_pass: Callable[[], None] | None = None,
     **settings: Any,
 ) -> Any:
-    """A fitted private estimator for the named target column."""
+    """A fitted private estimator for the named target column.
+
+    `on_pass` is called before each pass over the rows, for a progress bar.
+    """
     if model not in _MODELS:
         raise InvalidInput(f"model must be one of {', '.join(_MODELS)}; got {model!r}.")
     table = read_csv(path, target)
     make = _MODELS[model]
     estimator = make(epsilon, delta=delta, data_norm=data_norm, algorithm=algorithm, **settings)
     goal = _numeric_target(table.target, target) if model == "regression" else table.target
+    estimator._on_pass = on_pass
     fitted = estimator.fit(table.features, goal)
+    estimator._on_pass = None  # not part of the model, and perhaps not picklable
     fitted.feature_names_ = table.names
     return fitted
 

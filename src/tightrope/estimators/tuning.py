@@ -11,6 +11,7 @@ from typing import Any
 
 from sklearn.model_selection._search import BaseSearchCV
 
+from tightrope.estimators.selection import selection_guarantee
 from tightrope.guarantee.base import Guarantee
 from tightrope.validate import check_count
 
@@ -49,8 +50,9 @@ def warn_if_searching(guarantee: Guarantee, delta: float) -> None:
         f"This model was chosen among {candidates} settings with {folds} folds on the same people. "
         f"One fit spends epsilon {guarantee.epsilon(delta).upper:.3g}; all models of the search "
         f"together spend {size} at delta {delta:.3g}. The held-out scores themselves carry no "
-        "noise and are covered by no guarantee. Tune on public or simulated data, or use the "
-        "defaults, which look at public numbers only.",
+        f"noise and are covered by no guarantee. PrivateSearch with as many trials would spend "
+        f"{_by_selection(guarantee, candidates, delta)} in all, scores included; the defaults, "
+        "which look at public numbers only, cost nothing.",
         TuningCostsPrivacy,
         stacklevel=3,
     )
@@ -71,3 +73,9 @@ def _size(results: dict[str, Any]) -> tuple[int, int]:
     """(candidates, folds) from the table of scores of a search."""
     folds = {name.split("_")[0] for name in results if re.match(r"split\d+_test_", name)}
     return len(results["params"]), max(len(folds), 1)
+
+
+def _by_selection(one_fit: Guarantee, candidates: int, delta: float) -> str:
+    """What random-stopping selection among fits like this one costs (see `selection`)."""
+    epsilon = selection_guarantee(one_fit, candidates).epsilon(delta).upper
+    return f"{epsilon:.3g}"

@@ -1,0 +1,75 @@
+"""Private selection: the best of a secret random number of private trials.
+
+Statement. Let one trial (a model and its noisy score) be (a, r)-Renyi DP and (e, d)-DP with
+    exp(e) <= 1 + 1/(a-1). Draw K from the Poisson law of mean m, run K trials, release the one with
+    the best score (nothing if K = 0). The release is (a, g)-Renyi DP with
+        g = ln( exp(-m) + m exp((a-1)(r + m d)) ) / (a-1).
+Proof. Order the outcomes by score; let Q be the law of a trial, q its probability of an outcome no
+    better than y, f(s) = exp(m (s-1)) the generating function of K. The release has the law
+    A(y) = integral of f' over the step of q at y = Q(y) times the mean of f' over that step.
+    x^a y^(1-a) is convex, so A^a A'^(1-a) <= Q^a Q'^(1-a) times the mean over the step of
+    f'(s)^a f'(s')^(1-a) = m exp(m (a s - (a-1) s' - 1)), with s, s' the probabilities of one
+    randomised event under Q, Q'. For its complement p, p': a s - (a-1) s' - 1 = (a-1) p' - a p, and
+    p' <= exp(e) p + d with (a-1) exp(e) <= a makes that at most (a-1) d. Summing over y gives
+    m exp((a-1)(r + m d)); K = 0 adds exp(-m).
+Validity: upper bound.
+Source: Papernot, Steinke 2022 (arXiv:2110.03620), Theorem 6; the term of K = 0 is kept here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.renyi import RenyiGuarantee
+from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.numerics.roots import crossing
+from tightrope.process import Adjacency
+from tightrope.validate import FloatArray, check_positive
+
+__all__ = ["selection_guarantee", "trial_mu", "selected_renyi"]
+
+
+def selected_renyi(order: float, renyi: float, failure: float, mean_trials: float) -> float:
+    """g of the statement, for a trial with these Renyi divergence and failure probability."""
+    grown = math.log(mean_trials) + (order - 1.0) * (renyi + mean_trials * failure)
+    return float(np.logaddexp(-mean_trials, grown)) / (order - 1.0)
+
+
+@final
+@dataclass(frozen=True)
+class _Selected:
+    """The Renyi curve of a selection among trials."""
+
+    trial: Guarantee
+    mean_trials: float
+
+    def upper(self, orders: FloatArray) -> FloatArray:
+        return np.array([self._at(float(order)) for order in orders])
+
+    def _at(self, order: float) -> float:
+        failure = self.trial.delta(math.log1p(1.0 / (order - 1.0)) * (1.0 - 1e-12)).upper
+        return selected_renyi(order, self.trial.renyi(order).upper, failure, self.mean_trials)
+
+
+def selection_guarantee(trial: Guarantee, mean_trials: float) -> RenyiGuarantee:
+    """The guarantee of releasing the best of Poisson(mean_trials) trials."""
+    mean = float(check_positive(mean_trials, "mean_trials"))
+    curve = RenyiCurve.of(_Selected(trial, mean))
+    return RenyiGuarantee(curve, trial.adjacency, Validity.BOUND)
+
+
+def trial_mu(epsilon: float, delta: float, mean_trials: float, adjacency: Adjacency) -> float:
+    """The largest mu such that selecting among mu-GDP trials is (epsilon, delta)-DP."""
+
+    def excess(inverse: float) -> float:
+        trial = GaussianGuarantee(1.0 / inverse, adjacency)
+        return selection_guarantee(trial, mean_trials).epsilon(delta).upper - epsilon
+
+    found = crossing(excess, 10.0 / epsilon, smallest=1e-3, largest=1e6)
+    return 1.0 / float(found.below)
