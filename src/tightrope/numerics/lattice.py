@@ -132,8 +132,8 @@ def _power(
 def _folded(weights: FloatArray, size: int) -> FloatArray:
     if len(weights) <= size:
         return weights if len(weights) == size else np.pad(weights, (0, size - len(weights)))
-    folded: FloatArray = np.bincount(np.arange(len(weights)) % size, weights, size)
-    return folded
+    folded = np.bincount(np.arange(len(weights)) % size, weights, size)
+    return np.asarray(folded, dtype=np.float64)
 
 
 def _window(

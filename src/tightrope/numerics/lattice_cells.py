@@ -86,6 +86,6 @@ def _wide(
         left += mass * (-np.expm1(mu * beyond) / whole)
         right += mass * (np.exp(mu * beyond) * -np.expm1(-mu * inside) / whole)
     size = len(start)
-    left_total: FloatArray = np.bincount(cell, left, size)
-    right_total: FloatArray = np.bincount(cell, right, size)
+    totals = (np.bincount(cell, part, size) for part in (left, right))
+    left_total, right_total = (np.asarray(total, dtype=np.float64) for total in totals)
     return left_total, right_total

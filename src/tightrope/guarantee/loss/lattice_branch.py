@@ -110,7 +110,7 @@ def _cells(
     if math.isfinite(begin):  # `begin` is meant to be a lattice point
         start = round((loss_at(begin, rate, mu) - lift) / step)
     stop = max(start + 3, math.ceil((loss_at(end, rate, mu) - lift) / step))
-    offsets: FloatArray = lift + step * np.arange(start, stop + 1)
+    offsets = lift + step * np.arange(start, stop + 1, dtype=np.float64)
     points = points_at(np.maximum(offsets, 0.0) if rate < 1.0 else offsets, rate, mu)
     points[0] = max(points[0], _LEFT) if begin == -math.inf else points[0]
     log_tilt = power * (_base(rate) + offsets)

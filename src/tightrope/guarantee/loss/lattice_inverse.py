@@ -7,70 +7,82 @@ from collections.abc import Callable
 
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import lattice
-from tightrope.guarantee.loss.lattice_plan import best_plan
-from tightrope.guarantee.loss.lattice_sketch import sketch_of
+from tightrope.guarantee.loss.lattice_plan import best_plan, guesses
 from tightrope.numerics.interval import Interval
 
 __all__ = ["smallest_epsilon"]
 
 _ROUGH = 0.05
+_LARGEST = 1e6
 
 
 def smallest_epsilon(components: Components, delta: float, relative_width: float) -> Interval:
     """Both ends are verified: delta_upper(upper) <= delta and delta_lower(lower) >= delta."""
     if delta >= 1.0 or not components:
         return Interval.exact(0.0)
-    highest = math.fsum(count * pair.support[1] for pair, count in components)
+    highest = math.fsum(count * pair.support[1] for pair, count in components) * (1.0 + 1e-14)
     floor = lattice.infinite_log_mass(components)
     target = math.log(delta) if delta > 0.0 else -math.inf
     if target < floor.lower:
         return Interval.exact(math.inf)
     if target <= floor.upper or delta == 0.0:
-        return Interval(0.0, highest * (1.0 + 1e-14))
-    at_zero = lattice.log_delta(components, 0.0, _ROUGH)
-    if at_zero.upper <= target:
-        return Interval.exact(0.0)
-    guess, rate = _near(components, target, min(highest, 1e6))
-    width = min(max(relative_width * guess * (rate + 1e-9), 1e-9), _ROUGH)
-    law = lattice.build(best_plan(components, guess, target, width))
-    top = highest * (1.0 + 1e-14)
-    upper = _crossing(law.log_upper, target, guess, top, rate, relative_width, -1.0)
-    lower = _crossing(law.log_lower, target, guess, top, rate, relative_width, 1.0)
-    return Interval(min(max(lower, 0.0), upper), upper)
+        return Interval(0.0, highest)
+    if _estimate(components, 0.0) < target + 3.0:
+        at_zero = lattice.log_delta(components, 0.0, _ROUGH)
+        if at_zero.upper <= target:
+            return Interval.exact(0.0)
+    guess, slope = _near(components, target, min(highest, _LARGEST))
+    width = min(max(0.5 * relative_width * guess * slope, 1e-8), _ROUGH)
+    plan = best_plan(components, guess, target, width)
+    for _ in range(3):
+        law = lattice.build(plan)
+        upper = _crossing(law.log_upper, target, guess, highest, slope, relative_width)[1]
+        lower = _crossing(law.log_lower, target, guess, highest, slope, relative_width)[0]
+        answer = Interval(min(lower, upper), upper)
+        if answer.relative_width <= relative_width:
+            break
+        width *= 0.6 * relative_width / answer.relative_width if upper < math.inf else 0.2
+        finer = best_plan(components, guess, target, max(width, 1e-9))
+        if finer.step > 0.95 * plan.step or finer.rounding > width:
+            break
+        plan = finer
+    return answer
 
 
 def _near(components: Components, target: float, highest: float) -> tuple[float, float]:
-    """An epsilon where ln delta is about `target`, and the slope there."""
-    sketch = sketch_of(components)
+    """An epsilon where ln delta is about `target`, and - d ln delta / d eps there."""
     low, high = 0.0, 1.0
-    while high < highest and sketch.saddle(high).log_delta > target:
-        high *= 2.0
+    while high < highest and _estimate(components, high) > target:
+        low, high = high, 2.0 * high
     high = min(high, highest)
-    for _ in range(30):
+    for _ in range(25):
         middle = 0.5 * (low + high)
-        if sketch.saddle(middle).log_delta > target:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if _estimate(components, middle) > target else (low, middle)
     guess = 0.5 * (low + high)
-    rate = 1.0
-    for _ in range(8):
-        law = lattice.build(best_plan(components, guess, target, _ROUGH))
-        here = law.log_upper(guess)
-        rate = _slope(law.log_upper, guess, highest)
-        if abs(here - target) < 0.5:
-            return guess + (here - target) / rate, rate
-        found = _crossing(law.log_upper, target, guess, highest, rate, 1e-3, 0.0)
-        guess = max(found, 0.25 * guess)
-    return guess, rate
+    low, high = 0.0, highest
+    slope = 1.0
+    for _ in range(8):  # certified values lead the rest of the way
+        law, known = lattice.law_at(components, guess, _ROUGH)
+        slope = _slope(law, guess, highest)
+        centre = 0.5 * (known.lower + known.upper) if known.width < 2.0 else known.upper
+        low, high = (max(low, guess), high) if centre > target else (low, min(high, guess))
+        step = (centre - target) / slope
+        if abs(centre - target) < 0.2:
+            return max(guess + step, 0.0), slope
+        guess = guess + step if low < guess + step < high else 0.5 * (low + high)
+    return guess, slope
 
 
-def _slope(log_delta: Callable[[float], float], epsilon: float, highest: float) -> float:
-    """- d ln delta / d eps, by a difference."""
-    move = max(1e-4 * epsilon, 1e-12)
+def _estimate(components: Components, epsilon: float) -> float:
+    """The likelier guess at ln delta."""
+    return guesses(components, epsilon)[0]
+
+
+def _slope(law: lattice.LatticeLaw, epsilon: float, highest: float) -> float:
+    move = max(1e-3 * epsilon, 1e-300)
     move = min(move, 0.25 * (highest - epsilon)) if epsilon < highest else move
-    change = log_delta(epsilon) - log_delta(epsilon + move)
-    return max(change / move, 1e-3) if math.isfinite(change) else 1.0
+    change = law.log_upper(epsilon) - law.log_upper(epsilon + move)
+    return max(change / move, 1e-6) if math.isfinite(change) else 1.0
 
 
 def _crossing(
@@ -78,27 +90,21 @@ def _crossing(
     target: float,
     guess: float,
     highest: float,
-    rate: float,
+    slope: float,
     relative_width: float,
-    side: float,
-) -> float:
-    """Where a decreasing function passes `target`; side < 0: from right, > 0: from left."""
+) -> tuple[float, float]:
+    """(a, b) with log_delta(a) > target (or a = 0) and log_delta(b) <= target, close together."""
     low, high = 0.0, highest
-    value, x = log_delta(guess), guess
-    tolerance = 0.02 * relative_width
-    for _ in range(60):
-        if value > target:
-            low = max(low, x)
-        else:
-            high = min(high, x)
-        if high - low <= tolerance * max(high, 1e-300) or value == target:
+    tolerance = 0.05 * relative_width
+    x, hair = guess, 0.3 * tolerance * max(guess, 1e-300)
+    for _ in range(80):
+        value = log_delta(x)
+        low, high = (max(low, x), high) if value > target else (low, min(high, x))
+        if math.isfinite(high) and high - low <= tolerance * high:
             break
-        step = (value - target) / rate if math.isfinite(value) else -0.5 * (x - low)
-        # step beyond the root by a hair, so that the two sides close in on it
-        x_next = x + step + (0.5 * tolerance * x if value > target else -0.5 * tolerance * x)
-        if not low < x_next < high:
-            x_next = 0.5 * (low + (high if math.isfinite(high) else 2.0 * low + 1.0))
-        x, value = x_next, log_delta(x_next)
-    if side == 0.0:
-        return 0.5 * (low + high) if math.isfinite(high) else low
-    return high if side < 0.0 else low
+        # aim a hair beyond the root, so that both ends close in on it
+        aim = x + (value - target) / slope + (hair if value > target else -hair)
+        top = high if math.isfinite(high) else 2.0 * low + 1.0
+        x = aim if low < aim < top and math.isfinite(aim) else 0.5 * (low + top)
+        hair *= 1.5
+    return low, high

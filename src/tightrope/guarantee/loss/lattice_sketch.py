@@ -153,7 +153,7 @@ class Sketch:
     def jump_terms(self, cut: float, epsilon: float, most: int) -> list[float]:
         """ln delta from exactly 1, ..., `most` losses above `cut`, the others taken as 0."""
         losses, logs, count = self.parts[0]
-        keep = losses > cut
+        keep = losses > max(cut, 0.0)
         if not keep.any():
             return [-math.inf] * most
         x, m = losses[keep], logs[keep]

@@ -176,7 +176,7 @@ def _laplace(pair: LaplacePair, side: Side, step: float, rate: float) -> Lattice
     top = 1.0 / pair.scale
     cells = max(3, round(2.0 * top / step))
     own = 2.0 * top / cells
-    loss: FloatArray = -top + own * np.arange(cells + 1)
+    loss = -top + own * np.arange(cells + 1, dtype=np.float64)
     density = 0.25 * np.exp(0.5 * (loss[:-1] - top))
     right = density * 8.0 * math.sinh(0.25 * own) ** 2 / -math.expm1(-own)
     whole = density * 2.0 * math.expm1(0.5 * own)

@@ -1,0 +1,192 @@
+"""Loss pairs against high precision, symmetries, closed forms of one step, refusals."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tightrope.errors import InvalidInput
+from tightrope.guarantee.loss.closed_form import log_gaussian_delta
+from tightrope.guarantee.loss.pair import (
+    AbstractLossPair,
+    DiscretePair,
+    FixedSizeGaussianPair,
+    GaussianPair,
+    LaplacePair,
+    SampledGaussianPair,
+    approx_pair,
+    discrete_gaussian_pair,
+    log_delta_single,
+    randomized_response_pair,
+)
+
+PAIRS: list[AbstractLossPair] = [
+    GaussianPair(0.7),
+    GaussianPair(5.0),
+    SampledGaussianPair(0.01, 1.0, "remove"),
+    SampledGaussianPair(0.01, 1.0, "add"),
+    SampledGaussianPair(1e-6, 2.0, "remove"),
+    SampledGaussianPair(0.7, 0.1, "add"),
+    SampledGaussianPair(1.0, 0.8, "remove"),
+    FixedSizeGaussianPair(0.05, 1.5),
+    LaplacePair(0.6),
+    approx_pair(0.8, 1e-3),
+    randomized_response_pair(1.2, 5),
+    discrete_gaussian_pair(1.7),
+]
+
+
+def _ratio(s: mp.mpf, rate: float, mu: float) -> mp.mpf:
+    return 1 + mp.mpf(rate) * (mp.exp(mu * s - mp.mpf(mu) ** 2 / 2) - 1)
+
+
+def _sampled_reference(pair: SampledGaussianPair, loss: float) -> tuple[mp.mpf, mp.mpf]:
+    """P(L > loss), Q(L > loss) by bisection for s and the error function, in 50 digits."""
+    rate, mu = mp.mpf(pair.rate), mp.mpf(pair.mu)
+    level = mp.exp(loss if pair.direction == "remove" else -mp.mpf(loss))
+    inner = (level - 1 + rate) / rate
+    s = (mp.log(inner) + mu**2 / 2) / mu if inner > 0 else -mp.inf
+
+    def above(point: mp.mpf) -> tuple[mp.mpf, mp.mpf]:
+        base = mp.erfc(point / mp.sqrt(2)) / 2
+        return (1 - rate) * base + rate * mp.erfc((point - mu) / mp.sqrt(2)) / 2, base
+
+    mix, base = above(s)
+    return (mix, base) if pair.direction == "remove" else (1 - base, 1 - mix)
+
+
+@pytest.mark.parametrize(
+    ("pair", "loss"),
+    [
+        (SampledGaussianPair(0.01, 1.0, "remove"), -0.009),
+        (SampledGaussianPair(0.01, 1.0, "remove"), 0.2),
+        (SampledGaussianPair(0.01, 1.0, "remove"), 25.0),
+        (SampledGaussianPair(1e-8, 1.0, "remove"), 1e-9),
+        (SampledGaussianPair(1e-8, 1.0, "remove"), 5.0),
+        (SampledGaussianPair(0.01, 1.0, "add"), 0.009),
+        (SampledGaussianPair(0.01, 1.0, "add"), -3.0),
+        (SampledGaussianPair(0.5, 3.0, "add"), 0.69),
+    ],
+)
+def test_survival_and_cdf_are_precise_in_both_tails(pair: SampledGaussianPair, loss: float) -> None:
+    with mp.workdps(60):
+        survival = _sampled_reference(pair, loss)
+        tolerance = float(pair.log_error(loss)) + 1e-15
+        for got, true in zip(pair.log_survival(loss), survival, strict=True):
+            assert abs(float(got) - float(mp.log(true))) <= tolerance
+        for got, true in zip(pair.log_cdf(loss), survival, strict=True):
+            assert abs(float(got) - float(mp.log(1 - true))) <= tolerance
+        assert tolerance < 1e-9
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_survival_and_cdf_add_up_to_one(pair: AbstractLossPair) -> None:
+    losses = np.linspace(-3.0, 3.0, 61)
+    for above, below in zip(pair.log_survival(losses), pair.log_cdf(losses), strict=True):
+        np.testing.assert_allclose(np.exp(above) + np.exp(below), 1.0, atol=1e-13)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_one_step_delta_is_the_hockey_stick_of_the_survivals(pair: AbstractLossPair) -> None:
+    for epsilon in (-1.0, 0.0, 0.3, 1.1):
+        p, q = (float(np.exp(x)) for x in pair.log_survival(epsilon))
+        delta = p - math.exp(epsilon) * q
+        found = log_delta_single(pair, epsilon)
+        assert math.exp(found.lower) - 1e-13 <= delta <= math.exp(found.upper) + 1e-13
+        assert math.isinf(found.lower) or found.width < 1e-9
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_reversing_swaps_the_two_laws(pair: AbstractLossPair) -> None:
+    """delta_{P||Q}(-e) = 1 - e^-e + e^-e delta_{Q||P}(e), theory A26."""
+    for epsilon in (0.05, 0.6):
+        here = math.exp(log_delta_single(pair, -epsilon).upper)
+        there = math.exp(log_delta_single(pair.reversed(), epsilon).upper)
+        assert here == pytest.approx(1 - math.exp(-epsilon) * (1 - there), rel=1e-10)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_pairs_are_hashable_values(pair: AbstractLossPair) -> None:
+    assert pair.reversed().reversed() == pair or isinstance(pair, DiscretePair)
+    assert hash(pair) == hash(pair)
+    low, high = pair.support
+    assert low < high
+    assert all(low <= loss <= high for loss, _ in pair.atoms)
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "epsilon", "remove", "add"),
+    [  # 34-digit values of the closed forms of Part D
+        (0.01, 1.0, 0.1, 0.00007290037695761226548459855571698916, 0.0),
+        (0.25, 0.4, 0.5, 0.1573544283580077738894898383414178, 0.0),
+        (1.0, 0.8, 2.0, 0.06842226408114102784693444770572365, 0.06842226408114102784693444770572),
+    ],
+)
+def test_golden_one_step_deltas(
+    rate: float, sigma: float, epsilon: float, remove: float, add: float
+) -> None:
+    for direction, true in (("remove", remove), ("add", add)):
+        pair = SampledGaussianPair(rate, 1 / sigma, direction)  # type: ignore[arg-type]
+        found = log_delta_single(pair, epsilon)
+        if true == 0.0:
+            assert found.upper == -math.inf
+        else:
+            assert found.lower - 1e-14 <= math.log(true) <= found.upper + 1e-14
+            assert found.width < 1e-12
+
+
+@settings(max_examples=80, deadline=None)
+@given(mu=st.floats(1e-5, 40.0), t=st.floats(-3.0, 30.0))
+def test_gaussian_profile_contains_the_truth_everywhere(mu: float, t: float) -> None:
+    epsilon = mu * t
+    with mp.workdps(80):
+        m, e = mp.mpf(mu), mp.mpf(epsilon)
+        phi = lambda x: mp.erfc(-x / mp.sqrt(2)) / 2  # noqa: E731
+        true = mp.log(phi(-e / m + m / 2) - mp.exp(e) * phi(-e / m - m / 2))
+        found = log_gaussian_delta(epsilon, mu)
+        assert found.lower <= true <= found.upper
+        assert found.width < 1e-8
+
+
+def test_fixed_size_pair_has_its_atom_and_symmetry() -> None:
+    pair = FixedSizeGaussianPair(0.05, 1.5)
+    ((loss, mass),) = pair.atoms
+    assert loss == 0.0
+    assert mass == pytest.approx(0.95 * math.erf(0.75 / math.sqrt(2)), rel=1e-14)
+    above, below = pair.log_survival(0.0), pair.log_cdf(-1e-300)
+    assert float(np.exp(above[0]) + np.exp(below[0])) == pytest.approx(1 - mass, rel=1e-12)
+
+
+def test_masses_typed_by_people_are_sorted_and_checked() -> None:
+    pair = DiscretePair((1.0, -1.0), (1 / (1 + math.exp(-1)), 1 / (1 + math.exp(1))))
+    assert pair.losses == (-1.0, 1.0)
+    assert pair == approx_pair(1.0, 0.0) == randomized_response_pair(1.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: GaussianPair(0.0), "mu"),
+        (lambda: GaussianPair(float("nan")), "mu"),
+        (lambda: GaussianPair(np.array([1.0, 2.0])), "one positive number"),  # type: ignore[arg-type]
+        (lambda: SampledGaussianPair(0.0, 1.0), "rate"),
+        (lambda: SampledGaussianPair(1.5, 1.0), "rate"),
+        (lambda: SampledGaussianPair(0.1, 1.0, "both"), "'remove' or 'add'"),  # type: ignore[arg-type]
+        (lambda: FixedSizeGaussianPair(0.1, -1.0), "mu"),
+        (lambda: LaplacePair(-1.0), "scale"),
+        (lambda: DiscretePair((0.0, 1.0), (0.5,)), "one length"),
+        (lambda: DiscretePair((0.0,), (0.9,)), "sum to 1"),
+        (lambda: DiscretePair((-1.0,), (1.0,)), "at most 1"),
+        (lambda: approx_pair(-0.1, 0.0), "epsilon"),
+        (lambda: randomized_response_pair(1.0, 1), "categories"),
+        (lambda: discrete_gaussian_pair(0.0), "noise_multiplier"),
+    ],
+)
+def test_refusals_name_the_argument(make: object, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        make()  # type: ignore[operator]

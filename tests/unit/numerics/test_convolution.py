@@ -1,0 +1,152 @@
+"""Lattice measures: FFT powers against direct ones, bounds in the convex order, tail tables."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tightrope.numerics.lattice import LatticeMeasure, convolve, normalised
+from tightrope.numerics.lattice_cells import shared_mass
+from tightrope.numerics.lattice_coarse import coarsened
+from tightrope.numerics.lattice_convex import gathered, lowered
+from tightrope.numerics.lattice_tail import tail_table
+
+
+def _bump(size: int, step: float, rate: float, seed: int = 0) -> LatticeMeasure:
+    """A smooth positive measure with a little roughness."""
+    rng = np.random.default_rng(seed)
+    i = np.arange(size)
+    masses = np.exp(-0.5 * ((i - 0.5 * size) / (0.07 * size)) ** 2) * (1 + 0.01 * rng.random(size))
+    return normalised(-0.3, step, masses, 0.2, rate, 0.0, 0.0)
+
+
+def _call(x: np.ndarray, masses: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """sum of mass * (1 - e^{a - x})_+ by the definition."""
+    gain = -np.expm1(np.minimum(points[:, None] - x[None, :], 0.0))
+    return gain @ masses
+
+
+def _masses(measure: LatticeMeasure) -> tuple[np.ndarray, np.ndarray]:
+    x = measure.first + measure.step * np.arange(len(measure.weights))
+    return x, measure.weights * np.exp(measure.log_scale - measure.rate * x)
+
+
+def test_powers_agree_with_repeated_direct_convolution() -> None:
+    one, two = _bump(40, 0.01, 2.0, 1), _bump(25, 0.01, 2.0, 2)
+    result = convolve([(one, 3), (two, 2)], 512, (40.0, 40.0))
+    direct = np.ones(1)
+    for weights in (one.weights, one.weights, one.weights, two.weights, two.weights):
+        direct = np.convolve(direct, weights)
+    start = round((result.first - (3 * one.first + 2 * two.first)) / 0.01)
+    expected = np.zeros(512)
+    expected[-start : -start + len(direct)] = direct
+    np.testing.assert_allclose(result.weights, expected, atol=result.uniform_error)
+    assert result.uniform_error < 1e-12
+    assert result.log_scale == pytest.approx(3 * one.log_scale + 2 * two.log_scale, abs=1e-14)
+
+
+def test_a_window_that_is_too_small_says_so_in_its_error() -> None:
+    measure = _bump(64, 0.05, 0.0)
+    assert convolve([(measure, 8)], 64, (5.0, 5.0)).error > 1e-3
+    assert convolve([(measure, 8)], 1024, (5.0, 5.0)).error < 1e-9
+
+
+def test_errors_of_the_factors_compound() -> None:
+    measure = normalised(0.0, 0.1, np.array([1.0, 2.0, 1.0]), 0.0, 1.0, 4e-9, 0.0)
+    result = convolve([(measure, 100)], 1024, (3.0, 3.0))
+    assert 1e-7 <= result.error <= 1.1e-7
+
+
+@pytest.mark.parametrize("rate", [0.0, 3.0, 400.0])
+def test_tail_table_is_the_sum_it_stands_for(rate: float) -> None:
+    measure = _bump(300, 0.02, rate)
+    points = np.linspace(-1.0, 6.0, 29)
+    got, _ = tail_table(measure).log_call(points)
+    x = [mp.mpf(measure.first + measure.step * i) for i in range(300)]
+    for point, value in zip(points, got, strict=True):
+        exact = mp.fsum(
+            mp.mpf(w) * mp.exp(measure.log_scale - rate * p) * (1 - mp.exp(point - p))
+            for p, w in zip(x, measure.weights, strict=True)
+            if p > point
+        )
+        if exact == 0:
+            assert value == -np.inf
+        else:
+            assert value == pytest.approx(float(mp.log(exact)), rel=1e-12, abs=1e-11)
+
+
+def test_tail_error_covers_a_planted_error() -> None:
+    measure = _bump(200, 0.02, 5.0)
+    noise = 1e-9 * np.random.default_rng(3).uniform(-1, 1, 200)
+    noisy = LatticeMeasure(
+        measure.first, 0.02, measure.weights + noise, measure.log_scale, 5.0, 0.0, 1e-9
+    )
+    points = np.linspace(-0.5, 2.0, 11)
+    true, _ = tail_table(measure).log_call(points)
+    value, error = tail_table(noisy).log_call(points)
+    assert np.all(np.abs(np.exp(value) - np.exp(true)) <= np.exp(error))
+
+
+@pytest.mark.parametrize("side", ["upper", "lower"])
+@pytest.mark.parametrize("rate", [0.0, 2.0, 30.0])
+def test_coarsening_bounds_the_call_function_on_its_side(side: str, rate: float) -> None:
+    measure = _bump(400, 0.002, rate)
+    points = np.linspace(-0.5, 0.6, 301)
+    true = _call(*_masses(measure), points)
+    errors = []
+    for factor in (4, 8):
+        coarse = coarsened(measure, factor, side)  # type: ignore[arg-type]
+        above = _call(*_masses(coarse), points) - true
+        above = above if side == "upper" else -above
+        assert np.all(above >= -1e-12 * true.max())
+        assert coarse.error < 1e-10
+        errors.append(above.max())
+    assert 2.5 < errors[1] / errors[0] < 6.0  # second order in the step
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    mu=st.floats(0.05, 4.0),
+    start=st.floats(-5.0, 4.0),
+    width=st.floats(0.05, 3.0),
+    cells=st.integers(3, 60),
+)
+def test_shared_mass_keeps_mass_and_mean(mu: float, start: float, width: float, cells: int) -> None:
+    edges = np.linspace(start, start + width, cells + 1)
+    left, right = shared_mass(edges, mu, np.zeros(cells))
+    mass = mp.quad(mp.npdf, [start, start + width])
+    mean = mp.quad(lambda s: mp.npdf(s) * mp.exp(mu * s), [start, start + width])
+    assert float(left.sum() + right.sum()) == pytest.approx(float(mass), rel=1e-12)
+    r = np.exp(mu * edges)
+    assert float(left @ r[:-1] + right @ r[1:]) == pytest.approx(float(mean), rel=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steepness=st.floats(-3.0, 3.0), cells=st.integers(4, 40), seed=st.integers(0, 10**6))
+def test_lowered_masses_stay_below_for_any_shares(steepness: float, cells: int, seed: int) -> None:
+    """Two atoms in each cell, anywhere: the lower measure has the smaller call function."""
+    step, rng = 0.1, np.random.default_rng(seed)
+    base = np.exp(steepness * np.arange(cells))
+    at = np.sort(rng.uniform(0.05, 0.95, (cells, 2)), axis=1) * step
+    share = np.expm1(at) / math.expm1(step)
+    left, right = base * (1 - share).sum(axis=1), base * share.sum(axis=1)
+    free = left * right / (left + right)
+    low, clipped = lowered(left, right, free, step, 0.0, 0.0)
+    r = np.exp(step * np.arange(-1, cells + 1))
+    atoms = np.exp(step * np.arange(cells)[:, None] + at).ravel()
+    masses = np.repeat(base, 2)
+    for strike in np.linspace(r[0], r[-1], 97):
+        true = float(np.maximum(atoms - strike, 0.0) @ masses)
+        bound = float(np.maximum(r - strike, 0.0) @ low)
+        assert bound <= true * (1 + 1e-12) + clipped * r[-1] + 1e-12 * base.max()
+    assert np.all(low >= 0.0)
+
+
+def test_gathered_moves_each_share_to_its_end() -> None:
+    masses = gathered(np.array([1.0, 2.0]), np.array([3.0, 4.0]), math.log(2.0))
+    np.testing.assert_allclose(masses, [1.0, 8.0, 8.0])
