@@ -26,7 +26,7 @@ from tightrope.guarantee.renyi._arrays import checked_delta, checked_epsilon
 from tightrope.guarantee.renyi.routes import ROUTES, Route, route_named
 from tightrope.validate import FloatArray, check_order
 
-__all__ = ["Best", "best_epsilon", "best_delta", "best_for_delta", "best_for_epsilon"]
+__all__ = ["Best", "best_epsilon", "best_delta", "best_for_delta", "best_for_epsilon", "gammas_at"]
 
 Curve = Callable[[FloatArray], Any]
 Conversion = Callable[[Any, Any, float], Any]
@@ -136,7 +136,7 @@ class _Search:
         if log_z.size == 0:
             return
         orders = 1.0 + np.exp(log_z)
-        gammas = _gammas(self.curve, orders)
+        gammas = gammas_at(self.curve, orders)
         known = np.isfinite(gammas)
         if not known.any():
             return
@@ -161,7 +161,7 @@ class _Search:
         return best
 
 
-def _gammas(curve: Curve, orders: FloatArray) -> FloatArray:
+def gammas_at(curve: Curve, orders: FloatArray) -> FloatArray:
     """The curve at the orders, checked."""
     gammas = np.asarray(curve(orders), dtype=np.float64)
     if gammas.shape != orders.shape:

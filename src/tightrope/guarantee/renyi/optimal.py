@@ -178,8 +178,12 @@ def _with_crossing_epsilon(
     """Where randomised response is the worst pair, eps = U - gap, gap = -ln(1 - delta(1 + e^-U))."""
     U = log_odds_bounds(np.minimum(gamma, _LARGEST_GAMMA), z)
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
-        gap_low = -np.log1p(-np.minimum(d * (1.0 + np.exp(-U.upper)), 1.0)) * (1.0 - 4.0 * ULP)
-        gap_high = -np.log1p(-np.minimum(d * (1.0 + np.exp(-U.lower)), 1.0)) * (1.0 + 4.0 * ULP)
+        base = -np.log1p(-d)  # 1 - delta(1 + e^-U) = (1 - delta)(1 - odds e^-U) without cancellation
+        odds = d / (1.0 - np.minimum(d, 1.0 - 2.0**-53))
+        low_share = np.minimum(odds * np.exp(-U.upper) * (1.0 - 8.0 * ULP), 1.0)
+        high_share = np.minimum(odds * np.exp(-U.lower) * (1.0 + 8.0 * ULP), 1.0)
+        gap_low = (base - np.log1p(-low_share)) * (1.0 - 4.0 * ULP)
+        gap_high = (base - np.log1p(-high_share)) * (1.0 + 4.0 * ULP)
         high = np.maximum(U.upper - gap_low, 0.0) * (1.0 + 2.0 * ULP)
         low = np.maximum(U.lower - gap_high, 0.0) * (1.0 - 2.0 * ULP)
     # at eps = 0 the test always holds, so a crossing at or below 0 means that eps = 0 suffices

@@ -53,7 +53,8 @@ def gamma(order: Any, epsilon: Any, delta: Any) -> Enclosure:
     """Enclosure of the optimal two-sided gamma; use the lower end to promise (epsilon, delta)."""
     (a, eps, d), shape = flat(checked_order(order), checked_epsilon(epsilon), checked_delta(delta))
     one = one_sided.gamma(a, eps, d)
-    U, gap = log_odds(eps, d)
+    ends = (d == 0.0) | (d == 1.0)
+    U, gap = log_odds(eps, np.where(ends, 0.5, d))
     crossing = Enclosure(
         divergence_bounds(U * (1.0 - 4.0 * ULP), a - 1.0).lower,
         divergence_bounds(U * (1.0 + 4.0 * ULP), a - 1.0).upper,
@@ -62,7 +63,6 @@ def gamma(order: Any, epsilon: Any, delta: Any) -> Enclosure:
     # gamma_2 is a minimum of maxima: never below Theorem 3, never above the value at the crossing
     lower = np.where(surely_crossing, np.maximum(crossing.lower, one.lower), one.lower)
     upper = np.where(surely_not, np.minimum(one.upper, crossing.upper), crossing.upper)
-    ends = (d == 0.0) | (d == 1.0)
     known = np.where(d == 1.0, np.inf, 0.0)
     lower, upper = np.where(ends, known, lower), np.where(ends, known, upper)
     return Enclosure(shaped(lower, shape), shaped(np.maximum(upper, lower), shape))
@@ -70,9 +70,8 @@ def gamma(order: Any, epsilon: Any, delta: Any) -> Enclosure:
 
 def log_odds(eps: FloatArray, delta: FloatArray) -> tuple[FloatArray, FloatArray]:
     """U = ln((e^eps + delta)/(1 - delta)), and U - eps; relative rounding below 4 ulp."""
-    with np.errstate(divide="ignore", under="ignore"):
+    with np.errstate(under="ignore"):
         gap = np.log1p(delta * (1.0 + np.exp(-eps)) / (1.0 - delta))
-    gap = np.minimum(gap, np.finfo(np.float64).max)
     return eps + gap, gap
 
 
