@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tightrope.errors import DoesNotApply
+from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.cumulant_points import (
     DiscreteCumulant,
@@ -161,10 +161,16 @@ def _renyi_at(pair: AbstractLossPair, order: float) -> tuple[float, float]:
         return value * (1.0 - 4.0 * UNIT), value * (1.0 + 4.0 * UNIT)
     # K >= z^2 Var/2-like sizes can be tiny: ask for digits relative to K, not to 1
     law = law_of(pair)
-    value, error = (float(v[0]) for v in law.real(z, _NATS))
-    if error > 1e-13 * abs(value):
-        nats = _NATS - math.log(max(abs(value), 1e-200))
-        value, error = (float(v[0]) for v in law.real(z, nats))
+    try:
+        value, error = (float(v[0]) for v in law.real(z, _NATS))
+        if error > 1e-13 * abs(value):
+            nats = _NATS - math.log(max(abs(value), 1e-200))
+            value, error = (float(v[0]) for v in law.real(z, nats))
+    except OverflowError as problem:
+        raise NotCertified(
+            f"The Renyi divergence of order {order:.3g} of {pair} needs too much work ({problem}). "
+            "Ask for a smaller order; those up to 1e6 are answered for mu from 0.01 on."
+        ) from problem
     slack = 8.0 * UNIT * abs(value) / z
     lower = (value - error) / z - slack
     return max(lower, 0.0), (value + error) / z + slack

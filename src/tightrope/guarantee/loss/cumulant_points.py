@@ -110,7 +110,9 @@ class DiscreteCumulant(AbstractFamily):
         self.missing = 1.0 - math.fsum(self.masses)
 
     def values(self, tilts: FloatArray) -> FloatArray:
-        return np.asarray(self.counts[0] * log_sum_exp(np.multiply.outer(tilts, self.losses) + self.log_masses))
+        return np.asarray(
+            self.counts[0] * log_sum_exp(np.multiply.outer(tilts, self.losses) + self.log_masses)
+        )
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
         return _moments(self.losses, tilt * self.losses + self.log_masses, self.counts)

@@ -20,6 +20,8 @@ __all__ = ["SampledStrip", "LOG_ROOT_2PI", "Reach"]
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 _DEPTHS = np.array([0.02, 0.06, 0.14, 0.25, 0.36, 0.49, 0.65, 0.8, 0.92])
 
+_MAX_CELLS = 80_000
+
 Reach = tuple[FloatArray, FloatArray]  # first and last s of each row
 
 
@@ -74,7 +76,10 @@ class SampledStrip:
         """
         depths = _DEPTHS * np.minimum((1.0 if w >= 0.0 else 0.5) * math.pi / self.mu, 14.0)
         low, high = reach[0][:, None], reach[1][:, None]
-        cells = max(8, math.ceil(float(np.max((high - low) / np.minimum(0.25, 0.6 / self.mu)))))
+        cell = 0.25 if float(np.max(high - low)) < 1000.0 else 0.5
+        cells = max(8, math.ceil(float(np.max((high - low) / np.minimum(cell, 0.6 / self.mu)))))
+        if cells > _MAX_CELLS:
+            raise OverflowError(f"{cells} cells")
         width = (high - low) / cells
         edges = low + width * np.arange(cells + 1)
         lr = self.log_ratio(edges)
