@@ -140,6 +140,18 @@ def test_different_levels_on_the_lattice_enclose_equal_ones():
     assert found.relative_width < 1e-4
 
 
+def test_thousands_of_levels_are_thinned_on_the_safe_side(monkeypatch):
+    monkeypatch.setattr(heterogeneous, "LEVELS", 16)
+    heterogeneous._distributions.cache_clear()
+    levels = [(e, 0.0) for e in np.geomspace(0.01, 0.3, 40)]
+    thinned = epsilon_of_different(1e-5, levels)
+    monkeypatch.undo()
+    heterogeneous._distributions.cache_clear()
+    fine = epsilon_of_different(1e-5, levels)
+    assert thinned.lower <= fine.lower and fine.upper <= thinned.upper
+    assert fine.relative_width < 1e-5 and thinned.relative_width < 0.5
+
+
 def test_equal_parts_are_recognised():
     equal = epsilon_optimal(1e-6, 0.1, 1e-9, 20)
     assert epsilon_of_different(1e-6, [(0.1, 1e-9)] * 20) == equal

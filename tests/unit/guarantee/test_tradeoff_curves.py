@@ -194,7 +194,7 @@ def tail(x: mpf) -> mpf:
 
 
 def test_sampled_profiles_lie_inside_their_bounds():
-    """200 random (rate, mu, eps), a fifth of them next to the end -ln(1 - rate) of the add order."""
+    """200 random (rate, mu, eps), a fifth of them next to the end -ln(1 - rate) of one order."""
     mp.dps = 50
     rng = np.random.default_rng(77)
     for _ in range(200):

@@ -11,6 +11,7 @@ Source: Kairouz, Oh and Viswanath 2015 (arXiv:1311.0776), Theorem 3.5; computing
 Error: upper end: each outcome is split between two lattice points so that both of its masses are
     kept (the rounded pair dominates). Lower end: outcomes of one cell are merged (post-processing).
     Both are second order in the lattice step. Sums have positive terms; 1e-11 relative is added.
+    More than LEVELS different levels are first moved up (down) to a geometric scale.
 Vectors: kov_heterogeneous in tests/golden/tradeoff.json.
 """
 
@@ -30,10 +31,12 @@ from tightrope.guarantee.approx.simple import Approx, basic, checked
 from tightrope.numerics.interval import Interval
 from tightrope.validate import FloatArray, check_delta, check_epsilon
 
-__all__ = ["ENUMERATED", "delta_of_different", "epsilon_of_different"]
+__all__ = ["ENUMERATED", "LEVELS", "delta_of_different", "epsilon_of_different"]
 
 ENUMERATED = 1 << 17
+LEVELS = 512
 _WORK = 6e8  # elementary products spent on a lattice
+_CELL = 4  # cells of the lower end in steps of the upper end: merging costs more per point
 _MARGIN = 1e-11
 Groups = tuple[tuple[float, int], ...]  # (eps, count)
 
@@ -99,9 +102,25 @@ def _distributions(groups: Groups) -> tuple[_Losses, _Losses]:
         for more, weights, _ in outcomes:
             losses, masses = np.add.outer(losses, more).ravel(), np.outer(masses, weights).ravel()
         return _Losses(losses, masses, 0.0), _Losses(losses, masses, left_out)
+    if len(groups) > LEVELS:
+        return _distributions(_thinned(groups, up=False))[0], _distributions(
+            _thinned(groups, up=True)
+        )[1]
     lattice = _Lattice(groups, outcomes)
     losses, masses = lattice.merged()
     return _Losses(losses, masses, 0.0), lattice.split(left_out)
+
+
+def _thinned(groups: Groups, *, up: bool) -> Groups:
+    """At most LEVELS levels on a geometric scale, each level moved up (down) to the next one."""
+    levels = np.array([eps for eps, _ in groups])
+    scale = np.geomspace(levels[0], levels[-1], LEVELS)
+    scale[0], scale[-1] = levels[0], levels[-1]
+    index = np.searchsorted(scale, levels) if up else np.searchsorted(scale, levels, "right") - 1
+    total: Counter[float] = Counter()
+    for i, (_, count) in zip(index, groups, strict=True):
+        total[float(scale[i])] += count
+    return tuple(sorted(total.items()))
 
 
 def _outcomes(eps: float, count: int) -> tuple[FloatArray, FloatArray, float]:
@@ -159,13 +178,15 @@ class _Lattice:
     def _merge(self, losses: FloatArray, p: FloatArray) -> tuple[FloatArray, FloatArray]:
         keep = (np.abs(losses) <= self.edge * (1.0 + 1e-12)) & (p > 0.0)
         losses, p = losses[keep], p[keep]
-        cell = np.floor(losses / self.step).astype(np.int64) + self.half + 1
-        mass = np.bincount(cell, p)
-        # ln(sum p / sum p e^-L) relative to the cell's left end
-        base = self.step * (np.arange(mass.size) - self.half - 1)
-        other = np.bincount(cell, p * np.exp(-(losses - base[cell])), minlength=mass.size)
+        width = _CELL * self.step
+        cell = np.floor(losses / width)
+        over = losses - cell * width
+        index = (cell - cell.min()).astype(np.int64)
+        mass, other = np.bincount(index, p), np.bincount(index, p * np.exp(-over))
         used = mass > 0.0
-        merged = base[used] + np.log(mass[used] / other[used])
+        # ln(sum p / sum p e^-L), relative to the left end of the cell
+        left = (np.flatnonzero(used) + cell.min()) * width
+        merged = left + np.log(mass[used] / other[used])
         return np.asarray(merged, np.float64), np.asarray(mass[used], np.float64)
 
 
