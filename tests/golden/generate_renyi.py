@@ -2,7 +2,8 @@
 
 Run `python tests/golden/generate_renyi.py > tests/golden/renyi.json`.
 
-Minima are found by golden-section search in the logit of the probability, roots by bisection, integrals by
+Minima are found by golden-section search in the logit of the probability, roots by bisection,
+integrals by
 quadrature; none of the identities that the library uses appears here.
 """
 
@@ -276,7 +277,8 @@ def rdp_abadi_lemma3(order, rate, noise_multiplier):
 TABLE = [
     (thm3_gamma, [
         ("2", "1", "1e-4"), ("10", "1", "1e-5"), ("1.5", "0.2", "0.3"), ("3", "0", "0.1"),
-        ("32", "3", "1e-6"), ("3", "0", "0.4"), ("5", "1", "0.25"), ("1.0000019073486328125", "0.5", "1e-3"),
+        ("32", "3", "1e-6"), ("3", "0", "0.4"), ("5", "1", "0.25"), ("1.0000019073486328125",
+        "0.5", "1e-3"),
         ("2", "1", "1e-20"), ("1.5", "20", "1e-8"), ("200", "0.01", "1e-6"), ("1.1", "0", "1e-9"),
     ]),
     (thm3_eps, [
@@ -294,7 +296,8 @@ TABLE = [
         ("2", "0.5", "0.05"), ("10", "0.2", "0.2"), ("1.5", "2", "0.5"), ("1.01", "1e-6", "0.3"),
     ]),
     (pure_renyi, [
-        ("2", "1"), ("1.000000000931322574615478515625", "0.1"), ("32", "0.01"), ("1000000", "3"), ("1.5", "1e-6"),
+        ("2", "1"), ("1.000000000931322574615478515625", "0.1"), ("32", "0.01"), ("1000000", "3"),
+        ("1.5", "1e-6"),
     ]),
     (rdp_abadi_lemma3, [("2", "0.003", "0.6"), ("14.565493", "0.001", "4")]),
 ]  # fmt: skip

@@ -1,14 +1,15 @@
 """The rate that papers took for noisy SGD, and why it is no guarantee.
 
 Statement: arXiv:2008.06529 treats each step of noisy SGD as (order, order rho)-Renyi DP with
-    rho = rate^2/((1-rate) s^2). Abadi et al. prove z D <= rho z order + O(rate^3 z^3/s^3), z = order-1.
-Conditions of the original: s >= 1, rate < 1/(16 s), z a positive integer at most s^2 ln(1/(rate s)),
+    rho = rate^2/((1-rate) s^2). Abadi et al. prove, with z = order - 1, that
+    z D <= rho z order + O(rate^3 z^3/s^3).
+Conditions: of the original: s >= 1, rate < 1/(16 s), z a positive integer up to s^2 ln(1/(rate s)),
     Poisson sampling, add-or-remove neighbours. Even then a positive term is dropped.
 Validity: none. It is offered to reproduce printed figures only; use the exact divergence of the
     sampled Gaussian for an answer.
 Source: Abadi et al. 2016 (arXiv:1607.00133), Lemma 3; theory A16, A17.
-Error: not a bound on either side: at rate 0.003, s 0.6 the truth is 2.7 (order 2) to 21,300 (order 7.8)
-    times larger.
+Error: not a bound on either side: at rate 0.003, s 0.6 the truth is 2.7 times
+    (order 2) to 21,300 times (order 7.8) larger.
 Vectors: rdp_abadi_lemma3 in tests/golden/renyi.json.
 """
 

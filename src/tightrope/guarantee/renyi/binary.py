@@ -1,7 +1,8 @@
 """Renyi divergence of a binary pair, as the logarithm of its chi divergence.
 
 Statement: for P = (p, 1-p), Q = (q, 1-q), u = ln(p/q), v = ln((1-p)/(1-q)), z = order - 1:
-    chi = q k(e^u) + (1-q) k(e^v) = p (k(e^u)/e^u) + (1-q) k(e^v),   d_order(P||Q) = ln(1 + z chi)/z.
+    chi = q k(e^u) + (1-q) k(e^v) = p (k(e^u)/e^u) + (1-q) k(e^v),
+    d_order(P||Q) = ln(1 + z chi)/z.
 Conditions: order > 1, 0 < q <= p <= 1 (u >= 0 >= v; v = -inf allowed).
 Validity: exact.
 Source: arXiv:2008.06529, (10)-(11) and Lemma 4 (definition of d_alpha); theory A2, A23.

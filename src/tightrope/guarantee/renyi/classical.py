@@ -53,7 +53,7 @@ def epsilon_above(
 def exponential_above(
     z: FloatArray, gamma: FloatArray, eps: FloatArray, log_factor: FloatArray | float
 ) -> FloatArray:
-    """factor e^{z (gamma - eps)}, rounded upwards, at most 1; the smallest float where it vanishes."""
+    """factor e^{z (gamma - eps)}, rounded upwards, in (0, 1]."""
     with np.errstate(over="ignore", under="ignore"):
         exponent = rounded_up(z * (gamma - eps) + log_factor, 1.0, z * gamma, z * eps)
         return np.minimum(np.maximum(np.exp(exponent), 5e-324), 1.0)

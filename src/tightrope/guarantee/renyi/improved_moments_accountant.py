@@ -1,10 +1,11 @@
 """The improved moments accountant for composed Gaussian mechanisms (Lemma 2).
 
-Statement: with rho T = T/(2 s^2) and z = order - 1, eps = min(eps0, eps1, (rho T/delta + ln(1-delta))_+),
+Statement: with rho T = T/(2 s^2) and z = order - 1,
+    eps = min(eps0, eps1, (rho T/delta + ln(1-delta))_+),
     eps0 = inf over 1 < order <= 1/delta of (rho T order - ln(delta/zeta)/z)_+,
     eps1 = inf over 1 < order <= 1/delta of ln(1 + (e^{rho T order z} - 1)/(order delta))/z.
-Conditions: unit L2 sensitivity under the neighbours meant, every output released, s > 0, steps >= 1,
-    0 < delta < 1.
+Conditions: unit L2 sensitivity under the neighbours meant, every output released, s > 0,
+    steps >= 1, 0 < delta < 1.
 Validity: bound. Never needed for plain Gaussian composition, where Gaussian DP is exact.
 Source: Lemma 2, (31)-(33) of arXiv:2008.06529; theory A13.
 Error: every order is valid, so the value is safe wherever the search stops; the infimum is found to
@@ -51,7 +52,7 @@ def epsilon(noise_multiplier: Any, steps: Any, delta: Any) -> Any:
 
 def epsilon_of_rate(rate: FloatArray, delta: FloatArray) -> FloatArray:
     """Lemma 2 as a function of rho T."""
-    return np.minimum.reduce(_terms(rate, delta))
+    return np.asarray(np.minimum.reduce(_terms(rate, delta)))
 
 
 def _terms(rate: FloatArray, d: FloatArray) -> Terms:

@@ -1,10 +1,10 @@
 """Lemma 1: a closed bound on epsilon that also vanishes with gamma.
 
 Statement: with z = order - 1, (order, gamma)-Renyi DP implies (eps, delta)-DP for
-    eps = (gamma + ln(1-delta))_+                                    where order*delta >= 1 (exact),
-    eps = (1/z) min{ (z gamma - ln(delta/zeta))_+, ln(1 + (e^{z gamma} - 1)/(order delta)) }  otherwise;
-    solved for delta: min{ zeta e^{z(gamma-eps)}, (e^{z gamma}-1)/(order (e^{z eps}-1)) } where that is
-    below 1/order, and max{1/order, 1 - e^{eps-gamma}} otherwise.
+    eps = (gamma + ln(1-delta))_+ where order*delta >= 1 (exact),
+    eps = (1/z) min{ (z gamma - ln(delta/zeta))_+, ln(1 + (e^{z gamma} - 1)/(order delta)) }
+    otherwise. Solved for delta: min{ zeta e^{z(gamma-eps)}, (e^{z gamma}-1)/(order (e^{z eps}-1)) }
+    where that is below 1/order, and max{1/order, 1 - e^{eps-gamma}} otherwise.
 Conditions: order > 1, gamma >= 0, eps >= 0, 0 <= delta <= 1.
 Validity: bound (exact for one direction where order*delta >= 1).
 Source: Asoodeh et al. (arXiv:2008.06529), Lemma 1, (24)-(25); theory A8.

@@ -1,16 +1,17 @@
 """Lemma 4 and Corollary 1: Renyi DP to f-DP through binary Renyi divergences.
 
-Statement: every test between neighbours of an (order, gamma)-Renyi DP mechanism, with type I error t
-    and type II error b <= 1 - t, satisfies d(1-t||b) <= gamma and d(1-b||t) <= gamma, where d is the
-    Renyi divergence of two outcomes. At fixed t both hold on an interval [b_min, 1-t]; b_min is the
-    larger of the two roots. The Kullback-Leibler form (order -> 1) is weaker.
+Statement: every test between neighbours of an (order, gamma)-Renyi DP mechanism, with type I
+    error t and type II error b <= 1 - t, satisfies d(1-t||b) <= gamma and d(1-b||t) <= gamma, where
+    d is the Renyi divergence of two outcomes. At fixed t both hold on an interval [b_min, 1-t];
+    b_min is the larger of the two roots. The Kullback-Leibler form (order -> 1) is weaker.
     With a curve of orders b_min is the largest over the orders (Corollary 1).
     The bound is attained: (1-t, b_min) is itself such a pair, so it is the best f-DP statement that
     one level implies, and equals lemma3.py with the two-sided delta.
 Conditions: order > 1, gamma in [0, inf], 0 <= type_i <= 1; divergences bounded in both directions.
 Validity: exact for one order; bound over several.
 Source: Lemma 4 and Corollary 1, (44)-(49) of arXiv:2008.06529; theory A23.
-Error: each root is checked on both sides with the stated rounding of the divergence. Safe side: lower.
+Error: each root is checked on both sides with the stated rounding of the divergence.
+    Safe side: lower.
 Vectors: lemma4_boundary in tests/golden/renyi.json.
 """
 
@@ -79,9 +80,7 @@ def _shaped(both: Enclosure, shape: tuple[int, ...]) -> Enclosure:
 
 
 def _larger(first: Enclosure, second: Enclosure) -> Enclosure:
-    return Enclosure(
-        np.maximum(first.lower, second.lower), np.maximum(first.upper, second.upper)
-    )
+    return Enclosure(np.maximum(first.lower, second.lower), np.maximum(first.upper, second.upper))
 
 
 def _forward(z: FloatArray, gamma: FloatArray, t: FloatArray) -> Enclosure:
@@ -151,8 +150,12 @@ def _roots(shape: Shape, z: FloatArray, gamma: FloatArray, inner: Any) -> Enclos
     value, slope, error = shape(found, todo)
     doubt = 2.0 * (error + slack + np.abs(value - target))
     step = np.minimum(doubt / np.maximum(slope, TINY), 0.25 * found) + 2.0 * ULP * found
-    high, high_holds = verified(found, step, lambda x, i: _above(shape, x, todo[i], target[i], slack[i]))
-    low, low_holds = verified(found, -step, lambda x, i: _below(shape, x, todo[i], target[i], slack[i]))
+    high, high_holds = verified(
+        found, step, lambda x, i: _above(shape, x, todo[i], target[i], slack[i])
+    )
+    low, low_holds = verified(
+        found, -step, lambda x, i: _below(shape, x, todo[i], target[i], slack[i])
+    )
     upper[todo] = np.where(high_holds, high, np.inf)
     lower[todo] = np.where(low_holds, np.maximum(low, 0.0), 0.0)
     return Enclosure(lower, upper)

@@ -1,10 +1,11 @@
 """The moments accountant for composed Gaussian mechanisms, in closed form both ways.
 
-Statement: `steps` adaptive releases of queries of unit L2 sensitivity with Gaussian noise of standard
-    deviation s are (order, rho T order)-Renyi DP, rho = 1/(2 s^2); the classical conversion at its
-    best order gives eps = rho T + 2 sqrt(rho T L), L = ln(1/delta). Solved exactly:
+Statement: `steps` adaptive releases of queries of unit L2 sensitivity with Gaussian noise of
+    standard deviation s are (order, rho T order)-Renyi DP, rho = 1/(2 s^2); the classical
+    conversion at its best order gives eps = rho T + 2 sqrt(rho T L), L = ln(1/delta). Solved:
     delta = exp(-(eps - rho T)^2/(4 rho T)) for eps > rho T,
-    s^2 = T (sqrt(L + eps) + sqrt(L))^2/(2 eps^2),   T = floor(2 s^2 eps^2/(sqrt(L + eps) + sqrt(L))^2).
+    s^2 = T (sqrt(L + eps) + sqrt(L))^2/(2 eps^2),
+    T = floor(2 s^2 eps^2/(sqrt(L + eps) + sqrt(L))^2).
 Conditions: noise_multiplier > 0 (relative to the sensitivity), steps >= 1, eps > 0, 0 < delta < 1.
 Validity: bound. The exact answer is Gaussian DP with mu = sqrt(T)/s (question_two.py).
 Source: (29) and (36) of arXiv:2008.06529 (there the remainder misses a factor T); theory A12.
@@ -33,7 +34,7 @@ def delta(noise_multiplier: Any, steps: Any, epsilon: Any) -> Any:
     eps = check_real(epsilon, "epsilon", low=0.0)
     (rate, e), shape = flat(rate_of(noise_multiplier, steps), eps)
     with np.errstate(under="ignore", over="ignore"):
-        exponent = -np.maximum(e - rate, 0.0) ** 2 / (4.0 * rate)
+        exponent = -(np.maximum(e - rate, 0.0) ** 2) / (4.0 * rate)
         value = np.exp(rounded_up(exponent, exponent, e, 1.0)) + np.finfo(np.float64).tiny
     return shaped(np.minimum(value, 1.0), shape)
 

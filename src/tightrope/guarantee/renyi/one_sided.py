@@ -1,8 +1,9 @@
 """Theorem 3: the largest Renyi level that forces (epsilon, delta)-DP, one direction at a time.
 
 Statement: gamma(order, eps, delta) = eps + ln(M)/(order-1),
-    M = inf over delta < p < 1 of p^order (p-delta)^(1-order) + (1-p)^order (e^eps-p+delta)^(1-order);
-    eps - ln(1-delta) where order*delta >= 1 (the infimum is at p -> 1, not attained); 0 at delta = 0.
+    M = inf over delta < p < 1 of
+        p^order (p-delta)^(1-order) + (1-p)^order (e^eps-p+delta)^(1-order);
+    eps - ln(1-delta) where order*delta >= 1 (there p -> 1, not attained); 0 at delta = 0.
     D_order(P||Q) <= gamma implies E_{e^eps}(P||Q) <= delta, and no larger gamma does.
 Conditions: order > 1, eps >= 0, delta in {0} or [1e-300, 1].
 Validity: exact for the one-sided constraint; a lower bound on two_sided.gamma.

@@ -175,10 +175,10 @@ def _solve_delta(
 def _with_crossing_epsilon(
     z: FloatArray, gamma: FloatArray, d: FloatArray, lower: FloatArray, upper: FloatArray
 ) -> Enclosure:
-    """Where randomised response is the worst pair, eps = U - gap, gap = -ln(1 - delta(1 + e^-U))."""
+    """At the crossing eps = U - gap, gap = -ln(1 - delta(1 + e^-U))."""
     U = log_odds_bounds(np.minimum(gamma, _LARGEST_GAMMA), z)
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
-        base = -np.log1p(-d)  # 1 - delta(1 + e^-U) = (1 - delta)(1 - odds e^-U) without cancellation
+        base = -np.log1p(-d)  # without cancellation: (1 - delta)(1 - odds e^-U)
         odds = d / (1.0 - np.minimum(d, 1.0 - 2.0**-53))
         low_share = np.minimum(odds * np.exp(-U.upper) * (1.0 - 8.0 * ULP), 1.0)
         high_share = np.minimum(odds * np.exp(-U.lower) * (1.0 + 8.0 * ULP), 1.0)
@@ -202,7 +202,7 @@ def _with_crossing_epsilon(
 def _with_crossing_delta(
     z: FloatArray, gamma: FloatArray, eps: FloatArray, lower: FloatArray, upper: FloatArray
 ) -> Enclosure:
-    """Where randomised response is the worst pair, delta = (1 - e^{eps-U})/(1 + e^-U)."""
+    """At the crossing delta = (1 - e^{eps-U})/(1 + e^-U)."""
     U = log_odds_bounds(np.minimum(gamma, _LARGEST_GAMMA), z)
     gap_low, gap_high = U.lower - eps, U.upper - eps
     with np.errstate(under="ignore"):

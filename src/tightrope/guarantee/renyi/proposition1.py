@@ -31,7 +31,12 @@ Tail = Callable[[float, float], float]
 
 
 def renyi_of_tradeoff(
-    order: float, tradeoff: Function, slope: Function, *, cells: int = 4096, tail: Tail | None = None
+    order: float,
+    tradeoff: Function,
+    slope: Function,
+    *,
+    cells: int = 4096,
+    tail: Tail | None = None,
 ) -> Enclosure:
     """Enclosure of D_order(P||Q) for f = T(P, Q) given with its slope |f'|."""
     a = check_order(order)

@@ -1,8 +1,8 @@
 """Question Two: how many Gaussian steps, or how little noise, for a given (epsilon, delta)?
 
 Statement: with unit sensitivity the loss depends on steps and noise through rho T = T/(2 s^2) only.
-    Each analysis promises eps(rho T, delta), which increases in rho T: the largest T and the smallest
-    s are read off the largest rho T that is still allowed. `exact` is Gaussian DP with
+    Each analysis promises eps(rho T, delta), which increases in rho T: the largest T and the
+    smallest s are read off the largest rho T that is still allowed. `exact` is Gaussian DP with
     mu = sqrt(2 rho T), which is the truth for Gaussian composition.
 Conditions: epsilon > 0, 0 < delta < 1, noise_multiplier > 0, steps >= 1.
 Validity: bound (classical, improved), exact (exact).
@@ -71,8 +71,8 @@ def _improved_rate(eps: float, delta: float, high: float) -> float:
         low /= 16.0
         if low < 1e-290:
             raise NotCertified(
-                f"Lemma 2 allows no measurable number of steps at epsilon={eps:g}, delta={delta:g}. "
-                "Ask for a larger epsilon."
+                f"Lemma 2 allows no measurable number of steps at epsilon={eps:g} and "
+                f"delta={delta:g}. Ask for a larger epsilon."
             )
     for _ in range(12):  # each round divides the bracket by 31
         grid = np.linspace(low, high, 32)

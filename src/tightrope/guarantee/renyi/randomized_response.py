@@ -16,13 +16,13 @@ from __future__ import annotations
 import numpy as np
 
 from tightrope.guarantee.renyi._arrays import TINY, ULP, Enclosure
+from tightrope.guarantee.renyi._solve import Indices, increasing_root, verified
 from tightrope.guarantee.renyi.binary import (
     gamma_of_log_chi,
     log_chi,
     log_chi_of_gamma,
     log_chi_slack,
 )
-from tightrope.guarantee.renyi._solve import Indices, increasing_root, verified
 from tightrope.guarantee.renyi.kernel import softplus
 from tightrope.validate import FloatArray
 
@@ -73,11 +73,12 @@ def log_odds_bounds(gamma: FloatArray, z: FloatArray) -> Enclosure:
 
 def _largest_log_odds(gamma: FloatArray, z: FloatArray) -> FloatArray:
     """U <= gamma + ln(2)/z, and r >= U tanh(U/2) >= 0.46 min(U, U^2)."""
-    return np.minimum(gamma + np.log(2.0) / z, np.maximum(np.sqrt(2.2 * gamma), 2.2 * gamma))
+    powers = np.maximum(np.sqrt(2.2 * gamma), 2.2 * gamma)
+    return np.asarray(np.minimum(gamma + np.log(2.0) / z, powers))
 
 
 def _solve(target: FloatArray, gamma: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """U with ln chi = target, and d ln chi / dU there; Newton in ln U, where ln chi bends little."""
+    """U with ln chi = target, and d ln chi / dU there; Newton in ln U, where it bends little."""
     low, high = np.log(gamma), np.log(_largest_log_odds(gamma, z)) + 1e-12
 
     def residual(log_U: FloatArray, i: Indices) -> tuple[FloatArray, FloatArray]:

@@ -1,7 +1,7 @@
 """The one-variable problem behind Theorem 3: its binary pairs and the slope of the objective.
 
-Statement: Theorem 3 minimises chi(P||Q) over binary pairs with p - e^eps q = delta. The minimum lies
-    in order*delta < p < 1. With z = order - 1, room = 1 - order*delta > 0 and a logit w,
+Statement: Theorem 3 minimises chi(P||Q) over binary pairs with p - e^eps q = delta. The minimum
+    lies in order*delta < p < 1. With z = order - 1, room = 1 - order*delta > 0 and a logit w,
         p = order*delta + theta room,   theta = 1/(1 + e^-w),   x = p/q,   y = (1-p)/(1-q),
     the slope of chi in p has the sign of each of
         far:  ln(theta room/(p - delta)) + z ln(x/y) - ln(1 + z (1 - y e^-eps)),
@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit
 
 from tightrope.guarantee.renyi._arrays import ULP
@@ -40,8 +41,8 @@ class Problem(NamedTuple):
     delta: FloatArray
     room: FloatArray
 
-    def at(self, i: object) -> Problem:
-        return Problem(*(part[i] for part in self))  # type: ignore[index]
+    def at(self, i: NDArray[np.bool_] | NDArray[np.intp]) -> Problem:
+        return Problem(*(part[i] for part in self))
 
 
 class Pair(NamedTuple):

@@ -4,8 +4,8 @@ Statement: T releases with unit sensitivity are (eps, delta)-DP if the noise has
     s^2 = (order T/2)/(eps + (ln delta - ln zeta)/(order - 1)),  order = 2 L/eps,  L = ln(1/delta).
 Conditions: eps < 2 L (so that order > 1), order <= 1/delta, and a positive denominator. Otherwise
     the theorem says nothing and `noise_multiplier` raises DoesNotApply.
-Validity: bound. The leading terms printed as Theorem 5 drop an O() that hides a factor T/eps^2; they
-    fall below the true minimum at (eps, delta) = (0.01, 1e-5), so they are not offered.
+Validity: bound. The leading terms printed as Theorem 5 drop an O() that hides a factor T/eps^2;
+    they fall below the true minimum at (eps, delta) = (0.01, 1e-5), so they are not offered.
 Source: Theorem 5 and (109) of arXiv:2008.06529; theory A14.
 Error: rounded upwards by 32 ulp after a denominator rounded downwards.
 Vectors: thm5_sigma2 (eq109) in tests/golden/renyi.json.

@@ -5,8 +5,8 @@ Statement: the largest gamma such that D_order(P||Q) <= gamma and D_order(Q||P) 
         gamma_2 = r(order, U)              if order E sinh(z U) <= z sinh(order U),
         gamma_2 = gamma of Theorem 3       otherwise,
     where r is the divergence of randomised response with log-odds U.
-    Proof. As for Theorem 3, gamma_2 = min over p of max{d(p||q), d(q||p)}, q = (p-delta)/E, and both
-    are convex in p. With x = p/q, y = (1-p)/(1-q) and c = order - 1/2,
+    Proof. As for Theorem 3, gamma_2 = min over p of max{d(p||q), d(q||p)}, q = (p-delta)/E, and
+    both are convex in p. With x = p/q, y = (1-p)/(1-q) and c = order - 1/2,
         e^{z d(p||q)} - e^{z d(q||p)} = (p-q) ( h(ln x) - h(-ln y) ),  h(t) = sinh(c t)/sinh(t/2),
     because sqrt(pq) 2 sinh(ln(x)/2) = p - q = sqrt((1-p)(1-q)) 2 sinh(-ln(y)/2). h increases, so
     d(p||q) > d(q||p) iff x y > 1 iff p(1-p) > q(1-q) iff p + q < 1. The two curves cross once, at
