@@ -7,11 +7,12 @@ Gaussian mechanism on the rounded sum. So only the sensitivity of the rounded su
 is at most sensitivity + g*sqrt(dimension) (each coordinate of the difference moves by at most g);
 the noise is scaled up by exactly that.
 
-Error: N comes from two 53-bit uniforms by Box and Muller in float64. |N| cannot exceed 8.6 standard
-deviations (probability below 1e-17 for each coordinate), and its relative rounding error of
-about 1e-15 can move a value to a neighbouring grid point, with probability about 1e-15 * |N| / g:
-below 1e-7 for each coordinate with g = 2^-26 standard deviations. These two deviations from an
-ideal Gaussian are not part of the accounted epsilon (a proof would add them to delta).
+Error: N is the sum of two float64 draws by Box and Muller from 53-bit uniforms, each of half the
+variance. |N| cannot exceed 12 standard deviations (probability below 1e-30), every grid point near
+every pair of grid points can be reached, and the relative rounding error of about 1e-15 moves a
+value to a neighbouring grid point with probability about 1e-7 (g = 2^-26 standard deviations). These
+deviations from an ideal Gaussian are not part of the accounted epsilon (a proof would add them to
+delta).
 
 The words come from SHAKE-256, so earlier outputs do not help to predict later ones.
 Cost: about ten times that of GaussianNoise, always on the CPU.
@@ -74,8 +75,12 @@ class GridGaussianNoise:
             total.copy_(exact.to(total.dtype))  # rounding to float32 happens after the release
 
     def _normals(self, count: int) -> FloatArray:
-        """Box and Muller on uniforms in (0, 1]."""
+        """Standard Gaussians: the sum of two independent halves."""
+        return (self._box_muller(count) + self._box_muller(count)) * math.sqrt(0.5)
+
+    def _box_muller(self, count: int) -> FloatArray:
         pairs = (count + 1) // 2
+        # uniform in (0, 1]
         uniform = ((self._stream.words(2 * pairs) >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
         radius = np.sqrt(-2.0 * np.log(uniform[:pairs]))
         angle = (2.0 * math.pi) * uniform[pairs:]

@@ -69,3 +69,11 @@ def test_grid_noise_lies_on_the_grid_whatever_the_sum():
 def test_grid_noise_refuses_sums_it_cannot_add_exactly():
     with pytest.raises(InvalidInput, match="exactly"):
         GridGaussianNoise(1.0).add_([torch.tensor([1e12])], 1.0)
+
+
+def test_every_tensor_gets_its_own_noise_whatever_the_grouping(monkeypatch):
+    sums = [torch.zeros(7), torch.zeros(3, 4, dtype=torch.float64), torch.zeros(0), torch.zeros(50)]
+    monkeypatch.setattr("tightrope.train.noise._TOGETHER", 5)
+    GaussianNoise(1.0).add_(sums, 1.0)
+    values = torch.cat([s.double().reshape(-1) for s in sums])
+    assert len(values.unique()) == 69 and (values != 0).all()
