@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
@@ -10,6 +11,7 @@ import numpy as np
 
 from tightrope.convex.losses import Loss
 from tightrope.convex.rows import Block, Data
+from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
 from tightrope.process.convex import ClippedLoss, ConvexLoss
 from tightrope.validate import FloatArray
@@ -30,6 +32,21 @@ class Problem:
     strength: float = 0.0
     adjacency: Adjacency = Adjacency.REPLACE_ONE
     public: Data | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("slope_bound", "curvature_bound"):
+            known = getattr(self.loss, name, None)
+            if not isinstance(known, float | int) or not 0.0 < known < math.inf:
+                raise InvalidInput(
+                    f"The loss {type(self.loss).__name__} has no finite {name}, and without it "
+                    "neither the noise nor a safe step is known. Use a loss of tightrope.convex, "
+                    "or give yours the bounds of its slope and curvature in the score."
+                )
+        if not isinstance(getattr(self.loss, "convex", None), bool):
+            raise InvalidInput(
+                f"The loss {type(self.loss).__name__} does not say whether it is convex; set its "
+                "`convex` to True only if its slope never falls as the score grows."
+            )
 
     @property
     def records(self) -> int:

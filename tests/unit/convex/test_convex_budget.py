@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,14 +12,18 @@ from tightrope.accounting import account
 from tightrope.convex import (
     ALGORITHMS,
     REGRESSION,
+    ArrayData,
     Budget,
     LastIterateDescent,
     Logistic,
     MultinomialLogistic,
     Options,
     Problem,
+    Scaling,
     SizeOnly,
     Squared,
+    StreamData,
+    learn,
     plan,
 )
 from tightrope.errors import InvalidInput
@@ -131,3 +136,48 @@ def test_impossible_budgets_are_refused(epsilon: float, delta: float) -> None:
 def test_an_unknown_algorithm_is_refused_with_the_list() -> None:
     with pytest.raises(InvalidInput, match="'auto', 'descent'"):
         plan(_problem(), BUDGET, algorithm="newton")
+
+
+def test_losses_without_constants_are_refused() -> None:
+    class Unknown:
+        outputs = 1
+
+    class Steep(Unknown):
+        slope_bound, curvature_bound, convex = float("inf"), 1.0, True
+
+    class Silent(Unknown):
+        slope_bound, curvature_bound = 1.0, 1.0
+
+    for loss, said in ((Unknown(), "slope_bound"), (Steep(), "slope_bound"), (Silent(), "convex")):
+        with pytest.raises(InvalidInput, match=said):
+            Problem(SizeOnly(10, 2), loss)  # type: ignore[arg-type]
+
+
+def test_rows_from_a_stream_are_learnt_like_rows_in_memory() -> None:
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((3000, 4))
+    y = np.where(x[:, 0] > 0, 1.0, -1.0)
+
+    def source() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for at in range(0, 3000, 700):
+            yield x[at : at + 700], y[at : at + 700]
+
+    options = Options(centring=0.06)
+    stored, streamed = (
+        learn(Problem(data, Logistic(0.5)), BUDGET, seed=0, options=options)
+        for data in (
+            ArrayData(x, y, Scaling(3.0)),
+            StreamData(source, 3000, 4, Scaling(3.0)),
+        )
+    )
+    np.testing.assert_allclose(streamed.weights, stored.weights, rtol=1e-6)
+    assert not streamed.private
+
+
+def test_a_stream_goes_through_a_single_pass_row_by_row() -> None:
+    x, y = np.eye(4), np.ones(4)
+    problem = Problem(StreamData(lambda: iter([(x, y)]), 4, 4, Scaling(1.0, 0.0)), Logistic())
+    learned = learn(problem, BUDGET, algorithm="pnsgd", seed=0)
+    assert learned.weights.shape == (4,)
+    with pytest.raises(InvalidInput, match="own blocks"):
+        learn(problem, BUDGET, algorithm="cyclic", seed=0, options=Options(batch_size=2))
