@@ -129,7 +129,7 @@ class _Search:
 
     def __init__(self, curve: Curve, target: float, worst: float) -> None:
         self.curve, self.target, self.worst = curve, target, worst
-        self.bound, self.order, self.center = worst, math.nan, math.nan
+        self.bound, self.order, self.center, self.vertex = worst, math.nan, math.nan, 0.0
 
     def look(self, log_z: FloatArray, conversion: Conversion) -> None:
         """Evaluate at these orders and move the centre to the best of them."""
@@ -147,6 +147,7 @@ class _Search:
         if values[place] < self.worst:
             self.bound, self.order = float(values[place]), float(orders[known][place])
             self.center = float(log_z[known][place])
+            self.vertex = _vertex(values, int(place))
 
     def finish(self, conversion: Conversion, width: float, low: float, high: float) -> Best:
         """Zoom with the conversion itself, following the minimum if it leaves the window."""
@@ -155,10 +156,20 @@ class _Search:
             window = _around(self.center, width, low, high)
             self.look(window, conversion)
             best = min(best, Best(self.bound, self.order))
-            inside = window[0] < self.center < window[-1] or window[0] == window[-1]
-            at_limit = self.center in (low, high)
-            width *= 2.0 / (_ZOOM - 1) if inside or at_limit else 1.5
+            spacing = window[1] - window[0]
+            edges = {window[0], window[-1]} - {low, high}
+            width = 8.0 * width if self.center in edges else spacing / 4.0
+            self.center += self.vertex * spacing
         return best
+
+
+def _vertex(values: FloatArray, place: int) -> float:
+    """Where the parabola through the best value and its neighbours is lowest, in spacings."""
+    if not 0 < place < values.size - 1:
+        return 0.0
+    left, here, right = values[place - 1 : place + 2]
+    bend = (left - here) + (right - here)
+    return float(0.5 * (left - right) / bend) if bend > 0.0 and math.isfinite(bend) else 0.0
 
 
 def gammas_at(curve: Curve, orders: FloatArray) -> FloatArray:
