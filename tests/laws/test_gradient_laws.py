@@ -41,7 +41,8 @@ def losses_of(model, x):
 def clipped(model, x, clip, method="auto"):
     engine = Gradients(model, method)
     try:
-        return engine.clipped_sum(losses_of(model, x), clip)
+        losses = losses_of(model, x) if len(x) else torch.zeros(0)
+        return engine.clipped_sum(losses, clip)
     finally:
         engine.detach()
 

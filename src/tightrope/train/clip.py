@@ -35,6 +35,11 @@ class Clip(ABC):
     def sensitivity(self) -> float:
         """Largest norm of one example's contribution to the sum."""
 
+    @property
+    def per_parameter(self) -> bool:
+        """Whether the factors differ between parameters; if not, only total norms matter."""
+        return False
+
     @abstractmethod
     def factors(self, squared_norms: Tensor) -> Tensor:
         """squared_norms: (parameters, B) -> factors (parameters or 1, B), each finite and >= 0."""
@@ -83,6 +88,10 @@ class PerLayerClip(Clip):
     @property
     def sensitivity(self) -> float:
         return self.clip_norm
+
+    @property
+    def per_parameter(self) -> bool:
+        return True
 
     def factors(self, squared_norms: Tensor) -> Tensor:
         count = squared_norms.shape[0]

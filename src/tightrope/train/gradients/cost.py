@@ -10,27 +10,31 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["direct_is_cheaper"]
+__all__ = ["direct_is_cheaper", "keep_convolution_gradients"]
 
 # Operations the device does in the time it moves one byte; measured, order of magnitude only.
-_OPERATIONS_PER_BYTE = {
-    ("cpu", 4): 6.0,
-    ("cuda", 4): 12.0,  # Gram products run in full float32 on purpose (rounding.py)
-    ("cuda", 2): 120.0,
-}
+# On CUDA the Gram products run in full float32 on purpose (rounding.py).
+_OPERATIONS_PER_BYTE = {"cpu": 6.0, "cuda": 12.0}
 # A per-example gradient larger than this is not instantiated for the whole batch at once.
-_LARGEST_BYTES = {"cpu": 2**29, "cuda": 2**31}
+_LARGEST_BYTES = {"cpu": 2**29, "cuda": 2**30}
 
 
-def direct_is_cheaper(
-    sizes: tuple[int, int, int, int], device: torch.device, itemsize: int
-) -> bool:
+def direct_is_cheaper(sizes: tuple[int, int, int, int], device: torch.device) -> bool:
     """Whether to instantiate, for (B, T, d, p)."""
     batch, positions, d, p = sizes
     stored = 4.0 * batch * d * p
     if stored > _LARGEST_BYTES.get(device.type, 2**29):
         return False
-    operations_per_byte = _OPERATIONS_PER_BYTE.get((device.type, itemsize), 6.0)
     ghost_operations = 2.0 * batch * positions**2 * (d + p)
     ghost_bytes = 6 * 4.0 * batch * positions**2
-    return 3 * stored < ghost_bytes + ghost_operations / operations_per_byte
+    ghost = ghost_bytes + ghost_operations / _OPERATIONS_PER_BYTE.get(device.type, 6.0)
+    return 3 * stored < ghost
+
+
+def keep_convolution_gradients(stored: float, positions: int) -> bool:
+    """Whether a kernel that forms per-example gradients anyway should also write them.
+
+    Reading `stored` bytes again costs less than a second weight-gradient product from about 200
+    positions on, and always when they are few.
+    """
+    return stored < 2**26 or (positions > 200 and stored < 2**30)

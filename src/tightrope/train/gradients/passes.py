@@ -15,6 +15,7 @@ from tightrope.train.gradients.batch import ClippedBatch, find_factors
 from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.forms import Dense, Form, combine
 from tightrope.train.gradients.forms.base import full_precision
+from tightrope.train.gradients.forms.bundle import bundled
 from tightrope.train.gradients.graph import Junction, output_shape
 from tightrope.train.gradients.plan import Source
 from tightrope.train.gradients.recorder import Use
@@ -79,8 +80,12 @@ class Work:
             rows = [row.double() for row in rows]
         return torch.stack(rows)
 
-    def zeros(self, row: int) -> Tensor:
-        return torch.zeros_like(full_precision(self.parameters[row].detach()))
+    def in_order(self, sums: dict[int, Tensor]) -> list[Tensor]:
+        """One sum for each parameter, zero for unused ones."""
+        unused = (row for row in range(len(self.parameters)) if row not in sums)
+        for row in unused:
+            sums[row] = torch.zeros_like(full_precision(self.parameters[row].detach()))
+        return [sums[row] for row in range(len(self.parameters))]
 
 
 def _or_zeros(g: Tensor | None, edge: GradientEdge) -> Tensor:
@@ -94,16 +99,17 @@ def _or_zeros(g: Tensor | None, edge: GradientEdge) -> Tensor:
 def book_keeping(work: Work, clip: Clip) -> ClippedBatch:
     """One backward pass; the weight gradient is formed once the factors are known."""
     forms = _merge(work, _all_forms(work))
-    factors = find_factors(
-        work.squared_norms({row: form.squared_norms() for row, form in forms.items()}),
-        clip,
-        work.scale,
-    )
-    sums = []
-    for row in range(len(work.parameters)):
-        form = forms.pop(row, None)  # its memory is free as soon as it is summed
-        sums.append(work.zeros(row) if form is None else factors.sum(form, row))
-    return factors.batch(sums)
+    bundle = None if clip.per_parameter else bundled(forms)
+    squares = {row: form.squared_norms() for row, form in forms.items()}
+    if bundle is not None:
+        squares[bundle.rows[0]] = bundle.form.squared_norms()
+    factors = find_factors(work.squared_norms(squares), clip, work.scale)
+    sums: dict[int, Tensor] = {}
+    if bundle is not None:
+        sums = bundle.split(factors.sum(bundle.form, bundle.rows[0]))
+    for row in list(forms):
+        sums[row] = factors.sum(forms.pop(row), row)  # its memory is free as soon as it is summed
+    return factors.batch(work.in_order(sums))
 
 
 def _all_forms(work: Work) -> Found:
@@ -153,9 +159,7 @@ def two_pass(work: Work, clip: Clip) -> ClippedBatch:
     factors = find_factors(work.squared_norms(squares), clip, work.scale)
     sums: dict[int, Tensor] = {}
     _stream(work, lambda row, form: sums.update({row: factors.sum(form, row)}), keep=False)
-    missing = (row for row in range(len(work.parameters)) if row not in sums)
-    sums.update({row: work.zeros(row) for row in missing})
-    return factors.batch([sums[row] for row in range(len(work.parameters))])
+    return factors.batch(work.in_order(sums))
 
 
 def _stream(work: Work, handle: Callable[[int, Form], None], *, keep: bool) -> None:

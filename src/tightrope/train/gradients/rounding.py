@@ -69,17 +69,15 @@ def exact_products() -> Iterator[None]:
 
 
 def raised(
-    squared: Tensor, a_squares: Tensor, g_squares: Tensor, *, sizes: tuple[int, int], unit: float
+    squared: Tensor, q: Tensor, *, sizes: tuple[int, int], positions: int, unit: float
 ) -> Tensor:
-    """Squared upper norm of sum_t g_t a_t^T from its computed square and the rows' squares (B, T).
+    """Squared upper norm of sum_t g_t a_t^T from its computed square and Q, both (B,).
 
-    `sizes` are the lengths (d, p) of the rows, `unit` what the releasing product rounds to.
+    `sizes` are the lengths (d, p) of the rows, `unit` what the releasing product rounds to. S is
+    bounded by sqrt(T Q) (Cauchy-Schwarz).
     """
-    positions = a_squares.shape[1]
-    products = a_squares * g_squares  # (B, T)
-    q = products.sum(1)
+    root = math.sqrt(positions)
     gram = LAMBDA * UNIT_FLOAT32 * sum(math.sqrt(n) for n in (*sizes, positions))
-    norm = (squared.clamp_min(0) + gram * q).sqrt_()
-    norm += (LAMBDA * UNIT_FLOAT32 * math.sqrt(positions)) * q.sqrt()
-    norm += 2 * max(unit, UNIT_FLOAT32) * products.sqrt().sum(1)
-    return norm.square_()
+    release = root * (LAMBDA * UNIT_FLOAT32 + 2 * max(unit, UNIT_FLOAT32))
+    norm = torch.add(squared.clamp_min(0), q, alpha=gram).sqrt_()
+    return norm.add_(q.sqrt(), alpha=release).square_()

@@ -17,9 +17,10 @@ from tightrope.train.gradients.forms.base import (
     zero_examples,
 )
 from tightrope.train.gradients.forms.dense import weighted_total
-from tightrope.train.gradients.rounding import exact_products, matmul_unit, raised
+from tightrope.train.gradients.kernels import usable
+from tightrope.train.gradients.rounding import UNIT_FLOAT32, exact_products, matmul_unit, raised
 
-__all__ = ["Outer", "per_example_products", "gram_squared_norms", "row_squares"]
+__all__ = ["Outer", "OuterShift", "gram_squared_norms", "per_example_products"]
 
 
 @final
@@ -28,19 +29,52 @@ class Outer(Form):
 
     def __init__(self, a: Tensor, g: Tensor) -> None:
         self.a, self.g = a, g
+        self.shifted = False  # whether a bias will ask for its part of the same products
         self._direct: Tensor | None = None  # (B, p, d) once instantiated
+        self._sums: tuple[Tensor, ...] | None = None
+        self._product: tuple[Tensor, Tensor, Tensor | None] | None = None
+
+    @property
+    def tiled(self) -> bool:
+        """Whether the half-precision kernels serve this layer."""
+        a, g = self.a, self.g
+        half = g.element_size() == 2 and a.dtype is g.dtype
+        short = a.shape[1] * (a.shape[2] + g.shape[2]) <= 8 * a.shape[2] * g.shape[2]
+        return half and short and usable(a, g)
 
     def squared_norms(self) -> Tensor:
         batch, positions, d = self.a.shape
-        sizes = (batch, positions, d, self.g.shape[2])
-        if direct_is_cheaper(sizes, self.g.device, self.g.element_size()):
+        if self.tiled:
+            squared, _, q, _ = self.tile_sums()
+            sizes = (d, self.g.shape[2])
+            return raised(squared, q, sizes=sizes, positions=positions, unit=UNIT_FLOAT32)
+        if direct_is_cheaper((batch, positions, d, self.g.shape[2]), self.g.device):
             self._direct = per_example_products(self.a, self.g)
             return blocked_squares(self._direct)
         return gram_squared_norms(self.a, self.g, unit=matmul_unit(self.g.device))
 
+    def tile_sums(self) -> tuple[Tensor, ...]:
+        """Squared norms of weight and bias gradient, and Q of each; all (B,)."""
+        if self._sums is None:
+            from tightrope.train.gradients.kernels.tokens import gram_sums
+
+            self._sums = gram_sums(self.a, self.g)
+        return self._sums
+
+    def tile_products(self, factors: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The clipped sums of weight and bias."""
+        if self._product is None or self._product[0] is not factors:
+            from tightrope.train.gradients.kernels.tokens import weighted_product
+
+            product = weighted_product(self.a, self.g, factors, shift=self.shifted)
+            self._product = (factors, *product)
+        return self._product[1:]
+
     def weighted_sum(self, factors: Tensor) -> Tensor:
         if self._direct is not None:
             return weighted_total(self._direct, factors)
+        if self.tiled:
+            return self.tile_products(factors)[0]
         a, g = full_precision(self.a), full_precision(self.g)
         if a.shape[2] < g.shape[2]:
             a = scale_examples(a, factors.to(a.dtype))
@@ -54,9 +88,35 @@ class Outer(Form):
         return self._direct
 
     def zero(self, examples: Tensor) -> None:
-        self.a, self.g = zero_examples(self.a, examples), zero_examples(self.g, examples)
         if self._direct is not None:
             self._direct = zero_examples(self._direct, examples)
+        elif not self.tiled:  # the kernel does not read examples with factor zero
+            self.a, self.g = zero_examples(self.a, examples), zero_examples(self.g, examples)
+
+
+@final
+class OuterShift(Form):
+    """The bias of a layer whose weight is an `Outer`: sum_t g_t, by the weight's own kernels."""
+
+    def __init__(self, outer: Outer) -> None:
+        self.outer = outer
+        outer.shifted = True
+
+    def squared_norms(self) -> Tensor:
+        _, squared, _, q = self.outer.tile_sums()
+        positions, width = self.outer.g.shape[1:]
+        return raised(squared, q, sizes=(1, width), positions=positions, unit=UNIT_FLOAT32)
+
+    def weighted_sum(self, factors: Tensor) -> Tensor:
+        shift = self.outer.tile_products(factors)[1]
+        assert shift is not None
+        return shift
+
+    def dense(self) -> Tensor:
+        return self.outer.g.sum(1, dtype=torch.float32)
+
+    def zero(self, examples: Tensor) -> None:
+        self.outer.zero(examples)
 
 
 def per_example_products(a: Tensor, g: Tensor) -> Tensor:
@@ -66,19 +126,14 @@ def per_example_products(a: Tensor, g: Tensor) -> Tensor:
     return torch.bmm(g.transpose(1, 2), a, out=out)
 
 
-def row_squares(rows: Tensor) -> Tensor:
-    """(B, T) squared lengths of (B, T, d) rows."""
-    return torch.linalg.vector_norm(full_precision(rows), dim=2).square_()
-
-
 def gram_squared_norms(a: Tensor, g: Tensor, *, unit: float) -> Tensor:
     """|sum_t g_t a_t^T|^2 = sum_ts (a_t.a_s)(g_t.g_s), raised by the rounding of a release."""
     a_gram, g_gram = _gram(a), _gram(g)
-    a_squares, g_squares = (m.diagonal(dim1=1, dim2=2) for m in (a_gram, g_gram))
-    products = a_gram.mul(g_gram).flatten(1)
-    squared = products.sum(1)
+    products = a_gram.mul_(g_gram)
+    q = products.diagonal(dim1=1, dim2=2).sum(1)
+    squared = products.flatten(1).sum(1)
     sizes = (a.shape[2], g.shape[2])
-    return raised(squared, a_squares, g_squares, sizes=sizes, unit=unit)
+    return raised(squared, q, sizes=sizes, positions=a.shape[1], unit=unit)
 
 
 def _gram(rows: Tensor) -> Tensor:

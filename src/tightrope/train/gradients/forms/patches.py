@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tightrope.train.gradients.buffers import scratch, scratch_scope
-from tightrope.train.gradients.cost import direct_is_cheaper
+from tightrope.train.gradients.cost import direct_is_cheaper, keep_convolution_gradients
 from tightrope.train.gradients.forms.base import (
     Form,
     blocked_squares,
@@ -20,7 +20,8 @@ from tightrope.train.gradients.forms.base import (
 )
 from tightrope.train.gradients.forms.dense import weighted_total
 from tightrope.train.gradients.forms.outer import gram_squared_norms
-from tightrope.train.gradients.rounding import convolution_unit
+from tightrope.train.gradients.kernels import usable
+from tightrope.train.gradients.rounding import UNIT_TF32, convolution_unit
 
 __all__ = ["Convolution", "Patches"]
 
@@ -94,13 +95,30 @@ class Patches(Form):
 
     def squared_norms(self) -> Tensor:
         groups, (out, inputs) = self.convolution.groups, self._matrix()
-        sizes = (len(self.g) * groups, self.g[0, 0].numel(), inputs, out)
-        if direct_is_cheaper(sizes, self.g.device, 4):
+        positions = self.g[0, 0].numel()
+        if groups == 1 and self.g.dim() == 4 and self.x.dtype is self.g.dtype and usable(self.g):
+            return self._by_kernel(4.0 * len(self.g) * out * inputs, positions)
+        if direct_is_cheaper((len(self.g) * groups, positions, inputs, out), self.g.device):
             return blocked_squares(self.dense())
         with scratch_scope():
             a, g = self.operands()
             squared = gram_squared_norms(a, g, unit=convolution_unit(self.g.device))
         return squared.view(-1, groups).sum(1)
+
+    def _by_kernel(self, stored: float, positions: int) -> Tensor:
+        from tightrope.train.gradients.kernels.convolution import convolution_gradients
+
+        keep = keep_convolution_gradients(stored, positions)
+        squares, gradients = convolution_gradients(self.x, self.g, self.convolution, store=keep)
+        if keep:
+            self._direct = gradients
+            return squares
+        # Norm and release are two products of rounded operands, each within 2 unit S of the truth;
+        # S <= |patches| |g| and every input value lies in at most `taps` patches.
+        taps = self.convolution.weight_shape[2:].numel()
+        slack = (blocked_squares(self.x) * taps * blocked_squares(self.g)).sqrt_()
+        unit = max(convolution_unit(self.g.device), UNIT_TF32)
+        return squares.sqrt_().add_(slack, alpha=4 * unit).square_()
 
     def _matrix(self) -> tuple[int, int]:
         """Rows and columns of one group's weight."""

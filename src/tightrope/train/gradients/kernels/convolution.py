@@ -1,0 +1,81 @@
+"""Per-example weight gradients of Conv2d without writing the patches out.
+
+For each example the gradient is a product (P, T) x (T, C k k); the patch values are read from the
+image as the product needs them. The kernel sums the squares as it goes and, where asked, stores the
+gradient for the clipped sum.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+__all__ = ["convolution_gradients"]
+
+
+@triton.jit
+def _gradients(
+    x_ptr, g_ptr, out_ptr, squares_ptr, outputs, inputs, positions, width,
+    x_batch, x_channel, x_row, x_column, g_batch, g_channel, g_row, g_column,
+    height_in, width_in, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr,
+    DILATE_H: tl.constexpr, DILATE_W: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, STORE: tl.constexpr,
+):  # fmt: skip
+    row_block, column_block = tl.program_id(0), tl.program_id(1)
+    example = tl.program_id(2).to(tl.int64)
+    row = row_block * ROWS + tl.arange(0, ROWS)
+    column = column_block * COLUMNS + tl.arange(0, COLUMNS)
+    channel = column // (KERNEL_H * KERNEL_W)
+    tap = column % (KERNEL_H * KERNEL_W)
+    tap_h = (tap // KERNEL_W) * DILATE_H - PAD_H
+    tap_w = (tap % KERNEL_W) * DILATE_W - PAD_W
+    k = tl.arange(0, DEPTH)
+    x_base = x_ptr + example * x_batch + channel[:, None] * x_channel
+    g_base = g_ptr + example * g_batch + row[:, None] * g_channel
+    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for start in range(0, positions, DEPTH):
+        t = start + k
+        top, side = t // width, t % width
+        inside = (row < outputs)[:, None] & (t < positions)[None, :]
+        g = tl.load(g_base + top[None, :] * g_row + side[None, :] * g_column,
+                    mask=inside, other=0.0)  # fmt: skip
+        h = top[None, :] * STRIDE_H + tap_h[:, None]
+        w = side[None, :] * STRIDE_W + tap_w[:, None]
+        seen = (h >= 0) & (h < height_in) & (w >= 0) & (w < width_in)
+        seen = seen & (column < inputs)[:, None] & (t < positions)[None, :]
+        x = tl.load(x_base + h * x_row + w * x_column, mask=seen, other=0.0)
+        total = tl.dot(g, tl.trans(x), total)
+    part = example * (tl.num_programs(0) * tl.num_programs(1))
+    part += row_block * tl.num_programs(1) + column_block
+    tl.store(squares_ptr + part, tl.sum(tl.sum(total * total, 1), 0))
+    if STORE:
+        target = out_ptr + example * outputs * inputs + row[:, None] * inputs + column[None, :]
+        tl.store(target, total, mask=(row < outputs)[:, None] & (column < inputs)[None, :])
+
+
+def convolution_gradients(
+    x: Tensor, g: Tensor, geometry: Any, *, store: bool
+) -> tuple[Tensor, Any]:
+    """Squared norms (B,) and, where stored, the gradients (B, *weight shape)."""
+    outputs, channels, *kernel = geometry.weight_shape
+    inputs = channels * kernel[0] * kernel[1]
+    batch = len(g)
+    rows = 16 if outputs <= 16 else 32 if outputs <= 32 else 64 if outputs <= 64 else 128
+    columns = 64 if inputs <= 64 or rows == 128 else 128
+    grid = (triton.cdiv(outputs, rows), triton.cdiv(inputs, columns), batch)
+    squares = torch.empty(batch, grid[0] * grid[1], dtype=torch.float32, device=g.device)
+    shape = (batch, *geometry.weight_shape)
+    out = torch.empty(shape, dtype=torch.float32, device=g.device) if store else squares
+    _gradients[grid](
+        x, g, out, squares, outputs, inputs, g.shape[2] * g.shape[3], g.shape[3],
+        *x.stride(), *g.stride(), x.shape[2], x.shape[3], *kernel,
+        *geometry.stride, *geometry.padding, *geometry.dilation,
+        ROWS=rows, COLUMNS=columns, DEPTH=32, STORE=store,
+        num_warps=4 if rows < 128 else 8, num_stages=2,
+    )  # fmt: skip
+    return squares.sum(1), out if store else None
