@@ -8,7 +8,13 @@ import sys
 import typer
 from rich.console import Console
 
-from tightrope.cli import account_command, calibrate_command, convert_command, demo_command
+from tightrope.cli import (
+    account_command,
+    calibrate_command,
+    convert_command,
+    demo_command,
+    evidence_command,
+)
 from tightrope.errors import TightropeError
 
 __all__ = ["app", "run"]
@@ -25,6 +31,9 @@ app.command("account")(account_command.account)
 app.command("compare")(account_command.compare)
 app.command("calibrate")(calibrate_command.calibrate)
 app.add_typer(convert_command.app, name="convert")
+app.command("certify")(evidence_command.certify)
+app.command("verify")(evidence_command.verify)
+app.command("report")(evidence_command.report)
 app.command("demo")(demo_command.demo)
 
 

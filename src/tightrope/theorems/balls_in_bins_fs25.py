@@ -17,6 +17,7 @@ Vectors: random_allocation_transform, random_allocation_rdp_remove.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,15 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee, pair_above
 from tightrope.guarantee.loss import profile
-from tightrope.guarantee.loss.pair import SampledGaussianPair
+from tightrope.guarantee.loss.pair import DiscretePair, SampledGaussianPair
 from tightrope.process import Adjacency, BallsInBinsSampling, NoisySGD
 from tightrope.theorems.base import Source, require
 
 NAME = "Balls in bins"
 SOURCE = Source("Feldman, Shenfeld 2025", "Theorem 4.1", "fs25")
 VALIDITY = Validity.BOUND
+
+_GRID = 160  # losses of one epoch; the pessimism of the chords falls with its square
 
 
 def applies(process: Any) -> str | None:
@@ -57,11 +60,19 @@ def guarantee(process: Any) -> Guarantee:
     mu = process.step_mu
     if epochs == 0 or mu == math.inf or batches == 1:
         return GaussianGuarantee(mu * math.sqrt(epochs) if epochs else 0.0, process.adjacency)
-    epoch = Epoch(batches, mu)
     if epochs == 1:
-        worse = lambda eps: max(epoch.remove(eps), epoch.add(eps))  # noqa: E731
-        return ProfileGuarantee(worse, process.adjacency, VALIDITY)
-    return LossGuarantee(epoch.orders(epochs), process.adjacency, VALIDITY)
+        epoch = Epoch(batches, mu)
+        return ProfileGuarantee(epoch.delta, process.adjacency, VALIDITY, epoch.epsilon)
+    orders = tuple(((pair, epochs),) for pair in _epoch_pairs(batches, mu))
+    return LossGuarantee(orders, process.adjacency, VALIDITY)
+
+
+@lru_cache(maxsize=32)
+def _epoch_pairs(batches: int, mu: float) -> tuple[DiscretePair, DiscretePair]:
+    """One epoch as a pair for each order of the neighbours, never below its profile."""
+    epoch = Epoch(batches, mu)
+    grid = np.linspace(0.0, max(epoch.epsilon(1e-16), 1e-3), _GRID)
+    return pair_above(epoch.remove, epoch.add, grid), pair_above(epoch.add, epoch.remove, grid)
 
 
 class Epoch:
@@ -86,9 +97,16 @@ class Epoch:
         factor = (lam + math.exp(min(epsilon, 700.0)) * (1.0 - lam)) / lam
         return min(1.0, factor * self._poisson("add", inner) * (1 + 1e-12))
 
-    def orders(self, epochs: int) -> Any:
-        top = ProfileGuarantee(self.remove).epsilon(1e-16).upper
-        grid = np.linspace(0.0, max(top, 1e-3), 400)
-        forward = pair_above(self.remove, self.add, grid)
-        backward = pair_above(self.add, self.remove, grid)
-        return (((forward, epochs),), ((backward, epochs),))
+    def delta(self, epsilon: float) -> float:
+        return max(self.remove(epsilon), self.add(epsilon))
+
+    def epsilon(self, delta: float) -> float:
+        """The inverse: for removal the map of epsilon is undone, for addition it is checked."""
+        if delta == 0.0:
+            return math.inf
+        pair = SampledGaussianPair(1.0 / self.batches, self.mu, "remove")
+        inner = profile.epsilon(((pair, self.batches),), min(1.0, self.some_hit * delta)).upper
+        epsilon = math.log1p(math.expm1(inner) / self.some_hit) * (1 + 1e-12)
+        if self.add(epsilon) <= delta:
+            return epsilon
+        return ProfileGuarantee(self.delta).epsilon(delta).upper

@@ -19,6 +19,7 @@ from tightrope.validate import FloatArray, check_delta, check_order, check_real
 __all__ = ["ProfileGuarantee", "pair_above"]
 
 _SMALLEST_DELTA = 1e-300
+_NEGLIGIBLE = 1e-17
 
 
 @final
@@ -88,8 +89,8 @@ def pair_above(
     """
     positive = grid[grid > 0]
     losses = np.concatenate([-positive[::-1], [0.0], positive])
-    back = np.array([backward(float(e)) for e in positive])
-    ahead = np.array([forward(0.0), *(forward(float(e)) for e in positive)])
+    back = _values(backward, positive)
+    ahead = _values(forward, np.concatenate([[0.0], positive]))
     deltas = np.concatenate([(back - (1.0 - back) * np.expm1(-positive))[::-1], ahead])
     x = np.exp(losses)
     # read from the left: less steep slopes than the chords only raise the profile
@@ -97,6 +98,15 @@ def pair_above(
     tails = np.concatenate([[1.0 - back[-1]], np.clip(-slopes, 0.0, 1.0), [0.0]])  # Q(L > loss)
     masses = np.maximum(-np.diff(tails), 0.0) * x
     return _with_infinity(losses, masses, float(deltas[-1]))
+
+
+def _values(profile: Callable[[float], float], grid: FloatArray) -> FloatArray:
+    """The profile on the grid; once negligible, its last value stands for all later ones."""
+    values: list[float] = []
+    for epsilon in grid:
+        small = bool(values) and values[-1] < _NEGLIGIBLE  # a profile falls: still a bound
+        values.append(values[-1] if small else profile(float(epsilon)))
+    return np.array(values)
 
 
 def _with_infinity(losses: FloatArray, masses: FloatArray, least: float) -> DiscretePair:

@@ -81,10 +81,16 @@ class PairsTerm:
 
 @lru_cache(maxsize=1 << 16)
 def _renyi_upper(pair: AbstractLossPair, order: float) -> float:
-    """One divergence; searches over orders ask for the same ones again and again."""
+    """One divergence; searches over orders ask for the same ones again and again.
+
+    inf (unknown, hence valid) at orders whose quadrature would be too large.
+    """
     from tightrope.guarantee.loss.cumulant import renyi
 
-    return float(renyi(pair, order)[1])
+    try:
+        return float(renyi(pair, order)[1])
+    except OverflowError:
+        return math.inf
 
 
 @final

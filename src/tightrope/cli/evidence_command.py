@@ -1,0 +1,79 @@
+"""`tightrope certify`, `verify` and `report`: claims in a file, checked and explained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tightrope.cli import options as opt
+from tightrope.cli.options import SamplingName
+from tightrope.evidence.certificate import certify as make_certificate
+from tightrope.evidence.certificate import read, write
+from tightrope.evidence.verify import Check, holds
+from tightrope.evidence.verify import verify as check_certificate
+from tightrope.report.page import html_page, markdown_page
+
+__all__ = ["certify", "verify", "report"]
+
+
+def certify(
+    rate: opt.Rate,
+    noise: opt.Noise,
+    steps: opt.Steps = None,
+    epochs: opt.Epochs = None,
+    delta: opt.Delta = "1e-5",
+    sampling: opt.SamplingChoice = SamplingName.POISSON,
+    adjacency: opt.AdjacencyChoice = "add-or-remove",
+    out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("certificate.json"),
+) -> None:
+    """Write the certificate of a declared run."""
+    run = opt.build_run(rate, noise, steps, epochs, sampling, adjacency)
+    write(make_certificate(run, opt.parse_number(delta, "delta")), out)
+    Console().print(f"Certificate: [bold]{out}[/]. Check it with: tightrope verify {out}")
+
+
+def verify(
+    certificate: Annotated[Path, typer.Argument(help="A certificate.json.")],
+    rigorous: Annotated[
+        bool, typer.Option("--rigorous", help="Also prove the main claim in ball arithmetic.")
+    ] = False,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Recompute every claim from the process alone; exit code 1 if one fails."""
+    content = read(certificate)
+    checks = check_certificate(content)
+    if rigorous:
+        from tightrope.evidence.rigorous import reprove
+
+        checks.append(reprove(content))
+    if as_json:
+        rows = [{"name": c.name, "holds": c.holds, "said": c.said} for c in checks]
+        print(json.dumps({"holds": holds(checks), "checks": rows}))
+    else:
+        Console().print(_table(checks))
+    if not holds(checks):
+        raise typer.Exit(1)
+
+
+def _table(checks: list[Check]) -> Table:
+    table = Table("check", "verdict", "said", header_style="bold")
+    for check in checks:
+        style = "green" if check.holds else "bold red"
+        table.add_row(check.name, "holds" if check.holds else "FAILS", check.said, style=style)
+    return table
+
+
+def report(
+    certificate: Annotated[Path, typer.Argument(help="A certificate.json.")],
+    out: Annotated[Path, typer.Option(help="An .html or .md file.")] = Path("report.html"),
+) -> None:
+    """Turn a certificate into one page for people."""
+    content = read(certificate)
+    text = markdown_page(content) if out.suffix == ".md" else html_page(content)
+    out.write_text(text)
+    Console().print(f"Report: [bold]{out}[/]")
