@@ -1,0 +1,170 @@
+"""Canaries in gradient space, for runs of `tightrope.train` (NoisySGD, NoisyAdam, ...).
+
+A canary is a made-up record whose gradient is huge and points in a direction of its own. It goes
+through the run's own clip, joins batches at the run's own rate, and meets the run's own noise. The
+attacker sees every noisy sum and knows everybody else's part of it (white box): that is what the
+accounting assumes.
+
+Two scores for each canary, from the releases x_t in its direction:
+    total   sum_t x_t          what the certified curve is about
+    spread  max_t x_t - min_t x_t   stays small without a canary when noise is missing or repeated
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tightrope.audit.folder import save_audit
+from tightrope.audit.result import Audit, audit_one_run
+from tightrope.audit.scores import Bits
+from tightrope.errors import InvalidInput
+from tightrope.process import Adjacency, FullBatch, PoissonSampling
+from tightrope.train.noise import Noise
+from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.validate import FloatArray, check_count
+
+__all__ = ["GradientCanaries", "planted", "audit_training"]
+
+# Raw norm of a canary's gradient in units of the sensitivity: far above every clip.
+_RAW_NORM = 1e3
+
+
+@final
+class GradientCanaries:
+    """The noise of a run with canaries added to the sum just before it, and watched after it."""
+
+    def __init__(self, run: PrivateOptimizer, canaries: int, seed: int | None = None) -> None:
+        count = check_count(canaries, "canaries", low=1)
+        self.rate = _rate(run)
+        self._inner, self._clip = run.noise, run.clip
+        self._random = np.random.default_rng(seed)
+        self.included: Bits = self._random.random(count) < 0.5
+        # in or out; or, where one record is replaced by another, the opposite gradient
+        absent = 0.0 if run.sampler.adjacency is Adjacency.ADD_OR_REMOVE else -1.0
+        self._weights = np.where(self.included, 1.0, absent)
+        sizes = [p.numel() for p in run.gradients.parameters]
+        whole = _directions(count, sum(sizes), self._random)
+        self._directions: tuple[Tensor, ...] = torch.split(whole, sizes, dim=1)
+        self._seen: list[FloatArray] = []
+
+    # --- the protocol of Noise ------------------------------------------------------------------
+    splits_over_ranks = True  # only the first rank adds noise, and with it the canaries
+
+    @property
+    def noise_multiplier(self) -> float:
+        return self._inner.noise_multiplier
+
+    @property
+    def private(self) -> bool:
+        return self._inner.private
+
+    @property
+    def description(self) -> str:
+        return f"{self._inner.description}; with {len(self.included)} audit canaries"
+
+    def state(self) -> dict[str, Any]:
+        return self._inner.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._inner.restore(state)
+
+    def add_(self, sums: Sequence[Tensor], sensitivity: float) -> None:
+        known = self._project(sums)
+        drawn = self._random.random(len(self.included)) < self.rate
+        weights = torch.as_tensor(self._weights * drawn, dtype=torch.float32)
+        factors = self._factors(sensitivity) * (_RAW_NORM * sensitivity)
+        for row, (total, part) in enumerate(zip(sums, self._directions, strict=True)):
+            factor = factors[row if len(factors) > 1 else 0]
+            total.add_((weights * factor @ part).view_as(total).to(total))
+        self._inner.add_(sums, sensitivity)
+        self._seen.append((self._project(sums) - known) / sensitivity)
+
+    # --- what they add, what is seen ------------------------------------------------------------
+    def _factors(self, sensitivity: float) -> Tensor:
+        """The run's clip on the canaries' gradients: (parameters or 1, canaries)."""
+        shares = torch.stack([part.square().sum(1) for part in self._directions])
+        factors: Tensor = self._clip.factors(shares * (_RAW_NORM * sensitivity) ** 2)
+        return factors
+
+    def _project(self, sums: Sequence[Tensor]) -> FloatArray:
+        parts = zip(sums, self._directions, strict=True)
+        seen = sum(part @ total.detach().flatten().float().cpu() for total, part in parts)
+        return np.asarray(seen, dtype=np.float64)
+
+    def scores(self) -> dict[str, FloatArray]:
+        """One score of each kind for each canary; the audit pays for trying both."""
+        if not self._seen:
+            raise InvalidInput("No step was taken while the canaries were planted.")
+        releases = np.stack(self._seen)
+        kinds = {"gradient canaries, total": releases.sum(0)}
+        if len(releases) > 1:
+            kinds["gradient canaries, spread"] = np.ptp(releases, axis=0)
+        return kinds
+
+    def audit(self, *, delta: float, confidence: float = 0.95) -> Audit:
+        return audit_one_run(self.scores(), self.included, delta=delta, confidence=confidence)
+
+    def save(
+        self, folder: str | Path, process: Any, *, delta: float, confidence: float = 0.95
+    ) -> Path:
+        """Write what was seen to `audit.json`, for `tightrope audit`."""
+        return save_audit(
+            folder, self.scores(), self.included, process, delta=delta, confidence=confidence
+        )
+
+
+def _rate(run: PrivateOptimizer) -> float:
+    sampling = run.sampler.sampling
+    if not isinstance(sampling, (PoissonSampling, FullBatch)):
+        raise InvalidInput(
+            f"Gradient canaries join batches independently, as records do under PoissonSampling or "
+            f"FullBatch; this run has {type(sampling).__name__}. Use input canaries, which are "
+            "drawn by the run's own sampler."
+        )
+    return sampling.rate
+
+
+def _directions(count: int, size: int, random: np.random.Generator) -> Tensor:
+    """(count, size) unit directions: orthonormal where there is room, else independent."""
+    raw = torch.from_numpy(random.standard_normal((count, size), dtype=np.float32))
+    if count <= size:
+        raw = torch.linalg.qr(raw.T).Q.T.contiguous()
+    return raw.div_(torch.linalg.vector_norm(raw, dim=1, keepdim=True))
+
+
+@contextmanager
+def planted(
+    run: PrivateOptimizer, canaries: int = 1000, *, seed: int | None = None
+) -> Iterator[GradientCanaries]:
+    """Train inside this block; the canaries watch every step. For audits, not for release."""
+    if run.steps or run.pending:
+        raise InvalidInput(f"Plant canaries before the first step; {run.steps} were taken.")
+    held: Noise = run.noise
+    watch = GradientCanaries(run, canaries, seed)
+    run.noise = watch
+    try:
+        yield watch
+    finally:
+        run.noise = held
+
+
+def audit_training(
+    run: PrivateOptimizer,
+    train: Callable[[PrivateOptimizer], Any],
+    *,
+    delta: float,
+    canaries: int = 1000,
+    confidence: float = 0.95,
+    seed: int | None = None,
+) -> Audit:
+    """Plant gradient canaries, call `train(run)`, and bound epsilon from below."""
+    with planted(run, canaries, seed=seed) as watch:
+        train(run)
+    return watch.audit(delta=delta, confidence=confidence)

@@ -1,0 +1,231 @@
+"""Certificates: schema, writing and reading, and every edit caught, hashed again or not."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tightrope import (
+    FixedSizeSampling,
+    FullBatch,
+    GaussianMechanism,
+    LaplaceMechanism,
+    NoisySGD,
+    PoissonSampling,
+)
+from tightrope.errors import InvalidInput
+from tightrope.evidence.certificate import SCHEMA, SECTIONS, certify, chain_of, read, write
+from tightrope.evidence.verify import Check, holds, verify
+from tightrope.process import Adjacency, Sequence
+
+ROOT = Path(__file__).parents[3]
+DESCRIPTION = json.loads((ROOT / "docs" / "certificate.schema.json").read_text())
+
+QUICK = [
+    GaussianMechanism(2.0),
+    GaussianMechanism(0.7, Adjacency.REPLACE_ONE),
+    Sequence((GaussianMechanism(5.0), GaussianMechanism(3.0))),
+    NoisySGD(FullBatch(), noise_multiplier=8.0, steps=100),
+]
+SLOW = [  # a lattice of their own
+    LaplaceMechanism(1.0),
+    NoisySGD(PoissonSampling(0.01), noise_multiplier=1.0, steps=1000),
+    NoisySGD(FixedSizeSampling(0.01), 2.0, 200, Adjacency.REPLACE_ONE),
+    Sequence((GaussianMechanism(5.0), LaplaceMechanism(4.0))),
+]
+PROCESSES = [*QUICK, *(pytest.param(process, marks=pytest.mark.slow) for process in SLOW)]
+
+
+@lru_cache
+def good() -> str:
+    run = {"clip": "FlatClip(1.0)", "data": "sha256:00", "steps": 3}
+    return json.dumps(certify(GaussianMechanism(2.0), delta=1e-5, run=run))
+
+
+def fresh() -> dict[str, Any]:
+    return json.loads(good())  # type: ignore[no-any-return]
+
+
+def rehashed(certificate: dict[str, Any]) -> dict[str, Any]:
+    """What a forger does who knows the format."""
+    return {**certificate, "chain": chain_of(certificate)}
+
+
+def failed(checks: list[Check]) -> set[str]:
+    return {check.name for check in checks if not check.holds}
+
+
+@pytest.mark.parametrize("process", PROCESSES, ids=repr)
+def test_certificates_follow_their_schema_and_hold(process: Any) -> None:
+    certificate = json.loads(json.dumps(certify(process)))
+    jsonschema.validate(certificate, DESCRIPTION)
+    assert holds(verify(certificate)), verify(certificate)
+
+
+def test_the_schema_is_itself_valid() -> None:
+    jsonschema.Draft202012Validator.check_schema(DESCRIPTION)
+    assert DESCRIPTION["properties"]["schema"]["const"] == SCHEMA
+    assert set(DESCRIPTION["required"]) == {*SECTIONS, "chain"}
+
+
+def test_written_and_read_again(tmp_path: Path) -> None:
+    path = write(fresh(), tmp_path / "deep" / "certificate.json")
+    assert read(path) == fresh()
+    assert [p.name for p in path.parent.iterdir()] == ["certificate.json"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "other"}', "{"])
+def test_other_files_are_not_read(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "certificate.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match="certificate"):
+        read(path)
+
+
+# ------------------------------------------------------------------------- edits, not hashed again
+Place = tuple[str | int, ...]
+
+
+def leaves(node: Any, place: Place = ()) -> Iterator[Place]:
+    items: Any = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in items:
+        if isinstance(value, (dict, list)) and value:
+            yield from leaves(value, (*place, key))
+        else:
+            yield (*place, key)
+
+
+def changed(value: Any) -> Any:
+    if isinstance(value, bool) or value is None:
+        return 1
+    return value * 1.5 + 1.0 if isinstance(value, (int, float)) else f"{value}x"
+
+
+def edited(place: Place) -> dict[str, Any]:
+    certificate = fresh()
+    node: Any = certificate
+    for key in place[:-1]:
+        node = node[key]
+    node[place[-1]] = changed(node[place[-1]])
+    return certificate
+
+
+def test_every_edited_field_is_caught_and_located() -> None:
+    from tightrope.evidence import verify as module
+
+    places = list(leaves(fresh()))
+    assert len(places) > 90
+    for place in places:
+        (check,) = module._chain(edited(place))
+        assert not check.holds, place
+        section = place[1] if place[0] == "chain" else place[0]
+        assert f"'{section}'" in check.said, (place, check.said)
+
+
+@pytest.mark.parametrize("section", [*SECTIONS, "chain"])
+def test_every_missing_section_is_caught(section: str) -> None:
+    certificate = fresh()
+    del certificate[section]
+    assert not holds(verify(certificate))
+
+
+@pytest.mark.parametrize("chain", [None, [], {}, "x", {"schema": "0"}])
+def test_a_broken_chain_is_caught(chain: Any) -> None:
+    assert "hash chain" in failed(verify({**fresh(), "chain": chain}))
+
+
+def test_added_sections_and_links_are_caught() -> None:
+    assert "hash chain" in failed(verify(rehashed({**fresh(), "note": "trust me"})))
+    longer = {**fresh()["chain"], "note": "0"}
+    assert "hash chain" in failed(verify({**fresh(), "chain": longer}))
+
+
+# ------------------------------------------------------------------------ edits by a careful forger
+def forge(change: Any) -> set[str]:
+    certificate = fresh()
+    change(certificate)
+    return failed(verify(rehashed(certificate)))
+
+
+FORGERIES = {
+    "schema": (lambda c: c.update(schema="tightrope.certificate/2"), "schema"),
+    "less noise": (lambda c: c["process"].update(noise_multiplier=1.9), "epsilon"),
+    "unknown process": (lambda c: c["process"].update(type="Magic"), "process"),
+    "unknown field": (lambda c: c["process"].update(luck=1), "process"),
+    "adjacency of the process": (
+        lambda c: c["process"].update(adjacency={"type": "Adjacency", "value": "replace-one"}),
+        "adjacency",
+    ),
+    "adjacency": (lambda c: c["setting"].update(adjacency="replace-one"), "adjacency"),
+    "unit": (lambda c: c["setting"].update(unit_of_privacy="one household"), "unit of privacy"),
+    "delta": (lambda c: c["setting"].update(delta=3e-5), "second method"),
+    "no delta": (lambda c: c["setting"].update(delta="small"), "process"),
+    "theorem": (lambda c: c["analysis"].update(name="Better theorem"), "analysis"),
+    "kind": (lambda c: c["analysis"].update(kind="bound"), "analysis"),
+    "source": (lambda c: c["analysis"].update(sources=[]), "analysis"),
+    "refused": (lambda c: c["analysis"]["refused"].clear(), "analysis"),
+    "analysis": (lambda c: c.update(analysis=None), "analysis"),
+    "claims": (lambda c: c.update(claims=None), "claims"),
+    "unknown claim": (lambda c: c["claims"].update(love=1), "claims"),
+    "advantage": (lambda c: c["claims"]["advantage"].update(upper=0.01, lower=0.0), "advantage"),
+    "no advantage": (lambda c: c["claims"].pop("advantage"), "advantage"),
+    "no epsilon": (lambda c: c["claims"].update(epsilon=[]), "epsilon"),
+    "a row of text": (lambda c: c["claims"]["epsilon"].append("zero"), "epsilon"),
+    "true is no number": (lambda c: c["claims"]["epsilon"][3].update(upper=True), "epsilon"),
+    "no row at delta": (
+        lambda c: c["claims"]["epsilon"].remove(
+            next(row for row in c["claims"]["epsilon"] if row["delta"] == 1e-5)
+        ),
+        "second method",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_section_is_refused(name: str) -> None:
+    change, expected = FORGERIES[name]
+    assert expected in forge(change)
+
+
+@pytest.mark.parametrize(
+    ("kind", "safe", "factor"),
+    [("epsilon", "upper", 0.999), ("renyi", "upper", 0.999), ("type_ii_error", "lower", 1.001)],
+)
+def test_every_claim_made_better_is_refused(kind: str, safe: str, factor: float) -> None:
+    """Row by row, hashed again: only recomputing finds it."""
+    for index in range(len(fresh()["claims"][kind])):
+        certificate = fresh()
+        row = certificate["claims"][kind][index]
+        row[safe] *= factor
+        other = "lower" if safe == "upper" else "upper"
+        row[other] = row[safe]  # a well-formed interval
+        assert kind in failed(verify(rehashed(certificate))), (kind, index)
+
+
+@pytest.mark.parametrize("kind", ["epsilon", "renyi"])
+def test_a_lower_end_above_the_truth_is_refused(kind: str) -> None:
+    """It would sell a loose claim as a tight one."""
+    certificate = fresh()
+    row = certificate["claims"][kind][0]
+    row["lower"], row["upper"] = 1.2 * row["upper"], 1.5 * row["upper"]
+    assert kind in failed(verify(rehashed(certificate)))
+
+
+def test_a_weaker_claim_still_holds() -> None:
+    certificate = fresh()
+    certificate["claims"]["epsilon"][0]["upper"] *= 2.0
+    assert holds(verify(rehashed(certificate)))
+
+
+def test_verify_does_not_change_what_it_reads() -> None:
+    certificate = fresh()
+    before = copy.deepcopy(certificate)
+    verify(certificate)
+    assert certificate == before
