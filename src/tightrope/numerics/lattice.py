@@ -63,8 +63,9 @@ def normalised(
     absolute_error: float,
     relative_error: float,
 ) -> LatticeMeasure:
-    """A measure from tilted masses of any total."""
+    """A measure from tilted masses of any total; the error covers their sum and its logarithm."""
     total = float(masses.sum())
+    relative_error += 8.0 * _EPS * (8.0 + abs(log_scale) + abs(math.log(total)))
     return LatticeMeasure(
         first,
         step,
@@ -94,6 +95,7 @@ def convolve(
     ulps = abs(start * step) + size * step + sum(n * abs(m.first) for m, n in factors)
     error += 3.0 * (rate + 1.0) * 4.0 * _EPS * ulps
     log_scale = math.fsum(count * measure.log_scale for measure, count in factors)
+    error += 4.0 * _EPS * math.fsum(n * abs(m.log_scale) for m, n in factors)
     return LatticeMeasure(first, step, weights, log_scale, rate, error, uniform)
 
 

@@ -142,8 +142,10 @@ def law_at(
         if plan.rounding > known.width or (same and plan.factor == law.plan.factor):
             break  # as fine as rounding and the work cap allow
         law = build(plan)
-        found = law.log_delta(epsilon)
+        found, before = law.log_delta(epsilon), known.width
         known = known.intersect(found)
+        if known.width > 0.7 * before:
+            break
         finer *= 0.8 * math.sqrt(min(1.0, max(0.02, width / max(found.width, 1e-300))))
     return law, known
 

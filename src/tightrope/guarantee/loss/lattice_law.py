@@ -140,7 +140,7 @@ class _Small:
         self.plan, self.side = plan, side
         self.steps: dict[float, list[LatticeMeasure]] = {}
         self.blocks: dict[float, list[LatticeMeasure]] = {}
-        self.ends: list[float] = [plan.cut] * len(plan.components)
+        self.ends: list[float] = list(plan.cuts)
         self._step(plan.rate)
 
     @property
@@ -150,8 +150,8 @@ class _Small:
     def _step(self, rate: float) -> list[LatticeMeasure]:
         if rate not in self.steps:
             built = [
-                step_measure(pair, self.side, self.plan.step, rate, self.plan.cut)
-                for pair, _ in self.plan.components
+                step_measure(pair, self.side, self.plan.step, rate, cut)
+                for (pair, _), cut in zip(self.plan.components, self.plan.cuts, strict=True)
             ]
             self.steps[rate] = [measure for measure, _ in built]
             self.ends = [end for _, end in built]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
 import numpy as np
-from scipy.special import gammaln
 
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.abstract import AbstractLossPair
@@ -150,42 +150,43 @@ class Sketch:
             chosen.append(best[1])
         return ends[0] + ends[1], (chosen[0], chosen[1])
 
-    def jump_terms(self, cut: float, epsilon: float, most: int) -> list[float]:
-        """ln delta from exactly 1, ..., `most` losses above `cut`, the others taken as 0."""
+    def jump_terms(
+        self,
+        cut: float,
+        epsilon: float,
+        most: int,
+        tilt: float,
+        rest: Sequence[tuple[float, float]],
+    ) -> list[tuple[float, float]]:
+        """ln delta from exactly 1, ..., `most` losses above `cut`, the others taken as 0.
+
+        With each, ln of the sum of the jump masses times the best Chernoff bound of the rest,
+        whose tilts and cumulants are `rest`: the scale of rounding errors.
+        """
         losses, logs, count = self.parts[0]
         keep = losses > max(cut, 0.0)
         if not keep.any():
-            return [-math.inf] * most
-        x, m = losses[keep], logs[keep]
-        reach = min(float(x[-1]), max(4.0 * epsilon, 4.0 * float(x[0])))
-        width = reach / 400.0
+            return [(-math.inf, -math.inf)] * most
+        x = losses[keep]
+        width = min(float(x[-1]), max(4.0 * epsilon, 4.0 * float(x[0]))) / 400.0
         place = np.minimum(np.round(x / width), 400).astype(np.int64)
+        m = logs[keep] + tilt * width * place
         top = float(m.max())
         one = np.bincount(place, np.exp(np.maximum(m - top, -700.0)), 401)
         terms, total = [], np.ones(1)
         for k in range(1, most + 1):
             total = np.convolve(total, one)[: 400 * min(k, 3) + 1]
-            payoff = -np.expm1(np.minimum(epsilon - width * np.arange(len(total)), 0.0))
-            value = float(total @ payoff)
-            if k > count or value <= 0.0:
-                terms.append(-math.inf)
-                continue
-            terms.append(math.log(value) + k * top + log_choose(count, k))
+            sums = width * np.arange(len(total), dtype=np.float64)
+            with np.errstate(divide="ignore"):
+                log_mass = np.log(total) + k * top - tilt * sums + log_choose(count, k)
+                gain = np.log(-np.expm1(np.minimum(epsilon - sums, 0.0)))
+            bound = np.zeros(len(sums))
+            for rate, cumulant in rest:
+                bound = np.minimum(bound, cumulant - rate * (epsilon - sums))
+            parts = (log_mass + gain, log_mass + bound)
+            value, rounding = (float(np.logaddexp.reduce(part)) for part in parts)
+            terms.append((value, rounding))
         return terms
-
-    def log_jump_rounding(
-        self, small: Sketch, ladder: tuple[float, ...], cut: float, epsilon: float, most: int
-    ) -> float:
-        """ln of the largest Chernoff bound of exactly 1, ..., `most` jumps, best tilt each."""
-        losses, logs, count = self.parts[0]
-        keep = losses > cut
-        bounds = []
-        for rate in ladder:
-            rest = small.cumulant(rate)[0] - rate * epsilon
-            # a jump beyond epsilon leaves nothing for the tilt to bound
-            jump = float(np.logaddexp.reduce(logs[keep] + rate * np.minimum(losses[keep], epsilon)))
-            bounds.append([log_choose(count, k) + k * jump + rest for k in range(1, most + 1)])
-        return float(np.min(np.array(bounds), axis=0).max())
 
     def jumps_at(self, rate: float, cut: float) -> float:
         """Expected number of losses above `cut` under the tilt."""
@@ -203,9 +204,7 @@ class Sketch:
 
 def log_choose(n: int, k: int) -> float:
     """ln of the binomial coefficient; -inf for k > n."""
-    if k > n:
-        return -math.inf
-    return float(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))
+    return math.log(math.comb(n, k)) if k <= n else -math.inf  # exact integers: nothing cancels
 
 
 def sketch_of(components: Components) -> Sketch:

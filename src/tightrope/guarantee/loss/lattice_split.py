@@ -1,0 +1,193 @@
+"""Which losses count as jumps, how many are followed, and the tilts this asks for. Plans only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy.special import gammaln
+
+from tightrope.guarantee.base import Components
+from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.gaussian import (
+    FixedSizeGaussianPair,
+    SampledGaussianPair,
+    point_of_log_ratio,
+)
+from tightrope.guarantee.loss.lattice_sketch import Saddle, Sketch, sketch_of
+
+__all__ = [
+    "Goal",
+    "Split",
+    "split_at",
+    "has_jumps",
+    "guesses",
+    "end_points",
+    "loss_with_tail",
+    "point_of",
+]
+
+_MAX_JUMPS = 6
+_MAX_TILTS = 8
+
+
+@final
+@dataclass(frozen=True)
+class Goal:
+    """What a plan is for: ln delta, about `log_delta`, to `width`; `finer` shrinks the lattice."""
+
+    components: Components
+    epsilon: float
+    log_delta: float
+    width: float
+    finer: float = 1.0
+
+    @property
+    def enough(self) -> float:
+        """ln of a mass that may be given away."""
+        return self.log_delta + math.log(self.width) - 4.0
+
+    @property
+    def steps(self) -> int:
+        return sum(count for _, count in self.components)
+
+
+@final
+@dataclass(frozen=True)
+class Split:
+    small: Sketch  # the losses below the cut
+    saddle: Saddle  # of the small losses
+    cut: float  # loss where jumps begin
+    last: float  # loss beyond which a jump counts as infinite
+    jumps: int  # most jumps followed one by one
+    reachable: bool  # can the small losses alone exceed epsilon?
+    followed: bool  # is that likely enough to be followed, not only bounded?
+    ladder: tuple[float, ...]  # tilts of the terms with jumps
+    hazard: float  # decay rate of the jump masses near epsilon
+    steepest: float  # and near the cut
+
+
+def has_jumps(pair: AbstractLossPair) -> bool:
+    """Is L unbounded above because a rare draw hits the example?"""
+    if isinstance(pair, SampledGaussianPair):
+        return pair.direction == "remove" and pair.rate < 1.0
+    return isinstance(pair, FixedSizeGaussianPair)
+
+
+def point_of(pair: AbstractLossPair, loss: float) -> float:
+    """The point s with this loss."""
+    rate, mu = getattr(pair, "rate", 1.0), getattr(pair, "mu", 1.0)
+    return float(point_of_log_ratio(loss, rate, mu))
+
+
+def end_points(goal: Goal, whole: Sketch, split: Split) -> tuple[tuple[float, ...], float]:
+    """Points s where the small losses of each component end, and where the last jumps do."""
+    ends, pair = [], goal.components[0][0]
+    if math.isfinite(split.cut):
+        return (point_of(pair, split.cut),), point_of(pair, split.last)
+    for (pair, count), part in zip(goal.components, whole.parts, strict=True):
+        far = 40.0 + 1.5 * float(getattr(pair, "mu", 0.0))
+        if has_jumps(pair):
+            loss = loss_with_tail(Sketch((part,)), goal.enough - math.log(count))
+            far = point_of(pair, loss)
+        ends.append(far)
+    return tuple(ends), ends[0]
+
+
+def loss_with_tail(sketch: Sketch, log_tail: float) -> float:
+    """The loss with this ln of the tail mass under P, one step of the first component."""
+    losses, logs, _ = sketch.parts[0]
+    tails = np.logaddexp.accumulate(logs[::-1])[::-1]
+    return float(losses[min(int(np.searchsorted(-tails, -log_tail)), len(losses) - 1)])
+
+
+def guesses(components: Components, epsilon: float) -> tuple[float, ...]:
+    """ln delta by the saddle point and, where there are jumps, by bulk plus a few of them.
+
+    The likelier one first: a tilt that needs many jumps is a smooth one.
+    """
+    whole = sketch_of(components)
+    if whole.highest() <= epsilon:
+        return (-700.0,)
+    saddle = whole.saddle(epsilon)
+    smooth = min(saddle.log_delta, 0.0)
+    pair, count = components[0]
+    if len(components) > 1 or not has_jumps(pair):
+        return (smooth,)
+    cut = loss_with_tail(whole, -3.0 - math.log(count))
+    small = whole.without_jumps(cut)
+    bulk = small.saddle(epsilon).log_delta if small.highest() > epsilon else -math.inf
+    terms = [value for value, _ in whole.jump_terms(cut, epsilon, 4, saddle.rate, ())]
+    rare = min(float(np.logaddexp.reduce([bulk, *terms])), 0.0)
+    if rare > smooth - 1.0:
+        return (smooth,)
+    return (smooth, rare) if whole.jumps_at(saddle.rate, cut) > 3.0 else (rare, smooth)
+
+
+def split_at(goal: Goal, whole: Sketch, cut: float) -> Split | None:
+    """Losses above `cut` as jumps (none for cut = inf); None where too many would be needed."""
+    pair, count = goal.components[0]
+    alone = len(goal.components) == 1
+    last = math.inf
+    if alone and has_jumps(pair):
+        last = loss_with_tail(whole, goal.enough - math.log(count))
+    with_jumps = cut < last
+    small = whole.without_jumps(min(cut, last)) if alone else whole
+    reachable = small.highest() > goal.epsilon + 1e-12
+    saddle = small.saddle(goal.epsilon) if reachable else _idle(small)
+    jumps = 0
+    if with_jumps:
+        jumps = _jumps_needed(whole.log_tail(cut) + math.log(count), goal.enough, count)
+        if jumps > _MAX_JUMPS:
+            return None
+    followed = reachable and saddle.log_chernoff > goal.enough
+    ladder, hazard, steepest = _ladder(whole, small, cut, goal.epsilon, jumps)
+    return Split(
+        small,
+        saddle,
+        min(cut, last),
+        last,
+        jumps,
+        reachable,
+        followed,
+        ladder,
+        hazard,
+        steepest,
+    )
+
+
+def _idle(small: Sketch) -> Saddle:
+    value, _, second = small.cumulant(0.0)
+    return Saddle(0.0, value, -math.inf, math.sqrt(second) + 1e-300)
+
+
+def _jumps_needed(log_mass: float, enough: float, count: int) -> int:
+    """Smallest K with C(T, K+1) p^{K+1} below e^enough; K = T leaves nothing out."""
+    for k in range(min(count, _MAX_JUMPS + 1)):
+        if (k + 1) * log_mass - float(gammaln(k + 2.0)) <= enough:
+            return k
+    return min(count, _MAX_JUMPS + 1)
+
+
+def _ladder(
+    whole: Sketch, small: Sketch, cut: float, epsilon: float, jumps: int
+) -> tuple[tuple[float, ...], float, float]:
+    """Tilts for the rest of the loss after jumps, and the decay of jumps near epsilon and cut."""
+    if jumps == 0:
+        return (), 0.0, 0.0
+    losses, logs, _ = whole.parts[0]
+    density = np.diff(logs) / np.maximum(np.diff(losses), 1e-300)
+
+    def decay(loss: float) -> float:
+        place = min(max(int(np.searchsorted(losses, loss)), 1), len(density) - 1)
+        return max(0.0, -float(density[place]))
+
+    steepest = 1.5 * decay(cut)
+    rates, rate = [0.0], 0.0
+    while rate < steepest and len(rates) < _MAX_TILTS:
+        spread = math.sqrt(small.cumulant(rate)[2]) + 1e-300
+        rate = min(rate + 8.0 / spread, steepest)
+        rates.append(rate)
+    return tuple(rates), decay(max(cut, epsilon)), steepest
