@@ -48,7 +48,8 @@ class SampledCumulant(AbstractFamily):
     def _make_search_grid(self, top: float) -> tuple[FloatArray, FloatArray]:
         """ln r and ln weight on grids wide enough for every power between 0 and `top`."""
         low, high = self.strip.reach(top, 32.0)
-        depth = np.minimum(0.75 * math.pi / self.strip.mu[:, 0], 8.0)
+        # r^w with w < 0 grows on the way to the branch points
+        depth = np.minimum((0.75 if top > 0 else 0.3) * math.pi / self.strip.mu[:, 0], 8.0)
         step = 2.0 * math.pi * depth / (30.0 + 0.5 * depth * depth)
         points = int(np.max((high - low) / step)) + 2
         s = low[:, None] + step[:, None] * np.arange(points)
