@@ -33,30 +33,41 @@ _SERIES = tuple(1.0 / math.factorial(n) for n in range(16, 1, -1))
 def _g(s: FloatArray) -> FloatArray:
     """(e^s - 1 - s)/s with full relative accuracy; 0 at 0."""
     small = np.abs(s) <= _SMALL
-    t = np.where(small, s, 0.0)
-    series = np.full_like(t, _SERIES[0])
-    for coefficient in _SERIES[1:]:
-        series = series * t + coefficient
     safe = np.where(small, 1.0, s)
-    return np.asarray(np.where(small, series * t, (np.expm1(safe) - safe) / safe))
+    value = (np.expm1(safe) - safe) / safe
+    if small.any():
+        t = s[small]
+        series = np.full_like(t, _SERIES[0])
+        for coefficient in _SERIES[1:]:
+            series *= t
+            series += coefficient
+        value[small] = series * t
+    return np.asarray(value)
 
 
 def log_kernel(t: FloatArray, z: FloatArray) -> FloatArray:
     """ln( k(e^t)/max(e^t, 1) ); -inf at t = 0."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="ignore"):
         s = z * t
-        rising = np.minimum(s, _LARGE)  # e^s beyond this is handled by its logarithm
-        moderate = np.maximum(t, -_SMALL)
-        both = np.abs(_g(rising) - _g(-moderate))
-        near = np.minimum(moderate, 0.0) + np.log(np.abs(moderate)) + np.log(both)
-        # t below -1/2: k = (1 - e^t) - e^t (1 - e^(z t))/z
-        low = np.minimum(t, -_SMALL)
-        far_below = np.log(-np.expm1(low) + np.exp(low) * np.expm1(z * low) / z)
-        # s above 30: ln g(s) = s - ln s + log1p(-(1+s)e^-s), the rest is a correction
-        high = np.maximum(s, _LARGE)
-        log_g = high - np.log(high) + np.log1p(-(1.0 + high) * np.exp(-high))
-        above = np.log(np.abs(t)) + log_g + np.log1p(-_g(-np.abs(t)) * np.exp(-log_g))
-    return np.asarray(np.where(t < -_SMALL, far_below, np.where(s > _LARGE, above, near)))
+        below, above = t < -_SMALL, s > _LARGE
+        both = np.abs(_g(np.minimum(s, _LARGE)) - _g(-np.maximum(t, -_SMALL)))
+        value = np.minimum(t, 0.0) + np.log(np.abs(t)) + np.log(both)
+        if below.any():
+            value[below] = _log_kernel_below(t[below], z[below])
+        if above.any():
+            value[above] = _log_kernel_above(t[above], s[above])
+    return np.asarray(value)
+
+
+def _log_kernel_below(t: FloatArray, z: FloatArray) -> FloatArray:
+    """t < -1/2: k = (1 - e^t) - e^t (1 - e^(z t))/z."""
+    return np.asarray(np.log(-np.expm1(t) + np.exp(t) * np.expm1(z * t) / z))
+
+
+def _log_kernel_above(t: FloatArray, s: FloatArray) -> FloatArray:
+    """s > 30: ln g(s) = s - ln s + log1p(-(1+s)e^-s), and g(-t) is a correction."""
+    log_g = s - np.log(s) + np.log1p(-(1.0 + s) * np.exp(-s))
+    return np.asarray(np.log(t) + log_g + np.log1p(-_g(-t) * np.exp(-log_g)))
 
 
 def log_expm1(x: FloatArray) -> FloatArray:
