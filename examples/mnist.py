@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tightrope.data import load_mnist
+from tightrope.data import Split, load_mnist
 from tightrope.train import (
     Evaluation,
     FlatClip,
@@ -73,7 +73,7 @@ def losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return cross_entropy(outputs, labels, reduction="none")  # (B,)
 
 
-def as_tensors(split) -> tuple[torch.Tensor, torch.Tensor]:
+def as_tensors(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
     images = torch.from_numpy(split.x.copy()).float().div_(255.0)[:, None]  # (n, 1, 28, 28)
     return images, torch.from_numpy(split.y.copy()).long()
 

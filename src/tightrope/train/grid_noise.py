@@ -10,9 +10,9 @@ the noise is scaled up by exactly that.
 Error: N is the sum of two float64 draws by Box and Muller from 53-bit uniforms, each of half the
 variance. |N| cannot exceed 12 standard deviations (probability below 1e-30), every grid point near
 every pair of grid points can be reached, and the relative rounding error of about 1e-15 moves a
-value to a neighbouring grid point with probability about 1e-7 (g = 2^-26 standard deviations). These
-deviations from an ideal Gaussian are not part of the accounted epsilon (a proof would add them to
-delta).
+value to a neighbouring grid point with probability about 1e-7 (g = 2^-26 standard deviations).
+These deviations from an ideal Gaussian are not part of the accounted epsilon (a proof would add
+them to delta).
 
 The words come from SHAKE-256, so earlier outputs do not help to predict later ones.
 Cost: about ten times that of GaussianNoise, always on the CPU.

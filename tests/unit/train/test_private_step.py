@@ -10,7 +10,13 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.process import Adjacency, NoisySGD, PoissonSampling
-from tightrope.train import FullBatchSampler, GaussianNoise, PoissonSampler
+from tightrope.train import (
+    FlatClip,
+    FullBatchSampler,
+    GaussianNoise,
+    Gradients,
+    PoissonSampler,
+)
 
 
 def weights(model):
@@ -229,3 +235,14 @@ def test_a_model_that_cannot_run_on_no_examples_steps_all_the_same(make_run, dat
         full = make_run(sampler=FullBatchSampler())
         for _ in full.batches(data, steps=1):
             full.step_empty()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_parameters_of_any_precision_step_with_wide_sums(make_run, make_model, data, dtype):
+    model = make_model().to(dtype)
+    run = make_run(model, clip=FlatClip(1.0), gradients=Gradients(model))
+    x, y = data[0].to(dtype), data[1]
+    for a, b in run.batches((x, y), steps=3):
+        run.step(cross_entropy(model(a).float(), b, reduction="none"))
+    assert all(p.dtype == dtype and torch.isfinite(p).all() for p in model.parameters())
+    assert run.steps == 3
