@@ -9,7 +9,7 @@ Conditions: z > 0, every real t.
 Validity: exact.
 Source: definition of the chi^a divergence, arXiv:2008.06529, (10)-(11), rewritten.
 Error: |error of log_kernel| <= 4 ulp * (1 + |log_kernel| + z max(t, 0)) for exact t, z; measured
-    at most 2.2 of these ulp against 400 digits on 20,000 random points with z in
+    at most 1.4 of these ulp against 400 digits on 20,000 random points with z in
     1e-9..1e9 and |t| in 1e-30..1e3.
 Vectors: tests/unit/guarantee/test_renyi_kernel.py.
 """
