@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tightrope.numerics.quadrature import FloatArray
+from tightrope.numerics.quadrature import UNIT, FloatArray
 
 __all__ = ["Decay", "Layers", "layers_of_steps", "no_decay", "LOG_MASS_SLACK"]
 
@@ -77,7 +77,8 @@ class Decay:
         envelope = np.maximum(wave, np.minimum(_SIDE_LOBE, 1.0 / half))
         # 1 - sum m (1 - envelope): the uncovered mass counts fully
         covered = np.add.reduceat(self.masses * (1.0 - envelope), self.starts)
-        value = np.minimum(1.0 - covered * (1.0 - 1e-12), self.variation / y)
+        value = 1.0 - covered * (1.0 - 1e-12) + 8.0 * UNIT
+        value = np.minimum(value, self.variation / y)
         if self.further is not None and bool(np.any(value > 1e-3)):
             value = np.minimum(value, self.further(y))
         return np.clip(value, 1e-300, 1.0)

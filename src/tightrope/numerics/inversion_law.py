@@ -168,7 +168,7 @@ class SumOnLine:
     def sample(self, step: float, count: int, nats: float) -> Samples:
         law, y = self.law, np.arange(count) * step
         log_phi = -0.5 * law.variance * y * y + 0.0j
-        log_upper = log_phi.real.copy()
+        spent, gap = np.abs(log_phi), np.zeros(count)  # sizes added up; ln(upper/|phi|)
         log_mass, mass_error = law.normal_part(self.tilt)
         mean = law.mean + law.variance * self.tilt
         turn, units = abs(mean), 8.0
@@ -178,19 +178,18 @@ class SumOnLine:
             _check(nodes, decay, count)
             x, error = nodes.transform(step, count)
             log_part = log1p_complex(x)
-            top = np.log(np.exp(log_part.real) + error + 8.0 * UNIT * np.abs(x))
             log_phi += times @ log_part
-            log_upper += times @ top
+            spent += times @ np.abs(log_part)
+            gap += times @ np.log1p((error + 8.0 * UNIT * np.abs(x)) * np.exp(-log_part.real))
             mean += float(times @ nodes.centre)
             turn += float(times @ np.abs(nodes.centre))
             log_mass += float(times @ nodes.log_mass)
             own = nodes.log_mass_error + units * UNIT * np.abs(nodes.log_mass)
             mass_error += float(times @ own)
         mass_error += 2.0 * len(law.parts) * UNIT * abs(log_mass)
-        gap = -np.expm1(np.minimum(log_phi.real - log_upper, 0.0))
-        # |a^T - b^T| <= upper^T - |a|^T, and the rounding of exponent and phase
-        size = 4.0 + np.abs(log_phi) + np.abs(log_upper)
-        error = np.exp(log_upper) * (gap + 2.0 * units * UNIT * size)
+        # |a^T - b^T| <= (|a| + e)^T - |a|^T, and the rounding of exponent and phase
+        rounding = 2.0 * units * UNIT * (4.0 + spent)
+        error = np.exp(np.minimum(log_phi.real + gap, 0.0)) * (rounding - np.expm1(-gap))
         return Samples(log_mass, mass_error, mean, turn, np.exp(log_phi), error)
 
 

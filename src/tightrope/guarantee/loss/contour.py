@@ -195,24 +195,42 @@ def epsilon(components: Components, delta: float, relative_width: float = 1e-9) 
     held = tuple((pair, count) for pair, count in components if count > 0)
     log_infinite = _log_infinite_mass(held)
     log_target = math.log(delta) if delta > 0.0 else -math.inf
-    if log_infinite > log_target:
+    if _exceeds(held, log_infinite, delta):
         return Interval(math.inf, math.inf)
     if delta == 0.0:
         top = _largest_loss(held)
         return Interval(max(0.0, top - 8.0 * UNIT * abs(top)), max(0.0, top))
     if _closed_form(held, 0.0) is not None:
         return _invert(lambda e: log_delta(held, e), log_target, _largest_loss(held))
-    log_finite = log_target + math.log1p(-math.exp(min(log_infinite - log_target, -1e-15)))
-    return _Inverse(sum_law(held), log_finite, relative_width).solve()
+    if _trivially_zero(held, log_target):
+        return Interval(0.0, 0.0)
+    share = math.exp(log_infinite - log_target)  # of delta that infinite losses take
+    if share > 1.0 - 1e-9:
+        return Interval(0.0, math.inf)  # too close to tell; sound on both sides
+    slack = 8.0 * UNIT * (abs(log_target) + abs(log_target) * share + 4.0) / (1.0 - share)
+    log_finite = log_target + math.log1p(-share)
+    return _Inverse(sum_law(held), log_finite, relative_width, slack).solve()
+
+
+def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:
+    """Whether the mass of infinite losses is above delta: exactly so for one release."""
+    if len(components) == 1 and components[0][1] == 1:
+        return components[0][0].infinite_mass > delta
+    return log_infinite > (math.log(delta) if delta > 0.0 else -math.inf)
+
+
+def _trivially_zero(components: Components, log_target: float) -> bool:
+    """delta(0) is at most the sum of the parts' delta(0) (total variation is subadditive)."""
+    total = sum(count * math.exp(log_delta_single(pair, 0.0).upper) for pair, count in components)
+    return total * (1.0 + 1e-12) <= math.exp(log_target)
 
 
 class _Inverse:
     """Newton's method on ln g on one line, then the certificate on both sides of the root."""
 
-    def __init__(self, law: SumLaw, log_target: float, relative_width: float) -> None:
+    def __init__(self, law: SumLaw, log_target: float, relative_width: float, slack: float) -> None:
         self.law, self.log_target, self.relative_width = law, log_target, relative_width
-        # the target itself is rounded (ln, and the infinite part taken off)
-        self.slack = 8.0 * UNIT * (abs(log_target) + 4.0)
+        self.slack = slack  # the target is rounded: ln, and the infinite part taken off
 
     def solve(self) -> Interval:
         c = saddle_of_level(self.law, EXCESS, self.log_target)
