@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default
 from tightrope.errors import InvalidInput
 from tightrope.train.samplers import AbstractSampler, Indices
 
-__all__ = ["Ticket", "Rows", "as_rows", "draw_parts", "slice_rows", "to_device"]
+__all__ = ["Ticket", "Rows", "as_rows", "draw_ticket", "split_ticket", "slice_rows", "to_device"]
 
 
 @final
@@ -95,28 +95,33 @@ def _item_rows(data: Any, collate: Callable[[list[Any]], Any]) -> Rows:
         if len(indices) == 0 and length == 0:
             raise InvalidInput("The dataset is empty and has no example to learn the shapes from.")
         if len(indices) == 0:  # only the shapes of example 0 are used
-            return slice_rows(collate([data[0]]), 0)
+            return slice_rows(collate([data[0]]), slice(0, 0))
         return collate([data[int(i)] for i in indices])
 
     return Rows(length, take)
 
 
-def draw_parts(
-    sampler: AbstractSampler, population: int, micro_batch: int | None
-) -> Iterator[tuple[Indices, Ticket]]:
-    """The next batch of the sampler, cut into parts of at most `micro_batch` examples."""
+def draw_ticket(sampler: AbstractSampler, population: int) -> tuple[Indices, Ticket]:
+    """The next batch of the sampler, and its announcement."""
     indices = sampler.draw(population)
-    state = sampler.state()
-    size = max(len(indices), 1) if micro_batch is None else micro_batch
-    starts = range(0, max(len(indices), 1), size)
+    return indices, Ticket(len(indices), True, sampler.state())
+
+
+def split_ticket(ticket: Ticket, size: int | None) -> list[tuple[slice, Ticket]]:
+    """A batch in parts of at most `size` examples; an empty batch is one empty part."""
+    reach = max(ticket.size, 1) if size is None else size
+    starts = range(0, max(ticket.size, 1), reach)
+    parts = []
     for start in starts:
-        part = indices[start : start + size]
-        yield part, Ticket(len(part), start == starts[-1], state)
+        stop = min(start + reach, ticket.size)
+        last = ticket.last and start == starts[-1]
+        parts.append((slice(start, stop), replace(ticket, size=stop - start, last=last)))
+    return parts
 
 
-def slice_rows(batch: Any, count: int) -> Any:
-    """The first `count` examples of a collated batch."""
-    return _map(batch, lambda tensor: tensor[:count])
+def slice_rows(batch: Any, part: slice) -> Any:
+    """Some of the examples of a collated batch."""
+    return _map(batch, lambda tensor: tensor[part])
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

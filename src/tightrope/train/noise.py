@@ -10,8 +10,8 @@ Each draw is the sum of two (each of half the variance). One alone has two fault
 knows the sum without noise can use (Mironov 2012, CCS; Jin et al. 2022, S&P): PyTorch makes
 float32 Gaussians in pairs by Box and Muller from 24 random bits, so that the squares of a pair add
 up to one of few values, visibly so in one pair of 4096; and no draw is ever beyond 5.77 deviations,
-so that a coordinate beyond that tells for certain. Of a sum of two, every float32 value near every pair of
-values can be reached, up to 8.1 deviations (9.4 on CUDA).
+so that a coordinate beyond that tells for certain. Of a sum of two, every float32 value near every
+pair of values can be reached, up to 8.1 deviations (9.4 on CUDA).
 
 Error: this is hardening, not proof; the float32 rounding of the sum and the remaining gaps of the
 noise are not part of the accounted epsilon. `GridGaussianNoise` adds without rounding; see there.

@@ -29,7 +29,7 @@ from tightrope.train.distributed import (
     start_together,
     sum_over_ranks_,
 )
-from tightrope.train.feed import Rows, Ticket, as_rows, draw_parts, to_device
+from tightrope.train.feed import Rows, Ticket, as_rows, draw_ticket, split_ticket, to_device
 from tightrope.train.gradients import Gradients
 from tightrope.train.guard import Guard
 from tightrope.train.ledger import Budget, Ledger
@@ -138,9 +138,10 @@ class PrivateOptimizer:
         for _ in range(check_count(steps, "steps")):
             if self.exhausted:
                 return
-            for indices, ticket in draw_parts(self.sampler, rows.length, micro_batch):
+            indices, whole = draw_ticket(self.sampler, rows.length)
+            for part, ticket in split_ticket(whole, micro_batch):
                 self.expect(ticket)
-                yield to_device(rows.take(indices), self.device)
+                yield to_device(rows.take(indices[part]), self.device)
                 if self._tickets:
                     raise InvalidInput(
                         "A batch was drawn but step(losses) was not called for it. Skipping "
@@ -166,6 +167,12 @@ class PrivateOptimizer:
     def next_is_empty(self) -> bool:
         """Did the sampler draw nobody for the part that comes next?"""
         return bool(self._tickets) and self._tickets[0].size == 0
+
+    def split_next(self, size: int | None) -> list[slice]:
+        """Announce the next batch in parts of at most `size`, each to be stepped on in order."""
+        parts = split_ticket(self._tickets.popleft(), size)
+        self._tickets.extendleft(reversed([ticket for _, ticket in parts]))
+        return [part for part, _ in parts]
 
     def step_empty(self) -> StepReport:
         """The step of an empty batch, for models that cannot run on no examples."""

@@ -93,6 +93,22 @@ def test_hugging_face_trainer(tmp_path):
     assert trainer.run.optimizer.param_groups[0]["lr"] < 0.01
 
 
+def test_hugging_face_micro_batches_give_the_same_weights(tmp_path):
+    models = [tiny_llama(), tiny_llama()]
+    for model, micro_batch in zip(models, (None, 2), strict=True):
+        PrivateTrainer(
+            model=model,
+            args=arguments(tmp_path, max_steps=3, optim="sgd"),
+            train_dataset=Tokens(),
+            sampler=PoissonSampler(0.3, seed=1),
+            noise=GaussianNoise(1.0, seed=2),
+            micro_batch=micro_batch,
+            **PARTS,
+        ).train()
+    for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
 def test_hugging_face_with_lora_trains_the_adapter_only(tmp_path):
     config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
     model = peft.get_peft_model(tiny_llama(), config)

@@ -7,8 +7,8 @@
     print(trainer.run.epsilon(1e-5))
 
 The optimizer and schedule come from the TrainingArguments as always; batches come from the sampler,
-so per_device_train_batch_size does not matter. The training loss is computed from private data and
-is not reported.
+so per_device_train_batch_size does not matter; `micro_batch` bounds the examples run at once. The
+training loss is computed from private data and is not reported.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader
 
 from tightrope.errors import InvalidInput
 from tightrope.train.adapters.loader import drawn_loader
+from tightrope.train.feed import slice_rows
 from tightrope.train.ledger import Budget
 from tightrope.train.noise import Noise
 from tightrope.train.optimizer import PrivateOptimizer
@@ -56,6 +57,7 @@ class PrivateTrainer(transformers.Trainer):
         noise: Noise,
         expected_batch_size: float,
         budget: Budget | None = None,
+        micro_batch: int | None = None,
         losses: Callable[[torch.nn.Module, dict[str, Any]], Tensor] = losses_of,
         **options: Any,
     ) -> None:
@@ -67,7 +69,7 @@ class PrivateTrainer(transformers.Trainer):
             "expected_batch_size": expected_batch_size,
             "budget": budget,
         }
-        self._losses = losses
+        self._losses, self._micro_batch = losses, micro_batch
         self.run: PrivateOptimizer | None = None
         _check_arguments(self.args)
 
@@ -103,9 +105,10 @@ class PrivateTrainer(transformers.Trainer):
         if self.run.next_is_empty:
             self.run.step_empty()
         else:
-            with self.compute_loss_context_manager():
-                losses = self._losses(model, inputs)
-            self.run.step(losses)
+            for part in self.run.split_next(self._micro_batch):
+                with self.compute_loss_context_manager():
+                    losses = self._losses(model, slice_rows(inputs, part))
+                self.run.step(losses)
         return torch.zeros((), device=self.args.device)
 
     def train(self, resume_from_checkpoint: Any = None, *rest: Any, **options: Any) -> Any:

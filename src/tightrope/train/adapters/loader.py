@@ -7,7 +7,7 @@ from typing import Any, final
 
 from torch.utils.data import DataLoader, Sampler, default_collate
 
-from tightrope.train.feed import as_rows, draw_parts, slice_rows
+from tightrope.train.feed import as_rows, draw_ticket, slice_rows
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.validate import check_count
 
@@ -32,7 +32,9 @@ def drawn_loader(
     def or_empty(items: list[Any]) -> Any:
         if items:
             return gather(items)
-        return slice_rows(gather([dataset[0]]), 0)  # only the shapes of example 0 are used
+        return slice_rows(
+            gather([dataset[0]]), slice(0, 0)
+        )  # only the shapes of example 0 are used
 
     drawn = _DrawnBatches(run, as_rows(dataset, gather).length, check_count(steps, "steps"))
     return DataLoader(dataset, batch_sampler=drawn, collate_fn=or_empty, num_workers=workers)
@@ -52,6 +54,6 @@ class _DrawnBatches(Sampler[list[int]]):
         for _ in range(self._steps):
             if self._run.announced >= self._run.ledger.steps_allowed:
                 return
-            for indices, ticket in draw_parts(self._run.sampler, self._population, None):
-                self._run.expect(ticket)
-                yield indices.tolist()
+            indices, ticket = draw_ticket(self._run.sampler, self._population)
+            self._run.expect(ticket)
+            yield indices.tolist()
