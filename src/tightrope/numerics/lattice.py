@@ -24,7 +24,7 @@ from scipy.fft import irfft, rfft
 
 from tightrope.validate import FloatArray
 
-__all__ = ["LatticeMeasure", "convolve", "normalised"]
+__all__ = ["LatticeMeasure", "convolve", "normalised", "support"]
 
 _EPS = 2.0**-52
 _NEGLIGIBLE = -48.0  # frequencies whose power is below e^-48 go to the error
@@ -138,11 +138,18 @@ def _folded(weights: FloatArray, size: int) -> FloatArray:
     return np.asarray(folded, dtype=np.float64)
 
 
+def support(factors: Sequence[tuple[LatticeMeasure, int]]) -> int:
+    """Points that the product can reach."""
+    return 1 + sum(count * (len(measure.weights) - 1) for measure, count in factors)
+
+
 def _window(
     factors: Sequence[tuple[LatticeMeasure, int]], size: int, thetas: tuple[float, float]
 ) -> tuple[int, float]:
     """First index of the window, and the Chernoff bound on the mass outside of it."""
     step = factors[0][0].step
+    if support(factors) <= size:
+        return 0, 0.0
     right, left = (
         sum(count * measure.log_moment(sign * theta) for measure, count in factors)
         for sign, theta in zip((1.0, -1.0), thetas, strict=True)

@@ -9,7 +9,7 @@ largest term. The running sums of positive terms add N ulp, relative.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -28,7 +28,7 @@ _BLOCK_RANGE = 300.0  # nats of tilt inside one block of the running sums
 class TailTable:
     """mass[i] = sum over j >= i of m_j and call[i] = E[(1 - e^{x_i - X})_+], scaled by block."""
 
-    measure: LatticeMeasure
+    measure: LatticeMeasure  # its weights are dropped: the two columns hold all that is asked
     mass: FloatArray
     call: FloatArray
     log_scale: FloatArray  # one for each block
@@ -49,7 +49,7 @@ class TailTable:
     def log_error(self, points: FloatArray) -> FloatArray:
         """ln of the bound on the absolute error of `log_call`, running sums aside."""
         m = self.measure
-        c, width = m.rate, m.step * len(m.weights)
+        c, width = m.rate, m.step * len(self.mass)
         largest = math.exp(c * math.log(c / (1.0 + c)) - math.log1p(c)) if c > 0 else 1.0
         reach = np.maximum(m.first + width - points, m.step)
         whole = np.minimum(reach, 1.0) * reach / m.step  # every term is below min(x, 1)
@@ -82,4 +82,4 @@ def tail_table(measure: LatticeMeasure) -> TailTable:
         after = np.append(np.cumsum(drop[::-1])[::-1][1:], 0.0) + (end_drop + end_call)
         call[low:high] = np.exp(x) * after
         right_mass, right_call = float(mass[low]), float(call[low])
-    return TailTable(measure, mass, call, scales, block)
+    return TailTable(replace(measure, weights=np.empty(0)), mass, call, scales, block)

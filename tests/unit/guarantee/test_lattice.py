@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import gammaln, logsumexp
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss import lattice
+from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.closed_form import log_gaussian_delta
 from tightrope.guarantee.loss.pair import (
     AbstractLossPair,
@@ -268,3 +268,47 @@ def test_too_many_kinds_of_steps_are_refused_with_the_way_out() -> None:
 def test_off_lattice_atoms_keep_their_mass() -> None:
     pair = DiscretePair((-0.5, 0.1, 0.7), (0.2, 0.5, 0.3))
     assert lattice.log_delta(((pair, 2),), 0.5, 1e-3).width < 1e-2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_random_settings_never_contradict_the_contour(seed: int) -> None:
+    """Log-uniform rates, noise, steps and depth; the two methods share no code below the pairs."""
+    rng = np.random.default_rng(seed)
+    compared = 0
+    for _ in range(20):
+        rate, sigma = 10 ** rng.uniform(-6, 0), 10 ** rng.uniform(-0.6, 1.5)
+        steps = int(10 ** rng.uniform(0.3, 4))
+        direction = "remove" if rng.random() < 0.7 else "add"
+        pair = SampledGaussianPair(rate, 1 / sigma, direction)  # type: ignore[arg-type]
+        spread = rate * math.sqrt(steps * math.expm1(min(sigma**-2, 20.0)))
+        epsilon = spread * rng.uniform(0.2, 6.0)
+        found = lattice.log_delta(((pair, steps),), epsilon, 1e-3)
+        try:
+            other = contour.log_delta(((pair, steps),), epsilon)
+        except NotCertified:
+            continue
+        compared += 1
+        assert found.lower <= other.upper
+        assert other.lower <= found.upper
+    assert compared >= 8
+
+
+@pytest.mark.parametrize(
+    ("pair", "count", "epsilon"),
+    [
+        (randomized_response_pair(20.0, 3), 2, 39.0),  # the tilted law is one point
+        (approx_pair(50.0, 0.0), 3, 120.0),
+        (LaplacePair(1e-3), 2, 1500.0),
+        (SampledGaussianPair(2.6e-8, 4.4, "add"), 2, 4e-8),
+        (SampledGaussianPair(1 - 1e-9, 1.0), 5, 3.0),
+        (SampledGaussianPair(1.0, 1.0, "add"), 5, 3.0),
+        (GaussianPair(1e-4), 1, 1e-4),
+        (SampledGaussianPair(0.4, 4.5), 3, 0.0),
+    ],
+    ids=str,
+)
+def test_extreme_settings_are_answered_narrowly(
+    pair: AbstractLossPair, count: int, epsilon: float
+) -> None:
+    assert lattice.log_delta(((pair, count),), epsilon).width <= 1e-4

@@ -34,6 +34,7 @@ __all__ = [
 
 _MAX_KINDS = 64
 _ROUGH = 0.05  # width of the first, cheap answers
+_MODEST = 1e-4
 _FINEST = 1e-9  # narrower is below the rounding that the bounds contain
 
 
@@ -133,7 +134,17 @@ def law_at(
         if known.width <= 1.0:
             break
     assert law is not None
-    width, finer = max(relative_width, _FINEST), 1.0
+    for target in (max(relative_width, _FINEST), _MODEST):
+        if known.width > target:  # the modest width where the one asked for was too much
+            law, known = _refined(components, epsilon, law, known, target)
+    return law, known
+
+
+def _refined(
+    components: Components, epsilon: float, law: LatticeLaw, known: Interval, width: float
+) -> tuple[LatticeLaw, Interval]:
+    """Finer lattices until `width` is reached or nothing more is won."""
+    finer = 1.0
     for _ in range(3):
         if known.width <= width:
             break

@@ -19,7 +19,7 @@ from tightrope.guarantee.loss.lattice_jumps import (
 from tightrope.guarantee.loss.lattice_plan import MAX_SIZE, Plan, has_jumps
 from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
 from tightrope.guarantee.loss.lattice_step import Side, step_measure
-from tightrope.numerics.lattice import LatticeMeasure, convolve
+from tightrope.numerics.lattice import LatticeMeasure, convolve, support
 from tightrope.numerics.lattice_coarse import coarsened
 from tightrope.numerics.lattice_tail import TailTable, tail_table
 from tightrope.validate import FloatArray
@@ -27,6 +27,7 @@ from tightrope.validate import FloatArray
 __all__ = ["OneSide", "one_side"]
 
 _NATS = 40.0
+_SMALL = 4096.0  # a window this small need not be smaller
 
 
 @final
@@ -192,7 +193,7 @@ class _Small:
             step = plan.step * plan.factor
             return LatticeMeasure(0.0, step, np.array([1.0, 0.0]), 0.0, rate)
         width, thetas = _window(plan.sketch, rate)
-        return convolve(factors, _size(width, factors[0][0].step), thetas)
+        return convolve(factors, _size(width, factors), thetas)
 
     def _block(self, rate: float, i: int) -> LatticeMeasure:
         """`inner` steps on the coarse lattice."""
@@ -206,7 +207,7 @@ class _Small:
     def _power(self, measure: LatticeMeasure, count: int, rate: float, i: int) -> LatticeMeasure:
         losses, logs, _ = self.plan.sketch.parts[i]
         width, thetas = _window(Sketch(((losses, logs, count),)), rate)
-        return convolve([(measure, count)], _size(width, measure.step), thetas)
+        return convolve([(measure, count)], _size(width, [(measure, count)]), thetas)
 
 
 def _window(sketch: Sketch, rate: float) -> tuple[float, tuple[float, float]]:
@@ -215,6 +216,7 @@ def _window(sketch: Sketch, rate: float) -> tuple[float, tuple[float, float]]:
     return sketch.window(rate, spread, _NATS + math.log(total))
 
 
-def _size(width: float, step: float) -> int:
-    exact = max(16.0, 1.01 * width / step + 8.0)
-    return min(2 * MAX_SIZE, 1 << math.ceil(math.log2(exact)))
+def _size(width: float, factors: list[tuple[LatticeMeasure, int]]) -> int:
+    """A power of two that holds the window or, if that is no more, the whole support."""
+    exact = min(max(_SMALL, 1.01 * width / factors[0][0].step + 8.0), support(factors))
+    return min(2 * MAX_SIZE, 1 << math.ceil(math.log2(max(exact, 16.0))))

@@ -46,10 +46,10 @@ def _losses(pair: AbstractLossPair) -> tuple[FloatArray, FloatArray]:
     if isinstance(pair, LaplacePair):
         top = 1.0 / pair.scale
         loss = np.linspace(-top, top, 401)
-        mass = 0.25 * np.exp(0.5 * (loss - top)) * (loss[1] - loss[0])
-        mass[0] += pair.atoms[0][1]
-        mass[-1] += pair.atoms[1][1]
-        return loss, np.log(mass)
+        log_mass = math.log(0.25 * (loss[1] - loss[0])) + 0.5 * (loss - top)
+        log_mass[0] = np.logaddexp(log_mass[0], -top - math.log(2.0))
+        log_mass[-1] = np.logaddexp(log_mass[-1], -math.log(2.0))
+        return loss, log_mass
     atoms = np.array([a for a in pair.atoms if a[1] > 0.0])
     return atoms[:, 0], np.log(atoms[:, 1])
 

@@ -6,7 +6,7 @@ import math
 
 from tightrope.guarantee.loss.lattice_sketch import Sketch
 from tightrope.guarantee.loss.lattice_split import Goal, Split
-from tightrope.guarantee.loss.lattice_step import spacing
+from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 
 __all__ = ["staging", "MAX_SIZE"]
 
@@ -28,6 +28,8 @@ def staging(goal: Goal, split: Split) -> tuple[float, int, float]:
     wide = sum(n * w for w, (_, n) in zip(wides, rates, strict=True))
     grids = [g for g in (spacing(pair) for pair, _ in goal.components) if g is not None]
     if grids:
+        if len(goal.components) == 1 and on_one_lattice(goal.components[0][0]):
+            return grids[0], 1, wide / grids[0]  # no rounding of losses at all
         step = max(step, max(wides) / MAX_SIZE)
         return grids[0] / max(1, math.ceil(grids[0] / step)), 1, wide / step
     count = min(n for _, n in goal.components)
@@ -55,7 +57,7 @@ def staging(goal: Goal, split: Split) -> tuple[float, int, float]:
 def _step_wanted(goal: Goal, split: Split) -> float:
     """From the error law T c^2 h^2/8, with c the rate at which ln delta bends.
 
-    It bends on the scale of the tilt or, for small tilts, of the spread; heavy tails bend on the
+    It bends on the scale of the tilt or, for small tilts, of the bulk; heavy tails bend on the
     scale of the distance from the bulk.
     """
     saddle, main = split.saddle, split.saddle.rate
@@ -64,7 +66,7 @@ def _step_wanted(goal: Goal, split: Split) -> float:
     curvature = 1e-300
     if split.followed:
         share = math.exp(min(saddle.log_delta - goal.log_delta, 0.0))
-        curvature = share * max(main * (main + 1.0), saddle.spread**-2, near**-2)
+        curvature = share * max(main * (main + 1.0), near**-2)
     if split.jumps:
         curvature = max(curvature, split.hazard * (split.hazard + 1.0))
     losses = split.small.parts[0][0]

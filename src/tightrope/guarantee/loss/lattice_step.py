@@ -27,7 +27,7 @@ from tightrope.numerics.lattice import LatticeMeasure, normalised
 from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
 from tightrope.validate import FloatArray
 
-__all__ = ["Side", "step_measure", "spacing"]
+__all__ = ["Side", "step_measure", "spacing", "on_one_lattice"]
 
 Side = Literal["upper", "lower"]
 _EPS = 2.0**-52
@@ -41,6 +41,15 @@ def spacing(pair: AbstractLossPair) -> float | None:
     if isinstance(pair, DiscretePair) and len(pair.losses) > 1:
         return float(np.diff(np.array(pair.losses)).min())
     return None
+
+
+def on_one_lattice(pair: AbstractLossPair) -> bool:
+    """Are all losses whole multiples of `spacing` apart, as nearly as `_atoms` asks?"""
+    grid = spacing(pair)
+    if grid is None or not isinstance(pair, DiscretePair):
+        return False
+    place = (np.array(pair.losses) - pair.losses[0]) / grid
+    return bool(np.all(np.abs(place - np.round(place)) <= 1e-10))
 
 
 def step_measure(
