@@ -61,9 +61,9 @@ class Line:
         x: float,
         log_guess: float,
         tolerance: float = 1e-12,
-        max_frequencies: int = MAX_FREQUENCIES,
+        caution: float = 0.1,
     ) -> None:
-        chosen = plan(law, kernel, c, x, log_guess, tolerance)
+        chosen = plan(law, kernel, c, x, log_guess, tolerance, caution)
         self.law, self.kernel, self.c, self.tolerance = law, kernel, chosen.c, tolerance
         self.log_guess, self._alias_tilts, c = log_guess, chosen.alias_tilts, chosen.c
         k, _, k2 = law.moments(c)
@@ -71,7 +71,7 @@ class Line:
         self.step = dyadic_floor(2.0 * math.pi / chosen.period)
         self.period = 2.0 * math.pi / self.step
         self._on_line = law.on_line(c)
-        self.count = self._enough(k - c * x + kernel.log_size(c), max_frequencies)
+        self.count = self._enough(k - c * x + kernel.log_size(c))
         self._log_truncation = self._log_tail((self.count - 1) * self.step)
         self._sample()
         self._prove_aliases()
@@ -115,16 +115,16 @@ class Line:
             "bounded for a probability. Use the lattice method."
         )
 
-    def _enough(self, log_lead: float, most: int) -> int:
+    def _enough(self, log_lead: float) -> int:
         """The number of frequencies beyond which the proved tail is small."""
         target = math.log(self.tolerance) - 1.5 + self.log_guess - log_lead
         low, high = 3.0 / self.spread, 6.0 / self.spread
         while self._log_tail(high) > target:
-            if high > most * self.step:
+            if high > MAX_FREQUENCIES * self.step:
                 raise NotCertified(
-                    f"The transform of the loss decays too slowly: more than {most} frequencies "
-                    "would be needed (few sampled steps, or a law with atoms). Use the lattice "
-                    "method."
+                    "The transform of the loss decays too slowly: more than "
+                    f"{MAX_FREQUENCIES} frequencies would be needed (few sampled steps, or a law "
+                    "with atoms). Use the lattice method."
                 )
             low, high = high, 2.0 * high
         while high > 1.1 * low:

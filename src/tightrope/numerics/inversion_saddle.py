@@ -112,12 +112,19 @@ class Plan:
 
 
 def plan(
-    law: TotalLaw, kernel: Kernel, c: float, x: float, log_guess: float, tolerance: float
+    law: TotalLaw,
+    kernel: Kernel,
+    c: float,
+    x: float,
+    log_guess: float,
+    tolerance: float,
+    caution: float,
 ) -> Plan:
     """The line at or inside the saddle c with the shortest period, some cancellation permitted.
 
     Chernoff's bound at z limits the aliases on one side of c by A(z) - |z - c| period; near a phase
     transition a slightly smaller tilt needs a far shorter period (theory D(ii), the mildest tilt).
+    A nat of cancellation is worth a factor e^-caution of the period.
     """
     side, edge, room = kernel.side, kernel.edge, abs(c - kernel.edge)
     spread = math.sqrt(law.moments(c)[2] + kernel.slope(c)[1])
@@ -140,7 +147,7 @@ def plan(
     best = np.maximum(np.min(up, axis=1), np.min(down, axis=1))
     loss = lead - log_guess  # ln of sum |terms| / sum terms, roughly
     allowed = max(_MAX_LOSS, float(loss[-1]))
-    score = np.where(loss <= allowed, np.log(best) + 0.1 * loss, np.inf)
+    score = np.where(loss <= allowed, np.log(best) + caution * loss, np.inf)
     i = int(np.argmin(score))
     ends = float(tilts[np.argmin(up[i])]), float(tilts[np.argmin(down[i])])
     return Plan(float(candidates[i]), float(best[i]), ends)

@@ -32,6 +32,8 @@ from tightrope.numerics.quadrature import UNIT
 
 __all__ = ["log_delta", "log_survival", "epsilon"]
 
+_CAUTION = 0.1  # see inversion_saddle.plan
+_MAX_LINES = 24
 _KERNELS: dict[tuple[str, str], Kernel] = {
     ("P", "above"): ABOVE,
     ("P", "below"): BELOW,
@@ -146,17 +148,16 @@ def _log_add(a: float, b: float) -> float:
 
 # ------------------------------------------------------------------------------------ one value
 def _finite(law: SumLaw, kernel: Kernel, x: float, relative_width: float) -> Enclosure:
-    """ln g(x), with a second and third line when the first guess of g was far off."""
+    """ln g(x), on further lines when the first guess of g was far off or too much cancelled."""
     c = saddle(law, kernel, x)
-    guess: float | None = None
-    best: Enclosure | None = None
-    for _ in range(3):
-        line = _line(law, kernel, c, x, guess)
-        best = line.certified(x)
-        if best.width <= relative_width:
-            return best
-        guess = _better_guess(line, best)
-    raise _too_wide(best, relative_width)
+    guess, caution = None, _CAUTION
+    for _ in range(4):
+        line = _line(law, kernel, c, x, guess, caution)
+        found = line.certified(x)
+        if found.width <= relative_width:
+            return found
+        guess, caution = _better_guess(line, found), 4.0 * caution
+    raise _too_wide(found, relative_width)
 
 
 def _better_guess(line: Line, found: Enclosure) -> float:
@@ -165,29 +166,35 @@ def _better_guess(line: Line, found: Enclosure) -> float:
     return min(low, line.log_guess - 3.0)
 
 
-def _line(law: SumLaw, kernel: Kernel, c: float, x: float, guess: float | None) -> Line:
+def _line(
+    law: SumLaw,
+    kernel: Kernel,
+    c: float,
+    x: float,
+    guess: float | None,
+    caution: float,
+) -> Line:
     if guess is None:
         k, _, k2 = law.moments(c)
         guess = k - c * x + kernel.log_size(c)
         guess -= 0.5 * math.log(2.0 * math.pi * (k2 + kernel.slope(c)[1]))
     try:
-        return Line(law, kernel, c, x, guess)
+        return Line(law, kernel, c, x, guess, caution=caution)
     except OverflowError as error:
         raise NotCertified(
             f"The inversion integral needs too much work ({error}). Use the lattice method."
         ) from error
 
 
-def _too_wide(found: Enclosure | None, relative_width: float) -> NotCertified:
-    reached = "no bound" if found is None else f"a relative width of {found.width:.1e}"
+def _too_wide(found: Enclosure, relative_width: float) -> NotCertified:
     return NotCertified(
-        f"The inversion integral proved {reached} where {relative_width:.1e} was asked for. Ask "
-        "for a wider interval, or use the lattice method."
+        f"The inversion integral proved a relative width of {found.width:.1e} where "
+        f"{relative_width:.1e} was asked for. Ask for a wider interval, or use the lattice method."
     )
 
 
 # -------------------------------------------------------------------------------------- inverse
-def epsilon(components: Components, delta: float, relative_width: float = 1e-9) -> Interval:
+def epsilon(components: Components, delta: float, relative_width: float = 1e-6) -> Interval:
     """The smallest epsilon >= 0 with delta(epsilon) <= delta, between two proved bounds.
 
     [inf, inf] when delta is below P(L = inf).
@@ -236,43 +243,52 @@ class _Inverse:
         c = saddle_of_level(self.law, EXCESS, self.log_target)
         x = log_estimate(self.law, EXCESS, c)[0]
         if x <= 0.0:
-            below = self._below_zero()
-            if below is not None:
-                return below
-            x, c = 0.0, saddle(self.law, EXCESS, 0.0)
-        for _ in range(4):
-            line = _line(self.law, EXCESS, c, x, self.log_target)
-            x, moved = self._newton(line, x)
-            answer = self._verify(line, max(x, 0.0)) if not moved else None
-            if answer is not None:
-                return answer
+            at_zero = _finite(self.law, EXCESS, 0.0, 1e-6)
+            if at_zero.upper <= self.log_target - self.slack:
+                return Interval(0.0, 0.0)
+            x = 0.0
+        low, high, caution = 0.0, math.inf, _CAUTION
+        for _ in range(_MAX_LINES):
             c = saddle(self.law, EXCESS, x, math.log(c))
+            line = _line(self.law, EXCESS, c, x, self.log_target, caution)
+            at = line.certified(x)
+            if at.width < 1.0:
+                if at.lower > self.log_target:
+                    low = max(low, x)
+                elif at.upper < self.log_target:
+                    high = min(high, x)
+                root = self._newton(line, x)
+                if abs(root - x) * line.c < 3.0:
+                    answer = self._verify(line, max(root, 0.0))
+                    if answer is not None:
+                        return answer
+                    caution *= 3.0  # too much cancelled for the width asked for
+                x = root
+            elif at.upper <= self.log_target:
+                high, x = min(high, x), -math.inf
+            else:
+                caution *= 3.0
+            if caution > 30.0:
+                break
+            if not low <= x < high:
+                x = math.sqrt(low * high) if low > 0.1 * high else 0.5 * (low + high)
         raise NotCertified(
             "No epsilon of the relative width asked for could be proved by the inversion integral. "
             "Use the lattice method."
         )
 
-    def _below_zero(self) -> Interval | None:
-        """[0, 0] when delta(0) <= delta for certain."""
-        at_zero = _finite(self.law, EXCESS, 0.0, 1e-6)
-        return Interval(0.0, 0.0) if at_zero.upper <= self.log_target - self.slack else None
-
-    def _newton(self, line: Line, x: float) -> tuple[float, bool]:
-        """The root on this line; True when it is too far away for the line to be certified."""
-        start = x
-        reach = 2.0 * line.spread
+    def _newton(self, line: Line, x: float) -> float:
+        """The root on this line, or the point where the line stops being useful."""
+        start, reach = x, 2.0 * line.spread
         for _ in range(12):
             value, slope = line.quick(x)
             if value == -math.inf or slope >= 0.0:
-                return max(0.0, x - line.spread), True
+                return 0.5 * (x + start)
             step = (value - self.log_target) / slope
-            step = max(-reach, min(reach, step))
-            x -= step
-            if abs(x - start) > reach:
-                return x, True
-            if abs(step) * line.c < 1e-13 * (1.0 + abs(self.log_target)):
+            x -= max(-reach, min(reach, step))
+            if abs(x - start) > reach or abs(step) * line.c < 1e-13 * (1.0 + abs(self.log_target)):
                 break
-        return x, abs(line.c * (x - start)) > 3.0
+        return x
 
     def _verify(self, line: Line, x: float) -> Interval | None:
         """Both ends proved on the same line, or None."""
