@@ -127,6 +127,13 @@ def test_planted_division_by_the_realised_batch(make_run, data, monkeypatch):
     assert "public divisor" in faults(run, data)
 
 
+def test_planted_divisor_worked_out_from_the_private_size(make_run, data):
+    x, y = data[0][:57], data[1][:57]
+    derived = check_run(make_run(expected_batch_size=0.2 * len(x)), loss, (x, y))
+    assert "rate * 57" in derived.of("size of the data")[0].told
+    assert not check_run(make_run(expected_batch_size=11), loss, (x, y)).of("size of the data")
+
+
 class FixedPosing(Wrapped):
     """Draws fixed-size batches, declares Poisson."""
 

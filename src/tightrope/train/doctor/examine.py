@@ -94,7 +94,7 @@ def _examine(
         _losses_apart(run.model, loss, rows, run.device),
         *influence,
         *check_noise(run, seen, false_alarm),
-        *check_divisor(run, seen),
+        *check_divisor(run, seen, rows.length),
         *check_sampler(run, rows.length, false_alarm),
         _counting(seen),
         *check_parameters(run.model, run.gradients, seen),

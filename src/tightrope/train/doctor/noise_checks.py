@@ -9,8 +9,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from tightrope.process import Adjacency
 from tightrope.train.doctor.rehearsal import Observed
-from tightrope.train.doctor.verdict import Finding, fault, good
+from tightrope.train.doctor.verdict import Finding, fault, good, note
 from tightrope.train.optimizer import PrivateOptimizer
 
 __all__ = ["check_noise", "check_divisor"]
@@ -71,7 +72,7 @@ def _correlation(
     return fault(check, told + ": the noise repeats itself") if p < level else good(check, told)
 
 
-def check_divisor(run: PrivateOptimizer, seen: list[Observed]) -> list[Finding]:
+def check_divisor(run: PrivateOptimizer, seen: list[Observed], population: int) -> list[Finding]:
     """The noisy sum over the gradient must be the stated constant, whatever the batch."""
     ratios = {}
     for step in seen:
@@ -83,12 +84,31 @@ def check_divisor(run: PrivateOptimizer, seen: list[Observed]) -> list[Finding]:
     constant = run.expected_batch_size
     # 1 %: half-precision parameters round their gradients
     if all(abs(ratio / constant - 1) < 1e-2 for ratio in ratios.values()):
-        return [good("public divisor", f"every step divides by {constant:g}")]
+        return [
+            good("public divisor", f"every step divides by {constant:g}"),
+            *_size(run, population),
+        ]
     told = ", ".join(f"{ratio:.4g} for {size} examples" for size, ratio in ratios.items())
     return [
         fault(
             "public divisor",
             f"the sum is divided by {told} instead of the public {constant:g}: a divisor that "
             "follows the batch reveals its size",
+        )
+    ]
+
+
+def _size(run: PrivateOptimizer, population: int) -> list[Finding]:
+    """Was the constant worked out from the number of private records?"""
+    derived = run.sampler.sampling.rate * population
+    if run.sampler.adjacency is not Adjacency.ADD_OR_REMOVE or derived == 0:
+        return []
+    if abs(run.expected_batch_size / derived - 1) > 1e-9:
+        return []
+    return [
+        note(
+            "size of the data",
+            f"the divisor is exactly rate * {population}. Under add-or-remove neighbours the number "
+            "of records is private: fine if it is publicly known, else state a rounded number",
         )
     ]
