@@ -108,7 +108,7 @@ def _size(run: PrivateOptimizer, population: int) -> list[Finding]:
     return [
         note(
             "size of the data",
-            f"the divisor is exactly rate * {population}. Under add-or-remove neighbours the number "
-            "of records is private: fine if it is publicly known, else state a rounded number",
+            f"the divisor is exactly rate * {population}. Under add-or-remove neighbours the "
+            "number of records is private: fine if it is publicly known, else state a rounded one",
         )
     ]
