@@ -2,8 +2,8 @@
 
 With M(z) = int e^{zx} dF(x) and points x_j of weight p_j (the tilted law at c, summing to 1),
 M(c + iy)/M(c) = e^{i y m} (1 + sum_j p_j (e^{iy d_j} - 1)),   d_j = x_j - m,  m any centre.
-Writing frequency n dy as a dy + b A dy, e^{iy d} - 1 = u + v + u v with u, v small: two thin tables
-and one matrix product replace a table of all frequencies, and no digit is lost for |y d| << 1.
+Writing frequency n dy as a dy + b A dy, e^{iy d} - 1 = u + v + u v with u, v small: thin tables and
+one matrix product replace a table of all frequencies, and no digit is lost for |y d| << 1.
 Every array has one row for each law of a family.
 """
 
@@ -44,13 +44,28 @@ def _expm1_i(phase: FloatArray) -> ComplexArray:
     return out
 
 
+def _curved(phase: FloatArray) -> ComplexArray:
+    """e^{i phase} - 1 - i phase, each part with a small relative error."""
+    out = np.empty(phase.shape, dtype=np.complex128)
+    half = np.sin(0.5 * phase)
+    out.real = -2.0 * half * half
+    square = np.minimum(phase * phase, 1.0)
+    series = np.ones_like(phase)
+    for k in (210.0, 156.0, 110.0, 72.0, 42.0, 20.0):  # sin x - x = -x^3/6 (1 - x^2/20 (1 - ...))
+        series = 1.0 - square / k * series
+    near = -phase * square / 6.0 * series
+    out.imag = np.where(np.abs(phase) < 1.0, near, np.sin(phase) - phase)
+    return out
+
+
 @final
 @dataclass(frozen=True)
 class TiltedNodes:
     """log_mass = ln M(c) within log_mass_error; the points stand for the law tilted by e^{cx}.
 
-    relative, point_error: bounds on the rounding of each weight and each point. fixed_error: bound
-    on the quadrature error and what was left out, in units of M(c).
+    relative, point_error: bounds on the rounding of each weight and each point; common: of a factor
+    of all weights of a law. fixed_error: bound on the quadrature error and what was left out, in
+    units of M(c).
     """
 
     log_mass: FloatArray  # (laws,)
@@ -60,6 +75,7 @@ class TiltedNodes:
     weights: FloatArray
     relative: FloatArray
     point_error: FloatArray
+    common: FloatArray
     fixed_error: FloatArray
 
     @property
@@ -69,10 +85,14 @@ class TiltedNodes:
     def transform(self, step: float, count: int) -> tuple[ComplexArray, FloatArray]:
         """x = transform - 1 without e^{iym}, at y = 0, step, ..., and the bound on its error."""
         y = np.arange(count, dtype=np.float64) * step
-        return self._products(step, count), self.fixed_error[:, None] + self._error(y)
+        # sum p d is 0 but for rounding; taken exactly, it leaves only terms of second order
+        linear = np.array([math.fsum(row) for row in (self.weights * self.deviations).tolist()])
+        x = self._curved_sums(step, count) + 1j * (linear[:, None] * y)
+        error = self.fixed_error[:, None] + self._error(y) + self.common[:, None] * np.abs(x)
+        return x, error
 
-    def _products(self, step: float, count: int) -> ComplexArray:
-        """sum_j p_j (e^{iy d_j} - 1) at y = n step, by blocks of points."""
+    def _curved_sums(self, step: float, count: int) -> ComplexArray:
+        """sum_j p_j (e^{iy d_j} - 1 - iy d_j) at y = n step, by blocks of points."""
         inner = max(1, math.isqrt(count))
         outer = -(-count // inner)
         laws, points = self.weights.shape
@@ -83,24 +103,22 @@ class TiltedNodes:
         for first in range(0, points, block):
             d = self.deviations[:, None, first : first + block]
             p = self.weights[:, None, first : first + block]
-            near, far = _expm1_i(near_y * d) * p, _expm1_i(far_y * d)
-            x += far @ near.transpose(0, 2, 1)
-            x += np.sum(near, axis=2)[:, None, :]
-            x += np.sum(far * p, axis=2)[:, :, None]
+            near, far = near_y * d, far_y * d
+            x += _expm1_i(far) @ (_expm1_i(near) * p).transpose(0, 2, 1)
+            x += np.sum(_curved(near) * p, axis=2)[:, None, :]
+            x += np.sum(_curved(far) * p, axis=2)[:, :, None]
         return np.asarray(x.reshape(laws, -1)[:, :count])
 
     def _error(self, y: FloatArray) -> FloatArray:
-        """Rounding: of points and weights, of phases and sums, and of the matrix product."""
+        """Rounding: of points and weights (first order in y), of sums and products (second)."""
         weights, size = self.weights, np.abs(self.deviations)
-        spread = np.sum(weights * size, axis=1)
-        second = np.sum(weights * size * size, axis=1)
-        slope = np.sum(weights * (size * self.relative + self.point_error), axis=1)
-        slope += UNIT * (spread + 1.01 * np.abs(self.centre))
-        # 40 units: phases, sines, pairwise sums; then one for each block
-        units = 40.0 + math.isqrt(len(y)) * weights.size / _TABLE
-        product = 4.0 * UNIT * (weights.shape[1] + 8)
-        quadratic = np.minimum(0.25 * y * y * second[:, None], 4.1)
-        return np.asarray(1.01 * y * (slope + units * UNIT * spread)[:, None] + product * quadratic)
+        spread = np.sum(weights * size, axis=1)[:, None]
+        second = np.sum(weights * size * size, axis=1)[:, None]
+        slope = np.sum(weights * (size * (self.relative + 4.0 * UNIT) + self.point_error), axis=1)
+        # 48 units: phases, sines, pairwise sums, one for each block; n + 8 for the product
+        units = 48.0 + math.isqrt(len(y)) * weights.size / _TABLE + 2.0 * (weights.shape[1] + 8)
+        curved = np.minimum(0.5 * y * y * second, 4.1 + y * spread)
+        return np.asarray(1.01 * (y * slope[:, None] + units * UNIT * curved))
 
 
 def tilted_nodes(
@@ -122,14 +140,14 @@ def tilted_nodes(
     left_out = np.sum(p[:, ~keep], axis=1)
     p, x = p[:, keep], points[:, keep]
     centre = np.sum(p * x, axis=1)
-    own = (2.0 * UNIT * (np.abs(value) + 4.0) + rounding)[:, None]
     return TiltedNodes(
         log_mass=value,
         log_mass_error=1.01 * quadrature + rounding,
         centre=centre,
         deviations=x - centre[:, None],
         weights=p,
-        relative=exponent_error[:, keep] + own,
+        relative=exponent_error[:, keep],
         point_error=point_error[:, keep],
+        common=2.0 * UNIT * (np.abs(value) + 4.0) + rounding,
         fixed_error=4.2 * quadrature + 2.1 * left_out,
     )

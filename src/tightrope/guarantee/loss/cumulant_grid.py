@@ -40,7 +40,7 @@ class SampledGrid:
     def nodes(self) -> TiltedNodes:
         """The points with their tilted weights, normalised by G(w)."""
         lr_error = self._lr_error()
-        error = self._weight_error() + 2.0 * UNIT * np.abs(self.w * self.lr)
+        error = self._weight_error() + 4.0 * UNIT * np.abs(self.w * self.lr)
         error = error + abs(self.w) * lr_error
         value, rounding = self._log_mass(error, lr_error)
         return tilted_nodes(
@@ -60,7 +60,8 @@ class SampledGrid:
         )
 
     def _weight_error(self) -> FloatArray:
-        return UNIT * (8.0 + self.s * self.s + np.abs(np.log(self.step))[:, None])
+        # exponents are sums of three terms, rounded three times
+        return UNIT * (8.0 + 1.5 * self.s * self.s + 3.0 * np.abs(np.log(self.step))[:, None])
 
     def _quadrature(self, value: FloatArray) -> FloatArray:
         """Strip, truncation and (near G = 1, where the excess is summed) its Gaussian part."""
