@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.feed import Rows, to_device
+from tightrope.train.modes import in_mode
 
 __all__ = ["mixing_of_losses", "check_independent_losses"]
 
@@ -33,14 +34,9 @@ def mixing_of_losses(
     count = min(EXAMPLES, rows.length)
     if count < 2:
         return 0.0
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            together = _losses(model, loss, rows, np.arange(count), device)
-            alone = [_losses(model, loss, rows, np.arange(i, i + 1), device) for i in range(count)]
-    finally:
-        model.train(training)
+    with in_mode(model, training=False), torch.no_grad():
+        together = _losses(model, loss, rows, np.arange(count), device)
+        alone = [_losses(model, loss, rows, np.arange(i, i + 1), device) for i in range(count)]
     if together.ndim != 1 or any(one.shape != (1,) for one in alone):
         return 0.0  # not one loss per example: step() explains that better
     apart = torch.cat(alone)

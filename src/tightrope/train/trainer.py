@@ -13,6 +13,7 @@ from tightrope.errors import InvalidInput
 from tightrope.numerics.interval import Interval
 from tightrope.train.feed import as_rows, to_device
 from tightrope.train.independence import check_independent_losses
+from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.progress import ProgressBar
 from tightrope.train.record import StepReport
@@ -136,15 +137,13 @@ class Trainer:
     def evaluate(self, evaluation: Evaluation) -> float:
         """Mean of the measure over public data, in evaluation mode."""
         model, rows = self.run.model, as_rows(evaluation.data)
-        model.eval()
         total = 0.0
-        with torch.no_grad():
+        with in_mode(model, training=False), torch.no_grad():
             for start in range(0, rows.length, evaluation.batch_size):
                 stop = min(start + evaluation.batch_size, rows.length)
                 batch = to_device(rows.take(_range(start, stop)), self.run.device)
                 inputs, targets = _split(batch)
                 total += float(evaluation.measure(model(inputs), *targets).sum())
-        model.train()
         return total / rows.length
 
 

@@ -211,6 +211,14 @@ def test_planted_change_of_the_weights_behind_the_run(make_run, data, train):
     with torch.no_grad():
         next(run.model.parameters()).add_(1.0)
     assert faults(run, data) == {"optimizer bypass"}
+    assert faults(run, data) == {"optimizer bypass"}  # looking does not make it good
+
+
+def test_modules_set_by_hand_keep_their_mode(make_run, make_model, data):
+    model = nn.Sequential(make_model(), nn.Dropout(0.5))
+    model[1].eval()
+    check_run(make_run(model), loss, data)
+    assert model.training and model[0].training and not model[1].training
 
 
 def test_planted_learning_rate_of_zero(make_run, data):

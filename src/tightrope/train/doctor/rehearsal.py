@@ -15,6 +15,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
 
 __all__ = ["Observed", "rehearse", "restored", "split"]
@@ -71,12 +72,12 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     sampler, noise = run.sampler.state(), run.noise.state()
     counts = (run.steps, run.ledger.released, run.ledger.lost, run.sampler_state, run.write_ahead)
     budget, run.ledger.budget = run.ledger.budget, None
-    generator, training, rows = torch.get_rng_state(), run.model.training, run.rows
+    generator, rows, touched = torch.get_rng_state(), run.rows, run.weights_touched
     run.write_ahead = None
     run.ledger.forget_allowance()
-    run.model.train()
     try:
-        yield
+        with in_mode(run.model, training=True):
+            yield
     finally:
         run.abandon_batch()
         run.model.load_state_dict(weights)
@@ -87,9 +88,9 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
         run.ledger.budget = budget
         run.ledger.forget_allowance()
         torch.set_rng_state(generator)
-        run.model.train(training)
         run.rows = rows
-        run.mark_weights()
+        if not touched:
+            run.mark_weights()
 
 
 @contextmanager
