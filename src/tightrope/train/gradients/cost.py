@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["direct_is_cheaper", "keep_convolution_gradients"]
+__all__ = ["direct_is_cheaper", "half_gradients_fit", "small_convolution", "unfold_chunk"]
 
 # Operations the device does in the time it moves one byte; measured, order of magnitude only.
 # On CUDA the Gram products run in full float32 on purpose (rounding.py).
@@ -31,10 +31,23 @@ def direct_is_cheaper(sizes: tuple[int, int, int, int], device: torch.device) ->
     return 3 * stored < ghost
 
 
-def keep_convolution_gradients(stored: float, positions: int) -> bool:
-    """Whether a kernel that forms per-example gradients anyway should also write them.
+def half_gradients_fit(sizes: tuple[int, int, int, int]) -> bool:
+    """Whether a half-precision layer on CUDA is instantiated rather than tiled.
 
-    Reading `stored` bytes again costs less than a second weight-gradient product from about 200
-    positions on, and always when they are few.
+    The batched product runs at full speed and its 2Bdp bytes are cheap to move; only layers whose
+    gradients would fill the memory take the Gram tiles.
     """
-    return stored < 2**26 or (positions > 200 and stored < 2**30)
+    batch, _, d, p = sizes
+    return 2.0 * batch * d * p < 2**31
+
+
+def small_convolution(sizes: tuple[int, int, int, int]) -> bool:
+    """Whether a convolution is bound by launches, so that one kernel beats four."""
+    batch, positions, d, p = sizes
+    return 2.0 * batch * positions * d * p < 4e9
+
+
+def unfold_chunk(values: int, device: torch.device) -> int:
+    """Examples whose patches are written out at a time; on CUDA they should stay in the cache."""
+    room = 2**25 // 4 if device.type == "cuda" else 2**28 // 4
+    return max(1, room // max(1, values))

@@ -76,8 +76,10 @@ class Gradients:
         self._check_ran(losses, uses)
         self._recorder.paused = True  # recomputation inside the backward pass is not a new use
         try:
+            work = self._work(losses, uses)
+            uses.clear()  # what a layer read is freed as soon as its gradient is formed
             with scratch_scope():
-                return self._run(self._work(losses, uses), clip)
+                return self._run(work, clip)
         finally:
             self._recorder.paused = False
 

@@ -118,12 +118,15 @@ def _all_forms(work: Work) -> Found:
     edges += work.direct
     grads = work.backward(edges, keep=False)
     found: Found = []
+    start = 0
     for use in work.uses:
-        count = len(use.edges)
-        found += work.forms_of_use(use, grads[:count])
-        grads = grads[count:]
-    found += work.forms_of_ways(grads[: len(work.ways)])
-    return _with_direct(work, found, grads[len(work.ways) :])
+        end = start + len(use.edges)
+        found += work.forms_of_use(use, grads[start:end])
+        start = end
+    work.uses = []  # the forms hold what they need, and let go of it when they can
+    end = start + len(work.ways)
+    found += work.forms_of_ways(grads[start:end])
+    return _with_direct(work, found, grads[end:])
 
 
 def _with_direct(work: Work, found: Found, grads: Grads) -> Found:

@@ -43,10 +43,14 @@ def blocked_squares(values: Tensor) -> Tensor:
     torch's float32 norm over millions of values is biased low (2.7e-3 at 38 million on a CPU), so
     long rows are cut into blocks whose squares are summed in a second step.
     """
+    if values.is_cuda:
+        flat = values if values.dim() == 2 else values.reshape(len(values), -1)
+        dtype = None if flat.element_size() > 2 else torch.float32
+        return torch.linalg.vector_norm(flat, dim=1, dtype=dtype).square_()
     flat = full_precision(values)
     flat = flat if flat.dim() == 2 else flat.reshape(flat.shape[0], -1)
     length = flat.shape[1]
-    if length <= _BLOCK or flat.is_cuda:
+    if length <= _BLOCK:
         return torch.linalg.vector_norm(flat, dim=1).square_()
     whole = length - length % _BLOCK
     blocks = flat[:, :whole].unflatten(1, (-1, _BLOCK))

@@ -19,7 +19,7 @@ from tightrope.train.gradients.forms.outer import Outer
 from tightrope.train.gradients.forms.rank_one import RankOne
 from tightrope.train.gradients.forms.rows import Rows
 from tightrope.train.gradients.forms.stacked import Stacked
-from tightrope.train.gradients.rounding import exact_products
+from tightrope.train.gradients.rounding import UNIT_BFLOAT16, exact_products
 
 __all__ = ["combine"]
 
@@ -76,11 +76,13 @@ class TiedTable(Form):
         self.rows, self.outer = rows, outer
 
     def squared_norms(self) -> Tensor:
+        cross = self._cross()  # first: the outer form may let go of its operands
+        # The cross term is bounded by |reads| |products|, and is off by the fraction of that which
+        # storing the products in half precision, or float32 rounding, can make.
+        error = 2 * UNIT_BFLOAT16 if self.outer.half else 2 * NORM_ERROR
         reads, products = self.rows.squared_norms(), self.outer.squared_norms()
-        # The cross term is a sum of products bounded by |reads| |products|: its rounding is covered
-        # by the same relative margin of that bound.
-        slack = 2 * NORM_ERROR * (reads * products).sqrt_()
-        return (reads + products + 2 * self._cross() + slack).clamp_min_(0)
+        slack = error * (reads * products).sqrt_()
+        return (reads + products + 2 * cross + slack).clamp_min_(0)
 
     def _cross(self) -> Tensor:
         a, g = full_precision(self.outer.a), full_precision(self.outer.g)

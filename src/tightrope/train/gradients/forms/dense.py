@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tightrope.train.gradients.forms.base import Form, blocked_squares, zero_examples
+from tightrope.train.gradients.kernels import usable
 
 __all__ = ["Dense", "weighted_total"]
 
@@ -17,8 +18,12 @@ def weighted_total(values: Tensor, factors: Tensor) -> Tensor:
     flat = values if values.dim() == 2 else values.reshape(values.shape[0], -1)
     if flat.dtype in (torch.float32, torch.float64):
         total = torch.mv(flat.t(), factors.to(flat.dtype))
+    elif usable(flat):
+        from tightrope.train.gradients.kernels.tokens import weighted_rows
+
+        total = weighted_rows(flat, factors)
     else:
-        total = (flat * factors[:, None]).sum(0)
+        total = torch.mv(flat.float().t(), factors.float())
     return total if values.dim() == 2 else total.view(values.shape[1:])
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tightrope.train.gradients.buffers import scratch
-from tightrope.train.gradients.cost import direct_is_cheaper
+from tightrope.train.gradients.cost import direct_is_cheaper, half_gradients_fit
 from tightrope.train.gradients.forms.base import (
     Form,
     blocked_squares,
@@ -35,22 +35,27 @@ class Outer(Form):
         self._product: tuple[Tensor, Tensor, Tensor | None] | None = None
 
     @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """(B, T, d, p)."""
+        return (*self.a.shape, self.g.shape[2])
+
+    @property
+    def half(self) -> bool:
+        """Whether the half-precision ways of a GPU apply."""
+        return self.g.element_size() == 2 and self.a.dtype is self.g.dtype and usable(self.g)
+
+    @property
     def tiled(self) -> bool:
-        """Whether the half-precision kernels serve this layer."""
-        a, g = self.a, self.g
-        half = g.element_size() == 2 and a.dtype is g.dtype
-        short = a.shape[1] * (a.shape[2] + g.shape[2]) <= 8 * a.shape[2] * g.shape[2]
-        return half and short and usable(a, g)
+        """Whether the Gram tiles serve this layer: too large to instantiate."""
+        return self._direct is None and self.half and not half_gradients_fit(self.sizes)
 
     def squared_norms(self) -> Tensor:
-        batch, positions, d = self.a.shape
+        _, positions, d, p = self.sizes
         if self.tiled:
             squared, _, q, _ = self.tile_sums()
-            sizes = (d, self.g.shape[2])
-            return raised(squared, q, sizes=sizes, positions=positions, unit=UNIT_FLOAT32)
-        if direct_is_cheaper((batch, positions, d, self.g.shape[2]), self.g.device):
-            self._direct = per_example_products(self.a, self.g)
-            return blocked_squares(self._direct)
+            return raised(squared, q, sizes=(d, p), positions=positions, unit=UNIT_FLOAT32)
+        if self.half or direct_is_cheaper(self.sizes, self.g.device):
+            return blocked_squares(self.dense())
         return gram_squared_norms(self.a, self.g, unit=matmul_unit(self.g.device))
 
     def tile_sums(self) -> tuple[Tensor, ...]:
@@ -84,7 +89,9 @@ class Outer(Form):
 
     def dense(self) -> Tensor:
         if self._direct is None:
-            self._direct = per_example_products(self.a, self.g)
+            product = half_products if self.half else per_example_products
+            self._direct = product(self.a, self.g)
+            self.a, self.g = self.a[:0], self.g[:0]  # their memory is no longer needed
         return self._direct
 
     def zero(self, examples: Tensor) -> None:
@@ -124,6 +131,20 @@ def per_example_products(a: Tensor, g: Tensor) -> Tensor:
     a, g = full_precision(a), full_precision(g)
     out = scratch((a.shape[0], g.shape[2], a.shape[2]), g.dtype, g.device)
     return torch.bmm(g.transpose(1, 2), a, out=out)
+
+
+def half_products(a: Tensor, g: Tensor) -> Tensor:
+    """The same from half-precision operands on a GPU.
+
+    In bfloat16 the gradients are stored as such, like the weight gradients of ordinary autocast;
+    norm and release read the same stored values. float16 would overflow and is widened.
+    """
+    from tightrope.train.gradients.kernels.tokens import aligned
+
+    a, g = aligned(a), aligned(g)
+    if g.dtype is torch.bfloat16:
+        return torch.bmm(g.transpose(1, 2), a)
+    return torch.bmm(g.transpose(1, 2), a, out_dtype=torch.float32)
 
 
 def gram_squared_norms(a: Tensor, g: Tensor, *, unit: float) -> Tensor:

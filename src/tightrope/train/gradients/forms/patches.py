@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tightrope.train.gradients.buffers import scratch, scratch_scope
-from tightrope.train.gradients.cost import direct_is_cheaper, keep_convolution_gradients
+from tightrope.train.gradients.cost import direct_is_cheaper, small_convolution, unfold_chunk
 from tightrope.train.gradients.forms.base import (
     Form,
     blocked_squares,
@@ -21,7 +22,7 @@ from tightrope.train.gradients.forms.base import (
 from tightrope.train.gradients.forms.dense import weighted_total
 from tightrope.train.gradients.forms.outer import gram_squared_norms
 from tightrope.train.gradients.kernels import usable
-from tightrope.train.gradients.rounding import UNIT_TF32, convolution_unit
+from tightrope.train.gradients.rounding import convolution_unit
 
 __all__ = ["Convolution", "Patches"]
 
@@ -86,44 +87,40 @@ class Patches(Form):
         self.x, self.g, self.convolution = x, g, convolution
         self._direct: Tensor | None = None  # (B, *weight shape) once instantiated
 
-    def operands(self) -> tuple[Tensor, Tensor]:
-        """a: (B * groups, T, d) and g: (B * groups, T, p / groups)."""
-        groups = self.convolution.groups
-        a = self.convolution.unfold(full_precision(self.x)).transpose(1, 2)
-        g = full_precision(self.g).flatten(2).unflatten(1, (groups, -1)).flatten(0, 1)
-        return a, g.transpose(1, 2)
-
     def squared_norms(self) -> Tensor:
-        groups, (out, inputs) = self.convolution.groups, self._matrix()
-        positions = self.g[0, 0].numel()
-        if groups == 1 and self.g.dim() == 4 and self.x.dtype is self.g.dtype and usable(self.g):
-            return self._by_kernel(4.0 * len(self.g) * out * inputs, positions)
-        if direct_is_cheaper((len(self.g) * groups, positions, inputs, out), self.g.device):
-            return blocked_squares(self.dense())
-        with scratch_scope():
-            a, g = self.operands()
-            squared = gram_squared_norms(a, g, unit=convolution_unit(self.g.device))
-        return squared.view(-1, groups).sum(1)
+        sizes = self._sizes()
+        if small_convolution(sizes) and self._kernel_fits():
+            from tightrope.train.gradients.kernels.convolution import convolution_gradients
 
-    def _by_kernel(self, stored: float, positions: int) -> Tensor:
-        from tightrope.train.gradients.kernels.convolution import convolution_gradients
-
-        keep = keep_convolution_gradients(stored, positions)
-        squares, gradients = convolution_gradients(self.x, self.g, self.convolution, store=keep)
-        if keep:
-            self._direct = gradients
+            squares, self._direct = convolution_gradients(self.x, self.g, self.convolution)
             return squares
-        # Norm and release are two products of rounded operands, each within 2 unit S of the truth;
-        # S <= |patches| |g| and every input value lies in at most `taps` patches.
-        taps = self.convolution.weight_shape[2:].numel()
-        slack = (blocked_squares(self.x) * taps * blocked_squares(self.g)).sqrt_()
-        unit = max(convolution_unit(self.g.device), UNIT_TF32)
-        return squares.sqrt_().add_(slack, alpha=4 * unit).square_()
+        if direct_is_cheaper(sizes, self.g.device):
+            return blocked_squares(self.dense())
+        unit = convolution_unit(self.g.device)
+        squares = [gram_squared_norms(a, g, unit=unit) for a, g in self._operands()]
+        return torch.cat(squares).view(-1, self.convolution.groups).sum(1)
 
-    def _matrix(self) -> tuple[int, int]:
-        """Rows and columns of one group's weight."""
-        shape = self.convolution.weight_shape
-        return shape[0] // self.convolution.groups, shape[1:].numel()
+    def _sizes(self) -> tuple[int, int, int, int]:
+        """Batch times groups, positions, and columns and rows of one group's weight."""
+        groups, shape = self.convolution.groups, self.convolution.weight_shape
+        rows, columns = shape[0] // groups, shape[1:].numel()
+        return len(self.g) * groups, self.g[0, 0].numel(), columns, rows
+
+    def _kernel_fits(self) -> bool:
+        plain = self.convolution.groups == 1 and self.g.dim() == 4
+        return plain and self.x.dtype is self.g.dtype and usable(self.x, self.g)
+
+    def _operands(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """For a chunk of examples a: (B * groups, T, d) and g: (B * groups, T, p / groups)."""
+        batch, positions, columns, _ = self._sizes()
+        groups = self.convolution.groups
+        chunk = unfold_chunk(columns * positions * groups, self.g.device)
+        for start in range(0, batch // groups, chunk):
+            x, g = (full_precision(v[start : start + chunk]) for v in (self.x, self.g))
+            with scratch_scope():
+                a = self.convolution.unfold(x).transpose(1, 2)
+                g = g.flatten(2).unflatten(1, (groups, -1)).flatten(0, 1)
+                yield a, g.transpose(1, 2)
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
         if self._direct is not None:
@@ -133,12 +130,14 @@ class Patches(Form):
 
     def dense(self) -> Tensor:
         if self._direct is None:
-            shape = (len(self.g), *self.convolution.weight_shape)
-            self._direct = scratch(shape, full_precision(self.g[:0]).dtype, self.g.device)
-            with scratch_scope():
-                a, g = self.operands()
-                out = self._direct.view(len(a), *self._matrix())
-                torch.bmm(g.transpose(1, 2), a, out=out)
+            batch, _, columns, rows = self._sizes()
+            dtype = full_precision(self.g[:0]).dtype
+            out = scratch((batch, rows, columns), dtype, self.g.device)
+            start = 0
+            for a, g in self._operands():
+                torch.bmm(g.transpose(1, 2), a, out=out[start : start + len(a)])
+                start += len(a)
+            self._direct = out.view(len(self.g), *self.convolution.weight_shape)
         return self._direct
 
     def zero(self, examples: Tensor) -> None:

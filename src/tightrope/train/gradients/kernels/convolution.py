@@ -1,8 +1,8 @@
 """Per-example weight gradients of Conv2d without writing the patches out.
 
 For each example the gradient is a product (P, T) x (T, C k k); the patch values are read from the
-image as the product needs them. The kernel sums the squares as it goes and, where asked, stores the
-gradient for the clipped sum.
+image as the product needs them, and the squares are summed as it goes. This is for small layers,
+where a launch costs more than the work; large ones are faster with the patches written out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _gradients(
     height_in, width_in, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr,
     DILATE_H: tl.constexpr, DILATE_W: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, STORE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     row_block, column_block = tl.program_id(0), tl.program_id(1)
     example = tl.program_id(2).to(tl.int64)
@@ -53,15 +53,12 @@ def _gradients(
     part = example * (tl.num_programs(0) * tl.num_programs(1))
     part += row_block * tl.num_programs(1) + column_block
     tl.store(squares_ptr + part, tl.sum(tl.sum(total * total, 1), 0))
-    if STORE:
-        target = out_ptr + example * outputs * inputs + row[:, None] * inputs + column[None, :]
-        tl.store(target, total, mask=(row < outputs)[:, None] & (column < inputs)[None, :])
+    target = out_ptr + example * outputs * inputs + row[:, None] * inputs + column[None, :]
+    tl.store(target, total, mask=(row < outputs)[:, None] & (column < inputs)[None, :])
 
 
-def convolution_gradients(
-    x: Tensor, g: Tensor, geometry: Any, *, store: bool
-) -> tuple[Tensor, Any]:
-    """Squared norms (B,) and, where stored, the gradients (B, *weight shape)."""
+def convolution_gradients(x: Tensor, g: Tensor, geometry: Any) -> tuple[Tensor, Tensor]:
+    """Squared norms (B,) and the gradients (B, *weight shape)."""
     outputs, channels, *kernel = geometry.weight_shape
     inputs = channels * kernel[0] * kernel[1]
     batch = len(g)
@@ -69,13 +66,12 @@ def convolution_gradients(
     columns = 64 if inputs <= 64 or rows == 128 else 128
     grid = (triton.cdiv(outputs, rows), triton.cdiv(inputs, columns), batch)
     squares = torch.empty(batch, grid[0] * grid[1], dtype=torch.float32, device=g.device)
-    shape = (batch, *geometry.weight_shape)
-    out = torch.empty(shape, dtype=torch.float32, device=g.device) if store else squares
+    out = torch.empty(batch, *geometry.weight_shape, dtype=torch.float32, device=g.device)
     _gradients[grid](
         x, g, out, squares, outputs, inputs, g.shape[2] * g.shape[3], g.shape[3],
         *x.stride(), *g.stride(), x.shape[2], x.shape[3], *kernel,
         *geometry.stride, *geometry.padding, *geometry.dilation,
-        ROWS=rows, COLUMNS=columns, DEPTH=32, STORE=store,
+        ROWS=rows, COLUMNS=columns, DEPTH=32,
         num_warps=4 if rows < 128 else 8, num_stages=2,
     )  # fmt: skip
-    return squares.sum(1), out if store else None
+    return squares.sum(1), out

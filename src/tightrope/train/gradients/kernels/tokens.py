@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["gram_sums", "weighted_product"]
+__all__ = ["aligned", "gram_sums", "weighted_product", "weighted_rows"]
 
 
 @triton.jit
@@ -68,7 +68,7 @@ def _gram_sums(
 
 def gram_sums(a: Tensor, g: Tensor) -> tuple[Tensor, ...]:
     """(B,) each: |sum_t g_t a_t^T|^2, |sum_t g_t|^2, sum_t |a_t|^2 |g_t|^2 and sum_t |g_t|^2."""
-    a, g = _rows(a), _rows(g)
+    a, g = aligned(a), aligned(g)
     batch, positions, d = a.shape
     tile = 128 if positions > 256 else 64
     count = triton.cdiv(positions, tile)
@@ -120,7 +120,7 @@ def weighted_product(
     a: Tensor, g: Tensor, factors: Tensor, *, shift: bool
 ) -> tuple[Tensor, Tensor | None]:
     """sum_b f_b g_b^T a_b (p, d) and, where asked for, sum_b f_b sum_t g_bt (p,)."""
-    a, g = _rows(a), _rows(g)
+    a, g = aligned(a), aligned(g)
     batch, positions, d = a.shape
     p = g.shape[2]
     rows = columns = 128 if min(d, p) >= 128 else 64
@@ -140,6 +140,36 @@ def weighted_product(
     return out.sum(0), moved.sum(0) if shift else None
 
 
-def _rows(values: Tensor) -> Tensor:
-    """Rows must be contiguous; positions and examples may have any stride."""
-    return values if values.stride(2) == 1 else values.contiguous()
+def aligned(values: Tensor) -> Tensor:
+    """Rows that start at multiples of 16 bytes, as wide loads need; others are copied."""
+    width = values.shape[2]
+    step = 16 // values.element_size()
+    strides = values.stride()
+    if strides[2] == 1 and strides[1] % step == 0 and strides[0] % step == 0:
+        return values
+    room = values.new_empty(*values.shape[:2], (width + step - 1) // step * step)
+    return room[:, :, :width].copy_(values)
+
+
+@triton.jit
+def _weighted_rows(values_ptr, factor_ptr, out_ptr, batch, length, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for number in range(batch):
+        example = tl.cast(number, tl.int64)
+        factor = tl.load(factor_ptr + example)
+        live = at < tl.where(factor > 0.0, length, 0)
+        row = values_ptr + example * length
+        total += factor * tl.load(row + at, mask=live, other=0.0).to(tl.float32)
+    tl.store(out_ptr + at, total, mask=at < length)
+
+
+def weighted_rows(values: Tensor, factors: Tensor) -> Tensor:
+    """sum_b f_b values_b of half-precision rows (B, N), in float32."""
+    batch, length = values.shape
+    out = torch.empty(length, dtype=torch.float32, device=values.device)
+    block = 1024
+    _weighted_rows[(triton.cdiv(length, block),)](
+        values, factors.float(), out, batch, length, BLOCK=block, num_warps=4
+    )
+    return out
