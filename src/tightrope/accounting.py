@@ -48,6 +48,11 @@ class Finding:
         return self.outcome is not None
 
     @property
+    def is_foreign(self) -> bool:
+        """Refused because it speaks about another kind of process: nothing to learn from it."""
+        return self.reason is not None and "speaks about" in self.reason
+
+    @property
     def kind(self) -> Validity:
         return self.outcome.validity if self.outcome else self.analysis.lead.VALIDITY
 

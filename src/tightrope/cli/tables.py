@@ -51,11 +51,16 @@ def account_table(view: dict[str, Any]) -> Table:
     table = Table(title=None, header_style="bold")
     for column in ("analysis", "epsilon", "kind", "source or reason"):
         table.add_column(column, justify="right" if column == "epsilon" else "left")
+    foreign = [row for row in view["analyses"] if row["foreign"]]
     for row in view["analyses"]:
+        if row["foreign"]:
+            continue
         style = _STYLE[row["kind"]] if row["applies"] else "dim"
         told = row["source"] if row["applies"] else row["reason"]
         kind = row["kind"] if row["applies"] else "refused"
         table.add_row(row["name"], epsilon_text(row["epsilon"]), kind, told, style=style)
+    if foreign:
+        table.caption = f"{len(foreign)} analyses of other kinds of processes are not shown."
     return table
 
 

@@ -58,7 +58,7 @@ class Guarantee(ABC):
         """The smallest type II error of any test between neighbours at type I error `type_i`."""
         from tightrope.guarantee.from_profile import tradeoff
 
-        return tradeoff(self.delta, type_i)
+        return tradeoff(self, type_i)
 
     def gaussian_mu(self, smallest_delta: float = 1e-12) -> Interval:
         """The smallest mu whose Gaussian profile covers this one down to `smallest_delta`."""

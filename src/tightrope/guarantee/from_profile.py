@@ -24,22 +24,28 @@ Profile = Callable[[float], Interval]
 _LARGEST_EPSILON = 700.0  # e^700 is still a double
 
 
-def tradeoff(delta: Profile, type_i: float) -> Interval:
+def tradeoff(guarantee: Guarantee, type_i: float) -> Interval:
     """f(a) = sup over eps >= 0 of max{1 - delta - e^eps a, e^-eps (1 - delta - a)} (theory A20).
 
     Error: every epsilon gives a valid lower end. The two functions of epsilon are concave, the
     first in e^eps and the second in e^-eps, so the chords next to the best point found bound
-    their suprema from above.
+    their suprema from above. Once delta is negligible (`rest`) both only fall, by less than it.
     """
-    a = check_probability(type_i, "type_i")
+    a, delta = check_probability(type_i, "type_i"), guarantee.delta
     if a in (0.0, 1.0):
         return Interval(0.0, 1.0 - delta(_LARGEST_EPSILON).lower) if a == 0 else Interval.exact(0.0)
-    steep = _Supremum(lambda x: _minus(1.0 - x * a, delta(math.log(x))), 1.0, 1.0 / a).interval()
+    rest = 1e-10 * min(a, 1.0 - a)
+    end = min(guarantee.epsilon(rest).upper, _LARGEST_EPSILON)
+    high = min(1.0 / a, math.exp(end) * (1.0 + 1e-9))
+    steep = _Supremum(lambda x: _minus(1.0 - x * a, delta(math.log(x))), 1.0, high).interval()
+    if steep.lower >= a:  # f(a) > a: left of the diagonal a symmetric curve has slope <= -1
+        return Interval(steep.lower, steep.upper + rest).clamp(0.0, 1.0 - a)
     # e^-eps (1 - a) bounds the second function, so beyond this epsilon it cannot win
     reach = math.log((1.0 - a) / steep.lower) if steep.lower > 0.0 else _LARGEST_EPSILON
-    lowest = math.exp(-min(max(reach, 1e-3), _LARGEST_EPSILON))
+    lowest = math.exp(-min(max(reach, 1e-3), end + 1e-9))
     flat = _Supremum(lambda y: _scale(y, _minus(1.0 - a, delta(-math.log(y)))), lowest, 1.0)
-    return Interval.worst([steep, flat.interval()]).clamp(0.0, 1.0 - a)
+    best = Interval.worst([steep, flat.interval()])
+    return Interval(best.lower, best.upper + rest).clamp(0.0, 1.0 - a)
 
 
 def _minus(value: float, part: Interval) -> Interval:
@@ -68,9 +74,9 @@ class _Supremum:
 
         low, high = math.log(self.low), math.log(self.high)
         found = minimize_scalar(
-            self._at, bounds=(low, high), method="bounded", options={"xatol": 1e-4}
+            self._at, bounds=(low, high), method="bounded", options={"xatol": 5e-4}
         )
-        for shift in (-2e-4, -1e-4, 0.0, 1e-4, 2e-4):  # neighbours for the chords
+        for shift in (-1e-3, -5e-4, 0.0, 5e-4, 1e-3):  # neighbours for the chords
             self._at(float(found.x) + shift)
         self._at(low)
         self._at(high)

@@ -54,6 +54,7 @@ def finding_view(finding: Finding, delta: float) -> dict[str, Any]:
         "key": finding.key,
         "kind": str(finding.kind),
         "applies": finding.applies,
+        "foreign": finding.is_foreign,
         "reason": finding.reason,
         "epsilon": _epsilon_view(finding.outcome, delta),
         "source": "; ".join(map(str, finding.sources)),

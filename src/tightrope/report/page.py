@@ -104,6 +104,8 @@ def _figures(page: Page) -> str:
 def _analyses(page: Page) -> str:
     rows = []
     for row in page.view["analyses"]:
+        if row["foreign"]:
+            continue
         told = row["source"] if row["applies"] else row["reason"]
         kind = row["kind"] if row["applies"] else "refused"
         cells = f"<td>{escape(row['name'])}</td>" + f'<td class="number">{_epsilon(row)}</td>'
@@ -146,6 +148,7 @@ def markdown_page(certificate: dict[str, Any]) -> str:
     rows = [
         f"| {r['name']} | {_epsilon(r)} | {r['kind'] if r['applies'] else 'refused'} |"
         for r in page.view["analyses"]
+        if not r["foreign"]
     ]
     marks = [
         f"- [{'x' if met else ' '}] {told}"

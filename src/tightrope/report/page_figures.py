@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 from tightrope.accounting import Account
@@ -54,6 +55,7 @@ def _svg(made: Any, title: str) -> str:
     buffer = io.StringIO()
     made.savefig(buffer, format="svg", bbox_inches="tight", transparent=True)
     text = buffer.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)  # no outside addresses
     drawing = text[text.index("<svg") :].replace(_INK, "currentColor")
     head = f'<svg role="img" aria-label="{title}"'
     return drawing.replace("<svg", head, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 from tightrope.accounting import Account
 from tightrope.guarantee.base import Guarantee
 from tightrope.report.style import COLOURS, figure, save
+
+_LINES = {"exact": ["-"], "bound": ["--", "-.", (0, (5, 1))], "estimate": [":", (0, (1, 3))]}
 
 __all__ = ["account_plot", "compare_plot", "tradeoff_axes", "profile_axes"]
 
@@ -25,7 +28,7 @@ def account_plot(account: Account, delta: float, path: str | Path) -> Path:
 
 def profile_axes(axes: Any, account: Account, delta: float) -> None:
     deltas = np.geomspace(min(1e-12, delta / 10), 1e-2, 15)
-    styles = {"exact": "-", "bound": "--", "estimate": ":"}
+    styles = {kind: cycle(lines) for kind, lines in _LINES.items()}
     for finding in account.findings:
         if finding.outcome is None or finding.key == "composition":
             continue
@@ -33,7 +36,11 @@ def profile_axes(axes: Any, account: Account, delta: float) -> None:
         values = [_epsilon(finding.outcome, d) for d in deltas]
         if np.isfinite(values).all():
             axes.plot(
-                deltas, values, styles[kind], color=COLOURS[kind], label=f"{finding.name} ({kind})"
+                deltas,
+                values,
+                linestyle=next(styles[kind]),
+                color=COLOURS[kind],
+                label=f"{finding.name} ({kind})",
             )
     axes.set(xscale="log", xlabel="delta", ylabel="epsilon", title="Privacy loss by analysis")
     axes.axvline(delta, color=COLOURS["plain"], linewidth=0.8)
@@ -48,7 +55,7 @@ def _epsilon(outcome: Any, delta: float) -> float:
 
 def tradeoff_axes(axes: Any, guarantee: Guarantee) -> None:
     """Hit rate over false alarms of the best possible attack, with blind guessing below."""
-    alarms = np.concatenate([np.geomspace(1e-5, 0.05, 12), np.linspace(0.1, 0.9, 9)])
+    alarms = np.array([1e-5, 1e-4, 1e-3, 5e-3, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9])
     hits = [guarantee.true_positive_rate(float(a)).upper for a in alarms]
     axes.fill_between(alarms, alarms, hits, color=COLOURS["exact"], alpha=0.15)
     axes.plot(alarms, hits, color=COLOURS["exact"], label="best possible attack (certified)")
