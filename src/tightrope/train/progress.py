@@ -20,8 +20,9 @@ from tightrope.train.optimizer import PrivateOptimizer
 
 __all__ = ["ProgressBar"]
 
-# Epsilon is recomputed for the display at most this often.
+# Epsilon is recomputed for the display at most this often, and for at most this share of the time.
 SECONDS_BETWEEN_EPSILONS = 2.0
+LARGEST_SHARE = 0.05
 
 
 @final
@@ -66,5 +67,6 @@ class ProgressBar:
             epsilon = self._run.epsilon(self._delta).upper
             facts = f"ε ≤ {epsilon:.4g} at δ = {self._delta:g}"
             self._bar.update(self._task, facts=facts)
-            self._next_epsilon = now + SECONDS_BETWEEN_EPSILONS
+            cost = time.monotonic() - now
+            self._next_epsilon = now + max(SECONDS_BETWEEN_EPSILONS, cost / LARGEST_SHARE)
         self._bar.advance(self._task)

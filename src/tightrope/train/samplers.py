@@ -42,6 +42,12 @@ __all__ = [
 
 Indices = NDArray[np.int64]
 _BOTH = (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)
+_WHY_NOT = {
+    Adjacency.ADD_OR_REMOVE: "Adding or removing one record would move others between batches. Use "
+    "PoissonSampler or BallsInBinsSampler for these neighbours.",
+    Adjacency.REPLACE_ONE: "No theorem covers it. Use PoissonSampler or FixedSizeSampler for these "
+    "neighbours.",
+}
 
 
 class AbstractSampler(ABC):
@@ -67,8 +73,7 @@ class AbstractSampler(ABC):
         if self._adjacency not in self.adjacencies:
             raise InvalidInput(
                 f"{type(self).__name__} is accounted under {self.adjacencies[0]} neighbours only; "
-                f"got {self._adjacency}: adding or removing one record would move others between "
-                "batches. Use PoissonSampler or BallsInBinsSampler for add-or-remove neighbours."
+                f"got {self._adjacency}. {_WHY_NOT[self._adjacency]}"
             )
         self._seed, self._cryptographic = seed, cryptographic
         self._stream = self._open(rank=0)
@@ -232,6 +237,7 @@ class CyclicSampler(_EpochSampler):
 class BallsInBinsSampler(_EpochSampler):
     """Each epoch every record joins exactly one batch, chosen uniformly and independently."""
 
+    adjacencies = (Adjacency.ADD_OR_REMOVE,)
     splits_over_ranks = True
 
     def __init__(self, batches_per_epoch: int, **options: Any) -> None:

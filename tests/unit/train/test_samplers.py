@@ -100,6 +100,11 @@ def test_samplers_that_move_others_refuse_add_or_remove(name):
         MAKERS[name](adjacency=Adjacency.ADD_OR_REMOVE)
 
 
+def test_balls_in_bins_refuse_neighbours_without_a_theorem():
+    with pytest.raises(InvalidInput, match="No theorem"):
+        BallsInBinsSampler(5, adjacency=Adjacency.REPLACE_ONE)
+
+
 @pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan"), None, True])
 def test_rates_are_probabilities(rate):
     with pytest.raises(InvalidInput):
