@@ -39,9 +39,7 @@ class SampledGrid:
 
     def nodes(self) -> TiltedNodes:
         """The points with their tilted weights, normalised by G(w)."""
-        lr_error = self._lr_error()
-        error = self._weight_error() + 4.0 * UNIT * np.abs(self.w * self.lr)
-        error = error + abs(self.w) * lr_error
+        error, lr_error = self._errors()
         value, rounding = self._log_mass(error, lr_error)
         return tilted_nodes(
             points=self.lr if self.removes else -self.lr,
@@ -52,12 +50,21 @@ class SampledGrid:
             quadrature=self._quadrature(value),
         )
 
-    def _lr_error(self) -> FloatArray:
-        """u = mu s - mu^2/2 is rounded, and d ln r = t du."""
+    def mass(self) -> tuple[FloatArray, FloatArray]:
+        """ln G(w) and a proved bound on its error."""
+        value, rounding = self._log_mass(*self._errors())
+        return value, 1.01 * self._quadrature(value) + rounding
+
+    def _errors(self) -> tuple[FloatArray, FloatArray]:
+        """Rounding of the exponents of the weights, and of ln r.
+
+        u = mu s - mu^2/2 is rounded, and d ln r = t du.
+        """
         size = self.of.mu * np.abs(self.s) + self.of.mu**2
-        return np.asarray(
-            UNIT * (2.0 * self.of.share(self.s, self.lr) * size + 4.0 * np.abs(self.lr))
-        )
+        lr_size = np.abs(self.lr)
+        lr_error = UNIT * (2.0 * self.of.share(self.s, self.lr) * size + 4.0 * lr_size)
+        exponent = self._weight_error() + abs(self.w) * (4.0 * UNIT * lr_size + lr_error)
+        return np.asarray(exponent), np.asarray(lr_error)
 
     def _weight_error(self) -> FloatArray:
         # exponents are sums of three terms, rounded three times

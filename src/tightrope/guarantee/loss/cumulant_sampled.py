@@ -100,7 +100,8 @@ class SampledCumulant(AbstractFamily):
         w, mu = self.power(tilt), self.strip.mu[:, 0]
         if w > 0.0 and bool(np.all((w * mu > 2e4) & (w * mu**2 > 200.0))):
             return self._far(w)
-        return super().real(tilt, nats)
+        log_size = self._log_size(tilt)
+        return make_grid(self.strip, self.removes, tilt, 0.0, nats, log_size).mass()
 
     def _far(self, w: float) -> tuple[FloatArray, FloatArray]:
         """ln G(w) = w ln q + w(w-1) mu^2/2 + ln E_{N(w mu,1)} (1 + (1-q)/q e^-u)^w, u = mu s - ...
