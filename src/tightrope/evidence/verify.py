@@ -157,9 +157,9 @@ def _end(value: Any, absent: float) -> float:
     return float(check_real(value, "claim"))
 
 
-def main_claim(claims: dict[str, Any], delta: float) -> Any:
+def main_claim(claims: Any, delta: float) -> Any:
     """The upper end of epsilon claimed at the certificate's delta; KeyError where there is none."""
-    rows = claims.get("epsilon")
+    rows = claims.get("epsilon") if isinstance(claims, dict) else None
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, dict) and row.get("delta") == delta:
             return row["upper"]

@@ -1,0 +1,167 @@
+"""The main claim of a certificate, proved again in ball arithmetic: no rounding left unbounded.
+
+What is proved: for the certificate's epsilon (times 1 + slack) the composition of the dominating
+pairs of its process has delta(epsilon) <= delta, in both orders of the neighbours. What remains is
+the theorem (a sampled Gaussian step is dominated by its pair: Zhu, Dong and Wang 2022, Theorem 11;
+pairs compose) and the correctness of Arb.
+
+Needs python-flint: pip install 'tightrope[rigorous]'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from tightrope.errors import InvalidInput, NotCertified, TightropeError
+from tightrope.evidence.verify import Check, main_claim
+from tightrope.process import (
+    Adjacency,
+    DeclaredGaussianDP,
+    FullBatch,
+    GaussianMechanism,
+    NoisySGD,
+    PoissonSampling,
+    parts_of,
+)
+from tightrope.process.codec import from_json
+
+__all__ = ["Proof", "reprove", "prove_epsilon"]
+
+# Relative slack in epsilon, smallest first: the claim itself is often exact to 13 digits.
+SLACKS = (0.0, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
+GOOD_ENOUGH = 1e-9
+_BITS = 128
+
+
+@final
+@dataclass(frozen=True)
+class Proof:
+    """(epsilon (1 + slack), delta)-DP is proved; slack is None where no listed one could be."""
+
+    epsilon: float
+    delta: float
+    slack: float | None
+
+    @property
+    def holds(self) -> bool:
+        return self.slack is not None
+
+
+def reprove(certificate: dict[str, Any]) -> Check:
+    """Prove the certificate's epsilon at its delta from its process alone."""
+    name = "ball arithmetic"
+    try:
+        delta = float(certificate["setting"]["delta"])
+        claimed = main_claim(certificate["claims"], delta)
+        if claimed is None:
+            return Check(name, False, "no finite epsilon is claimed")
+        proof = prove_epsilon(from_json(certificate["process"]), float(claimed), delta)
+    except (TightropeError, KeyError, TypeError, ValueError) as error:
+        return Check(name, False, f"not proved: {error}")
+    if proof.slack is None:
+        told = f"epsilon = {proof.epsilon!r} could not be proved, nor {1 + SLACKS[-1]} times it"
+        return Check(name, False, told)
+    extra = f" (1 + {proof.slack:g})" if proof.slack else ""
+    return Check(name, True, f"proved: ({proof.epsilon!r}{extra}, {delta:g})-DP")
+
+
+def prove_epsilon(process: Any, epsilon: float, delta: float) -> Proof:
+    """The smallest listed slack with which (epsilon, delta)-DP of the process is proved."""
+    try:
+        import flint
+    except ImportError:
+        raise InvalidInput(
+            "A rigorous proof needs python-flint: pip install 'tightrope[rigorous]'."
+        ) from None
+    if not (epsilon > 0.0 and 0.0 < delta < 1.0):
+        raise InvalidInput(
+            f"Balls prove epsilon > 0 at delta in (0, 1); got epsilon {epsilon}, delta {delta}."
+        )
+    with flint.ctx.workprec(_BITS):
+        worst = max((_slack(law, epsilon, delta) for law in _laws(process)), key=_rank, default=0.0)
+    return Proof(epsilon, delta, worst)
+
+
+def _rank(slack: float | None) -> float:
+    return float("inf") if slack is None else slack
+
+
+def _slack(law: Any, epsilon: float, delta: float) -> float | None:
+    """With more terms of the sum while less than GOOD_ENOUGH is proved."""
+    from tightrope.evidence.rigorous_profile import SIZES, Line
+
+    if not law.steps:
+        return _smallest(gaussian_delta(law.variance), epsilon, delta)
+    found: float | None = None
+    for size in SIZES:
+        found = _smallest(Line(law, epsilon, size).delta_upper, epsilon, delta)
+        if found is not None and found <= GOOD_ENOUGH:
+            return found
+    return found
+
+
+def _smallest(bound: Any, epsilon: float, delta: float) -> float | None:
+    from flint import arb
+
+    for slack in SLACKS:
+        if bound(arb(epsilon) * (1 + arb(slack))) <= arb(delta):
+            return slack
+    return None
+
+
+def gaussian_delta(variance: Any) -> Any:
+    """delta(eps) = Phi(-eps/m + m/2) - e^eps Phi(-eps/m - m/2), m^2 = variance (theory A19)."""
+    from tightrope.evidence.rigorous_law import normal_tail, upper
+
+    m = variance.sqrt()
+
+    def delta(epsilon: Any) -> Any:
+        hit = normal_tail(epsilon / m - m / 2)
+        return upper(hit - epsilon.exp() * normal_tail(epsilon / m + m / 2))
+
+    return delta
+
+
+def _laws(process: Any) -> list[Any]:
+    """One composition for each order of the neighbours."""
+    from flint import arb
+
+    from tightrope.evidence.rigorous_law import SampledStep
+    from tightrope.evidence.rigorous_profile import Composition
+
+    variance, sampled = arb(0), []
+    for part, times in parts_of(process).items():
+        if times == 0:
+            continue
+        rate, mu = _step(part)
+        if rate == 1.0:
+            variance += times * mu**2
+        elif rate > 0.0:
+            sampled.append((arb(rate), mu, times))
+    if not sampled:
+        return [Composition((), variance)] if variance > 0 else []
+    return [
+        Composition(tuple((SampledStep(q, mu, sign), n) for q, mu, n in sampled), variance)
+        for sign in (1, -1)
+    ]
+
+
+def _step(part: Any) -> tuple[float, Any]:
+    """(rate, mu as a ball) of one release; refuses what has no pair here."""
+    from flint import arb
+
+    if isinstance(part, DeclaredGaussianDP):
+        return 1.0, arb(part.mu)
+    if isinstance(part, GaussianMechanism) and part.noise_multiplier > 0:
+        return 1.0, 1 / arb(part.noise_multiplier)
+    if isinstance(part, NoisySGD) and part.noise_multiplier > 0:
+        added = part.adjacency is Adjacency.ADD_OR_REMOVE
+        if isinstance(part.sampling, FullBatch):
+            return 1.0, (1 if added else 2) / arb(part.noise_multiplier)
+        if isinstance(part.sampling, PoissonSampling) and added:
+            return part.sampling.rate, 1 / arb(part.noise_multiplier)
+    raise NotCertified(
+        f"{part} has no proof in balls; there is one for Gaussian mechanisms, full batches, and "
+        "Poisson sampling under add-or-remove neighbours."
+    )
