@@ -18,7 +18,7 @@ from tightrope.evidence.verify import Check, holds
 from tightrope.evidence.verify import verify as check_certificate
 from tightrope.report.page import html_page, markdown_page
 
-__all__ = ["certify", "verify", "report"]
+__all__ = ["certify", "verify", "report", "checks_table"]
 
 
 def certify(
@@ -55,12 +55,12 @@ def verify(
         rows = [{"name": c.name, "holds": c.holds, "said": c.said} for c in checks]
         print(json.dumps({"holds": holds(checks), "checks": rows}))
     else:
-        Console().print(_table(checks))
+        Console().print(checks_table(checks))
     if not holds(checks):
         raise typer.Exit(1)
 
 
-def _table(checks: list[Check]) -> Table:
+def checks_table(checks: list[Check]) -> Table:
     table = Table("check", "verdict", "said", header_style="bold")
     for check in checks:
         style = "green" if check.holds else "bold red"
