@@ -2,13 +2,14 @@
 
 A measure of the variable r on r_i = r_0 e^{i h} is described by its call function
 C(k) = int (r - k)_+, a convex function. Sharing the mass of every cell between its ends turns C
-into the chords of C: an upper bound. Lowering the chords at r_i by c_i, where c_i is at least the
-largest gap between chord and C in the two cells beside r_i, gives a piecewise linear function below
-C with its kinks on the lattice: the call function of the masses
+into the chords of C: an upper bound. Lowering the chords at r_i by c_i gives a piecewise linear
+function with its kinks on the lattice, the call function of the masses
     low_i = up_i - [ (c_{i+1} - c_i)/(r_{i+1} - r_i) - (c_i - c_{i-1})/(r_i - r_{i-1}) ].
-Both errors are of second order in h. Where low_i < 0 (densities steeper than a factor e^2 a cell)
-the kink is replaced by a chord; what is still negative after that is set to 0 and reported as
-clipped: it belongs to the error.
+It lies below C where the c interpolated on each cell cover the gap between chord and C. The gap at
+the share t of a cell of width w with shares (left, right) is at most min(t left, (1 - t) right) w:
+so either both ends drop by the largest gap, or, on steep cells, one end alone drops by the share of
+the other end times w. Both bounds are of second order in h. Where low_i < 0 nevertheless, the kink
+is replaced by a chord; what is still negative is set to 0 and reported as clipped: an error.
 
 Everything is stored tilted: masses times e^{w i h}.
 """
@@ -23,7 +24,8 @@ from tightrope.validate import FloatArray
 
 __all__ = ["gathered", "gap_bound", "lowered"]
 
-_SWEEPS = 60
+_SWEEPS = 20
+_STEEP = 0.25  # ratio of the masses of two cells from which one end alone drops
 _EPS = 2.0**-52
 
 
@@ -58,9 +60,16 @@ def lowered(
     `gap` bounds the largest gap in each cell, over the width of the cell. `core` is an atom one
     step left of the first cell (already in place, tilted there); 0 when there is none.
     """
+    # a cell is covered by both ends at its gap, or by one end alone at the other end's share
+    mass = left + right
+    falling, rising = np.zeros(len(mass), bool), np.zeros(len(mass), bool)
+    falling[:-1] = mass[1:] * math.exp(-tilt) < _STEEP * mass[:-1]
+    rising[1:] = (mass[:-1] * math.exp(tilt) < _STEEP * mass[1:]) & ~falling[1:]
+    at_left = np.where(falling, right, np.where(rising, 0.0, gap))
+    at_right = np.where(rising, left, np.where(falling, 0.0, gap))
     drop = np.zeros(len(left) + 2)  # at core, first end, ..., last end, in units of the cell right
-    drop[1:-1] = gap
-    drop[2:] = np.maximum(drop[2:], gap * math.exp(tilt - step))
+    drop[1:-1] = at_left
+    drop[2:] = np.maximum(drop[2:], at_right * math.exp(tilt - step))
     # nothing may be taken left of the first or right of the last end: those lines are exact
     drop[-1] = 0.0
     if core == 0.0:

@@ -127,8 +127,8 @@ def law_at(
     for _ in range(6):  # cheap answers first: a good plan needs the size of delta
         guess = waiting.pop(0) if waiting else _middle(known)
         plan = best_plan(components, epsilon, guess, _ROUGH)
-        if law is not None and plan.step == law.plan.step:
-            break
+        if law is not None and plan.no_finer_than(law.plan):
+            continue
         law = build(plan)
         known = known.intersect(law.log_delta(epsilon))
         if known.width <= 1.0:
@@ -149,8 +149,7 @@ def _refined(
         if known.width <= width:
             break
         plan = best_plan(components, epsilon, _middle(known), width, finer)
-        same = plan.step > 0.95 * law.plan.step and plan.cells == law.plan.cells
-        if plan.rounding > known.width or (same and plan.factor == law.plan.factor):
+        if plan.rounding > known.width or plan.no_finer_than(law.plan):
             break  # as fine as rounding and the work cap allow
         law = build(plan)
         found, before = law.log_delta(epsilon), known.width

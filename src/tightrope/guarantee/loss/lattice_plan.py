@@ -45,6 +45,13 @@ class Plan:
     rounding: float  # expected rounding error, relative to delta
     cost: float
 
+    def no_finer_than(self, other: Plan) -> bool:
+        """Would this plan repeat the work of the other?"""
+        same = (self.cuts, self.last, self.cells, self.factor)
+        return same == (other.cuts, other.last, other.cells, other.factor) and (
+            self.step > 0.95 * other.step
+        )
+
     @property
     def components(self) -> Components:
         return self.goal.components

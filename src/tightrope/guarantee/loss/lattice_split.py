@@ -142,7 +142,7 @@ def split_at(goal: Goal, whole: Sketch, cut: float) -> Split | None:
         jumps = _jumps_needed(whole.log_tail(cut) + math.log(count), goal.enough, count)
         if jumps > _MAX_JUMPS:
             return None
-    followed = reachable and saddle.log_chernoff > goal.enough
+    followed = reachable and (saddle.log_chernoff > goal.enough or jumps == 0)
     ladder, hazard, steepest = _ladder(whole, small, cut, goal.epsilon, jumps)
     return Split(
         small,
