@@ -57,6 +57,8 @@ class ProgressBar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._shown:
+            self._show_epsilon()
         self._bar.stop()
 
     def advance(self) -> None:
@@ -64,9 +66,13 @@ class ProgressBar:
             return
         now = time.monotonic()
         if now >= self._next_epsilon:
-            epsilon = self._run.epsilon(self._delta).upper
-            facts = f"ε ≤ {epsilon:.4g} at δ = {self._delta:g}"
-            self._bar.update(self._task, facts=facts)
+            self._show_epsilon()
             cost = time.monotonic() - now
             self._next_epsilon = now + max(SECONDS_BETWEEN_EPSILONS, cost / LARGEST_SHARE)
         self._bar.advance(self._task)
+
+    def _show_epsilon(self) -> None:
+        """With the step it belongs to: between two updates the count runs ahead of it."""
+        epsilon = self._run.epsilon(self._delta).upper
+        facts = f"step {self._run.steps}: ε ≤ {epsilon:.4g} at δ = {self._delta:g}"
+        self._bar.update(self._task, facts=facts)
