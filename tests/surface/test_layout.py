@@ -27,7 +27,7 @@ LAYERS = [
     ["convex", "train"],
     ["estimators"],
     ["evidence"],
-    ["audit"],
+    ["audit", "search"],
     ["report"],
     ["reproduce"],
     ["cli"],
