@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.feed import Rows, to_device
+from tightrope.train.losses import losses_on
 from tightrope.train.modes import in_mode
 
 __all__ = ["mixing_of_losses", "check_independent_losses"]
@@ -53,8 +54,7 @@ def _losses(
     device: torch.device,
 ) -> Tensor:
     batch = to_device(rows.take(index.astype(np.int64)), device)
-    inputs, targets = (batch[0], batch[1:]) if isinstance(batch, (tuple, list)) else (batch, ())
-    return loss(model(inputs), *targets).detach().float()
+    return losses_on(model, loss, batch).detach().float()
 
 
 def check_independent_losses(

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["check_losses"]
+__all__ = ["LossFunction", "check_losses", "losses_on"]
+
+LossFunction = Callable[..., Tensor]
+
+
+def _inputs_and_targets(batch: Any) -> tuple[Any, tuple[Any, ...]]:
+    """(inputs, *targets) of a batch that is a tuple; a batch of inputs alone has no targets."""
+    if isinstance(batch, (tuple, list)):
+        return batch[0], tuple(batch[1:])
+    return batch, ()
+
+
+def losses_on(model: torch.nn.Module, loss: LossFunction, batch: Any) -> Tensor:
+    """loss(model(inputs), *targets) on a tuple; loss(model, batch) on a dictionary of tensors."""
+    if isinstance(batch, Mapping):
+        return loss(model, batch)
+    inputs, targets = _inputs_and_targets(batch)
+    return loss(model(inputs), *targets)
 
 
 def check_losses(losses: Any, size: int) -> Tensor:

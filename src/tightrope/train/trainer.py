@@ -13,6 +13,7 @@ from tightrope.errors import InvalidInput
 from tightrope.numerics.interval import Interval
 from tightrope.train.feed import as_rows, to_device
 from tightrope.train.independence import check_independent_losses
+from tightrope.train.losses import LossFunction, losses_on
 from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.progress import ProgressBar
@@ -21,8 +22,6 @@ from tightrope.train.run_folder import RunFolder
 from tightrope.validate import check_count, check_positive
 
 __all__ = ["Trainer", "Evaluation", "Outcome", "Logger", "accuracy"]
-
-LossFunction = Callable[..., Tensor]
 
 
 class Logger(Protocol):
@@ -62,9 +61,10 @@ def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
 
 @final
 class Trainer:
-    """Runs a PrivateOptimizer over a dataset of (inputs, *targets).
+    """Runs a PrivateOptimizer over a dataset of (inputs, *targets) or of dictionaries.
 
-    loss: `loss(model(inputs), *targets)` gives one loss per example, shape (batch,).
+    loss: `loss(model(inputs), *targets)` gives one loss per example, shape (batch,); where the
+    dataset gives dictionaries, `loss(model, batch)`.
     log: told the public numbers only (epsilon, measurements on the evaluation data).
     folder: where the run is stored every `save_every` steps, and resumed from.
     """
@@ -112,8 +112,7 @@ class Trainer:
     def _step(self, batch: Any) -> StepReport:
         if self.run.next_is_empty:
             return self.run.step_empty()
-        inputs, targets = _split(batch)
-        return self.run.step(self.loss(self.run.model(inputs), *targets))
+        return self.run.step(losses_on(self.run.model, self.loss, batch))
 
     def _total(self, steps: int | None, epochs: float | None) -> int:
         if (steps is None) == (epochs is None):
@@ -142,16 +141,9 @@ class Trainer:
             for start in range(0, rows.length, evaluation.batch_size):
                 stop = min(start + evaluation.batch_size, rows.length)
                 batch = to_device(rows.take(_range(start, stop)), self.run.device)
-                inputs, targets = _split(batch)
-                total += float(evaluation.measure(model(inputs), *targets).sum())
+                total += float(losses_on(model, evaluation.measure, batch).sum())
         return total / rows.length
 
 
 def _range(start: int, stop: int) -> Any:
     return torch.arange(start, stop).numpy()
-
-
-def _split(batch: Any) -> tuple[Any, tuple[Any, ...]]:
-    if isinstance(batch, (tuple, list)):
-        return batch[0], tuple(batch[1:])
-    return batch, ()

@@ -15,7 +15,15 @@ from torch.utils.data import TensorDataset
 
 from tightrope.errors import InvalidInput
 from tightrope.process import NoisySGD, PoissonSampling
-from tightrope.train import Budget, FlatClip, GaussianNoise, PoissonSampler
+from tightrope.train import (
+    Budget,
+    FlatClip,
+    GaussianNoise,
+    PoissonSampler,
+    Trainer,
+    check_run,
+    noisy_sgd,
+)
 from tightrope.train.adapters.loader import drawn_loader
 
 with warnings.catch_warnings():
@@ -146,6 +154,17 @@ def test_hugging_face_losses_equal_the_models_own_mean():
     batch = {k: torch.stack([tokens[i][k] for i in range(3)]) for k in ("input_ids", "labels")}
     own = model(**batch).loss
     torch.testing.assert_close(losses_of(model, batch).mean(), own)
+
+
+def test_the_doctor_and_the_trainer_take_dictionaries():
+    model = tiny_llama()
+    run = noisy_sgd(
+        model, learning_rate=0.1, sampler=PoissonSampler(0.3), noise=GaussianNoise(1.0), **PARTS
+    )
+    diagnosis = check_run(run, losses_of, Tokens())
+    assert diagnosis.healthy, str(diagnosis)
+    outcome = Trainer(run, losses_of, delta=1e-5, progress=False).fit(Tokens(), steps=2)
+    assert outcome.steps == 2
 
 
 def test_hugging_face_refusals(tmp_path):

@@ -38,7 +38,8 @@ def check_model(
 ) -> Diagnosis:
     """Can this model be trained privately with this loss? Looks at a few examples of `data`.
 
-    loss: `loss(model(inputs), *targets)`, one number per example.
+    loss: `loss(model(inputs), *targets)`, one number per example; `loss(model, batch)` where the
+    dataset gives dictionaries.
     """
     rows = as_rows(data)
     try:

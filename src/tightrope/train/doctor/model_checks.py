@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.modules.dropout import _DropoutNd
 
-from tightrope.train.doctor.rehearsal import Observed, split
+from tightrope.train.doctor.rehearsal import Observed
 from tightrope.train.doctor.verdict import Finding, fault, good, note
 from tightrope.train.feed import Rows, to_device
+from tightrope.train.losses import losses_on
 
 __all__ = ["check_influence", "check_parameters", "check_clipping_rate"]
 
@@ -32,8 +33,8 @@ def check_influence(
 
     def total(index: list[int]) -> Tensor:
         device = engine.parameters[0].device
-        inputs, targets = split(to_device(rows.take(np.array(index, dtype=np.int64)), device))
-        sums = engine.clipped_sum(loss(model(inputs), *targets), clip).sums
+        batch = to_device(rows.take(np.array(index, dtype=np.int64)), device)
+        sums = engine.clipped_sum(losses_on(model, loss, batch), clip).sums
         return torch.cat([s.detach().double().cpu().reshape(-1) for s in sums])
 
     everyone = list(range(count))

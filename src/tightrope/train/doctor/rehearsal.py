@@ -15,10 +15,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from tightrope.train.losses import losses_on
 from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
 
-__all__ = ["Observed", "rehearse", "restored", "split"]
+__all__ = ["Observed", "rehearse", "restored"]
 
 
 @final
@@ -34,12 +35,6 @@ class Observed:
     gradient: Tensor | None = None
     moved: float = 0.0
     parts: list[float] = field(default_factory=list)
-
-
-def split(batch: Any) -> tuple[Any, tuple[Any, ...]]:
-    if isinstance(batch, (tuple, list)):
-        return batch[0], tuple(batch[1:])
-    return batch, ()
 
 
 def rehearse(
@@ -60,8 +55,7 @@ def _step(run: PrivateOptimizer, loss: Callable[..., Tensor], batch: Any) -> Non
     if run.next_is_empty:
         run.step_empty()
     else:
-        inputs, targets = split(batch)
-        run.step(loss(run.model(inputs), *targets))
+        run.step(losses_on(run.model, loss, batch))
 
 
 @contextmanager
