@@ -33,6 +33,7 @@ from tightrope.numerics.quadrature import (
     FloatArray,
     expm1_minus,
     gauss_legendre,
+    log_ellipse_error,
     log_sum_exp,
 )
 
@@ -216,8 +217,8 @@ class LaplaceCumulant(AbstractFamily):
                 bound = (
                     ends + math.log(0.5 * self.top) + 0.5 * slope * half * (radius + 1.0 / radius)
                 )
-                rest = 2.0 * count * math.log(radius) + math.log1p(-(radius**-2.0))
-                log_error = math.log(64.0 / 15.0 * 0.5) + bound - rest
+                # all panels together: their half widths add up to 1/2
+                log_error = log_ellipse_error(count, radius, bound, 0.5)
                 if log_error < -nats:
                     return _Panels(0.0, 1.0, panels, count), log_error
         raise NotCertified("The Laplace cumulant needs too many panels; use the lattice method.")
@@ -342,16 +343,16 @@ class FixedSizeCumulant(AbstractFamily):
             if theta > 0.9 * math.pi:
                 break
             reach = 0.5 * half * (radius + 1.0 / radius)
-            rest = 2.0 * panels.count * math.log(radius) + math.log1p(-(radius**-2.0))
             total = 0.0
             for w in powers:
                 steep = np.abs(m) + abs(w) * self.mu
                 f = -0.5 * m * m + w * lr + steep * reach
                 f += 0.5 * reach * reach * max(0.0, 0.25 * w * self.mu**2 - 1.0)
                 f += min(w, 0.0) * math.log(math.cos(0.5 * theta)) + frequency * theta
-                bound = float(log_sum_exp(f)) + 0.5 * depth * depth - _LOG_ROOT_2PI - rest
-                total += (1.0 + abs(powers[0])) * math.exp(min(bound, 700.0))
-            best = min(best, 64.0 / 15.0 * half * total)
+                bound = float(log_sum_exp(f)) + 0.5 * depth * depth - _LOG_ROOT_2PI
+                log_error = log_ellipse_error(panels.count, radius, bound, half)
+                total += (1.0 + abs(powers[0])) * math.exp(min(log_error, 700.0))
+            best = min(best, total)
         return best
 
     def decay(self, tilt: float) -> Decay:
