@@ -35,6 +35,7 @@ __all__ = [
 _MAX_KINDS = 64
 _ROUGH = 0.05  # width of the first, cheap answers
 _MODEST = 1e-4
+_MOST_WORK = 8e6  # a few seconds
 _FINEST = 1e-9  # narrower is below the rounding that the bounds contain
 
 
@@ -149,7 +150,8 @@ def _refined(
         if known.width <= width:
             break
         plan = best_plan(components, epsilon, _middle(known), width, finer)
-        if plan.rounding > known.width or plan.no_finer_than(law.plan):
+        dear = plan.cost > _MOST_WORK and known.width < 0.1
+        if dear or plan.rounding > known.width or plan.no_finer_than(law.plan):
             break  # as fine as rounding and the work cap allow
         law = build(plan)
         found, before = law.log_delta(epsilon), known.width

@@ -43,7 +43,7 @@ class Plan:
     step: float
     factor: int  # steps of the fine lattice in one of the coarse
     rounding: float  # expected rounding error, relative to delta
-    cost: float
+    cost: float  # in points of windows, about half a microsecond each
 
     def no_finer_than(self, other: Plan) -> bool:
         """Would this plan repeat the work of the other?"""
@@ -117,7 +117,7 @@ def _plan(goal: Goal, whole: Sketch, cut_loss: float) -> Plan | None:
     if split.followed:
         above = min(split.saddle.log_delta - goal.log_delta, 60.0)
         rounding += 10.0 * goal.steps * _UNIT * math.exp(above)
-    cost = size + 2.0 * cells[0] + 0.02 * (split.jumps * cells[1]) ** 2
+    cost = size + 2.0 * cells[0] + 0.003 * (split.jumps * cells[1]) ** 2
     if rounding > goal.width:
         cost *= 1e6 * rounding / goal.width
     return Plan(goal, split, cuts, last, cells, tilt, step, factor, rounding, cost)
