@@ -92,13 +92,14 @@ def steps_of(rate: float, steps: Any, epochs: Any) -> int:
         return check_count(parse_number(steps, "steps"), "steps")
     if rate == 0.0:
         raise InvalidInput("--epochs needs a rate above 0; give --steps instead.")
-    return round(check_positive(parse_number(epochs, "epochs"), "epochs") / rate)
+    return round(float(check_positive(parse_number(epochs, "epochs"), "epochs")) / rate)
 
 
 def build_sampling(name: SamplingName, rate: float) -> AbstractSampling:
-    simple = {SamplingName.POISSON: PoissonSampling, SamplingName.FIXED_SIZE: FixedSizeSampling}
-    if name in simple:
-        return simple[name](rate)
+    if name is SamplingName.POISSON:
+        return PoissonSampling(rate)
+    if name is SamplingName.FIXED_SIZE:
+        return FixedSizeSampling(rate)
     if name is SamplingName.FULL:
         return FullBatch()
     by_epoch = {

@@ -35,7 +35,7 @@ def figure(
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    look = {
+    look: dict[Any, Any] = {
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.grid": True,

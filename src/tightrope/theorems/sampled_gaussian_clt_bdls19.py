@@ -66,20 +66,21 @@ def guarantee(process: Any) -> Estimate:
 def mu(process: Any) -> float:
     """The limit's parameter."""
     if isinstance(process, DeclaredGaussianDP):
-        return process.mu
+        return float(process.mu)
     if isinstance(process, GaussianMechanism):
-        return 1.0 / process.noise_multiplier if process.noise_multiplier > 0 else math.inf
+        noise = float(process.noise_multiplier)
+        return 1.0 / noise if noise > 0 else math.inf
     m, rate, steps = process.step_mu, process.sampling.rate, process.steps
     if rate == 0.0 or steps == 0:
         return 0.0
     if rate == 1.0 or m == math.inf:
-        return m * math.sqrt(steps)
+        return float(m * math.sqrt(steps))
     if process.adjacency is Adjacency.ADD_OR_REMOVE:
-        return rate * math.sqrt(steps) * _sqrt_expm1(m * m)
+        return float(rate * math.sqrt(steps) * _sqrt_expm1(m * m))
     if m * m > 700.0:
         return math.inf
     chi = math.exp(m * m) * ndtr(1.5 * m) + 3.0 * ndtr(-0.5 * m) - 2.0
-    return rate * math.sqrt(2.0 * steps * max(chi, 0.0))
+    return float(rate * math.sqrt(2.0 * steps * max(chi, 0.0)))
 
 
 def _sqrt_expm1(square: float) -> float:

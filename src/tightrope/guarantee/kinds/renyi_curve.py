@@ -76,7 +76,7 @@ class PairsTerm:
             [sum(count * _renyi_upper(pair, order) for pair, count in part) for order in orders]
             for part in self.directions
         ]
-        return np.max(np.array(each), axis=0)
+        return np.asarray(np.max(np.array(each), axis=0), dtype=np.float64)
 
 
 @lru_cache(maxsize=1 << 16)
