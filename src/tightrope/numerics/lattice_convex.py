@@ -93,9 +93,9 @@ def lowered(
 
 
 def _repair(masses: FloatArray, step: float, tilt: float) -> None:
-    """Replace concave kinks (negative masses) by the chord between the neighbours, in place.
+    """Replace concave kinks (negative masses) by the chord between the points beside, in place.
 
-    The chord lies below, so the result stays a lower bound: the mass moves to both neighbours
+    The chord lies below, so the result stays a lower bound: the mass moves to both sides
     with the mean of r kept.
     """
     to_right = 1.0 / (1.0 + math.exp(step))
