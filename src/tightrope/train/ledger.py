@@ -70,6 +70,15 @@ class Ledger:
         for past in [key for key in self._epsilons if 0 < key[0] < self.released]:
             del self._epsilons[past]
 
+    def accounts_for(self, sampler: AbstractSampler, noise: Noise) -> bool:
+        """Are these the sampling and the noise that are accounted?"""
+        run = self._run(1)
+        return (run.sampling, run.noise_multiplier, run.adjacency) == (
+            sampler.sampling,
+            noise.noise_multiplier,
+            sampler.adjacency,
+        )
+
     def process(self, steps: int | None = None) -> Process:
         """The process of `steps` steps (those released so far) and of the history before them."""
         run = self._run(self.released if steps is None else steps)

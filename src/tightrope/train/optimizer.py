@@ -18,7 +18,7 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
-from tightrope.errors import BudgetExceeded, InvalidInput
+from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process
 from tightrope.train.describe import record_of, settings_of
@@ -195,6 +195,7 @@ class PrivateOptimizer:
         if not self.model.training:
             raise InvalidInput("The model is in evaluation mode; call model.train() before step().")
         if ticket.last:
+            self._check_accounted()
             self._check_budget()
         self._tickets.popleft()
         with self.guard.opened():
@@ -204,6 +205,13 @@ class PrivateOptimizer:
         if ticket.last:
             self._release(ticket)
         return report
+
+    def _check_accounted(self) -> None:
+        if not self.ledger.accounts_for(self.sampler, self.noise):
+            raise ModelNotPrivate(
+                "The sampler or the noise of this run was exchanged for one with other parameters, "
+                "which is not what is accounted. Start a new run with history=run.process instead."
+            )
 
     def _check_budget(self) -> None:
         step = self.ledger.number(self.steps + 1)

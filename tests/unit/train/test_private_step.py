@@ -246,3 +246,21 @@ def test_parameters_of_any_precision_step_with_wide_sums(make_run, make_model, d
         run.step(cross_entropy(model(a).float(), b, reduction="none"))
     assert all(p.dtype == dtype and torch.isfinite(p).all() for p in model.parameters())
     assert run.steps == 3
+
+
+@pytest.mark.parametrize(
+    "exchange",
+    [
+        lambda run: setattr(run, "noise", GaussianNoise(0.5)),
+        lambda run: setattr(run, "sampler", PoissonSampler(0.5)),
+    ],
+    ids=["noise", "sampler"],
+)
+def test_parts_cannot_be_exchanged_under_the_accountant(make_run, data, train, exchange):
+    run = make_run()
+    train(run, data, steps=1)
+    exchange(run)
+    before = weights(run.model)
+    with pytest.raises(ModelNotPrivate, match="exchanged"):
+        train(run, data, steps=1)
+    assert torch.equal(before, weights(run.model)) and run.ledger.released == 1
