@@ -13,6 +13,7 @@ from tightrope.audit.result import (
     RocComparison,
     audit_many_runs,
     audit_one_run,
+    audit_repeated,
     roc_against,
 )
 
@@ -24,6 +25,7 @@ __all__ = [
     "Audit",
     "audit_one_run",
     "audit_many_runs",
+    "audit_repeated",
     "RocComparison",
     "roc_against",
     "FolderAudit",

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.audit.result import Audit, audit_many_runs, audit_one_run
+from tightrope.audit.result import Audit, audit_one_run, audit_repeated
 from tightrope.audit.scores import Bits
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
@@ -53,16 +53,21 @@ def audit_estimator_runs(
     seed: int | None = None,
 ) -> Audit:
     """`runs` fits, half with one canary and half without it (or with its replacement)."""
+    if estimator.random_state is not None:
+        raise InvalidInput(
+            f"random_state is {estimator.random_state!r}, so every fit would have the same noise "
+            "and any canary would look like a leak. Set it to None."
+        )
     generator = np.random.default_rng(seed)
     row = _rows(estimator, features, 1, generator)
-    found: dict[bool, list[float]] = {True: [], False: []}
-    for run in range(check_count(runs, "runs", low=8)):
-        state = run % 2 == 0
-        fitted = _fit(estimator, features, targets, row, np.array([state]), labels)
-        found[state].append(float(_score(fitted, row, labels)[0]))
-    return audit_many_runs(
-        found[True],
-        found[False],
+
+    def score_of_run(included: bool) -> float:
+        fitted = _fit(estimator, features, targets, row, np.array([included]), labels)
+        return float(_score(fitted, row, labels)[0])
+
+    return audit_repeated(
+        score_of_run,
+        runs=runs,
         delta=delta,
         confidence=confidence,
         attack="score of one canary row",

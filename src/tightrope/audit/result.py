@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
@@ -15,9 +15,16 @@ from tightrope.audit.scores import Bits, checked, count_correct, roc_points
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.validate import FloatArray, check_delta
+from tightrope.validate import FloatArray, check_count, check_delta
 
-__all__ = ["Audit", "RocComparison", "audit_one_run", "audit_many_runs", "roc_against"]
+__all__ = [
+    "Audit",
+    "RocComparison",
+    "audit_one_run",
+    "audit_many_runs",
+    "audit_repeated",
+    "roc_against",
+]
 
 # Shares of the canaries that are guessed. Each is a test of its own: the allowed miss is divided
 # among them (Bonferroni), so the best of them is valid.
@@ -58,7 +65,8 @@ class Audit:
         return self.epsilon_lower > claim.epsilon(self.delta).upper
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "roc": [list(point) for point in self.roc]}
+        points = [{"false_positive_rate": a, "true_positive_rate": h} for a, h in self.roc]
+        return {**asdict(self), "roc": points}
 
 
 def audit_one_run(
@@ -121,6 +129,25 @@ def audit_many_runs(
         guesses=len(scores),
         correct=count_correct(scores, bits, len(scores)),
         roc=roc_points(scores, bits),
+    )
+
+
+def audit_repeated(
+    score_of_run: Callable[[bool], float],
+    *,
+    runs: int,
+    delta: float,
+    confidence: float = 0.95,
+    attack: str = "scores",
+) -> Audit:
+    """Bounds from `runs` fresh runs, with the canary in every other one.
+
+    score_of_run(included): train once, from the start and with fresh randomness, and score.
+    """
+    count = check_count(runs, "runs", low=8)
+    scores = [float(score_of_run(run % 2 == 0)) for run in range(count)]
+    return audit_many_runs(
+        scores[::2], scores[1::2], delta=delta, confidence=confidence, attack=attack
     )
 
 

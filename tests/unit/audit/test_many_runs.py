@@ -113,4 +113,5 @@ def test_gaussian_reading_of_mu() -> None:
 def test_an_audit_becomes_plain_data() -> None:
     bits = np.arange(20) % 2 == 0
     found = audit_one_run(bits * 1.0, bits, delta=1e-5).as_dict()
-    assert found["roc"][-1] == [1.0, 1.0] and found["canaries"] == 20
+    assert found["roc"][-1] == {"false_positive_rate": 1.0, "true_positive_rate": 1.0}
+    assert found["canaries"] == 20 and found["epsilon_lower"] > 0

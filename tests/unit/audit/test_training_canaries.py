@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tightrope.audit import audit_folder, audit_inputs, audit_training, input_canaries, planted
+from tightrope.audit import (
+    audit_folder,
+    audit_inputs,
+    audit_repeated,
+    audit_training,
+    input_canaries,
+    planted,
+)
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
 from tightrope.train import (
@@ -216,6 +224,39 @@ def test_states_of_an_input_canary() -> None:
     replaced, labels = canaries.mixed_into(base, coins, Adjacency.REPLACE_ONE)
     assert len(added) == 3 and len(replaced) == 7
     assert torch.equal(labels[1:] == canaries.labels, torch.from_numpy(coins))
+
+
+# ---- many runs
+_seeds = itertools.count()
+
+
+def distance_moved(included: bool) -> float:
+    """One canary of its own direction; black box: the final weights in that direction."""
+    inputs, labels = data(0, 8)
+    canary = torch.zeros(1, WIDTH)
+    canary[0, -1] = 30.0
+    if included:
+        inputs, labels = torch.cat([inputs, canary]), torch.cat([labels, torch.ones(1).long()])
+    model = nn.Linear(WIDTH, 2)
+    nn.init.zeros_(model.weight)
+    run = noisy_sgd(
+        model,
+        learning_rate=0.1,
+        sampler=FullBatchSampler(adjacency=Adjacency.ADD_OR_REMOVE),
+        clip=FlatClip(1.0),
+        noise=GaussianNoise(0.5, seed=next(_seeds)),
+        expected_batch_size=1.0,
+    )
+    for x, y in run.batches((inputs, labels), steps=2):
+        run.step(losses(model(x), y))
+    run.close()
+    return float((model.weight[1, -1] - model.weight[0, -1]).detach())
+
+
+def test_many_runs_with_and_without_one_canary() -> None:
+    """mu = sqrt(2)/0.5 = 2.8: 100 runs show much of it, and no more than there is."""
+    found = audit_repeated(distance_moved, runs=100, delta=DELTA)
+    assert 0.5 < found.mu_lower < 2.83 and 0.5 < found.epsilon_lower < 15.0
 
 
 # ---- the folder
