@@ -34,10 +34,11 @@ def log_ratio(s: mpf, q: mpf, mu: mpf) -> mpf:
     return log1p(q * (exp(mu * s - mu * mu / 2) - 1))
 
 
-def sampled(q: mpf, mu: mpf, direction: str, tilt: mpf, refine: int) -> Law:
-    """Trapezoidal points in s, wide enough for the tilt."""
+def sampled(q: mpf, mu: mpf, direction: str, tilt: mpf, refine: int, top: mpf | None = None) -> Law:
+    """Trapezoidal points in s, wide enough for the tilt; steps beyond `top` never happen."""
     step = min(mpf(1), 1 / mu) / (5 + 2 * refine)
     high = 15 + (1 + tilt) * mu
+    high = high if top is None else min(high, top)
     low = -15 - (tilt * mu if direction == "add" else 0)
     law: Law = []
     for n in range(int(low / step), int(high / step) + 1):
@@ -170,6 +171,13 @@ DELTAS = [  # rate, noise multiplier, steps, epsilon, tilt to start from
     ("0.3", "5", 100, "0", "5"),
     ("0.2", "1", 12, "1.5", "3"),
 ]
+# deep in the tail, beyond the phase transition of the untruncated law: a step beyond s = 32 has a
+# probability below 1e-223 and cannot matter for the delta found
+DEEP = [
+    ("0.00023", "16", 14896, "0.036", "11000"),
+    ("0.00000643", "2.42", 585072742, "1.53", "340"),
+    ("0.0000426", "2.36", 59327, "0.0268", "500"),
+]
 EPSILONS = [  # rate, noise multiplier, steps, delta, guess
     ("0.0042666666666666666666666666666667", "1.3", 3516, "1e-5", "0.86454", "12"),
     ("0.0125", "0.6", 1600, "1e-6", "12.7494", "1"),
@@ -196,6 +204,13 @@ def write_deltas() -> None:
         directions = ["remove", "add"] if mpf(eps) < -steps * log1p(-mpf(q)) else ["remove"]
         outputs = {d: delta(sampled_maker(q, sigma, d), steps, mpf(eps), start) for d in directions}
         case("sgm_delta", inputs, outputs, "1e-9")
+    for q, sigma, steps, eps, start in DEEP:
+        inputs = {"q": q, "sigma": sigma, "T": str(steps), "eps": eps}
+
+        def cut(c: mpf, q: str = q, sigma: str = sigma) -> Maker:
+            return lambda refine: sampled(mpf(q), 1 / mpf(sigma), "remove", c, refine, mpf(32))
+
+        case("sgm_delta", inputs, {"remove": delta(cut, steps, mpf(eps), start)}, "1e-6")
     for q, mu, steps, eps in FIXED:
         inputs = {"q": q, "mu": mu, "T": str(steps), "eps": eps}
 

@@ -7,6 +7,7 @@ term by term with elementary functions taken to be right to 4 units in the last 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
@@ -22,6 +23,7 @@ from tightrope.guarantee.loss.cumulant_points import (
     LaplaceCumulant,
 )
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
+from tightrope.guarantee.loss.cumulant_strip import SHARPNESS
 from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
@@ -33,7 +35,7 @@ from tightrope.numerics.inversion_nodes import log1p_complex
 from tightrope.numerics.quadrature import UNIT, FloatArray
 from tightrope.validate import check_order
 
-__all__ = ["Enclosed", "cumulant", "renyi", "law_of", "sum_law"]
+__all__ = ["Enclosed", "cumulant", "renyi", "law_of", "sum_law", "log_dropped"]
 
 _NATS = 42.0  # quadrature errors below 1e-18
 _FAMILY = 32  # sampled Gaussians treated in one go
@@ -77,8 +79,14 @@ def law_of(pair: AbstractLossPair, count: int = 1) -> AbstractFamily:
     return make(pair, count)  # type: ignore[no-any-return]
 
 
-def sum_law(components: tuple[tuple[AbstractLossPair, int], ...]) -> SumLaw:
-    """The loss of a composition. An unsampled Gaussian has K(z) = mu^2 z (z + 1)/2."""
+def sum_law(
+    components: tuple[tuple[AbstractLossPair, int], ...], cut_nats: float | None = None
+) -> SumLaw:
+    """The loss of a composition. An unsampled Gaussian has K(z) = mu^2 z (z + 1)/2.
+
+    With cut_nats, losses so large that all of them together have a probability of about e^-cut_nats
+    under P are left out (smoothly); `log_dropped` bounds what is missing.
+    """
     variance = 0.0
     parts: dict[AbstractLossPair, int] = {}
     for pair, count in components:
@@ -87,10 +95,31 @@ def sum_law(components: tuple[tuple[AbstractLossPair, int], ...]) -> SumLaw:
             variance += count * mu * mu
         elif count > 0:
             parts[pair] = parts.get(pair, 0) + count
-    return SumLaw(_families(parts), 0.5 * variance, variance)
+    return SumLaw(_families(parts, cut_nats), 0.5 * variance, variance)
 
 
-def _families(parts: dict[AbstractLossPair, int]) -> tuple[AbstractFamily, ...]:
+def log_dropped(law: SumLaw) -> float:
+    """ln of a bound on the probability of the losses that a cut law leaves out."""
+    logs = [
+        np.log(part.counts) + part.strip.log_dropped()
+        for part in law.parts
+        if isinstance(part, SampledCumulant) and part.strip.cut is not None
+    ]
+    return float(np.logaddexp.reduce(np.concatenate(logs))) if logs else -math.inf
+
+
+def _cuts(pairs: Sequence[SampledGaussianPair], nats: float) -> FloatArray:
+    """s beyond which one step goes with probability about e^-nats."""
+    rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
+    scale = math.sqrt(2.0 * (1.0 + SHARPNESS**-2))
+    missed = scale * math.sqrt(nats)
+    hit = mu + scale * np.sqrt(np.maximum(nats + np.log(rate), 0.5))
+    return np.asarray(np.maximum(missed, hit))
+
+
+def _families(
+    parts: dict[AbstractLossPair, int], cut_nats: float | None
+) -> tuple[AbstractFamily, ...]:
     """Sampled Gaussians of one direction are treated in families, neighbours in mu together."""
     families = [law_of(p, n) for p, n in parts.items() if not isinstance(p, SampledGaussianPair)]
     for direction in ("remove", "add"):
@@ -101,11 +130,13 @@ def _families(parts: dict[AbstractLossPair, int]) -> tuple[AbstractFamily, ...]:
         ]
         members.sort(key=lambda member: member[0].mu)
         for first in range(0, len(members), _FAMILY):
-            group = members[first : first + _FAMILY]
-            if len(group) == 1:
-                families.append(law_of(*group[0]))
+            pairs, counts = zip(*members[first : first + _FAMILY], strict=True)
+            if cut_nats is not None and direction == "remove":
+                cut = _cuts(pairs, cut_nats + math.log(sum(parts.values())))
+                families.append(SampledCumulant(pairs, counts, cut))
+            elif len(pairs) == 1:
+                families.append(law_of(pairs[0], counts[0]))
             else:
-                pairs, counts = zip(*group, strict=True)
                 families.append(SampledCumulant(pairs, counts))
     return tuple(families)
 

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from scipy.special import ndtr
 
-from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, Reach, SampledStrip
+from tightrope.guarantee.loss.cumulant_strip import (
+    LOG_ROOT_2PI,
+    SHARPNESS,
+    Reach,
+    SampledStrip,
+)
 from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
 from tightrope.numerics.quadrature import UNIT, FloatArray, expm1_minus, log_sum_exp
 from tightrope.numerics.quadrature_rows import dyadic_floors, log_strip_errors, widest_steps
@@ -43,12 +49,17 @@ class SampledGrid:
         value, rounding = self._log_mass(error, lr_error)
         return tilted_nodes(
             points=self.lr if self.removes else -self.lr,
-            exponents=self.log_weight + self.w * self.lr,
+            exponents=self._exponents(),
             mass=(value, rounding),
             exponent_error=error,
             point_error=lr_error,
             quadrature=self._quadrature(value),
         )
+
+    def _exponents(self) -> FloatArray:
+        """ln of the unnormalised tilted weights."""
+        exponents = self.log_weight + self.w * self.lr
+        return exponents if self.of.cut is None else exponents + self.of.log_kept(self.s)
 
     def mass(self) -> tuple[FloatArray, FloatArray]:
         """ln G(w) and a proved bound on its error."""
@@ -64,6 +75,8 @@ class SampledGrid:
         lr_size = np.abs(self.lr)
         lr_error = UNIT * (2.0 * self.of.share(self.s, self.lr) * size + 4.0 * lr_size)
         exponent = self._weight_error() + abs(self.w) * (4.0 * UNIT * lr_size + lr_error)
+        if self.of.cut is not None:  # log_ndtr and its argument
+            exponent = exponent + UNIT * (16.0 + 16.0 * np.abs(self.of.log_kept(self.s)))
         return np.asarray(exponent), np.asarray(lr_error)
 
     def _weight_error(self) -> FloatArray:
@@ -76,6 +89,7 @@ class SampledGrid:
         # f falls at least like a Gaussian beyond both ends
         ends = np.stack(self.reach, axis=1)
         f = -0.5 * ends * ends + self.w * self.of.log_ratio(ends) - value[:, None]
+        f = f + self.of.log_kept(ends)
         beyond = np.sum(np.exp(np.minimum(f, 700.0)), axis=1) * (self.step + 1.2534)
         base = np.where(np.abs(value) <= 0.6, self._base_error(), 0.0)
         return np.asarray(strip + beyond + base)
@@ -89,24 +103,36 @@ class SampledGrid:
 
     def _log_mass(self, error: FloatArray, lr_error: FloatArray) -> tuple[FloatArray, FloatArray]:
         """ln G(w) and its rounding error. Near 1, G - 1 is a sum of positive terms (z > 0)."""
-        exponents = self.log_weight + self.w * self.lr
+        exponents = self._exponents()
         value = log_sum_exp(exponents)
         p = np.exp(exponents - value[:, None])
         rounding = np.sum(p * error, axis=1) + 24.0 * UNIT * (1.0 + np.abs(value))
         near = np.abs(value) <= 0.5
         if not bool(np.any(near)):
             return value, rounding
-        terms, sizes = self._excess()
+        terms, sizes = self._excess() if self.of.cut is None else self._cut_excess()
         total = np.where(near, np.sum(terms, axis=1), 0.0)
         plain = np.exp(self.log_weight + np.minimum(self.lr, 700.0))
         slope = abs(self.w) * np.abs(np.exp(np.minimum(exponents, 700.0)) - plain)
-        small = np.sum(sizes * (self._weight_error() + 64.0 * UNIT) + slope * lr_error, axis=1)
+        small = np.sum(sizes * (error + 64.0 * UNIT) + slope * lr_error, axis=1)
         small = 1.2 * small / (1.0 + total) + 2.0 * UNIT * np.abs(total)
         return np.where(near, np.log1p(total), value), np.where(near, small, rounding)
 
+    def _cut_excess(self) -> tuple[FloatArray, FloatArray]:
+        """G_cut - 1 = E[kept (r^w - 1 - w(r-1)) - dropped (1 + w(r-1))]."""
+        assert self.of.cut is not None
+        terms, sizes = self._excess()
+        dropped = ndtr(SHARPNESS * (self.s - self.of.cut))
+        # 1 + w(r-1) = (1 - w) + w r
+        base = np.exp(self.log_weight) * (1.0 - self.w) * dropped
+        hit = self.w * np.exp(self.log_weight + np.minimum(self.lr, 700.0)) * dropped
+        return terms - base - hit, sizes + 4.0 * (np.abs(base) + np.abs(hit))
+
     def _excess(self) -> tuple[FloatArray, FloatArray]:
         """Weighted r^w - 1 - w(r - 1), whose integral is G - 1, and the sum of |parts|."""
-        w, z, lr, weight = self.w, self.tilt, self.lr, np.exp(self.log_weight)
+        w, z, lr = self.w, self.tilt, self.lr
+        log_weight = self.log_weight + self.of.log_kept(self.s)
+        weight = np.exp(log_weight)
         safe = np.minimum(lr, 50.0)
         x = np.minimum(z * safe, 200.0)
         if self.removes:  # r^{1+z} - 1 - (1+z)(r-1) = r h(z l) + z (l (r-1) - h(l)), h = e^x-1-x
@@ -120,8 +146,8 @@ class SampledGrid:
         if bool(near.all()):
             return terms, sizes
         parts = (
-            np.exp(np.minimum(self.log_weight + w * lr, 700.0)),
-            np.exp(np.minimum(self.log_weight + lr, 700.0)),
+            np.exp(np.minimum(log_weight + w * lr, 600.0)),
+            np.exp(np.minimum(log_weight + lr, 600.0)),
         )
         far = parts[0] - w * parts[1] - (1.0 - w) * weight
         size = parts[0] + abs(w) * parts[1] + abs(1.0 - w) * weight

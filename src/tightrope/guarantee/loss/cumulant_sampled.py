@@ -28,10 +28,15 @@ _BLOCK = 1 << 18
 class SampledCumulant(AbstractFamily):
     """K of SampledGaussianPairs of one direction, rates below 1."""
 
-    def __init__(self, pairs: Sequence[SampledGaussianPair], counts: Sequence[int]) -> None:
+    def __init__(
+        self,
+        pairs: Sequence[SampledGaussianPair],
+        counts: Sequence[int],
+        cut: FloatArray | None = None,
+    ) -> None:
         self.counts = np.array(counts, dtype=np.float64)
         rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
-        self.strip = SampledStrip(rate, mu)
+        self.strip = SampledStrip(rate, mu, cut)
         self.removes = pairs[0].direction == "remove"
         self._grid = lru_cache(maxsize=2)(self._make_search_grid)
         self._widest_mu = float(np.max(mu))
@@ -50,11 +55,13 @@ class SampledCumulant(AbstractFamily):
         low, high = self.strip.reach(top, 32.0)
         # r^w with w < 0 grows on the way to the branch points
         depth = np.minimum((0.75 if top > 0 else 0.3) * math.pi / self.strip.mu[:, 0], 8.0)
-        step = 2.0 * math.pi * depth / (30.0 + 0.5 * depth * depth)
+        depth = depth if self.strip.cut is None else np.minimum(depth, 2.0)
+        bend = 0.5 * (1.0 + self.strip.sharpness)
+        step = 2.0 * math.pi * depth / (30.0 + bend * depth * depth)
         points = int(np.max((high - low) / step)) + 2
         s = low[:, None] + step[:, None] * np.arange(points)
         log_weight = np.log(step)[:, None] - LOG_ROOT_2PI - 0.5 * s * s
-        return self.strip.log_ratio(s), log_weight
+        return self.strip.log_ratio(s), log_weight + self.strip.log_kept(s)
 
     def _search_grid(self, power: float) -> tuple[FloatArray, FloatArray]:
         size = 2.0 ** math.ceil(math.log2(max(abs(power), 1.0)))
@@ -98,7 +105,11 @@ class SampledCumulant(AbstractFamily):
 
     def real(self, tilt: float, nats: float) -> tuple[FloatArray, FloatArray]:
         w, mu = self.power(tilt), self.strip.mu[:, 0]
-        if w > 0.0 and bool(np.all((w * mu > 2e4) & (w * mu**2 > 200.0))):
+        if (
+            w > 0.0
+            and self.strip.cut is None
+            and bool(np.all((w * mu > 2e4) & (w * mu**2 > 200.0)))
+        ):
             return self._far(w)
         log_size = self._log_size(tilt)
         return make_grid(self.strip, self.removes, tilt, 0.0, nats, log_size).mass()
@@ -128,12 +139,15 @@ class SampledCumulant(AbstractFamily):
         lr, log_size = of.log_ratio(edges), self._log_size(tilt)
         scale = log_size[:, None] + LOG_MASS_SLACK + of.log_rate + np.log(mu) + LOG_ROOT_2PI
         g = -0.5 * edges * edges + (w + 1.0) * lr - (mu * edges - of.half) - scale
+        g = g + of.log_kept(edges)  # concave: least at an end of a cell
         square = 0.125 * width * width
         bend = square * np.maximum(0.0, 0.25 * (w + 1.0) * mu**2 - 1.0)
         heights = np.exp(np.minimum(np.minimum(g[:, :-1], g[:, 1:]) - bend, 700.0))
         # at most two maxima (a line meets a sigmoid three times): variation <= 4 sup
         above = (square * (1.0 + max(0.0, -(w + 1.0)) * 0.25 * mu**2))[:, 0]
         variation = 4.0 * np.exp(np.minimum(np.max(g, axis=1) + above, 700.0))
+        if of.cut is not None:
+            variation = np.full(len(variation), math.inf)
         peaks = np.argmax(heights, axis=1)
         layers = [layers_of_steps(*row) for row in zip(lr, heights, peaks.tolist(), strict=True)]
         few = float(np.sum(self.counts)) <= _FEW_STEPS

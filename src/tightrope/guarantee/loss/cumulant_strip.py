@@ -12,14 +12,16 @@ import math
 from typing import final
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 
-__all__ = ["SampledStrip", "LOG_ROOT_2PI", "Reach"]
+__all__ = ["SampledStrip", "LOG_ROOT_2PI", "SHARPNESS", "Reach"]
 
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 _DEPTHS = np.array([0.02, 0.06, 0.14, 0.25, 0.36, 0.49, 0.65, 0.8, 0.92])
 
+SHARPNESS = 3.0  # of a cut
 _MAX_CELLS = 80_000
 
 Reach = tuple[FloatArray, FloatArray]  # first and last s of each row
@@ -27,10 +29,17 @@ Reach = tuple[FloatArray, FloatArray]  # first and last s of each row
 
 @final
 class SampledStrip:
-    """Sampled Gaussians r = 1 + rate (e^{mu s - mu^2/2} - 1) with rates below 1."""
+    """Sampled Gaussians r = 1 + rate (e^{mu s - mu^2/2} - 1) with rates below 1.
 
-    def __init__(self, rate: FloatArray, mu: FloatArray) -> None:
+    A cut keeps the weight Phi(-SHARPNESS (s - cut)) of each s (w >= 0 only). On s + id its modulus
+    is at most e^{(SHARPNESS d)^2/2} times its value at s (shift the path of the integral that
+    defines Phi); its logarithm is concave, with a second derivative >= -SHARPNESS^2.
+    """
+
+    def __init__(self, rate: FloatArray, mu: FloatArray, cut: FloatArray | None = None) -> None:
         self.rate, self.mu = rate[:, None], mu[:, None]
+        self.cut = None if cut is None else cut[:, None]
+        self.sharpness = 0.0 if cut is None else SHARPNESS**2
         self.log_rate, self.log_rest = np.log(self.rate), np.log1p(-self.rate)
         self.half = 0.5 * self.mu * self.mu
 
@@ -47,13 +56,31 @@ class SampledStrip:
         """t(s) = q e^u / r, the posterior probability of a hit; rises from 0 to 1."""
         return np.exp(np.minimum(self.log_rate + self.mu * s - self.half - lr, 0.0))
 
+    def log_kept(self, s: FloatArray) -> FloatArray:
+        """ln of the weight that the cut leaves; 0 without a cut."""
+        return np.zeros_like(s) if self.cut is None else log_ndtr(SHARPNESS * (self.cut - s))
+
+    def log_dropped(self) -> FloatArray:
+        """ln of E_mix[1 - kept], the mass that the cut takes from (1-q) N(0,1) + q N(mu,1)."""
+        assert self.cut is not None
+        scale = SHARPNESS / math.sqrt(1.0 + SHARPNESS**2)
+        base, shifted = log_ndtr(-scale * self.cut), log_ndtr(-scale * (self.cut - self.mu))
+        return np.asarray(np.logaddexp(base, self.log_rate + shifted)[:, 0] + 1e-9)
+
     def reach(self, w: float, nats: FloatArray | float) -> Reach:
         """Where phi(s) r^w, phi(s) and phi(s - mu) exceed about e^-nats of their integrals."""
         mu = self.mu[:, 0]
         pad = np.sqrt(2.0 * np.asarray(nats)) + 0.5 + 0.0 * mu
         if w < 0.0:
             return np.minimum(self._lowest_peak(w), 0.0) - pad, mu + pad
-        return -pad, max(w, 1.0) * mu + pad
+        top = w * mu
+        if self.cut is not None:
+            # (ln Phi(-x))' <= -x for x > 0: the integrand falls from here on
+            cut = self.cut[:, 0]
+            top = np.minimum(
+                top, np.maximum(cut, (top + self.sharpness * cut) / (1 + self.sharpness))
+            )
+        return -pad, np.maximum(top, mu) + pad
 
     def _lowest_peak(self, w: float) -> FloatArray:
         """For w < 0: a point left of the only maximum of -s^2/2 + w ln r, where s = w mu t(s)."""
@@ -84,7 +111,7 @@ class SampledStrip:
         edges = low + width * np.arange(cells + 1)
         lr = self.log_ratio(edges)
         t = self.share(edges, lr)
-        f = -0.5 * edges * edges + w * lr
+        f = -0.5 * edges * edges + w * lr + self.log_kept(edges)
         if w < 0.0:
             middle = np.clip(0.5, t[:, :-1], t[:, 1:])
             crossed = middle * (1.0 - middle)
@@ -92,7 +119,7 @@ class SampledStrip:
         else:
             cross = t * (1.0 - t)
             crossed = np.minimum(cross[:, :-1], cross[:, 1:])
-            bend = np.float64(1.0)
+            bend = np.float64(1.0 + self.sharpness)
         f = np.maximum(f[:, :-1], f[:, 1:]) + 0.125 * width * width * bend + np.log(width)
         theta = (self.mu * depths)[:, :, None]
         end = (t[:, 1:] if frequency >= 0.0 else t[:, :-1])[:, None, :]
@@ -100,7 +127,7 @@ class SampledStrip:
         inside += 0.5 * w * np.log1p(-2.0 * crossed[:, None, :] * (1.0 - np.cos(theta)))
         outside = self._tails(w, frequency, (edges[:, [0, -1]], lr[:, [0, -1]], t), theta[:, :, 0])
         total = np.logaddexp(log_sum_exp(inside), outside) - LOG_ROOT_2PI + 1e-9
-        return depths, total + 0.5 * depths * depths
+        return depths, total + 0.5 * (1.0 + self.sharpness) * depths * depths
 
     def _tails(
         self,
@@ -118,6 +145,7 @@ class SampledStrip:
         left = w * lr[:, :1] - 0.5 * edges[:, :1] ** 2 + push * _angle(t, theta)
         if w >= 0.0:
             right = w * lr[:, 1:] - 0.5 * edges[:, 1:] ** 2 + push * theta
+            right = right + self.log_kept(edges[:, 1:])
         else:  # theta <= pi/2: |r(s+id)| rises with s and is >= 1 - q
             most = np.minimum(t, 0.5)
             left = left + 0.5 * w * np.log1p(-2.0 * most * (1.0 - most) * (1.0 - np.cos(theta)))
