@@ -132,7 +132,10 @@ def find_rate(
             f"{run.sampling} has no rate to choose; calibrate the noise or the steps instead."
         ) from None
     key, excess = _judge(run, target, analyses)
-    with_rate = lambda rate: replace(run, sampling=make(min(rate, 1.0)))  # type: ignore[call-arg] # noqa: E731
+
+    def with_rate(rate: float) -> NoisySGD:
+        return replace(run, sampling=make(min(rate, 1.0)))  # type: ignore[call-arg]
+
     if excess(with_rate(1.0)) <= 0:
         return Calibrated("rate", 1.0, with_rate(1.0), target, key)
     # 1/rate plays the part of the noise: larger is more private

@@ -65,8 +65,8 @@ class Odometer:
         budget, after = check_epsilon(epsilon), self.steps + check_count(count, "count")
         coarse = self.epsilon_after(after)
         if coarse.upper <= budget or coarse.lower > budget:
-            return coarse.upper <= budget
-        return self._at(after).upper <= budget
+            return bool(coarse.upper <= budget)
+        return bool(self._at(after).upper <= budget)
 
     def _at(self, steps: int) -> Interval:
         if steps not in self._known:

@@ -10,8 +10,10 @@ from rich.console import Console
 
 from tightrope.cli import (
     account_command,
+    audit_command,
     calibrate_command,
     convert_command,
+    convex_command,
     demo_command,
     evidence_command,
 )
@@ -34,6 +36,9 @@ app.add_typer(convert_command.app, name="convert")
 app.command("certify")(evidence_command.certify)
 app.command("verify")(evidence_command.verify)
 app.command("report")(evidence_command.report)
+app.command("audit")(audit_command.audit)
+app.command("doctor")(audit_command.doctor)
+app.add_typer(convex_command.app, name="convex")
 app.command("demo")(demo_command.demo)
 
 

@@ -12,9 +12,13 @@ from tightrope.accounting import Account
 from tightrope.guarantee.base import Guarantee
 from tightrope.report.style import COLOURS, figure, save
 
-_LINES = {"exact": ["-"], "bound": ["--", "-.", (0, (5, 1))], "estimate": [":", (0, (1, 3))]}
+_LINES: dict[str, list[Any]] = {
+    "exact": ["-"],
+    "bound": ["--", "-.", (0, (5, 1))],
+    "estimate": [":", (0, (1, 3))],
+}
 
-__all__ = ["account_plot", "compare_plot", "tradeoff_axes", "profile_axes"]
+__all__ = ["account_plot", "compare_plot", "roc_plot", "tradeoff_axes", "profile_axes"]
 
 
 def account_plot(account: Account, delta: float, path: str | Path) -> Path:
@@ -76,4 +80,15 @@ def compare_plot(views: list[dict[str, Any]], delta: float, path: str | Path) ->
         axes.bar_label(bars, fmt="%.3g")
         axes.set(ylabel=f"epsilon at delta = {delta:g}", title="What the sampler is worth")
         axes.tick_params(axis="x", labelsize=7)
+        return save(made, path)
+
+
+def roc_plot(claim: Guarantee, comparison: Any, path: str | Path) -> Path:
+    """An attack's measured points under the curve that no attack passes."""
+    with figure() as (made, axes):
+        tradeoff_axes(axes, claim)
+        if comparison.attack:
+            alarms, hits = zip(*comparison.attack, strict=True)
+            axes.plot(alarms, hits, ".", color=COLOURS["attack"], label="attack on this run")
+            axes.legend(fontsize=8)
         return save(made, path)

@@ -1,0 +1,81 @@
+"""`tightrope audit` and `tightrope doctor`: attack a run, examine a run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tightrope.cli import options as opt
+from tightrope.errors import InvalidInput
+
+__all__ = ["audit", "doctor"]
+
+
+def audit(
+    folder: Annotated[Path, typer.Argument(help="A run folder with audit.json.")],
+    plot: opt.Plot = None,
+    as_json: opt.AsJson = False,
+) -> None:
+    """An attack's lower bound on epsilon beside the certified one; exit 1 on contradiction."""
+    from tightrope.audit import audit_folder
+
+    found = audit_folder(folder)
+    lower = found.audit.epsilon_lower
+    if as_json:
+        row = {"epsilon_lower": lower, "epsilon_certified": found.claimed_epsilon}
+        print(json.dumps({**row, "contradicted": found.contradicted}))
+    else:
+        console = Console()
+        console.print(
+            f"attack: epsilon >= [bold]{lower:.4g}[/] with {found.audit.confidence:.0%} "
+            f"confidence; certified: epsilon <= [bold green]{found.claimed_epsilon:.4g}[/]"
+        )
+        if found.contradicted:
+            console.print("[bold red]The attack contradicts the claim: the code leaks.[/]")
+    if plot is not None:
+        from tightrope.report.plots import roc_plot
+
+        roc_plot(found.claim, found.roc(), plot)
+    if found.contradicted:
+        raise typer.Exit(1)
+
+
+def doctor(
+    where: Annotated[str, typer.Argument(help="FILE.py:FUNCTION returning (run, loss, data).")],
+) -> None:
+    """Examine a live run: noise, clipping, sampler, leaks, counting; exit 1 on a fault."""
+    from tightrope.train.doctor import check_run
+
+    diagnosis = check_run(*_made(where))
+    table = Table("check", "verdict", "told", header_style="bold")
+    styles = {"good": "green", "note": "yellow", "fault": "bold red"}
+    for finding in diagnosis.findings:
+        word = finding.verdict.value
+        table.add_row(finding.check, word, finding.told, style=styles[word])
+    Console().print(table)
+    if not diagnosis.healthy:
+        raise typer.Exit(1)
+
+
+def _made(where: str) -> Any:
+    """What the user's function returns."""
+    file, _, name = where.partition(":")
+    if not name or not Path(file).is_file():
+        raise InvalidInput(
+            "doctor takes FILE.py:FUNCTION, where FUNCTION() returns (run, loss, data); got "
+            f"{where!r}."
+        )
+    spec = importlib.util.spec_from_file_location("examined", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = getattr(module, name, None)
+    if made is None:
+        raise InvalidInput(f"{file} has no function {name}.")
+    return made()

@@ -1,0 +1,96 @@
+"""`tightrope convex`: plan and fit private convex models, draw why a last iterate is private."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from tightrope.cli import options as opt
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Private convex learning: only the final model is released.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+Epsilon = Annotated[str, typer.Option(help="Privacy budget.", metavar="EPS")]
+Level = Annotated[str | None, typer.Option("--delta", help="Default: 1/records^1.1.")]
+Model = Annotated[str, typer.Option(help="logistic, svc or regression.")]
+Algorithm = Annotated[str, typer.Option(help="auto picks the least predicted excess loss.")]
+
+
+@app.command("plan")
+def plan(
+    records: Annotated[int, typer.Option(help="Number of rows (public).")],
+    features: Annotated[int, typer.Option(help="Number of columns.")],
+    epsilon: Epsilon,
+    delta: Level = None,
+    model: Model = "logistic",
+    classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
+    algorithm: Algorithm = "auto",
+) -> None:
+    """What a fit would do, before any row is seen."""
+    from tightrope.estimators import csv_file
+
+    chosen = csv_file.plan(
+        records=records,
+        features=features,
+        epsilon=opt.parse_number(epsilon, "epsilon"),
+        delta=None if delta is None else opt.parse_number(delta, "delta"),
+        model=model,
+        classes=classes,
+        algorithm=algorithm,
+    )
+    console = Console()
+    console.print(chosen.reason, highlight=False)
+    console.print(f"process: {chosen.process}", highlight=False)
+
+
+@app.command("fit")
+def fit(
+    data: Annotated[Path, typer.Argument(help="A CSV file with a header and numeric columns.")],
+    target: Annotated[str, typer.Option(help="Name of the target column.")],
+    epsilon: Epsilon,
+    data_norm: Annotated[float, typer.Option(help="Public bound on the norm of a row.")],
+    delta: Level = None,
+    model: Model = "logistic",
+    algorithm: Algorithm = "auto",
+    out: Annotated[Path, typer.Option(help="Where to write the model.")] = Path("model.json"),
+) -> None:
+    """Fit a private model to a table; the file written may be published."""
+    from tightrope.estimators import csv_file
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("passes over the data", total=None)
+        fitted = csv_file.fit(
+            data,
+            target=target,
+            epsilon=opt.parse_number(epsilon, "epsilon"),
+            data_norm=data_norm,
+            delta=None if delta is None else opt.parse_number(delta, "delta"),
+            model=model,
+            algorithm=algorithm,
+            on_pass=lambda: bar.advance(task),
+        )
+    out.write_text(csv_file.model_card(fitted))
+    console = Console()
+    spent = fitted.guarantee_.epsilon(fitted.delta_).upper
+    console.print(f"epsilon <= [bold green]{spent:.6g}[/] at delta = {fitted.delta_:g}")
+    console.print(fitted.reason_, highlight=False)
+    console.print(f"Model: [bold]{out}[/]")
+
+
+@app.command("draw")
+def draw(
+    out: Annotated[Path, typer.Option(help="A .png, .svg or .pdf.")] = Path("hidden-state.png"),
+) -> None:
+    """Per-person privacy along one pass, the shifts' hull, and privacy that stops growing."""
+    from tightrope.report.hidden_plots import hidden_state_plot
+
+    Console().print(f"Picture: [bold]{hidden_state_plot(out)}[/]")
