@@ -150,7 +150,7 @@ def _refined(
         if known.width <= width:
             break
         plan = best_plan(components, epsilon, _middle(known), width, finer)
-        dear = plan.cost > _MOST_WORK and known.width < 0.1
+        dear = plan.work > _MOST_WORK and known.width < 0.1
         if dear or plan.rounding > known.width or plan.no_finer_than(law.plan):
             break  # as fine as rounding and the work cap allow
         law = build(plan)

@@ -43,7 +43,8 @@ class Plan:
     step: float
     factor: int  # steps of the fine lattice in one of the coarse
     rounding: float  # expected rounding error, relative to delta
-    cost: float  # in points of windows, about half a microsecond each
+    cost: float  # how bad the plan is: its work, more where it misses the goal
+    work: float  # in points of windows, about half a microsecond each
 
     def no_finer_than(self, other: Plan) -> bool:
         """Would this plan repeat the work of the other?"""
@@ -112,15 +113,16 @@ def _plan(goal: Goal, whole: Sketch, cut_loss: float) -> Plan | None:
     coarse = split.jumps > 1 and cells[1] < 1.5 * split.steepest * (split.last - split.cut)
     if coarse and max(terms[1:]) > goal.log_delta + math.log(0.1 * goal.width):
         return None  # two jumps matter, and their lattice is too coarse for a bound from below
-    step, factor, size = staging(goal, split)
+    step, factor, size, wanted = staging(goal, split)
     rounding = goal.steps * _UNIT * math.exp(min(scale - goal.log_delta, 60.0))
     if split.followed:
         above = min(split.saddle.log_delta - goal.log_delta, 60.0)
         rounding += 10.0 * goal.steps * _UNIT * math.exp(above)
-    cost = size + 2.0 * cells[0] + 0.003 * (split.jumps * cells[1]) ** 2
+    sums = 2.0 * cells[0] + 0.003 * (split.jumps * cells[1]) ** 2
+    cost = wanted + sums
     if rounding > goal.width:
         cost *= 1e6 * rounding / goal.width
-    return Plan(goal, split, cuts, last, cells, tilt, step, factor, rounding, cost)
+    return Plan(goal, split, cuts, last, cells, tilt, step, factor, rounding, cost, size + sums)
 
 
 def _jump_terms(goal: Goal, whole: Sketch, split: Split) -> tuple[float, list[float], float]:

@@ -14,8 +14,8 @@ MAX_SIZE = 1 << 18  # points of a window: about 20 MB of work space
 _NATS = 40.0  # mass outside the window below e^-40
 
 
-def staging(goal: Goal, split: Split) -> tuple[float, int, float]:
-    """Step, factor and total size of the windows, of the cheapest two-stage convolution.
+def staging(goal: Goal, split: Split) -> tuple[float, int, float, float]:
+    """Step, factor, total size of the windows, and that size were it not capped.
 
     Composing factor^2 steps on the fine lattice and the rest on one `factor` times coarser doubles
     the error and divides the size of the window by `factor`.
@@ -29,9 +29,9 @@ def staging(goal: Goal, split: Split) -> tuple[float, int, float]:
     grids = [g for g in (spacing(pair) for pair, _ in goal.components) if g is not None]
     if grids:
         if len(goal.components) == 1 and on_one_lattice(goal.components[0][0]):
-            return grids[0], 1, wide / grids[0]  # no rounding of losses at all
+            return grids[0], 1, wide / grids[0], wide / grids[0]  # no loss is rounded at all
         step = max(step, max(wides) / MAX_SIZE)
-        return grids[0] / max(1, math.ceil(grids[0] / step)), 1, wide / step
+        return grids[0] / max(1, math.ceil(grids[0] / step)), 1, wide / step, wide / step
     count = min(n for _, n in goal.components)
     resolved = split.small.bulk_width() * 0.3
     options = []
@@ -49,9 +49,10 @@ def staging(goal: Goal, split: Split) -> tuple[float, int, float]:
         fine *= max(1.0, min(largest / MAX_SIZE, 2.0 / (fine * (max(rates)[0] + 1.0))))
         penalty = (fine / step) ** 2 if largest > MAX_SIZE else 1.0
         runs = sum(n for _, n in rates) + len(rates)
-        options.append(((wide / factor + narrow * runs) / fine * penalty, factor, fine))
-    size, factor, fine = min(options)
-    return fine, factor, size
+        size = (wide / factor + narrow * runs) / fine
+        options.append((size * penalty, factor, fine, size))
+    wanted, factor, fine, size = min(options)
+    return fine, factor, size, wanted
 
 
 def _step_wanted(goal: Goal, split: Split) -> float:
