@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import contour
 from tightrope.guarantee.loss.closed_form import log_gaussian_delta
-from tightrope.guarantee.loss.cumulant import cumulant, renyi
+from tightrope.guarantee.loss.contour_line import certified_value
+from tightrope.guarantee.loss.cumulant import cumulant, log_dropped, renyi, sum_law
 from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.guarantee.loss.pair import (
     AbstractLossPair,
@@ -26,6 +27,7 @@ from tightrope.guarantee.loss.pair import (
     approx_pair,
     randomized_response_pair,
 )
+from tightrope.numerics.inversion_kernel import EXCESS
 
 PAIRS: list[AbstractLossPair] = [
     GaussianPair(0.7),
@@ -284,3 +286,34 @@ def test_enclosure_names_its_error_terms() -> None:
     assert all(0.0 <= t < 1e-11 for t in terms)
     assert found.width <= 4 * sum(terms)
     assert found.interval.lower == found.lower
+
+
+@pytest.mark.parametrize(
+    "sigma,rate,steps,delta",
+    [
+        (53.8, 2.05e-6, 12016995, 3.39e-146),
+        (7.18, 8.66e-4, 10540, 2.05e-84),
+        (12.938473657564895, 2.643863827557723e-08, 6199661, 2.9665197828802157e-12),
+        (0.952, 5.9e-5, 2352129, 1.36e-12),
+    ],
+)
+def test_tails_beyond_the_phase_transition(
+    sigma: float, rate: float, steps: int, delta: float
+) -> None:
+    # 2 sigma^2 ln(1/rate) is where the tilted law of one step gets a second mode
+    parts = ((SampledGaussianPair(rate, 1 / sigma), steps),)
+    found = contour.epsilon(parts, delta)
+    assert 0.0 < found.lower <= found.upper <= found.lower * (1 + 1e-6)
+    assert contour.log_delta(parts, found.upper).upper <= math.log(delta) + 1e-6
+
+
+def test_a_cut_law_misses_no_more_than_it_says() -> None:
+    parts = ((SampledGaussianPair(0.01, 1.0), 1000),)
+    whole = contour.log_delta(parts, 2.0)
+    for nats in (16.0, 24.0, 60.0):
+        law = sum_law(parts, nats)
+        missing = log_dropped(law)
+        assert nats - 1.0 < -missing < nats + 12.0
+        cut = certified_value(law, EXCESS, 2.0, 1e-6)
+        assert cut.lower <= whole.upper
+        assert math.exp(whole.lower) <= math.exp(cut.upper) + math.exp(missing)

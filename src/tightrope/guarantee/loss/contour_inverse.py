@@ -60,7 +60,7 @@ class Inverse:
             if caution > 30.0:
                 break
             if not low <= x < high:
-                x = math.sqrt(low * high) if low > 0.1 * high else 0.5 * (low + high)
+                x = _between(low, high, line.spread)
         raise NotCertified(
             "No epsilon of the relative width asked for could be proved by the inversion integral. "
             "Use the lattice method."
@@ -96,6 +96,12 @@ class Inverse:
                 return Interval(low, high)
             reach *= 2.0
         return None
+
+
+def _between(low: float, high: float, spread: float) -> float:
+    if high == math.inf:
+        return 2.0 * low + spread
+    return math.sqrt(low * high) if low > 0.1 * high else 0.5 * (low + high)
 
 
 def invert_closed_form(

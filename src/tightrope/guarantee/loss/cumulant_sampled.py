@@ -47,7 +47,10 @@ class SampledCumulant(AbstractFamily):
 
     @property
     def max_tilt(self) -> float:
-        return _MAX_SHIFT / self._widest_mu if self.removes else 1e9
+        if not self.removes:
+            return 1e9
+        # a cut holds the tilted normal back by this factor (see SampledStrip.reach)
+        return _MAX_SHIFT * (1.0 + self.strip.sharpness) / self._widest_mu
 
     # ------------------------------------------------------------------ quick values for searching
     def _make_search_grid(self, top: float) -> tuple[FloatArray, FloatArray]:
