@@ -131,7 +131,7 @@ def test_certify_verify_and_report(tmp_path) -> None:
         (["account", "--rate", "0.1", "--noise", "1", "--steps", "1", "--delta", "nan"], "delta"),
         (["calibrate", "--rate", "0.1", "--steps", "10"], "--epsilon"),
         (["convert", "renyi", "--order", "1", "--gamma", "1", "--delta", "1e-5"], "order"),
-        (["account", "--rate", "0.1", "--noise", "1", "--steps", "1", "--adjacency", "x"], "replace-one"),
+        (["account", *MNIST, "--steps", "1", "--adjacency", "x"], "replace-one"),
     ],
 )  # fmt: skip
 def test_mistakes_are_explained(words, told) -> None:

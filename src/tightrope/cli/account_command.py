@@ -97,7 +97,7 @@ def _schemes(first: SamplingName, adjacency: str) -> list[tuple[SamplingName, st
 
 def _answer(run: Any, delta: float, as_json: bool, plot: str | None) -> None:
     result = analyse(run)
-    view = account_view(result, delta)
+    view = account_view(result, delta, cross_check=True)
     if as_json:
         print(json.dumps(view))
     else:

@@ -12,6 +12,7 @@ from typing import Any
 from tightrope.accounting import Account, Finding
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.estimate import Estimate
+from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import to_json
 
@@ -28,10 +29,15 @@ def interval_view(value: Interval) -> dict[str, float | str]:
     return {"lower": number(value.lower), "upper": number(value.upper)}
 
 
-def account_view(account: Account, delta: float) -> dict[str, Any]:
-    """Everything a reader of the answer may want: the answer, and every analysis with its fate."""
+def account_view(account: Account, delta: float, cross_check: bool = False) -> dict[str, Any]:
+    """Everything a reader of the answer may want: the answer, and every analysis with its fate.
+
+    With `cross_check` a second, independent numerical method must agree, or nothing is answered.
+    """
     best = account.best(lambda g: g.epsilon(delta).upper)
     assert isinstance(best.outcome, Guarantee)
+    if cross_check and isinstance(best.outcome, LossGuarantee):
+        best.outcome.cross_checked_epsilon(delta)
     return {
         "schema": SCHEMA,
         "process": to_json(account.process),

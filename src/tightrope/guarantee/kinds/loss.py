@@ -31,6 +31,11 @@ class LossGuarantee(Guarantee):
         d = check_delta(delta)
         return Interval.worst([profile.epsilon(order, d) for order in self.orders])
 
+    def cross_checked_epsilon(self, delta: float) -> Interval:
+        """epsilon(delta) by two independent methods; ContradictoryMethods when they disagree."""
+        d = check_delta(delta)
+        return Interval.worst([profile.cross_check(order, d) for order in self.orders])
+
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon")
         return Interval.worst([profile.delta(order, eps) for order in self.orders])

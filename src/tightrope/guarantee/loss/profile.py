@@ -25,14 +25,17 @@ def delta(components: Components, epsilon: float) -> Interval:
     if mu is not None:
         return gaussian.delta_interval(epsilon, mu)
     log_delta = _log_delta(components, epsilon)
-    return Interval(_down(math.exp(log_delta.lower)), _up(math.exp(log_delta.upper))).clamp(0.0, 1.0)
+    return Interval(_down(math.exp(log_delta.lower)), _up(math.exp(log_delta.upper))).clamp(
+        0.0, 1.0
+    )
 
 
 def _log_delta(components: Components, epsilon: float) -> Interval:
     if len(components) == 1 and components[0][1] == 1:
         return log_delta_single(components[0][0], epsilon)
     try:
-        return contour.log_delta(components, epsilon)
+        found = contour.log_delta(components, epsilon)
+        return Interval(found.lower, found.upper)
     except NotCertified:
         return lattice.log_delta(components, epsilon)
 
@@ -48,12 +51,9 @@ def epsilon(components: Components, delta: float) -> Interval:
         return lattice.epsilon(components, delta)
 
 
-def cross_check(components: Components, epsilon: float) -> Interval:
-    """delta(eps) by both methods; their intersection, or ContradictoryMethods."""
-    first = contour.log_delta(components, epsilon)
-    second = lattice.log_delta(components, epsilon)
-    both = first.intersect(second)
-    return Interval(_down(math.exp(both.lower)), _up(math.exp(both.upper)))
+def cross_check(components: Components, delta: float) -> Interval:
+    """epsilon(delta) by the usual way and by the lattice; raises when they contradict."""
+    return epsilon(components, delta).intersect(lattice.epsilon(components, delta))
 
 
 def _gaussian_mu(components: Components) -> float | None:
