@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["direct_is_cheaper", "half_gradients_fit", "small_convolution", "unfold_chunk"]
+__all__ = ["direct_is_cheaper", "half_gradients_fit", "small_convolution", "unfold_room"]
 
 # Operations the device does in the time it moves one byte; measured, order of magnitude only.
 # On CUDA the Gram products run in full float32 on purpose (rounding.py).
@@ -47,7 +47,6 @@ def small_convolution(sizes: tuple[int, int, int, int]) -> bool:
     return 2.0 * batch * positions * d * p < 4e9
 
 
-def unfold_chunk(values: int, device: torch.device) -> int:
-    """Examples whose patches are written out at a time; on CUDA they should stay in the cache."""
-    room = 2**25 // 4 if device.type == "cuda" else 2**28 // 4
-    return max(1, room // max(1, values))
+def unfold_room(device: torch.device) -> int:
+    """Bytes of patches written out at a time; on CUDA they should stay in the cache."""
+    return 2**26 if device.type == "cuda" else 2**28

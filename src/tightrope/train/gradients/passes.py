@@ -10,15 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
+from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
 from tightrope.train.gradients.batch import ClippedBatch, find_factors
 from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.forms import Dense, Form, combine
 from tightrope.train.gradients.forms.base import full_precision
-from tightrope.train.gradients.forms.bundle import bundled
-from tightrope.train.gradients.graph import Junction, output_shape
+from tightrope.train.gradients.forms.bundle import take_bundles
+from tightrope.train.gradients.graph import Junction, explore, output_shape
 from tightrope.train.gradients.plan import Source
 from tightrope.train.gradients.recorder import Use
+from tightrope.train.gradients.rules import normalisation
 
 __all__ = ["Work", "book_keeping", "two_pass"]
 
@@ -42,9 +44,7 @@ class Work:
         """Gradients of the summed losses, none of them a parameter's."""
         ones = torch.full_like(self.losses, self.scale)
         return list(
-            torch.autograd.grad(
-                self.losses, inputs, ones, retain_graph=keep or bool(self.ways), allow_unused=True
-            )
+            torch.autograd.grad(self.losses, inputs, ones, retain_graph=keep, allow_unused=True)
         )
 
     def forms_of_use(self, use: Use, grads: Grads) -> Found:
@@ -98,35 +98,20 @@ def _or_zeros(g: Tensor | None, edge: GradientEdge) -> Tensor:
 
 def book_keeping(work: Work, clip: Clip) -> ClippedBatch:
     """One backward pass; the weight gradient is formed once the factors are known."""
-    forms = _merge(work, _all_forms(work))
-    bundle = None if clip.per_parameter else bundled(forms)
+    forms: dict[int, Form] = {}
+    # Normalisations leave a few sums; what they read need not wait for the end of the pass.
+    _stream(work, forms.__setitem__, early=lambda use: use.rule in normalisation.RULES, keep=False)
+    bundles = [] if clip.per_parameter else take_bundles(forms)
     squares = {row: form.squared_norms() for row, form in forms.items()}
-    if bundle is not None:
-        squares[bundle.rows[0]] = bundle.form.squared_norms()
+    squares.update({bundle.rows[0]: bundle.form.squared_norms() for bundle in bundles})
     factors = find_factors(work.squared_norms(squares), clip, work.scale)
     sums: dict[int, Tensor] = {}
-    if bundle is not None:
-        sums = bundle.split(factors.sum(bundle.form, bundle.rows[0]))
+    while bundles:
+        bundle = bundles.pop()
+        sums.update(bundle.split(factors.sum(bundle.form, bundle.rows[0])))
     for row in list(forms):
         sums[row] = factors.sum(forms.pop(row), row)  # its memory is free as soon as it is summed
     return factors.batch(work.in_order(sums))
-
-
-def _all_forms(work: Work) -> Found:
-    edges: list[Any] = [edge for use in work.uses for edge in use.edges]
-    edges += [way.edge for _, way in work.ways]
-    edges += work.direct
-    grads = work.backward(edges, keep=False)
-    found: Found = []
-    start = 0
-    for use in work.uses:
-        end = start + len(use.edges)
-        found += work.forms_of_use(use, grads[start:end])
-        start = end
-    work.uses = []  # the forms hold what they need, and let go of it when they can
-    end = start + len(work.ways)
-    found += work.forms_of_ways(grads[start:end])
-    return _with_direct(work, found, grads[end:])
 
 
 def _with_direct(work: Work, found: Found, grads: Grads) -> Found:
@@ -158,15 +143,30 @@ def two_pass(work: Work, clip: Clip) -> ClippedBatch:
     were taken, and clipping multiplies in float32 at the very end.
     """
     squares: dict[int, Tensor] = {}
-    _stream(work, lambda row, form: squares.update({row: form.squared_norms()}), keep=True)
-    factors = find_factors(work.squared_norms(squares), clip, work.scale)
     sums: dict[int, Tensor] = {}
-    _stream(work, lambda row, form: sums.update({row: factors.sum(form, row)}), keep=False)
+
+    def take_norm(row: int, form: Form) -> None:
+        with scratch_scope():
+            squares[row] = form.squared_norms()
+
+    def take_sum(row: int, form: Form) -> None:
+        with scratch_scope():
+            sums[row] = factors.sum(form, row)
+
+    _stream(work, take_norm, early=lambda use: True, keep=True)
+    factors = find_factors(work.squared_norms(squares), clip, work.scale)
+    _stream(work, take_sum, early=lambda use: True, keep=False)
     return factors.batch(work.in_order(sums))
 
 
-def _stream(work: Work, handle: Callable[[int, Form], None], *, keep: bool) -> None:
-    """One backward pass that hands over each form as soon as its gradient is there."""
+def _stream(
+    work: Work, handle: Callable[[int, Form], None], *, early: Callable[[Use], bool], keep: bool
+) -> None:
+    """One backward pass that hands over a form for each parameter.
+
+    Uses marked `early` are handled as soon as their gradient is there, which is then let go; the
+    others wait for the end of the pass, parameters with several uses for all of them.
+    """
     rows, late = work.rows(), Late(work)
     waiting = {id(use): use for use in work.uses}
 
@@ -176,25 +176,26 @@ def _stream(work: Work, handle: Callable[[int, Form], None], *, keep: bool) -> N
             if id(parameter) in late.shared:
                 late.found.append((parameter, form))
             else:
-                with scratch_scope():
-                    handle(rows[id(parameter)], form)
+                handle(rows[id(parameter)], form)
 
-    hooks = [_on_arrival(use, arrived) for use in work.uses if _passed_through(use)]
-    first = [use for use in work.uses if not _passed_through(use)]
+    through = [use for use in work.uses if early(use) and _passed_through(use)]
+    hooks = [_on_arrival(use, arrived) for use in through]
+    first = [use for use in work.uses if use not in through] if through else work.uses
     try:
         edges: list[Any] = [edge for use in first for edge in use.edges]
         edges += [way.edge for _, way in work.ways] + list(work.direct)
-        grads = work.backward(edges, keep=keep or len(first) < len(work.uses))
+        grads = work.backward(edges, keep=keep)
     finally:
         for hook in hooks:
             hook.remove()
+    start = 0
     for use in first:
-        arrived(use, grads[: len(use.edges)])
-        grads = grads[len(use.edges) :]
-    for use in list(waiting.values()):  # reached by no first layer: ask for them by name
-        arrived(use, work.backward(list(use.edges), keep=True))
-    late.found += work.forms_of_ways(grads[: len(work.ways)])
-    late.found = _with_direct(work, late.found, grads[len(work.ways) :])
+        end = start + len(use.edges)
+        arrived(use, grads[start:end])
+        start = end
+    _refuse_unreached(work, list(waiting.values()))
+    late.found += work.forms_of_ways(grads[start : start + len(work.ways)])
+    late.found = _with_direct(work, late.found, grads[start + len(work.ways) :])
     for row, form in _merge(work, late.found).items():
         handle(row, form)
 
@@ -205,18 +206,32 @@ class Late:
 
     def __init__(self, work: Work) -> None:
         self.found: Found = []
-        counts: dict[int, int] = {}
+        seen: set[int] = set()
+        self.shared: set[int] = set()
         for use in work.uses:
-            for parameter in use.owner.parameters():
-                counts[id(parameter)] = counts.get(id(parameter), 0) + 1
-        self.shared = {key for key, count in counts.items() if count > 1}
+            own = {id(p) for p in use.owner._parameters.values()}
+            self.shared |= seen & own
+            seen |= own
         self.shared |= {id(source.parameter) for source, _ in work.ways}
         self.shared |= {id(parameter) for parameter in work.direct}
 
 
 def _passed_through(use: Use) -> bool:
     """Whether the backward pass goes on behind the layer, so that its node runs."""
-    return bool(use.input_edges) and len(use.edges) == 1
+    if len(use.edges) != 1 or not use.input_edges:
+        return False
+    return all(getattr(edge.node, "variable", None) is None for edge in use.input_edges)
+
+
+def _refuse_unreached(work: Work, waiting: list[Use]) -> None:
+    """A layer without gradient must be one that the losses do not depend on."""
+    if not waiting:
+        return
+    reached = {slot[0] for slot in explore(work.losses, [], set()).consumers}
+    if any(use.edges[0].node in reached for use in waiting):
+        raise InvalidInput(
+            "the model's input requires gradients itself; pass it detached (x.detach())"
+        )
 
 
 def _on_arrival(use: Use, arrived: Callable[[Use, Grads], None]) -> Any:

@@ -6,6 +6,7 @@ from typing import final
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tightrope.train.gradients.buffers import scratch
 from tightrope.train.gradients.cost import direct_is_cheaper, half_gradients_fit
@@ -49,12 +50,28 @@ class Outer(Form):
         """Whether the Gram tiles serve this layer: too large to instantiate."""
         return self._direct is None and self.half and not half_gradients_fit(self.sizes)
 
+    @property
+    def stored_in_half(self) -> bool:
+        """Whether the gradients will be written out in bfloat16."""
+        return self.g.dtype is torch.bfloat16 and self.half and not self.tiled
+
+    @property
+    def instantiated(self) -> bool:
+        """Whether norm and sum go through the written-out gradients; both must go one way."""
+        if self._direct is not None:
+            return True
+        return not self.tiled if self.half else direct_is_cheaper(self.sizes, self.g.device)
+
+    def release(self) -> None:
+        """Let go of the operands."""
+        self.a, self.g = self.a[:0], self.g[:0]
+
     def squared_norms(self) -> Tensor:
         _, positions, d, p = self.sizes
         if self.tiled:
             squared, _, q, _ = self.tile_sums()
             return raised(squared, q, sizes=(d, p), positions=positions, unit=UNIT_FLOAT32)
-        if self.half or direct_is_cheaper(self.sizes, self.g.device):
+        if self.instantiated:
             return blocked_squares(self.dense())
         return gram_squared_norms(self.a, self.g, unit=matmul_unit(self.g.device))
 
@@ -76,8 +93,8 @@ class Outer(Form):
         return self._product[1:]
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
-        if self._direct is not None:
-            return weighted_total(self._direct, factors)
+        if self.instantiated:
+            return weighted_total(self.dense(), factors)
         if self.tiled:
             return self.tile_products(factors)[0]
         a, g = full_precision(self.a), full_precision(self.g)
@@ -91,7 +108,7 @@ class Outer(Form):
         if self._direct is None:
             product = half_products if self.half else per_example_products
             self._direct = product(self.a, self.g)
-            self.a, self.g = self.a[:0], self.g[:0]  # their memory is no longer needed
+            self.release()
         return self._direct
 
     def zero(self, examples: Tensor) -> None:
@@ -139,12 +156,21 @@ def half_products(a: Tensor, g: Tensor) -> Tensor:
     In bfloat16 the gradients are stored as such, like the weight gradients of ordinary autocast;
     norm and release read the same stored values. float16 would overflow and is widened.
     """
-    from tightrope.train.gradients.kernels.tokens import aligned
-
-    a, g = aligned(a), aligned(g)
+    d, p = a.shape[2], g.shape[2]
+    a, g = half_operands(a, g)
     if g.dtype is torch.bfloat16:
-        return torch.bmm(g.transpose(1, 2), a)
-    return torch.bmm(g.transpose(1, 2), a, out_dtype=torch.float32)
+        return torch.bmm(g.transpose(1, 2), a)[:, :p, :d]
+    return torch.bmm(g.transpose(1, 2), a, out_dtype=torch.float32)[:, :p, :d]
+
+
+def half_operands(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Widths filled up with zeros to multiples of 8, which the fast matrix products need."""
+    return _filled(a), _filled(g)
+
+
+def _filled(values: Tensor) -> Tensor:
+    missing = -values.shape[2] % 8
+    return functional.pad(values, (0, missing)) if missing else values
 
 
 def gram_squared_norms(a: Tensor, g: Tensor, *, unit: float) -> Tensor:

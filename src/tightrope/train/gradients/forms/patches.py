@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tightrope.train.gradients.buffers import scratch, scratch_scope
-from tightrope.train.gradients.cost import direct_is_cheaper, small_convolution, unfold_chunk
+from tightrope.train.gradients.cost import direct_is_cheaper, small_convolution, unfold_room
 from tightrope.train.gradients.forms.base import (
     Form,
     blocked_squares,
@@ -44,20 +44,28 @@ class Convolution:
 
     def unfold(self, x: Tensor) -> Tensor:
         """(B * groups, C/groups * kernel, T): the patches of an input (B, C, *space)."""
-        dims = len(self.kernel)
+        space = [
+            (n + 2 * p - d * (k - 1) - 1) // s + 1
+            for n, p, k, s, d in zip(
+                x.shape[2:], self.padding, self.kernel, self.stride, self.dilation, strict=True
+            )
+        ]
+        if self.groups == 1 and x.dim() == 4 and usable(x):
+            from tightrope.train.gradients.kernels import convolution
+
+            return convolution.unfold(x, self, space)
         if any(self.padding):
             x = functional.pad(x, [n for n in reversed(self.padding) for _ in range(2)])
-        space = [
-            (n - d * (k - 1) - 1) // s + 1
-            for n, k, s, d in zip(x.shape[2:], self.kernel, self.stride, self.dilation, strict=True)
-        ]
-        batch, channels = x.shape[:2]
+        return self._unfold_padded(x, space)
+
+    def _unfold_padded(self, x: Tensor, space: list[int]) -> Tensor:
+        dims, (batch, channels) = range(len(space)), x.shape[:2]
         step = x.stride()
         size = (batch, channels, *self.kernel, *space)
         strides = (
             *step[:2],
-            *(step[2 + i] * self.dilation[i] for i in range(dims)),
-            *(step[2 + i] * self.stride[i] for i in range(dims)),
+            *(step[2 + i] * self.dilation[i] for i in dims),
+            *(step[2 + i] * self.stride[i] for i in dims),
         )
         patches = scratch(size, x.dtype, x.device)
         patches.copy_(x.as_strided(size, strides, x.storage_offset()))
@@ -88,16 +96,16 @@ class Patches(Form):
         self._direct: Tensor | None = None  # (B, *weight shape) once instantiated
 
     def squared_norms(self) -> Tensor:
-        sizes = self._sizes()
-        if small_convolution(sizes) and self._kernel_fits():
+        if self._by_kernel():
             from tightrope.train.gradients.kernels.convolution import convolution_gradients
 
             squares, self._direct = convolution_gradients(self.x, self.g, self.convolution)
             return squares
-        if direct_is_cheaper(sizes, self.g.device):
+        if self.instantiated:
             return blocked_squares(self.dense())
         unit = convolution_unit(self.g.device)
-        squares = [gram_squared_norms(a, g, unit=unit) for a, g in self._operands()]
+        # Small Gram matrices leave a GPU idle unless there are many: larger chunks than below.
+        squares = [gram_squared_norms(a, g, unit=unit) for a, g in self._operands(2**29)]
         return torch.cat(squares).view(-1, self.convolution.groups).sum(1)
 
     def _sizes(self) -> tuple[int, int, int, int]:
@@ -106,15 +114,21 @@ class Patches(Form):
         rows, columns = shape[0] // groups, shape[1:].numel()
         return len(self.g) * groups, self.g[0, 0].numel(), columns, rows
 
-    def _kernel_fits(self) -> bool:
+    def _by_kernel(self) -> bool:
         plain = self.convolution.groups == 1 and self.g.dim() == 4
-        return plain and self.x.dtype is self.g.dtype and usable(self.x, self.g)
+        fits = plain and self.x.dtype is self.g.dtype and usable(self.x, self.g)
+        return fits and small_convolution(self._sizes())
 
-    def _operands(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """For a chunk of examples a: (B * groups, T, d) and g: (B * groups, T, p / groups)."""
+    @property
+    def instantiated(self) -> bool:
+        """Whether norm and sum go through the written-out gradients; both must go one way."""
+        return self._direct is not None or direct_is_cheaper(self._sizes(), self.g.device)
+
+    def _operands(self, room: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """a: (B * groups, T, d) and g: (B * groups, T, p / groups), in chunks of `room` bytes."""
         batch, positions, columns, _ = self._sizes()
         groups = self.convolution.groups
-        chunk = unfold_chunk(columns * positions * groups, self.g.device)
+        chunk = max(1, room // (4 * max(1, columns * positions * groups)))
         for start in range(0, batch // groups, chunk):
             x, g = (full_precision(v[start : start + chunk]) for v in (self.x, self.g))
             with scratch_scope():
@@ -123,8 +137,10 @@ class Patches(Form):
                 yield a, g.transpose(1, 2)
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
-        if self._direct is not None:
-            return weighted_total(self._direct, factors)
+        if self._direct is None and self._by_kernel():
+            self.squared_norms()
+        if self.instantiated:
+            return weighted_total(self.dense(), factors)
         x, g = full_precision(self.x), full_precision(self.g)
         return self.convolution.weight_gradient(x, scale_examples(g, factors.to(g.dtype)))
 
@@ -134,13 +150,15 @@ class Patches(Form):
             dtype = full_precision(self.g[:0]).dtype
             out = scratch((batch, rows, columns), dtype, self.g.device)
             start = 0
-            for a, g in self._operands():
+            for a, g in self._operands(unfold_room(self.g.device)):
                 torch.bmm(g.transpose(1, 2), a, out=out[start : start + len(a)])
                 start += len(a)
             self._direct = out.view(len(self.g), *self.convolution.weight_shape)
+            self.x, self.g = self.x[:0], self.g[:0]  # their memory is no longer needed
         return self._direct
 
     def zero(self, examples: Tensor) -> None:
-        self.x, self.g = zero_examples(self.x, examples), zero_examples(self.g, examples)
         if self._direct is not None:
             self._direct = zero_examples(self._direct, examples)
+        else:
+            self.x, self.g = zero_examples(self.x, examples), zero_examples(self.g, examples)

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["convolution_gradients"]
+__all__ = ["convolution_gradients", "unfold"]
 
 
 @triton.jit
@@ -75,3 +75,40 @@ def convolution_gradients(x: Tensor, g: Tensor, geometry: Any) -> tuple[Tensor, 
         num_warps=4 if rows < 128 else 8, num_stages=2,
     )  # fmt: skip
     return squares.sum(1), out
+
+
+@triton.jit
+def _unfold(
+    x_ptr, out_ptr, inputs, positions, width, x_batch, x_channel, x_row, x_column,
+    height_in, width_in, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr,
+    DILATE_H: tl.constexpr, DILATE_W: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    example = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    t = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    channel = row // (KERNEL_H * KERNEL_W)
+    tap = row % (KERNEL_H * KERNEL_W)
+    h = ((t // width) * STRIDE_H - PAD_H)[None, :] + ((tap // KERNEL_W) * DILATE_H)[:, None]
+    w = ((t % width) * STRIDE_W - PAD_W)[None, :] + ((tap % KERNEL_W) * DILATE_W)[:, None]
+    inside = (row < inputs)[:, None] & (t < positions)[None, :]
+    seen = inside & (h >= 0) & (h < height_in) & (w >= 0) & (w < width_in)
+    source = x_ptr + example * x_batch + channel[:, None] * x_channel + h * x_row + w * x_column
+    values = tl.load(source, mask=seen, other=0.0)
+    target = out_ptr + example * inputs * positions + row[:, None] * positions + t[None, :]
+    tl.store(target, values, mask=inside)
+
+
+def unfold(x: Tensor, geometry: Any, space: list[int]) -> Tensor:
+    """(B, C k k, T): the patches of (B, C, H, W), zero padding included."""
+    _, channels, *kernel = geometry.weight_shape
+    inputs, positions = channels * kernel[0] * kernel[1], space[0] * space[1]
+    out = torch.empty(len(x), inputs, positions, dtype=x.dtype, device=x.device)
+    block = min(256, max(16, triton.next_power_of_2(positions)))
+    rows = max(1, 2048 // block)
+    _unfold[(triton.cdiv(positions, block), triton.cdiv(inputs, rows), len(x))](
+        x, out, inputs, positions, space[1], *x.stride(), x.shape[2], x.shape[3], *kernel,
+        *geometry.stride, *geometry.padding, *geometry.dilation,
+        ROWS=rows, BLOCK=block, num_warps=4,
+    )  # fmt: skip
+    return out

@@ -152,24 +152,27 @@ def aligned(values: Tensor) -> Tensor:
 
 
 @triton.jit
-def _weighted_rows(values_ptr, factor_ptr, out_ptr, batch, length, BLOCK: tl.constexpr):
+def _weighted_rows(
+    values_ptr, factor_ptr, out_ptr, batch, length, row_stride, BLOCK: tl.constexpr,
+):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     for number in range(batch):
         example = tl.cast(number, tl.int64)
         factor = tl.load(factor_ptr + example)
         live = at < tl.where(factor > 0.0, length, 0)
-        row = values_ptr + example * length
+        row = values_ptr + example * row_stride
         total += factor * tl.load(row + at, mask=live, other=0.0).to(tl.float32)
     tl.store(out_ptr + at, total, mask=at < length)
 
 
 def weighted_rows(values: Tensor, factors: Tensor) -> Tensor:
     """sum_b f_b values_b of half-precision rows (B, N), in float32."""
+    values = values if values.stride(1) == 1 else values.contiguous()
     batch, length = values.shape
     out = torch.empty(length, dtype=torch.float32, device=values.device)
     block = 1024
     _weighted_rows[(triton.cdiv(length, block),)](
-        values, factors.float(), out, batch, length, BLOCK=block, num_warps=4
+        values, factors.float(), out, batch, length, values.stride(0), BLOCK=block, num_warps=4
     )
     return out
