@@ -15,7 +15,12 @@ from typing import Literal
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.closed_form import log_delta_single, log_gaussian_delta
 from tightrope.guarantee.loss.contour_inverse import Inverse, invert_closed_form
-from tightrope.guarantee.loss.contour_line import CUT_NATS, certified_value, finite_log_delta
+from tightrope.guarantee.loss.contour_line import (
+    CUT_NATS,
+    certified_value,
+    finite_log_delta,
+    sharper,
+)
 from tightrope.guarantee.loss.cumulant import log_dropped, sum_law
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import Enclosure
@@ -164,9 +169,13 @@ def epsilon(components: Components, delta: float, relative_width: float = 1e-6) 
         return Interval(0.0, math.inf)  # too close to tell; sound on both sides
     slack = 8.0 * UNIT * (abs(log_target) + abs(log_target) * share + 4.0) / (1.0 - share)
     log_finite = log_target + math.log1p(-share)
-    law = sum_law(held, CUT_NATS - log_finite)
-    slack += 2.0 * math.exp(log_dropped(law) - log_finite)
-    return Inverse(law, log_finite, relative_width, slack).solve()
+
+    def solve(sharpness: float) -> Interval:
+        law = sum_law(held, CUT_NATS - log_finite, sharpness)
+        missed = 2.0 * math.exp(log_dropped(law) - log_finite)
+        return Inverse(law, log_finite, relative_width, slack + missed).solve()
+
+    return sharper(solve)
 
 
 def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:

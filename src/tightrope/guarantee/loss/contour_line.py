@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
@@ -12,13 +14,39 @@ from tightrope.numerics.inversion_kernel import EXCESS, Kernel
 from tightrope.numerics.inversion_law import SumLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle
 
-__all__ = ["finite_log_delta", "certified_value", "certified_line", "CUT_NATS", "CAUTION"]
+__all__ = [
+    "finite_log_delta",
+    "certified_value",
+    "certified_line",
+    "sharper",
+    "CUT_NATS",
+    "CAUTION",
+]
 
+Answer = TypeVar("Answer")
+SHARPNESS = (3.0, 16.0, 64.0)  # of the cut, tried in turn
 CUT_NATS = 32.0  # losses left out weigh about e^-32 of delta
 CAUTION = 0.1  # see inversion_saddle.plan
 
 
 def finite_log_delta(held: Components, epsilon: float, relative_width: float) -> Enclosure:
+    """The finite part of ln delta, with sharper and sharper cuts until one is certified."""
+    return sharper(lambda k: _cut_log_delta(held, epsilon, relative_width, k))
+
+
+def sharper(answer: Callable[[float], Answer]) -> Answer:
+    """The first certified answer; sharper cuts hold larger tilts back but need finer grids."""
+    for sharpness in SHARPNESS[:-1]:
+        try:
+            return answer(sharpness)
+        except NotCertified:
+            continue
+    return answer(SHARPNESS[-1])
+
+
+def _cut_log_delta(
+    held: Components, epsilon: float, relative_width: float, sharpness: float
+) -> Enclosure:
     """The finite part of ln delta, from a law without the losses too rare to matter.
 
     Each of them adds at most its probability to delta. Without them the tilted law has no second
@@ -28,7 +56,7 @@ def finite_log_delta(held: Components, epsilon: float, relative_width: float) ->
     at, estimate, _ = log_estimate(whole, EXCESS, c := saddle(whole, EXCESS, epsilon))
     log_guess = min(estimate - c * (epsilon - at), 0.0)
     for _ in range(4):
-        law = sum_law(held, CUT_NATS - log_guess)
+        law = sum_law(held, CUT_NATS - log_guess, sharpness)
         found = certified_value(law, EXCESS, epsilon, relative_width)
         missing = log_dropped(law)
         if missing <= found.lower - 0.8 * CUT_NATS:

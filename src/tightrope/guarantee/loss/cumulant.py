@@ -23,7 +23,7 @@ from tightrope.guarantee.loss.cumulant_points import (
     LaplaceCumulant,
 )
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
-from tightrope.guarantee.loss.cumulant_strip import SHARPNESS
+from tightrope.guarantee.loss.cumulant_strip import Cut
 from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
@@ -80,12 +80,14 @@ def law_of(pair: AbstractLossPair, count: int = 1) -> AbstractFamily:
 
 
 def sum_law(
-    components: tuple[tuple[AbstractLossPair, int], ...], cut_nats: float | None = None
+    components: tuple[tuple[AbstractLossPair, int], ...],
+    cut_nats: float | None = None,
+    sharpness: float = 3.0,
 ) -> SumLaw:
     """The loss of a composition. An unsampled Gaussian has K(z) = mu^2 z (z + 1)/2.
 
     With cut_nats, losses so large that all of them together have a probability of about e^-cut_nats
-    under P are left out (smoothly); `log_dropped` bounds what is missing.
+    under P are left out, smoothly with the given sharpness; `log_dropped` bounds what is missing.
     """
     variance = 0.0
     parts: dict[AbstractLossPair, int] = {}
@@ -95,7 +97,10 @@ def sum_law(
             variance += count * mu * mu
         elif count > 0:
             parts[pair] = parts.get(pair, 0) + count
-    return SumLaw(_families(parts, cut_nats), 0.5 * variance, variance)
+    cut = (
+        None if cut_nats is None else (cut_nats + math.log(max(sum(parts.values()), 1)), sharpness)
+    )
+    return SumLaw(_families(parts, cut), 0.5 * variance, variance)
 
 
 def log_dropped(law: SumLaw) -> float:
@@ -108,17 +113,18 @@ def log_dropped(law: SumLaw) -> float:
     return float(np.logaddexp.reduce(np.concatenate(logs))) if logs else -math.inf
 
 
-def _cuts(pairs: Sequence[SampledGaussianPair], nats: float) -> FloatArray:
-    """s beyond which one step goes with probability about e^-nats."""
+def _cuts(pairs: Sequence[SampledGaussianPair], cut: tuple[float, float]) -> Cut:
+    """s beyond which one step goes with probability about e^-nats, for cut = (nats, sharpness)."""
+    nats, sharpness = cut
     rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
-    scale = math.sqrt(2.0 * (1.0 + SHARPNESS**-2))
+    scale = math.sqrt(2.0 * (1.0 + sharpness**-2))
     missed = scale * math.sqrt(nats)
     hit = mu + scale * np.sqrt(np.maximum(nats + np.log(rate), 0.5))
-    return np.asarray(np.maximum(missed, hit))
+    return np.maximum(missed, hit), sharpness
 
 
 def _families(
-    parts: dict[AbstractLossPair, int], cut_nats: float | None
+    parts: dict[AbstractLossPair, int], cut: tuple[float, float] | None
 ) -> tuple[AbstractFamily, ...]:
     """Sampled Gaussians of one direction are treated in families, neighbours in mu together."""
     families = [law_of(p, n) for p, n in parts.items() if not isinstance(p, SampledGaussianPair)]
@@ -131,9 +137,8 @@ def _families(
         members.sort(key=lambda member: member[0].mu)
         for first in range(0, len(members), _FAMILY):
             pairs, counts = zip(*members[first : first + _FAMILY], strict=True)
-            if cut_nats is not None and direction == "remove":
-                cut = _cuts(pairs, cut_nats + math.log(sum(parts.values())))
-                families.append(SampledCumulant(pairs, counts, cut))
+            if cut is not None and direction == "remove":
+                families.append(SampledCumulant(pairs, counts, _cuts(pairs, cut)))
             elif len(pairs) == 1:
                 families.append(law_of(pairs[0], counts[0]))
             else:

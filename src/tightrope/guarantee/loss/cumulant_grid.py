@@ -9,12 +9,7 @@ from typing import final
 import numpy as np
 from scipy.special import ndtr
 
-from tightrope.guarantee.loss.cumulant_strip import (
-    LOG_ROOT_2PI,
-    SHARPNESS,
-    Reach,
-    SampledStrip,
-)
+from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, Reach, SampledStrip
 from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
 from tightrope.numerics.quadrature import UNIT, FloatArray, expm1_minus, log_sum_exp
 from tightrope.numerics.quadrature_rows import dyadic_floors, log_strip_errors, widest_steps
@@ -122,7 +117,7 @@ class SampledGrid:
         """G_cut - 1 = E[kept (r^w - 1 - w(r-1)) - dropped (1 + w(r-1))]."""
         assert self.of.cut is not None
         terms, sizes = self._excess()
-        dropped = ndtr(SHARPNESS * (self.s - self.of.cut))
+        dropped = ndtr(self.of.sharpness * (self.s - self.of.cut))
         # 1 + w(r-1) = (1 - w) + w r
         base = np.exp(self.log_weight) * (1.0 - self.w) * dropped
         hit = self.w * np.exp(self.log_weight + np.minimum(self.lr, 700.0)) * dropped

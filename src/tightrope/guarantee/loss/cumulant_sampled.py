@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.loss.cumulant_grid import make_grid
-from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip
+from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, Cut, SampledStrip
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
 from tightrope.numerics.inversion_law import AbstractFamily
@@ -32,7 +32,7 @@ class SampledCumulant(AbstractFamily):
         self,
         pairs: Sequence[SampledGaussianPair],
         counts: Sequence[int],
-        cut: FloatArray | None = None,
+        cut: Cut | None = None,
     ) -> None:
         self.counts = np.array(counts, dtype=np.float64)
         rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
@@ -50,7 +50,7 @@ class SampledCumulant(AbstractFamily):
         if not self.removes:
             return 1e9
         # a cut holds the tilted normal back by this factor (see SampledStrip.reach)
-        return _MAX_SHIFT * (1.0 + self.strip.sharpness) / self._widest_mu
+        return min(1e9, _MAX_SHIFT * (1.0 + self.strip.bend) / self._widest_mu)
 
     # ------------------------------------------------------------------ quick values for searching
     def _make_search_grid(self, top: float) -> tuple[FloatArray, FloatArray]:
@@ -58,8 +58,8 @@ class SampledCumulant(AbstractFamily):
         low, high = self.strip.reach(top, 32.0)
         # r^w with w < 0 grows on the way to the branch points
         depth = np.minimum((0.75 if top > 0 else 0.3) * math.pi / self.strip.mu[:, 0], 8.0)
-        depth = depth if self.strip.cut is None else np.minimum(depth, 2.0)
-        bend = 0.5 * (1.0 + self.strip.sharpness)
+        depth = depth if self.strip.cut is None else np.minimum(depth, 7.0 / self.strip.sharpness)
+        bend = 0.5 * (1.0 + self.strip.bend)
         step = 2.0 * math.pi * depth / (30.0 + bend * depth * depth)
         points = int(np.max((high - low) / step)) + 2
         s = low[:, None] + step[:, None] * np.arange(points)

@@ -16,14 +16,14 @@ from scipy.special import log_ndtr
 
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 
-__all__ = ["SampledStrip", "LOG_ROOT_2PI", "SHARPNESS", "Reach"]
+__all__ = ["SampledStrip", "LOG_ROOT_2PI", "Cut", "Reach"]
 
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 _DEPTHS = np.array([0.02, 0.06, 0.14, 0.25, 0.36, 0.49, 0.65, 0.8, 0.92])
 
-SHARPNESS = 3.0  # of a cut
 _MAX_CELLS = 80_000
 
+Cut = tuple[FloatArray, float]  # where, and how sharp
 Reach = tuple[FloatArray, FloatArray]  # first and last s of each row
 
 
@@ -31,15 +31,16 @@ Reach = tuple[FloatArray, FloatArray]  # first and last s of each row
 class SampledStrip:
     """Sampled Gaussians r = 1 + rate (e^{mu s - mu^2/2} - 1) with rates below 1.
 
-    A cut keeps the weight Phi(-SHARPNESS (s - cut)) of each s (w >= 0 only). On s + id its modulus
-    is at most e^{(SHARPNESS d)^2/2} times its value at s (shift the path of the integral that
-    defines Phi); its logarithm is concave, with a second derivative >= -SHARPNESS^2.
+    A cut keeps the weight Phi(-k (s - cut)), k = sharpness, of each s (w >= 0 only). On s + id its
+    modulus is at most e^{(k d)^2/2} times its value at s (shift the path of the integral that
+    defines Phi); its logarithm is concave, with a second derivative >= -k^2.
     """
 
-    def __init__(self, rate: FloatArray, mu: FloatArray, cut: FloatArray | None = None) -> None:
+    def __init__(self, rate: FloatArray, mu: FloatArray, cut: Cut | None = None) -> None:
         self.rate, self.mu = rate[:, None], mu[:, None]
-        self.cut = None if cut is None else cut[:, None]
-        self.sharpness = 0.0 if cut is None else SHARPNESS**2
+        self.cut = None if cut is None else cut[0][:, None]
+        self.sharpness = 0.0 if cut is None else cut[1]
+        self.bend = self.sharpness**2
         self.log_rate, self.log_rest = np.log(self.rate), np.log1p(-self.rate)
         self.half = 0.5 * self.mu * self.mu
 
@@ -58,12 +59,12 @@ class SampledStrip:
 
     def log_kept(self, s: FloatArray) -> FloatArray:
         """ln of the weight that the cut leaves; 0 without a cut."""
-        return np.zeros_like(s) if self.cut is None else log_ndtr(SHARPNESS * (self.cut - s))
+        return np.zeros_like(s) if self.cut is None else log_ndtr(self.sharpness * (self.cut - s))
 
     def log_dropped(self) -> FloatArray:
         """ln of E_mix[1 - kept], the mass that the cut takes from (1-q) N(0,1) + q N(mu,1)."""
         assert self.cut is not None
-        scale = SHARPNESS / math.sqrt(1.0 + SHARPNESS**2)
+        scale = self.sharpness / math.sqrt(1.0 + self.bend)
         base, shifted = log_ndtr(-scale * self.cut), log_ndtr(-scale * (self.cut - self.mu))
         return np.asarray(np.logaddexp(base, self.log_rate + shifted)[:, 0] + 1e-9)
 
@@ -77,9 +78,7 @@ class SampledStrip:
         if self.cut is not None:
             # (ln Phi(-x))' <= -x for x > 0: the integrand falls from here on
             cut = self.cut[:, 0]
-            top = np.minimum(
-                top, np.maximum(cut, (top + self.sharpness * cut) / (1 + self.sharpness))
-            )
+            top = np.minimum(top, np.maximum(cut, (top + self.bend * cut) / (1 + self.bend)))
         return -pad, np.maximum(top, mu) + pad
 
     def _lowest_peak(self, w: float) -> FloatArray:
@@ -101,9 +100,11 @@ class SampledStrip:
         plus width^2/8 times -f'' = 1 - w mu^2 t(1-t). A negative frequency bounds the side on which
         e^{iyL} decays. Both results have shape (rows, depths).
         """
-        depths = _DEPTHS * np.minimum((1.0 if w >= 0.0 else 0.5) * math.pi / self.mu, 14.0)
+        deepest = 14.0 if self.cut is None else min(14.0, 25.0 / self.sharpness)
+        depths = _DEPTHS * np.minimum((1.0 if w >= 0.0 else 0.5) * math.pi / self.mu, deepest)
         low, high = reach[0][:, None], reach[1][:, None]
         cell = 0.25 if float(np.max(high - low)) < 1000.0 else 0.5
+        cell = cell if self.cut is None else min(cell, 1.0 / self.sharpness)
         cells = max(8, math.ceil(float(np.max((high - low) / np.minimum(cell, 0.6 / self.mu)))))
         if cells > _MAX_CELLS:
             raise OverflowError(f"{cells} cells")
@@ -119,7 +120,7 @@ class SampledStrip:
         else:
             cross = t * (1.0 - t)
             crossed = np.minimum(cross[:, :-1], cross[:, 1:])
-            bend = np.float64(1.0 + self.sharpness)
+            bend = np.float64(1.0 + self.bend)
         f = np.maximum(f[:, :-1], f[:, 1:]) + 0.125 * width * width * bend + np.log(width)
         theta = (self.mu * depths)[:, :, None]
         end = (t[:, 1:] if frequency >= 0.0 else t[:, :-1])[:, None, :]
@@ -127,7 +128,7 @@ class SampledStrip:
         inside += 0.5 * w * np.log1p(-2.0 * crossed[:, None, :] * (1.0 - np.cos(theta)))
         outside = self._tails(w, frequency, (edges[:, [0, -1]], lr[:, [0, -1]], t), theta[:, :, 0])
         total = np.logaddexp(log_sum_exp(inside), outside) - LOG_ROOT_2PI + 1e-9
-        return depths, total + 0.5 * (1.0 + self.sharpness) * depths * depths
+        return depths, total + 0.5 * (1.0 + self.bend) * depths * depths
 
     def _tails(
         self,
