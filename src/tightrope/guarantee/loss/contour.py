@@ -175,7 +175,7 @@ def epsilon(components: Components, delta: float, relative_width: float = 1e-6) 
         missed = 2.0 * math.exp(log_dropped(law) - log_finite)
         return Inverse(law, log_finite, relative_width, slack + missed).solve()
 
-    return sharper(solve)
+    return sharper(held, solve)
 
 
 def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.cumulant import log_dropped, sum_law
+from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion import Enclosure, Line
 from tightrope.numerics.inversion_kernel import EXCESS, Kernel
 from tightrope.numerics.inversion_law import SumLaw
@@ -31,12 +32,13 @@ CAUTION = 0.1  # see inversion_saddle.plan
 
 def finite_log_delta(held: Components, epsilon: float, relative_width: float) -> Enclosure:
     """The finite part of ln delta, with sharper and sharper cuts until one is certified."""
-    return sharper(lambda k: _cut_log_delta(held, epsilon, relative_width, k))
+    return sharper(held, lambda k: _cut_log_delta(held, epsilon, relative_width, k))
 
 
-def sharper(answer: Callable[[float], Answer]) -> Answer:
+def sharper(held: Components, answer: Callable[[float], Answer]) -> Answer:
     """The first certified answer; sharper cuts hold larger tilts back but need finer grids."""
-    for sharpness in SHARPNESS[:-1]:
+    cuts = any(isinstance(p, SampledGaussianPair) and p.direction == "remove" for p, _ in held)
+    for sharpness in SHARPNESS[:-1] if cuts else ():
         try:
             return answer(sharpness)
         except NotCertified:

@@ -97,9 +97,8 @@ def sum_law(
             variance += count * mu * mu
         elif count > 0:
             parts[pair] = parts.get(pair, 0) + count
-    cut = (
-        None if cut_nats is None else (cut_nats + math.log(max(sum(parts.values()), 1)), sharpness)
-    )
+    steps = max(sum(parts.values()), 1)
+    cut = None if cut_nats is None else (cut_nats + math.log(steps), sharpness)
     return SumLaw(_families(parts, cut), 0.5 * variance, variance)
 
 
