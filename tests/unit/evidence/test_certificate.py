@@ -23,19 +23,21 @@ from tightrope import (
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import SCHEMA, SECTIONS, certify, chain_of, read, write
 from tightrope.evidence.verify import Check, holds, verify
-from tightrope.process import Adjacency, Sequence
+from tightrope.process import Adjacency, DeclaredApproxDP, RandomizedResponse, Sequence
 
 ROOT = Path(__file__).parents[3]
 DESCRIPTION = json.loads((ROOT / "docs" / "certificate.schema.json").read_text())
 
 QUICK = [
     GaussianMechanism(2.0),
+    LaplaceMechanism(1.0),
+    DeclaredApproxDP(1.0, 1e-6),
+    RandomizedResponse(0.3),
     GaussianMechanism(0.7, Adjacency.REPLACE_ONE),
     Sequence((GaussianMechanism(5.0), GaussianMechanism(3.0))),
     NoisySGD(FullBatch(), noise_multiplier=8.0, steps=100),
 ]
 SLOW = [  # a lattice of their own
-    LaplaceMechanism(1.0),
     NoisySGD(PoissonSampling(0.01), noise_multiplier=1.0, steps=1000),
     NoisySGD(FixedSizeSampling(0.01), 2.0, 200, Adjacency.REPLACE_ONE),
     Sequence((GaussianMechanism(5.0), LaplaceMechanism(4.0))),
