@@ -41,9 +41,10 @@ def private_step(case: Case, device: str, *, method: str = "auto", compiled: boo
         with precision(case, device):
             losses = case.losses(run, x, y)
         batch = engine.clipped_sum(losses, clip)
-        noise = torch.randn(sum(sizes), device=device).mul_(scale)
-        gradients = [n.view(p.shape) for n, p in zip(noise.split(sizes), parameters, strict=True)]
-        torch._foreach_add_(gradients, list(batch.sums), alpha=1 / expected_batch)
+        with torch.no_grad():
+            flat = torch.randn(sum(sizes), device=device).mul_(scale).split(sizes)
+            gradients = [n.view(p.shape) for n, p in zip(flat, parameters, strict=True)]
+            torch._foreach_add_(gradients, list(batch.sums), alpha=1 / expected_batch)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         optimizer.step()

@@ -113,6 +113,7 @@ def test_compiled_model_gives_the_same_sums(order):
     torch.compiler.reset()
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_model_compiled_and_run_before_attaching_is_never_silently_wrong():
     model, x, y = model_and_data()
     torch.compiler.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -46,11 +47,20 @@ def attach(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
     for module in model.modules():
         undo += _attach_one(module, recorder)
 
+    _let_compiled_code_see_hooks()
+
     def remove() -> None:
         for step in undo:
             step()
 
     return remove
+
+
+def _let_compiled_code_see_hooks() -> None:
+    """By default torch.compile reuses the code of another model of the same class, without hooks."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None and hasattr(dynamo.config, "skip_nnmodule_hook_guards"):
+        dynamo.config.skip_nnmodule_hook_guards = False
 
 
 def _attach_one(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any]]:

@@ -19,6 +19,9 @@ from tightrope.train.gradients.single import single_example_work
 
 __all__ = ["Gradients"]
 
+# The check that examples are apart and all uses seen costs a backward pass; batches between checks.
+_CHECK_EVERY = 200
+
 _METHODS: dict[str, Callable[[Work, Clip], ClippedBatch]] = {
     "auto": book_keeping,
     "book-keeping": book_keeping,
@@ -59,6 +62,7 @@ class Gradients:
         self._run = _METHODS[method]
         self._names_by_id = {id(p): n for n, p in named}
         self._plans: dict[tuple[int, ...], Plan] = {}
+        self._batches = 0
         self._recorder = Recorder(model)
         self._remove = attach(model, self._recorder)
 
@@ -87,7 +91,8 @@ class Gradients:
         if losses.shape[0] == 1:
             return single_example_work(self.parameters, losses, uses, self.loss_scale)
         key = tuple(id(use.owner) for use in uses)
-        plan = self._plans.get(key)
+        self._batches += 1
+        plan = self._plans.get(key) if self._batches % _CHECK_EVERY else None
         ways = None if plan is None else resolve(plan, losses, uses)
         if plan is None or ways is None:
             plan = self._plans[key] = make_plan(losses, uses, self._names_by_id)

@@ -19,7 +19,17 @@ from torch.autograd.graph import GradientEdge
 
 from tightrope.train.gradients.recorder import Use
 
-__all__ = ["Graph", "Junction", "explore", "has_batch", "junctions", "output_shape"]
+__all__ = [
+    "Graph",
+    "Junction",
+    "Landmark",
+    "explore",
+    "follow",
+    "has_batch",
+    "junctions",
+    "output_shape",
+    "route_to",
+]
 
 Slot = tuple[Any, int]  # (node, number of its output)
 
@@ -76,10 +86,25 @@ def has_batch(use: Use, batch: int) -> bool:
 
 @final
 @dataclass(frozen=True)
+class Landmark:
+    """Where a junction lies, in terms that hold for the graphs of other batches too.
+
+    route: operand numbers from the losses down to the junction; path and operands: names of the
+    nodes from the parameter up to the junction, and as which operand each reads the one before.
+    """
+
+    route: tuple[int, ...]
+    path: tuple[str, ...]
+    operands: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True)
 class Junction:
     """The operation at which a value without batch dimension enters the batch."""
 
-    path: tuple[str, ...]  # names of the nodes from the parameter up to this one
+    path: tuple[str, ...]
+    operands: tuple[int, ...]
     edge: GradientEdge  # its output, whose gradient is per example
     before: GradientEdge  # the value that enters
     backward: Callable[[Tensor], Tensor]  # output gradient (B, ...) -> (B, *shape of `before`)
@@ -104,19 +129,19 @@ def junctions(
     the batch happens to have the size of another dimension.
     """
     found: list[Junction] = []
-    stack: list[tuple[Slot, tuple[str, ...]]] = [((leaf, 0), ())]
+    stack: list[tuple[Slot, tuple[str, ...], tuple[int, ...]]] = [((leaf, 0), (), ())]
     while stack:
-        slot, path = stack.pop()
+        slot, path, way = stack.pop()
         readers = graph.consumers.get(slot, [])
         for node, operand in readers:
-            names = (*path, node.name())
+            names, operands = (*path, node.name()), (*way, operand)
             if _enters(slot, node, batch) if planned is None else names in planned:
-                junction = _junction(slot, node, operand, names)
+                junction = _junction(slot, node, names, operands)
                 if junction is None:
                     return None
                 found.append(junction)
             elif planned is None or any(p[: len(names)] == names for p in planned):
-                stack.append(((node, 0), names))
+                stack.append(((node, 0), names, operands))
             else:
                 return None
         if not readers:
@@ -131,19 +156,64 @@ def _enters(slot: Slot, node: Any, batch: int) -> bool:
     return len(after) > len(before) or before[0] != batch
 
 
-def _junction(slot: Slot, node: Any, operand: int, names: tuple[str, ...]) -> Junction | None:
+def route_to(losses: Tensor, target: Any) -> tuple[int, ...]:
+    """Operand numbers that lead from the losses' node down to another, the shortest way."""
+    parents: dict[Any, tuple[Any, int]] = {}
+    queue = [losses.grad_fn]
+    for node in queue:
+        if node is target:
+            break
+        for index, (child, _) in enumerate(node.next_functions):
+            if child is not None and child not in parents:
+                parents[child] = (node, index)
+                queue.append(child)
+    route, node = [], target
+    while node is not losses.grad_fn:
+        node, index = parents[node]
+        route.append(index)
+    return tuple(reversed(route))
+
+
+def follow(losses: Tensor, mark: Landmark, parameter: nn.Parameter) -> Junction | None:
+    """The same junction in the graph of another batch, or None where the graph differs."""
+    top: Any = losses.grad_fn
+    for index in mark.route:
+        top = _below(top, index)[0]
+        if top is None:
+            return None
+    names: list[str] = []
+    slots: list[Slot] = [(top, 0)]
+    for operand in reversed(mark.operands):
+        names.append(slots[-1][0].name())
+        slots.append(_below(slots[-1][0], operand))
+        if slots[-1][0] is None:
+            return None
+    arrived = getattr(slots[-1][0], "variable", None) is parameter
+    if not arrived or tuple(reversed(names)) != mark.path:
+        return None
+    return _junction(slots[1], top, mark.path, mark.operands)
+
+
+def _below(node: Any, operand: int) -> Slot:
+    nodes = node.next_functions
+    return nodes[operand] if operand < len(nodes) else (None, 0)
+
+
+def _junction(
+    slot: Slot, node: Any, names: tuple[str, ...], operands: tuple[int, ...]
+) -> Junction | None:
     kind = _KINDS.get(node.name())
     before, after = output_shape(*slot), output_shape(node)
     if kind is None or (len(before) == len(after) and before[0] != 1):
         return None
-    scale = kind(node, operand)
+    scale = kind(node, operands[-1])
     if scale is None:
         return None
 
     def backward(g: Tensor) -> Tensor:
         return _sum_to(g if isinstance(scale, int) else g * scale, before)
 
-    return Junction(names, GradientEdge(node, 0), GradientEdge(*slot), backward)
+    return Junction(names, operands, GradientEdge(node, 0), GradientEdge(*slot), backward)
 
 
 def _sum_to(g: Tensor, shape: torch.Size) -> Tensor:

@@ -99,8 +99,9 @@ def _or_zeros(g: Tensor | None, edge: GradientEdge) -> Tensor:
 def book_keeping(work: Work, clip: Clip) -> ClippedBatch:
     """One backward pass; the weight gradient is formed once the factors are known."""
     forms: dict[int, Form] = {}
-    # Normalisations leave a few sums; what they read need not wait for the end of the pass.
-    _stream(work, forms.__setitem__, early=lambda use: use.rule in normalisation.RULES, keep=False)
+    # Norms over images leave a few sums; the images need not wait for the end of the pass.
+    _stream(work, forms.__setitem__, early=lambda use: use.rule in normalisation.LARGE, keep=False)
+    work.uses = []  # the forms hold what they need, and let go of it when they can
     bundles = [] if clip.per_parameter else take_bundles(forms)
     squares = {row: form.squared_norms() for row, form in forms.items()}
     squares.update({bundle.rows[0]: bundle.form.squared_norms() for bundle in bundles})

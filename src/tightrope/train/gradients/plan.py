@@ -1,6 +1,7 @@
 """Made at the first batch of a kind: is every use of every parameter seen, and are examples apart?
 
-The plan is kept for later batches that ran the same layers in the same order.
+The plan is kept for later batches that ran the same layers in the same order, and made anew from
+time to time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from torch import Tensor, nn
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.custom import custom_rule
-from tightrope.train.gradients.graph import Graph, Junction, explore, has_batch, junctions
+from tightrope.train.gradients.graph import (
+    Graph,
+    Junction,
+    Landmark,
+    explore,
+    follow,
+    has_batch,
+    junctions,
+    route_to,
+)
 from tightrope.train.gradients.recorder import Use
 
 __all__ = ["Plan", "Source", "make_plan", "resolve"]
@@ -22,10 +32,17 @@ __all__ = ["Plan", "Source", "make_plan", "resolve"]
 @final
 @dataclass(frozen=True)
 class Source:
-    """A parameter that enters the batch by broadcasting, and the ways it takes."""
+    """A parameter that enters the batch by broadcasting, and the ways it takes.
+
+    Landmarks find them again without a walk through the whole graph.
+    """
 
     parameter: nn.Parameter
-    paths: tuple[tuple[str, ...], ...]
+    marks: tuple[Landmark, ...]
+
+    @property
+    def paths(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(mark.path for mark in self.marks)
 
 
 @final
@@ -52,7 +69,10 @@ def make_plan(losses: Tensor, uses: list[Use], names: dict[int, str]) -> Plan:
     ways = {key: found[key] or [] for key in graph.leaves}
     check_apart(losses, [uses[i] for i in kept], [j for js in ways.values() for j in js])
     sources = tuple(
-        Source(graph.leaves[key].variable, tuple(sorted({j.path for j in js})))
+        Source(
+            graph.leaves[key].variable,
+            tuple(Landmark(route_to(losses, j.edge.node), j.path, j.operands) for j in js),
+        )
         for key, js in ways.items()
     )
     return Plan(tuple(kept), sources)
@@ -60,8 +80,9 @@ def make_plan(losses: Tensor, uses: list[Use], names: dict[int, str]) -> Plan:
 
 def resolve(plan: Plan, losses: Tensor, uses: list[Use]) -> list[tuple[Source, Junction]] | None:
     """The junctions of this batch's graph, or None where the graph is not the planned one."""
-    if not plan.sources:
-        return []
+    quick = _followed(plan, losses)
+    if quick is not None:
+        return quick
     wanted = {id(source.parameter) for source in plan.sources}
     graph = explore(losses, [uses[i] for i in plan.uses], wanted)
     result: list[tuple[Source, Junction]] = []
@@ -73,6 +94,18 @@ def resolve(plan: Plan, losses: Tensor, uses: list[Use]) -> list[tuple[Source, J
         if found is None:
             return None
         result += [(source, junction) for junction in found]
+    return result
+
+
+def _followed(plan: Plan, losses: Tensor) -> list[tuple[Source, Junction]] | None:
+    """All junctions at the end of their routes, or None if one is not there."""
+    result = []
+    for source in plan.sources:
+        for mark in source.marks:
+            found = follow(losses, mark, source.parameter)
+            if found is None:
+                return None
+            result.append((source, found))
     return result
 
 
