@@ -16,8 +16,7 @@ __all__ = ["Interval"]
 class Interval:
     """A closed interval known to contain the true value.
 
-    Which end is the safe one depends on the quantity: for a privacy loss (epsilon, delta, Renyi
-    divergence, mu) it is `upper`; for a type II error it is `lower`.
+    Which end is the safe one depends on the quantity: `upper` for a loss, `lower` for a gain.
     """
 
     lower: float

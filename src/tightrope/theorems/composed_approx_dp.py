@@ -16,6 +16,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tightrope.guarantee.approx.advanced import advanced
+from tightrope.guarantee.approx.simple import amplified
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -62,14 +64,12 @@ def epsilon_upper(rate: float, mu: float, steps: int, delta: float) -> float:
     basic = steps * _step_epsilon(rate, mu, delta / (steps * rate))
     slack = 0.5 * delta
     step = _step_epsilon(rate, mu, slack / (steps * rate))
-    if step > 700.0:
+    if step > 700.0 or slack == 0.0:
         return basic
-    spread = step * math.sqrt(2.0 * steps * math.log(1.0 / slack)) if slack > 0 else math.inf
-    return min(basic, spread + steps * step * math.expm1(step))
+    return min(basic, advanced([(step, 0.0)], slack, [steps])[0])
 
 
 def _step_epsilon(rate: float, mu: float, delta: float) -> float:
+    """Epsilon of one sampled step whose Gaussian part has this delta."""
     eps = profile.epsilon_interval(min(delta, 1.0), mu).upper
-    if eps > 700.0:
-        return eps + math.log(rate) + 1e-9
-    return math.log1p(rate * math.expm1(eps)) * (1 + 1e-14)
+    return eps if rate == 1.0 else amplified(eps, 0.0, rate, Adjacency.ADD_OR_REMOVE)[0]

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+from tightrope.guarantee.approx import curve
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
@@ -35,8 +36,7 @@ class ApproxGuarantee(Guarantee):
         eps = check_real(epsilon, "epsilon", low=0.0)
         if eps >= self.level:
             return Interval.exact(self.failure)
-        share = -math.expm1(eps - self.level) / (1.0 + math.exp(-self.level))
-        return _around(self.failure + (1.0 - self.failure) * share).clamp(0.0, 1.0)
+        return _around(float(curve.implied_delta(eps, self.level, self.failure))).clamp(0.0, 1.0)
 
     def epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
@@ -63,11 +63,9 @@ class ApproxGuarantee(Guarantee):
 
     def tradeoff(self, type_i: float) -> Interval:
         """f(a) = max{0, 1 - delta - e^eps a, e^-eps (1 - delta - a)} (theory A25)."""
-        a = check_probability(type_i, "type_i")
-        left = 1.0 - self.failure
-        steep = left - (math.exp(min(self.level, 709.0)) * a if a > 0 else 0.0)
-        flat = math.exp(-self.level) * (left - a)
-        return _around(max(0.0, steep, flat)).clamp(0.0, 1.0)
+        return curve.tradeoff_interval(
+            check_probability(type_i, "type_i"), self.level, self.failure
+        )
 
     def directions(self) -> tuple[Components, ...] | None:
         from tightrope.guarantee.loss.pair import approx_pair

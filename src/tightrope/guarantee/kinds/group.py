@@ -8,6 +8,7 @@ from typing import Any, final
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.from_profile import invert
+from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_probability, check_real
@@ -35,9 +36,13 @@ class GroupGuarantee(Guarantee):
     def delta(self, epsilon: float) -> Interval:
         """delta(eps/k) (e^eps - 1)/(e^(eps/k) - 1): the chain rule of (eps, delta)-DP."""
         eps = check_real(epsilon, "epsilon", low=0.0)
-        one = self.inner.delta(eps / self.size)
-        growth = math.expm1(min(eps, 700.0)) / math.expm1(eps / self.size) if eps > 0 else self.size
-        return Interval(self.inner.delta(eps).lower, min(1.0, one.upper * growth * (1 + 1e-14)))
+        one = self.inner.delta(eps / self.size).upper
+        each = eps / self.size
+        if isinstance(self.inner, ApproxGuarantee):  # flat from its level on: less growth does
+            each = min(each, self.inner.level)
+        top = min(each * self.size, 700.0)
+        growth = math.expm1(top) / math.expm1(each) if each > 0 else self.size
+        return Interval(self.inner.delta(eps).lower, min(1.0, one * growth * (1 + 1e-14)))
 
     def epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)

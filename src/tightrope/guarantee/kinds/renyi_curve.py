@@ -10,8 +10,10 @@ from typing import Protocol, final
 
 import numpy as np
 
+from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.renyi.tabulated import TabulatedCurve
 from tightrope.validate import FloatArray, check_non_negative
 
 __all__ = ["RenyiTerm", "LinearTerm", "TableTerm", "PairsTerm", "PureTerm", "RenyiCurve"]
@@ -37,18 +39,13 @@ class LinearTerm:
 @final
 @dataclass(frozen=True)
 class TableTerm:
-    """Known at some orders only; Renyi divergence grows with the order, so a larger one bounds."""
+    """Known at some orders only; in between by convexity, beyond the largest unknown."""
 
     orders: tuple[float, ...]
     gammas: tuple[float, ...]
 
     def upper(self, orders: FloatArray) -> FloatArray:
-        by_order = np.argsort(self.orders)
-        known = np.asarray(self.orders)[by_order]
-        # the best bound at an order is the smallest gamma among all larger listed orders
-        gammas = np.minimum.accumulate(np.asarray(self.gammas)[by_order][::-1])[::-1]
-        place = np.searchsorted(known, orders)
-        return np.append(gammas, math.inf)[place]
+        return TabulatedCurve(self.orders, self.gammas)(orders)
 
 
 @final
@@ -89,7 +86,7 @@ def _renyi_upper(pair: AbstractLossPair, order: float) -> float:
 
     try:
         return float(renyi(pair, order)[1])
-    except OverflowError:
+    except NotCertified:
         return math.inf
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr
 
 from tightrope.errors import DoesNotApply
+from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
 from tightrope.guarantee.loss.gaussian import (
@@ -29,49 +29,9 @@ _NEVER = Interval.exact(-math.inf)  # delta = 0
 
 
 def log_gaussian_delta(epsilon: float, mu: float) -> Interval:
-    """ln[Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)] for every real eps.
-
-    Error: phi(t1) (R(t1) - R(t2)) with Mills' ratio R; the arguments and R carry a few ulp, which
-    the difference magnifies by (R1 + R2)/(R1 - R2).
-    """
-    if epsilon < 0.0:  # delta(eps) = 1 - e^eps + e^eps delta(-eps): a sum of positive terms
-        return _mirrored(log_gaussian_delta(-epsilon, mu), epsilon)
-    t1, t2 = epsilon / mu - 0.5 * mu, epsilon / mu + 0.5 * mu
-    slack = 4.0 * _EPS * (epsilon / mu + mu)
-    if t1 < -1.0:
-        first, second = _log_tail(t1), epsilon + _log_tail(t2)
-        value = first + math.log(-math.expm1(second - first))
-        size = 2.0 * slack * (abs(t1) + t2 + 2.0) + 8.0 * _EPS * (1.0 + abs(first) + abs(second))
-        error = size / -math.expm1(second - first)
-    else:
-        gap, gap_error = _mills_difference(t1, t2, mu, slack)
-        value = -0.5 * t1 * t1 - 0.5 * math.log(2.0 * math.pi) + math.log(gap)
-        error = gap_error + slack * (abs(t1) + 1.0) + 4.0 * _EPS * (abs(value) + 1.0)
-    return Interval(value - error, min(value + error, 0.0))
-
-
-def _log_tail(t: float) -> float:
-    return float(log_ndtr(-t))
-
-
-def _mills(t: float) -> float:
-    return math.sqrt(0.5 * math.pi) * float(erfcx(t / math.sqrt(2.0)))
-
-
-def _mills_difference(t1: float, t2: float, mu: float, slack: float) -> tuple[float, float]:
-    """R(t1) - R(t2) for -1 <= t1 < t2 = t1 + mu, and a bound on its relative error.
-
-    |R^(n)(t)| = int u^n e^{-ut - u^2/2} du, so |R'| <= 2 R, and |R^(5)/R'| <= 60 from t = -1 on.
-    """
-    if mu > 1e-3:
-        first, second = _mills(t1), _mills(t2)
-        error = (first + second) * (8.0 * _EPS + 2.0 * slack) / (first - second)
-        return first - second, error
-    # Simpson's rule on -R'(t) = 1 - t R(t): relative remainder (mu^4/2880) |R^(5)/R'|
-    middle = 0.5 * (t1 + t2)
-    slopes = [1.0 - t * _mills(t) for t in (t1, middle, t2)]
-    mean = (slopes[0] + 4.0 * slopes[1] + slopes[2]) / 6.0
-    return mu * mean, mu**4 / 20.0 + (16.0 * _EPS + 2.0 * slack) / min(slopes)
+    """ln delta of N(mu,1) against N(0,1) for every real eps (guarantee/gaussian/profile.py)."""
+    low, high = profile.log_delta_bounds(epsilon, mu)
+    return Interval(low, min(high, 0.0))
 
 
 def _mirrored(log_delta: Interval, epsilon: float) -> Interval:

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from tightrope.errors import NotCertified
+from tightrope.errors import ContradictoryMethods, NotCertified
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.lattice_law import OneSide, one_side
 from tightrope.guarantee.loss.lattice_plan import Plan, best_plan, guesses
@@ -67,7 +67,13 @@ class LatticeLaw:
     below: OneSide
 
     def log_delta(self, epsilon: float) -> Interval:
-        return Interval(self.log_lower(epsilon), self.log_upper(epsilon))
+        lower, upper = self.log_lower(epsilon), self.log_upper(epsilon)
+        if lower > upper:
+            raise ContradictoryMethods(
+                f"The lattice's bounds on ln delta({epsilon!r}) crossed: [{lower!r}, {upper!r}]. "
+                "Neither is believed; please report this."
+            )
+        return Interval(lower, upper)
 
     def log_upper(self, epsilon: float) -> float:
         value, error = self.above.log_value(epsilon)

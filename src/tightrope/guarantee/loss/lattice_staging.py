@@ -30,7 +30,9 @@ def staging(goal: Goal, split: Split) -> tuple[float, int, float, float]:
     if grids:
         if len(goal.components) == 1 and on_one_lattice(goal.components[0][0]):
             return grids[0], 1, wide / grids[0], wide / grids[0]  # no loss is rounded at all
-        step = max(step, max(wides) / MAX_SIZE)
+        # a bounded loss is laid out whole, however narrow the tilted window is
+        spans = [float(losses[-1] - losses[0]) for losses, _, _ in split.small.parts]
+        step = max(step, max(wides) / MAX_SIZE, max(spans) / (4 * MAX_SIZE))
         return grids[0] / max(1, math.ceil(grids[0] / step)), 1, wide / step, wide / step
     count = min(n for _, n in goal.components)
     resolved = split.small.bulk_width() * 0.3

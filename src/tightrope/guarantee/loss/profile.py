@@ -13,7 +13,7 @@ from tightrope.guarantee.base import Components
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.pair import GaussianPair, log_delta_single
+from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval
 
 __all__ = ["delta", "epsilon", "cross_check"]
@@ -45,10 +45,35 @@ def epsilon(components: Components, delta: float) -> Interval:
     mu = _gaussian_mu(components)
     if mu is not None:
         return gaussian.epsilon_interval(delta, mu)
+    if len(components) == 1 and components[0][1] == 1:
+        return _single_epsilon(components[0][0], delta)
     try:
         return contour.epsilon(components, delta)
     except NotCertified:
         return lattice.epsilon(components, delta)
+
+
+def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
+    """One release: its closed form, bisected on both sides."""
+    top = pair.support[1] * (1.0 + 4e-16)
+    if pair.infinite_mass > delta:
+        return Interval.exact(math.inf)
+    if delta == 0.0 or pair.infinite_mass == delta:
+        return Interval(0.0 if top == math.inf else max(0.0, pair.support[1]), max(top, 0.0))
+    target = math.log(delta)
+    low, high = 0.0, max(min(top, 1.0), 0.0)
+    if log_delta_single(pair, 0.0).upper <= target:
+        return Interval.exact(0.0)
+    while high < top and log_delta_single(pair, high).upper > target:
+        low, high = high, min(2.0 * high, top)
+    while high - low > 1e-14 * high:
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            break
+        above = log_delta_single(pair, middle).upper > target
+        low, high = (middle, high) if above else (low, middle)
+    surely_above = log_delta_single(pair, low * (1.0 - 1e-12)).lower > target
+    return Interval(low * (1.0 - 1e-12) if surely_above else 0.0, high)
 
 
 def cross_check(components: Components, delta: float) -> Interval:
