@@ -34,6 +34,7 @@ def private_step(case: Case, device: str, *, method: str = "auto", compiled: boo
     engine, clip = Gradients(model, method), FlatClip(CLIP_NORM)
     optimizer, expected_batch = optimizer_of(case, model), len(x)
     parameters, sizes = engine.parameters, [p.numel() for p in engine.parameters]
+    total, shapes = sum(sizes), [p.shape for p in engine.parameters]
     scale = NOISE_MULTIPLIER * clip.sensitivity / expected_batch
     run = torch.compile(model) if compiled else model
 
@@ -42,8 +43,8 @@ def private_step(case: Case, device: str, *, method: str = "auto", compiled: boo
             losses = case.losses(run, x, y)
         batch = engine.clipped_sum(losses, clip)
         with torch.no_grad():
-            flat = torch.randn(sum(sizes), device=device).mul_(scale).split(sizes)
-            gradients = [n.view(p.shape) for n, p in zip(flat, parameters, strict=True)]
+            flat = torch.normal(0.0, scale, (total,), device=device).split(sizes)
+            gradients = [n.view(shape) for n, shape in zip(flat, shapes, strict=True)]
             torch._foreach_add_(gradients, list(batch.sums), alpha=1 / expected_batch)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient

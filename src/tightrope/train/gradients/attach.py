@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.gradients.custom import custom_rule, own_parameters
-from tightrope.train.gradients.recorder import Recorder, autocast_input
+from tightrope.train.gradients.recorder import Recorder, autocast_input, unseen
 from tightrope.train.gradients.rules import (
     LayerRule,
     layer_rule,
@@ -57,7 +57,7 @@ def attach(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
 
 
 def _let_compiled_code_see_hooks() -> None:
-    """By default torch.compile reuses the code of another model of the same class, without hooks."""
+    """By default torch.compile reuses code of another model of the class, without the hooks."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None and hasattr(dynamo.config, "skip_nnmodule_hook_guards"):
         dynamo.config.skip_nnmodule_hook_guards = False
@@ -84,7 +84,7 @@ def _replaced_child(module: nn.Module) -> bool:
 
 
 def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[Callable[[], Any]]:
-    @torch.compiler.disable
+    @unseen
     def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         if recorder.active:
             inputs = (*args, *kwargs.values())
@@ -108,7 +108,7 @@ def _cast(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 
 def _hook_custom(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any]]:
-    @torch.compiler.disable
+    @unseen
     def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         if not recorder.active:
             return
@@ -123,6 +123,7 @@ def _hook_custom(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any
     return [module.register_forward_hook(record, with_kwargs=True).remove]
 
 
+@unseen
 def _autocast_now(tensors: tuple[Tensor, ...]) -> tuple[str, bool, torch.dtype]:
     kind = tensors[0].device.type if tensors else "cpu"
     return kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, final
 
+import torch
 from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
@@ -82,7 +83,7 @@ class Gradients:
         try:
             work = self._work(losses, uses)
             uses.clear()  # what a layer read is freed as soon as its gradient is formed
-            with scratch_scope():
+            with torch.no_grad(), scratch_scope():
                 return self._run(work, clip)
         finally:
             self._recorder.paused = False

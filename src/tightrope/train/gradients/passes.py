@@ -52,9 +52,9 @@ class Work:
         if all(g is None for g in grads):
             return []
         use.check_unchanged()
-        filled = [_or_zeros(g, e) for g, e in zip(grads, use.edges, strict=True)]
-        inputs = (x.detach() for x in use.inputs)
-        found: Found = use.rule(use.owner, *inputs, *filled, **use.keywords)
+        if len(grads) > 1:
+            grads = [_or_zeros(g, e) for g, e in zip(grads, use.edges, strict=True)]
+        found: Found = use.rule(use.owner, *use.inputs, *grads, **use.keywords)
         return found
 
     def forms_of_ways(self, grads: Grads) -> Found:
@@ -102,7 +102,8 @@ def book_keeping(work: Work, clip: Clip) -> ClippedBatch:
     # Norms over images leave a few sums; the images need not wait for the end of the pass.
     _stream(work, forms.__setitem__, early=lambda use: use.rule in normalisation.LARGE, keep=False)
     work.uses = []  # the forms hold what they need, and let go of it when they can
-    bundles = [] if clip.per_parameter else take_bundles(forms)
+    bundle_them = work.losses.is_cuda and not clip.per_parameter
+    bundles = take_bundles(forms) if bundle_them else []
     squares = {row: form.squared_norms() for row, form in forms.items()}
     squares.update({bundle.rows[0]: bundle.form.squared_norms() for bundle in bundles})
     factors = find_factors(work.squared_norms(squares), clip, work.scale)

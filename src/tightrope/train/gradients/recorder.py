@@ -11,7 +11,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["Recorder", "Use", "autocast_input"]
+__all__ = ["Recorder", "Use", "autocast_input", "unseen"]
+
+# torch.compile leaves functions marked so alone: they note what ran and are no part of the model.
+unseen = torch.compiler.disable(recursive=False)
 
 _MOST_FORWARDS = 64
 
@@ -22,6 +25,7 @@ class Use:
 
     __slots__ = ("edges", "input_edges", "inputs", "keywords", "owner", "rule", "versions")
 
+    @unseen
     def __init__(
         self,
         owner: nn.Module,
@@ -56,9 +60,11 @@ class Recorder:
         self._most = _MOST_FORWARDS * sum(1 for _ in root.modules())
 
     @property
+    @unseen
     def active(self) -> bool:
         return not self.paused and torch.is_grad_enabled() and self.root.training
 
+    @unseen
     def note(
         self,
         owner: nn.Module,
@@ -86,6 +92,7 @@ class Recorder:
         return uses
 
 
+@unseen
 def _edge(value: Tensor) -> GradientEdge:
     node = value.grad_fn
     return get_gradient_edge(value) if node is None else GradientEdge(node, value.output_nr)

@@ -1,0 +1,96 @@
+"""The Triton kernels against plain torch, on a GPU (or interpreted, with TRITON_INTERPRET=1)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+pytest.importorskip("triton", reason="the kernels need Triton")
+if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("the kernels need a GPU or TRITON_INTERPRET=1", allow_module_level=True)
+
+from tightrope.train.gradients.forms import Convolution
+from tightrope.train.gradients.kernels import convolution, normalisation, tokens
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def random(*shape, half=False):
+    values = torch.randn(*shape, device=DEVICE)
+    return values.half() if half else values
+
+
+@pytest.mark.parametrize("size", [(3, 70, 40, 104), (2, 300, 65, 33)])
+def test_tokens(size):
+    torch.manual_seed(0)
+    batch, positions, d, p = size
+    a, g = random(batch, positions, d, half=True), random(batch, positions, p, half=True)
+    dense = torch.einsum("btp,btd->bpd", g.double(), a.double())
+    product, shift, q, q_shift = (s.double() for s in tokens.gram_sums(a, g))
+    rows_a, rows_g = a.double().square().sum(2), g.double().square().sum(2)
+    torch.testing.assert_close(product, dense.square().sum((1, 2)), rtol=1e-5, atol=0)
+    torch.testing.assert_close(shift, g.double().sum(1).square().sum(1), rtol=1e-5, atol=0)
+    torch.testing.assert_close(q, (rows_a * rows_g).sum(1), rtol=1e-5, atol=0)
+    torch.testing.assert_close(q_shift, rows_g.sum(1), rtol=1e-5, atol=0)
+    factors = torch.rand(batch, device=DEVICE)
+    factors[0] = 0
+    a[0], g[0] = torch.nan, torch.nan  # a dropped example is never read
+    total, moved = tokens.weighted_product(a, g, factors, shift=True)
+    expected = torch.einsum("b,bpd->pd", factors.double()[1:], dense[1:])
+    torch.testing.assert_close(total.double(), expected, rtol=1e-5, atol=1e-4)
+    expected = torch.einsum("b,btp->p", factors.double()[1:], g[1:].double())
+    torch.testing.assert_close(moved.double(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_weighted_rows_of_strided_values():
+    values = random(3, 60, 50, half=True)[:, :50].reshape(3, -1)
+    values[1] = torch.nan
+    factors = torch.tensor([0.5, 0.0, 2.0], device=DEVICE)
+    expected = 0.5 * values[0].float() + 2 * values[2].float()
+    torch.testing.assert_close(tokens.weighted_rows(values, factors), expected)
+
+
+def test_normalisations():
+    torch.manual_seed(0)
+    x, g = random(3, 7, 20), random(3, 7, 20)
+    for centre, normal in (
+        (True, functional.layer_norm(x, (20,))),
+        (False, functional.rms_norm(x, (20,), eps=1e-5)),
+    ):
+        scale, shift = normalisation.row_scale_and_shift(x, g, 1e-5, centre=centre)
+        torch.testing.assert_close(scale, (normal * g).sum(1), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(shift, g.sum(1), rtol=1e-4, atol=1e-5)
+    x, g = random(3, 8, 5, 7), random(3, 8, 5, 7)
+    scale, shift = normalisation.channel_scale_and_shift(x, g, 4, 1e-5)
+    expected = (functional.group_norm(x, 4) * g).sum((2, 3))
+    torch.testing.assert_close(scale, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(shift, g.sum((2, 3)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "options"),
+    [
+        (3, 20, {"kernel_size": 3, "padding": 1}),
+        (5, 40, {"kernel_size": (2, 3), "stride": (2, 1), "padding": (0, 2), "dilation": (1, 2)}),
+        (1, 16, {"kernel_size": 8, "stride": 2, "padding": 2}),
+    ],
+)
+def test_convolutions(channels, outputs, options):
+    torch.manual_seed(0)
+    layer = nn.Conv2d(channels, outputs, **options).to(DEVICE)
+    x = random(2, channels, 12, 11)
+    g = random(*layer(x).shape)
+    geometry = Convolution(layer.weight.shape, layer.stride, layer.padding, layer.dilation, 1)
+    patches = functional.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    torch.testing.assert_close(convolution.unfold(x, geometry, list(g.shape[2:])), patches)
+    squares, gradients = convolution.convolution_gradients(x, g, geometry)
+    expected = torch.einsum("bpt,bnt->bpn", g.flatten(2).double(), patches.double())
+    rounding = 1e-4 if DEVICE == "cpu" else 1e-2  # tf32 on a GPU
+    torch.testing.assert_close(
+        gradients.flatten(2).double(), expected, rtol=rounding, atol=10 * rounding
+    )
+    torch.testing.assert_close(squares, gradients.flatten(1).square().sum(1), rtol=1e-4, atol=0)
