@@ -36,6 +36,7 @@ def audit(
             f"attack: epsilon >= [bold]{lower:.4g}[/] with {found.audit.confidence:.0%} "
             f"confidence; certified: epsilon <= [bold green]{found.claimed_epsilon:.4g}[/]"
         )
+        console.print(_roc_table(found.claim, found.audit.roc))
         if found.contradicted:
             console.print("[bold red]The attack contradicts the claim: the code leaks.[/]")
     if plot is not None:
@@ -44,6 +45,15 @@ def audit(
         roc_plot(found.claim, found.roc(), plot)
     if found.contradicted:
         raise typer.Exit(1)
+
+
+def _roc_table(claim: Any, points: Any) -> Table:
+    """The attack's measured hit rates beside the largest that the guarantee allows."""
+    table = Table("false alarms", "attack found", "at most (certified)", header_style="bold")
+    for alarms, hits in points[:: max(1, len(points) // 8)]:
+        limit = claim.true_positive_rate(min(max(alarms, 0.0), 1.0)).upper
+        table.add_row(f"{alarms:.3f}", f"{hits:.3f}", f"{limit:.3f}")
+    return table
 
 
 def doctor(

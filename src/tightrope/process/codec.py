@@ -13,13 +13,25 @@ from enum import Enum
 from typing import Any
 
 from tightrope.errors import InvalidInput
-from tightrope.process import composite, mechanism, sampling, training
+from tightrope.process import (
+    composite,
+    convex,
+    iteration,
+    loss_constants,
+    mechanism,
+    sampling,
+    training,
+)
 from tightrope.process.adjacency import Adjacency, Released
 
 __all__ = ["to_json", "from_json", "register"]
 
 _CLASSES: dict[str, type] = {}
-_ENUMS: dict[str, type[Enum]] = {"Adjacency": Adjacency, "Released": Released}
+_ENUMS: dict[str, type[Enum]] = {
+    "Adjacency": Adjacency,
+    "Released": Released,
+    "IterationNoise": iteration.IterationNoise,
+}
 
 
 def register(cls: type) -> type:
@@ -28,7 +40,7 @@ def register(cls: type) -> type:
     return cls
 
 
-for _module in (sampling, mechanism, training, composite):
+for _module in (sampling, mechanism, training, composite, convex, iteration, loss_constants):
     for _name in _module.__all__:
         _found = getattr(_module, _name)
         if isinstance(_found, type) and is_dataclass(_found):

@@ -60,7 +60,7 @@ class FlatClip(Clip):
         return self.clip_norm
 
     def factors(self, squared_norms: Tensor) -> Tensor:
-        return _shrink(squared_norms.sum(0, keepdim=True), self.clip_norm)
+        return _shrink(_together(squared_norms), self.clip_norm)
 
 
 @final
@@ -126,8 +126,12 @@ class AutomaticClip(Clip):
         return self.clip_norm
 
     def factors(self, squared_norms: Tensor) -> Tensor:
-        norms = squared_norms.sum(0, keepdim=True).sqrt_()
+        norms = _together(squared_norms).sqrt()
         return (self.clip_norm * _MARGIN) / norms.add_(self.stability)
+
+
+def _together(squared: Tensor) -> Tensor:
+    return squared if len(squared) == 1 else squared.sum(0, keepdim=True)
 
 
 def _shrink(squared: Tensor, bound: float | Tensor) -> Tensor:

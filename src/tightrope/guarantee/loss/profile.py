@@ -15,6 +15,7 @@ from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.roots import crossing
 
 __all__ = ["delta", "epsilon", "cross_check"]
 
@@ -61,19 +62,17 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
     if delta == 0.0 or pair.infinite_mass == delta:
         return Interval(0.0 if top == math.inf else max(0.0, pair.support[1]), max(top, 0.0))
     target = math.log(delta)
-    low, high = 0.0, max(min(top, 1.0), 0.0)
     if log_delta_single(pair, 0.0).upper <= target:
         return Interval.exact(0.0)
-    while high < top and log_delta_single(pair, high).upper > target:
-        low, high = high, min(2.0 * high, top)
-    while high - low > 1e-14 * high:
-        middle = 0.5 * (low + high)
-        if not low < middle < high:
-            break
-        above = log_delta_single(pair, middle).upper > target
-        low, high = (middle, high) if above else (low, middle)
-    surely_above = log_delta_single(pair, low * (1.0 - 1e-12)).lower > target
-    return Interval(low * (1.0 - 1e-12) if surely_above else 0.0, high)
+    seen: dict[float, Interval] = {}
+
+    def excess(epsilon: float) -> float:
+        seen[epsilon] = log_delta_single(pair, epsilon)
+        return max(seen[epsilon].upper, -1e300) - target
+
+    found = crossing(excess, min(1.0, top), smallest=1e-300, largest=min(top, 1e8), tolerance=1e-12)
+    below = max((e for e, value in seen.items() if value.lower > target), default=0.0)
+    return Interval(min(below, found.below), found.below)
 
 
 def cross_check(components: Components, delta: float) -> Interval:
