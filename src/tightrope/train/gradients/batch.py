@@ -78,9 +78,11 @@ def find_factors(squared: Tensor, clip: Clip, scale: float) -> Factors:
     """squared: (parameters, B) squared norms of gradients multiplied by `scale`."""
     if scale != 1.0:
         squared = squared.mul_(1 / scale**2)
-    norms = squared.sum(0).sqrt_()
+    total = squared.sum(0, keepdim=True)
+    wanted = squared if clip.per_parameter else total
+    norms = total[0].sqrt()
     if math.isfinite(norms.sum().item()):
-        return Factors(clip.factors(squared), norms, None, scale)
+        return Factors(clip.factors(wanted), norms, None, scale)
     bad = ~norms.isfinite()
-    rows = clip.factors(squared.masked_fill(bad, 0)).masked_fill(bad, 0)
+    rows = clip.factors(wanted.masked_fill(bad, 0)).masked_fill(bad, 0)
     return Factors(rows, norms.masked_fill(bad, torch.inf), bad, scale)

@@ -25,11 +25,15 @@ __all__ = [
     "Landmark",
     "explore",
     "follow",
+    "gradients_at",
     "has_batch",
     "junctions",
     "output_shape",
     "route_to",
 ]
+
+# What torch.autograd.grad ends in; not public, so the public function stands by.
+_run_backward: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 
 Slot = tuple[Any, int]  # (node, number of its output)
 
@@ -71,6 +75,19 @@ def explore(losses: Tensor, uses: Iterable[Use], wanted: set[int]) -> Graph:
             leaves[id(variable)] = node
         checkpointed = checkpointed or node.name() == "CheckpointFunctionBackward"
     return Graph(consumers, leaves, checkpointed)
+
+
+def gradients_at(
+    losses: Tensor, inputs: list[Any], weights: Tensor, *, keep: bool
+) -> tuple[Tensor | None, ...]:
+    """torch.autograd.grad, whose checks of arguments take longer than a small network."""
+    if _run_backward is None:
+        return torch.autograd.grad(losses, inputs, weights, retain_graph=keep, allow_unused=True)
+    result: tuple[Tensor | None, ...] = _run_backward(
+        (losses,), (weights,), keep, False, tuple(inputs),
+        allow_unreachable=True, accumulate_grad=False,
+    )  # fmt: skip
+    return result
 
 
 def output_shape(node: Any, number: int = 0) -> torch.Size:

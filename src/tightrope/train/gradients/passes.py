@@ -17,7 +17,7 @@ from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.forms import Dense, Form, combine
 from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.forms.bundle import take_bundles
-from tightrope.train.gradients.graph import Junction, explore, output_shape
+from tightrope.train.gradients.graph import Junction, explore, gradients_at, output_shape
 from tightrope.train.gradients.plan import Source
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rules import normalisation
@@ -43,9 +43,7 @@ class Work:
     def backward(self, inputs: list[Any], *, keep: bool) -> Grads:
         """Gradients of the summed losses, none of them a parameter's."""
         ones = torch.full_like(self.losses, self.scale)
-        return list(
-            torch.autograd.grad(self.losses, inputs, ones, retain_graph=keep, allow_unused=True)
-        )
+        return list(gradients_at(self.losses, inputs, ones, keep=keep))
 
     def forms_of_use(self, use: Use, grads: Grads) -> Found:
         """Forms of the parameters of one use; [] where the losses do not depend on it."""
