@@ -11,6 +11,7 @@ from typing import Any, cast, final
 
 from tightrope.theorems import (
     balls_in_bins_fs25,
+    balls_in_bins_rdp_fs25,
     composed_approx_dp,
     declared,
     epochwise_gaussian_gdp,
@@ -71,6 +72,7 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),
     Analysis("moments", _theorem(moments_accountant_acgmmtz16), _ONCE),
     Analysis("closed-renyi", _theorem(poisson_gaussian_rdp_closed_mtz19), _ONCE),
+    Analysis("balls-in-bins-renyi", _theorem(balls_in_bins_rdp_fs25)),
     Analysis("composition", _theorem(composed_approx_dp), by_parts=False),
     Analysis("leading-moments", _theorem(poisson_gaussian_rdp_abadi16)),
     Analysis("clt", _theorem(sampled_gaussian_clt_bdls19)),

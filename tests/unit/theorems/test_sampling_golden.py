@@ -1,0 +1,97 @@
+"""The sampling theorems against numbers computed in 50 digits."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tightrope.accounting import account
+from tightrope.guarantee.kinds.renyi import RenyiGuarantee
+from tightrope.process import (
+    Adjacency,
+    BallsInBinsSampling,
+    FixedSizeSampling,
+    NoisySGD,
+    PoissonSampling,
+)
+from tightrope.theorems import balls_in_bins_rdp_fs25, sampled_gaussian_clt_bdls19
+from tightrope.theorems.balls_in_bins_fs25 import Epoch
+from tightrope.theorems.poisson_gaussian_rdp_abadi16 import LeadingTerm
+from tightrope.theorems.poisson_gaussian_rdp_abadi16 import applies as abadi_applies
+from tightrope.theorems.poisson_gaussian_rdp_closed_mtz19 import ClosedFormTerm
+from tightrope.theorems.poisson_gaussian_rdp_closed_mtz19 import applies as mtz_applies
+
+CASES = json.loads((Path(__file__).parents[2] / "golden" / "sampling.json").read_text())
+
+
+def cases(name: str):
+    chosen = [c for c in CASES if c["name"] == name]
+    read = lambda d: {k: v if isinstance(v, bool) else float(v) for k, v in d.items()}  # noqa: E731
+    return [(read(c["inputs"]), read(c["outputs"]), float(c["rtol"])) for c in chosen]
+
+
+@pytest.mark.parametrize(("given", "told", "rtol"), cases("clt_mu"))
+def test_clt(given, told, rtol) -> None:
+    run = NoisySGD(PoissonSampling(given["q"]), given["sigma"], given["T"])
+    assert sampled_gaussian_clt_bdls19.mu(run) == pytest.approx(told["poisson"], rel=1e-12)
+    # golden for C_q(G_{1/sigma}); replacing moves the sum by two clip norms
+    other = NoisySGD(
+        FixedSizeSampling(given["q"]), 2 * given["sigma"], given["T"], Adjacency.REPLACE_ONE
+    )
+    assert sampled_gaussian_clt_bdls19.mu(other) == pytest.approx(told["symmetrised"], rel=1e-10)
+
+
+@pytest.mark.parametrize(("given", "told", "rtol"), cases("rdp_mtz_closed_form"))
+def test_closed_form_and_its_conditions(given, told, rtol) -> None:
+    run = NoisySGD(PoissonSampling(given["q"]), given["sigma"], 1)
+    term = ClosedFormTerm(given["q"], given["sigma"])
+    holds = mtz_applies(run) is None and bool(term.covers(np.array([given["alpha"]]))[0])
+    assert holds == told["conditions_hold"]
+    if holds:
+        assert term.upper(np.array([given["alpha"]]))[0] == pytest.approx(told["bound"], rel=rtol)
+
+
+@pytest.mark.parametrize(("given", "told", "rtol"), cases("rdp_abadi_lemma3"))
+def test_leading_term_is_offered_only_where_it_holds(given, told, rtol) -> None:
+    run = NoisySGD(PoissonSampling(given["q"]), given["sigma"], 1)
+    term = LeadingTerm(given["q"], given["sigma"])
+    whole = given["alpha"] == int(given["alpha"])
+    holds = abadi_applies(run) is None and whole and given["alpha"] <= term.largest_order
+    assert holds == told["valid"]
+
+
+@pytest.mark.parametrize(("given", "told", "rtol"), cases("random_allocation_rdp_remove"))
+def test_balls_in_bins_divergence(given, told, rtol) -> None:
+    value = balls_in_bins_rdp_fs25.divergence_removed(
+        int(given["alpha"]), int(given["t"]), 1.0 / given["sigma"]
+    )
+    assert told["rdp"] <= value <= told["rdp"] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("given", "told", "rtol"), cases("random_allocation_transform"))
+def test_balls_in_bins_transform(given, told, rtol) -> None:
+    epoch, eps = Epoch(int(given["t"]), 1.0), given["eps"]
+    assert epoch.some_hit == pytest.approx(told["lam"], rel=rtol)
+    direct = epoch._poisson("remove", told["eps_poisson_remove"]) * told["factor_remove"]
+    assert epoch.remove(eps) == pytest.approx(direct, rel=1e-9)
+    added = epoch._poisson("add", told["eps_poisson_add"]) * told["factor_add"]
+    assert epoch.add(eps) == pytest.approx(added, rel=1e-9)
+
+
+def test_balls_in_bins_is_not_dominated_by_poisson() -> None:
+    """t = 2, noise 1, eps = 0.5: exactly 0.1492, Poisson 0.1479."""
+    bins = account(NoisySGD(BallsInBinsSampling(2), 1.0, 2)).delta(0.5).upper
+    poisson = account(NoisySGD(PoissonSampling(0.5), 1.0, 2)).delta(0.5).upper
+    assert bins >= 0.1491 > poisson
+
+
+def test_renyi_and_profile_of_balls_in_bins_agree() -> None:
+    run = NoisySGD(BallsInBinsSampling(20), 1.0, 20)
+    renyi = balls_in_bins_rdp_fs25.guarantee(run)
+    assert isinstance(renyi, RenyiGuarantee)
+    assert math.isfinite(renyi.epsilon(1e-5).upper)
+    assert account(run).epsilon(1e-5).upper <= renyi.epsilon(1e-5).upper
