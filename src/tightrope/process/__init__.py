@@ -21,7 +21,7 @@ from tightrope.process.sampling import (
     PoissonSampling,
     ShuffledSampling,
 )
-from tightrope.process.training import NoisySGD
+from tightrope.process.training import NoiseSchedule, NoisySGD
 
 __all__ = [
     "Adjacency",
@@ -32,6 +32,7 @@ __all__ = [
     "parts_of",
     "same_adjacency",
     "NoisySGD",
+    "NoiseSchedule",
     "AbstractSampling",
     "PoissonSampling",
     "FixedSizeSampling",

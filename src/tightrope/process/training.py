@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
 from tightrope.process.adjacency import Adjacency
 from tightrope.process.sampling import AbstractSampling
 from tightrope.validate import check_count, check_non_negative
 
-__all__ = ["NoisySGD"]
+__all__ = ["NoisySGD", "NoiseSchedule"]
 
 
 @final
@@ -38,3 +40,20 @@ class NoisySGD:
         """Shift of one step's sum in units of its noise, when the record is in the batch."""
         moved = 1.0 if self.adjacency is Adjacency.ADD_OR_REMOVE else 2.0
         return float("inf") if self.noise_multiplier == 0 else moved / self.noise_multiplier
+
+
+@final
+@dataclass(frozen=True)
+class NoiseSchedule:
+    """Noisy SGD whose noise changes from step to step, by a schedule fixed in advance.
+
+    Like `NoisySGD` otherwise, with one noise multiplier for each step.
+    """
+
+    sampling: AbstractSampling
+    noise_multipliers: tuple[float, ...]
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
+
+    def __post_init__(self) -> None:
+        noises = check_non_negative(self.noise_multipliers, "noise_multipliers")
+        object.__setattr__(self, "noise_multipliers", tuple(np.atleast_1d(noises).tolist()))

@@ -17,6 +17,7 @@ from tightrope.theorems import (
     epochwise_gaussian_gdp,
     gaussian_gdp_drs19,
     moments_accountant_acgmmtz16,
+    noise_schedule_exact,
     poisson_gaussian_exact_zdw22,
     poisson_gaussian_rdp_abadi16,
     poisson_gaussian_rdp_closed_mtz19,
@@ -62,12 +63,16 @@ _SINGLE = _theorem(single_releases_exact)
 _DECLARED = _theorem(declared)
 _EPOCHWISE = _theorem(epochwise_gaussian_gdp)
 _BINS = _theorem(balls_in_bins_fs25)
+_SCHEDULE = _theorem(noise_schedule_exact)
 _REPLACE = _theorem(sampled_gaussian_replace_drs19)
 _ONCE = (_GAUSSIAN, _SINGLE, _DECLARED, _EPOCHWISE)
 
 ANALYSES: tuple[Analysis, ...] = (
     Analysis(
-        "exact", _theorem(poisson_gaussian_exact_zdw22), (*_ONCE, _REPLACE, _BINS), general=True
+        "exact",
+        _theorem(poisson_gaussian_exact_zdw22),
+        (*_ONCE, _REPLACE, _BINS, _SCHEDULE),
+        general=True,
     ),
     Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),
     Analysis("moments", _theorem(moments_accountant_acgmmtz16), _ONCE),

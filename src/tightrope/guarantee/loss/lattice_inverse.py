@@ -31,10 +31,7 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
         at_zero = lattice.log_delta(components, 0.0, _ROUGH)
         if at_zero.upper <= target:
             return Interval.exact(0.0)
-    edge = highest * (1.0 - relative_width)
-    if highest < math.inf and lattice.log_delta(components, edge, _ROUGH).lower >= target:
-        return Interval(edge, highest)  # as near to the largest loss as was asked for
-    guess, slope = _near(components, target, min(edge, _LARGEST))
+    guess, slope = _near(components, target, min(highest, _LARGEST))
     width = min(max(0.5 * relative_width * guess * slope, 1e-8), _ROUGH)
     plan = best_plan(components, guess, target, width)
     for _ in range(3):

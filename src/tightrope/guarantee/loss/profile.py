@@ -12,8 +12,13 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
-from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
+from tightrope.guarantee.loss import contour, laplace_sum, lattice
+from tightrope.guarantee.loss.pair import (
+    AbstractLossPair,
+    GaussianPair,
+    LaplacePair,
+    log_delta_single,
+)
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
 
@@ -38,7 +43,7 @@ def _log_delta(components: Components, epsilon: float) -> Interval:
         found = contour.log_delta(components, epsilon)
         return Interval(found.lower, found.upper)
     except NotCertified:
-        return lattice.log_delta(components, epsilon)
+        return _lattice_log_delta(components, epsilon)
 
 
 def epsilon(components: Components, delta: float) -> Interval:
@@ -51,7 +56,22 @@ def epsilon(components: Components, delta: float) -> Interval:
     try:
         return contour.epsilon(components, delta)
     except NotCertified:
-        return lattice.epsilon(components, delta)
+        return _lattice_epsilon(components, delta)
+
+
+def _lattice_log_delta(components: Components, epsilon: float) -> Interval:
+    pair, count = components[0]
+    if len(components) == 1 and isinstance(pair, LaplacePair):
+        bound = laplace_sum.delta_upper(pair, count, max(epsilon, 0.0))
+        return Interval(-math.inf, math.log(bound) if bound > 0.0 else -math.inf)
+    return lattice.log_delta(components, epsilon)
+
+
+def _lattice_epsilon(components: Components, delta: float) -> Interval:
+    pair, count = components[0]
+    if len(components) == 1 and isinstance(pair, LaplacePair):
+        return Interval(0.0, laplace_sum.epsilon_upper(pair, count, delta))
+    return lattice.epsilon(components, delta)
 
 
 def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
@@ -77,7 +97,7 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
 
 def cross_check(components: Components, delta: float) -> Interval:
     """epsilon(delta) by the usual way and by the lattice; raises when they contradict."""
-    return epsilon(components, delta).intersect(lattice.epsilon(components, delta))
+    return epsilon(components, delta).intersect(_lattice_epsilon(components, delta))
 
 
 def _gaussian_mu(components: Components) -> float | None:
