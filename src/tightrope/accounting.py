@@ -8,12 +8,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
-from tightrope.errors import DoesNotApply
+from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.estimate import Estimate, compose_estimates
@@ -83,29 +85,52 @@ class Account:
         return next((f for f in self.certified if f.kind is Validity.EXACT), None)
 
     def best(self, loss: Callable[[Guarantee], float]) -> Finding:
-        """The certified finding with the smallest safe-side loss."""
-        if self._exact is not None:
-            return self._exact
+        """The certified finding with the smallest safe-side loss.
+
+        An exact finding cannot be beaten; where its numbers cannot be certified, the best of the
+        others answers, under its own name.
+        """
         if not self.certified:
             reasons = "\n".join(f"  - {f.reason}" for f in self.findings)
             raise DoesNotApply(f"No certified analysis covers {self.process}:\n{reasons}")
-        return min(self.certified, key=lambda f: loss(_guarantee(f)))
+        if self._exact is not None and len(self.certified) == 1:
+            return self._exact
+        if self._exact is not None and _judged(self._exact, loss) < math.inf:
+            return self._exact
+        return min(self.certified, key=lambda f: _judged(f, loss))
 
     def guarantee(self, delta: float = 1e-5) -> Guarantee:
         """The best certified guarantee, judged by its epsilon at this delta."""
         return _guarantee(self.best(lambda g: g.epsilon(delta).upper))
 
     def epsilon(self, delta: float) -> Interval:
-        return self.guarantee(delta).epsilon(delta)
+        return self._answer(lambda g: g.epsilon(delta), lambda answer: answer.upper)
 
     def delta(self, epsilon: float) -> Interval:
-        return _guarantee(self.best(lambda g: g.delta(epsilon).upper)).delta(epsilon)
+        return self._answer(lambda g: g.delta(epsilon), lambda answer: answer.upper)
 
     def tradeoff(self, type_i: float) -> Interval:
-        return _guarantee(self.best(lambda g: -g.tradeoff(type_i).lower)).tradeoff(type_i)
+        return self._answer(lambda g: g.tradeoff(type_i), lambda answer: -answer.lower)
 
     def renyi(self, order: float) -> Interval:
-        return _guarantee(self.best(lambda g: g.renyi(order).upper)).renyi(order)
+        return self._answer(lambda g: g.renyi(order), lambda answer: answer.upper)
+
+    def _answer(
+        self, view: Callable[[Guarantee], Interval], loss: Callable[[Interval], float]
+    ) -> Interval:
+        """The exact finding's answer at once; otherwise the best of all."""
+        if self._exact is not None:
+            with suppress(NotCertified):
+                return view(_guarantee(self._exact))
+        return view(_guarantee(self.best(lambda g: loss(view(g)))))
+
+
+def _judged(finding: Finding, loss: Callable[[Guarantee], float]) -> float:
+    """The loss of a finding; infinite where no number of it could be certified."""
+    try:
+        return loss(_guarantee(finding))
+    except NotCertified:
+        return math.inf
 
 
 def _guarantee(finding: Finding) -> Guarantee:

@@ -27,8 +27,10 @@ from tightrope import (
     ShuffledSampling,
     account,
 )
+from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
+from tightrope.guarantee.kinds.loss import LossGuarantee
 
 MNIST, ADULT, IMDB, MOVIES = 256 / 60000, 256 / 29305, 512 / 25000, 10000 / 800000
 
@@ -189,3 +191,14 @@ def test_a_generous_delta_costs_nothing(delta) -> None:
 
 def test_delta_zero_is_never_reached() -> None:
     assert account(NoisySGD(PoissonSampling(0.1), 1.0, 10)).epsilon(0.0).upper == math.inf
+
+
+def test_renyi_answers_where_the_exact_numbers_cannot_be_certified(monkeypatch) -> None:
+    def refuse(self, *_):
+        raise NotCertified("too wide")
+
+    run = NoisySGD(PoissonSampling(0.01), 1.0, 500)
+    by_renyi = finding(account(run), "improved-moments").outcome.epsilon(1e-5).upper
+    monkeypatch.setattr(LossGuarantee, "epsilon", refuse)
+    assert account(run).epsilon(1e-5).upper == by_renyi
+    assert account(run).best(lambda g: g.epsilon(1e-5).upper).key == "improved-moments"
