@@ -56,15 +56,17 @@ def _sum(pair: LaplacePair, count: int) -> tuple[FloatArray, FloatArray]:
             "DeclaredApproxDP(1/noise_multiplier), or compose fewer."
         )
     base = _dots(pair, cells)
-    total, power, left = np.ones(1), base, count
+    total: FloatArray = np.ones(1)
+    power, left = base, count
     while left:
         if left & 1:
-            total = np.convolve(total, power)
+            total = np.asarray(np.convolve(total, power), dtype=np.float64)
         left >>= 1
         if left:
-            power = np.convolve(power, power)
+            power = np.asarray(np.convolve(power, power), dtype=np.float64)
     step = pair.support[1] / cells
-    return step * np.arange(-cells * count, cells * count + 1), total
+    losses = step * np.arange(-cells * count, cells * count + 1, dtype=np.float64)
+    return np.asarray(losses, dtype=np.float64), total
 
 
 def _dots(pair: LaplacePair, cells: int) -> FloatArray:
