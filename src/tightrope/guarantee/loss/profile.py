@@ -12,11 +12,13 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
-from tightrope.guarantee.loss import contour, laplace_sum, lattice
+from tightrope.guarantee.loss import contour, discrete_sum, laplace_sum, lattice
 from tightrope.guarantee.loss.pair import (
     AbstractLossPair,
+    DiscretePair,
     GaussianPair,
     LaplacePair,
+    approx_pair,
     log_delta_single,
 )
 from tightrope.numerics.interval import Interval
@@ -61,17 +63,57 @@ def epsilon(components: Components, delta: float) -> Interval:
 
 def _lattice_log_delta(components: Components, epsilon: float) -> Interval:
     pair, count = components[0]
-    if len(components) == 1 and isinstance(pair, LaplacePair):
-        bound = laplace_sum.delta_upper(pair, count, max(epsilon, 0.0))
-        return Interval(-math.inf, math.log(bound) if bound > 0.0 else -math.inf)
-    return lattice.log_delta(components, epsilon)
+    if len(components) == 1 and epsilon >= 0.0:
+        if isinstance(pair, LaplacePair):
+            return Interval(-math.inf, _log(laplace_sum.delta_upper(pair, count, epsilon)))
+        if isinstance(pair, DiscretePair) and discrete_sum.serves(pair, count):
+            found = discrete_sum.delta(pair, count, epsilon)
+            return Interval(_log(found.lower) - 1e-15, _log(found.upper) + 1e-15)
+    above = _without_laplace(components)
+    try:
+        found = lattice.log_delta(above, epsilon)
+    except ArithmeticError as error:
+        raise NotCertified(f"{_TOO_STEEP} ({error}).") from error
+    return found if above is components else Interval(-math.inf, found.upper)
 
 
 def _lattice_epsilon(components: Components, delta: float) -> Interval:
     pair, count = components[0]
-    if len(components) == 1 and isinstance(pair, LaplacePair):
-        return Interval(0.0, laplace_sum.epsilon_upper(pair, count, delta))
-    return lattice.epsilon(components, delta)
+    if len(components) == 1:
+        if isinstance(pair, LaplacePair):
+            return Interval(0.0, laplace_sum.epsilon_upper(pair, count, delta))
+        if isinstance(pair, DiscretePair) and discrete_sum.serves(pair, count):
+            return discrete_sum.epsilon(pair, count, delta)
+    above = _without_laplace(components)
+    try:
+        found = lattice.epsilon(above, delta)
+    except ArithmeticError as error:
+        raise NotCertified(f"{_TOO_STEEP} ({error}).") from error
+    return found if above is components else Interval(0.0, found.upper)
+
+
+_TOO_STEEP = (
+    "The law of these releases is too steep for the lattice next to its largest loss. Ask at a "
+    "larger delta, or use the sum of the epsilons (pure composition)"
+)
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0.0 else -math.inf
+
+
+def _without_laplace(components: Components) -> Components:
+    """Laplace pairs replaced by the randomised response that dominates them.
+
+    Next to its largest loss a Laplace law is an atom that the lattice's tilted window can miss;
+    the replacement keeps the upper end safe, at the price of the lower one.
+    """
+    if not any(isinstance(pair, LaplacePair) for pair, _ in components):
+        return components
+    return tuple(
+        (approx_pair(pair.support[1], 0.0) if isinstance(pair, LaplacePair) else pair, count)
+        for pair, count in components
+    )
 
 
 def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
