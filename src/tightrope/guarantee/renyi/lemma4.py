@@ -41,6 +41,8 @@ __all__ = ["type_ii", "type_ii_forward", "type_ii_backward", "type_ii_kullback_l
 _ORDER_ONE = 1e-200  # z so small that the Renyi divergence is Kullback-Leibler's in every digit
 
 # (ln chi, slope in the unknown, slack) at a value of the unknown
+_SMALLEST_ERROR = 1e-300
+
 Shape = Callable[[FloatArray, Indices], tuple[FloatArray, FloatArray, FloatArray]]
 
 
@@ -49,7 +51,8 @@ def type_ii(order: Any, gamma: Any, type_i: Any) -> Enclosure:
     (a, g, t), shape = flat(
         checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
     )
-    return _shaped(_larger(_forward(a - 1.0, g, t), _backward(a - 1.0, g, t)), shape)
+    both = _from(t, lambda r: _larger(_forward(a - 1.0, g, r), _backward(a - 1.0, g, r)))
+    return _shaped(both, shape)
 
 
 def type_ii_forward(order: Any, gamma: Any, type_i: Any) -> Enclosure:
@@ -57,7 +60,7 @@ def type_ii_forward(order: Any, gamma: Any, type_i: Any) -> Enclosure:
     (a, g, t), shape = flat(
         checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
     )
-    return _shaped(_forward(a - 1.0, g, t), shape)
+    return _shaped(_from(t, lambda r: _forward(a - 1.0, g, r)), shape)
 
 
 def type_ii_backward(order: Any, gamma: Any, type_i: Any) -> Enclosure:
@@ -65,14 +68,21 @@ def type_ii_backward(order: Any, gamma: Any, type_i: Any) -> Enclosure:
     (a, g, t), shape = flat(
         checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
     )
-    return _shaped(_backward(a - 1.0, g, t), shape)
+    return _shaped(_from(t, lambda r: _backward(a - 1.0, g, r)), shape)
 
 
 def type_ii_kullback_leibler(gamma: Any, type_i: Any) -> Enclosure:
     """(45): both roots for Kullback-Leibler divergences at most gamma."""
     (g, t), shape = flat(checked_gamma(gamma), check_probability(type_i, "type_i"))
     z = np.full_like(g, _ORDER_ONE)
-    return _shaped(_larger(_forward(z, g, t), _backward(z, g, t)), shape)
+    return _shaped(_from(t, lambda r: _larger(_forward(z, g, r), _backward(z, g, r))), shape)
+
+
+def _from(t: FloatArray, solve: Callable[[FloatArray], Enclosure]) -> Enclosure:
+    """Type I errors whose inverse overflows are answered at 1e-300: the type II error falls."""
+    tiny = (t > 0.0) & (t < _SMALLEST_ERROR)
+    found = solve(np.where(tiny, _SMALLEST_ERROR, t))
+    return Enclosure(found.lower, np.where(tiny, 1.0, found.upper))
 
 
 def _shaped(both: Enclosure, shape: tuple[int, ...]) -> Enclosure:
