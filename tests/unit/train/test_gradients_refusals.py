@@ -45,7 +45,8 @@ def test_frozen_batch_norm_in_evaluation_mode_is_allowed():
     norm = nn.BatchNorm1d(3)
     norm.requires_grad_(False)
     norm.eval()
-    Gradients(nn.Sequential(norm, nn.Linear(3, 3)))
+    engine = Gradients(nn.Sequential(norm, nn.Linear(3, 3)))
+    assert engine.names == ["1.weight", "1.bias"]
 
 
 def test_frozen_batch_norm_switched_back_to_training_is_caught():

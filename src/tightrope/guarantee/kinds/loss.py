@@ -67,4 +67,4 @@ def _largest_epsilon(components: Components) -> float:
     """An upper bound on every loss of a composition; inf where a loss may be infinite."""
     if any(pair.infinite_mass > 0.0 for pair, _ in components):
         return math.inf
-    return math.fsum(count * pair.support[1] for pair, count in components) * (1 + 1e-15)
+    return math.fsum(count * pair.support[1] for pair, count in components) * (1 + 1e-12)

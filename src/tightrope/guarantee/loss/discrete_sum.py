@@ -1,7 +1,8 @@
 """The same discrete release many times, when its losses lie on one lattice: a plain convolution.
 
-Error: sums of positive terms, relative error below 1e-12; how far the losses are off the lattice
-is added to them (upper) or taken off (lower). The mass of an infinite loss is exact.
+Error: the rounding of the convolution (bounded by `convolution_power`) and of the final sum; how
+far the losses are off the lattice is added to them (upper) or taken off (lower). The mass of an
+infinite loss is exact.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
+from tightrope.numerics.convolution_power import convolution_power
 from tightrope.numerics.interval import Interval
 from tightrope.validate import FloatArray
 
@@ -34,12 +36,13 @@ def serves(pair: AbstractLossPair, count: int) -> bool:
 
 def delta(pair: DiscretePair, count: int, epsilon: float) -> Interval:
     """delta(epsilon) of `count` releases."""
-    losses, masses, slack = _sum(pair, count)
+    losses, masses, slack, error = _sum(pair, count)
+    margin = _MARGIN + error
     infinite = -math.expm1(count * math.log1p(-pair.infinite_mass))
     ends = []
     for side in (-1.0, 1.0):
         gain = -np.expm1(np.minimum(epsilon - losses - side * slack, 0.0))
-        ends.append((float(np.sum(masses * gain)) + infinite) * (1 + side * _MARGIN))
+        ends.append((float(np.sum(masses * gain)) + infinite) * (1 + side * margin))
     return Interval(max(ends[0], 0.0), min(ends[1], 1.0))
 
 
@@ -68,8 +71,8 @@ def _first(above: Callable[[float], bool], top: float) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=32)
-def _sum(pair: DiscretePair, count: int) -> tuple[FloatArray, FloatArray, float]:
-    """Losses and masses under P of the sum, and how far the losses may be off."""
+def _sum(pair: DiscretePair, count: int) -> tuple[FloatArray, FloatArray, float, float]:
+    """Losses and masses under P of the sum, and how far off they may be."""
     grid = spacing(pair)
     assert grid is not None
     each = np.array(pair.losses, dtype=np.float64)
@@ -77,14 +80,7 @@ def _sum(pair: DiscretePair, count: int) -> tuple[FloatArray, FloatArray, float]
     index = np.round(place).astype(np.int64)
     base: FloatArray = np.zeros(int(index[-1]) + 1)
     base[index] = pair.masses
-    total: FloatArray = np.ones(1)
-    left = count
-    while left:
-        if left & 1:
-            total = np.asarray(np.convolve(total, base), dtype=np.float64)
-        left >>= 1
-        if left:
-            base = np.asarray(np.convolve(base, base), dtype=np.float64)
+    total, error = convolution_power(base, count)
     losses = count * each[0] + grid * np.arange(len(total), dtype=np.float64)
     off = count * (grid * float(np.abs(place - index).max()) + 1e-15 * float(np.abs(each).max()))
-    return np.asarray(losses, dtype=np.float64), total, off
+    return np.asarray(losses, dtype=np.float64), total, off, error

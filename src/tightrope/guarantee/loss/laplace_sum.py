@@ -4,8 +4,8 @@ The loss of a Laplace release is bounded and sits with half its mass on its larg
 of them have a law that neither the contour (slow decay) nor a tilted lattice (all weight at the
 edge) follows. On a lattice of its own the sum of n is a plain convolution of positive numbers.
 
-Error: connecting the dots only raises the profile; the convolution of positive terms has a relative
-error below 1e-12, which is added. There is no lower end.
+Error: connecting the dots only raises the profile; the rounding of masses (bounded by
+`convolution_power`), positions and the final sum is added. There is no lower end.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.discrete import LaplacePair
+from tightrope.numerics.convolution_power import convolution_power
 from tightrope.validate import FloatArray
 
 __all__ = ["delta_upper", "epsilon_upper"]
@@ -48,7 +49,7 @@ def epsilon_upper(pair: LaplacePair, count: int, delta: float) -> float:
 
 @lru_cache(maxsize=16)
 def _sum(pair: LaplacePair, count: int) -> tuple[FloatArray, FloatArray]:
-    """Losses and masses of the sum of `count` equal releases."""
+    """Losses and masses of the sum of `count` equal releases, both rounded up."""
     cells = min(256, _MOST_POINTS // (2 * count))
     if cells < 8:
         raise NotCertified(
@@ -56,17 +57,12 @@ def _sum(pair: LaplacePair, count: int) -> tuple[FloatArray, FloatArray]:
             "DeclaredApproxDP(1/noise_multiplier), or compose fewer."
         )
     base = _dots(pair, cells)
-    total: FloatArray = np.ones(1)
-    power, left = base, count
-    while left:
-        if left & 1:
-            total = np.asarray(np.convolve(total, power), dtype=np.float64)
-        left >>= 1
-        if left:
-            power = np.asarray(np.convolve(power, power), dtype=np.float64)
+    total, error = convolution_power(base, count)
     step = pair.support[1] / cells
     losses = step * np.arange(-cells * count, cells * count + 1, dtype=np.float64)
-    return np.asarray(losses, dtype=np.float64), total
+    # rounding of the positions moves the losses up; that of the masses raises them
+    losses += 4e-16 * count * pair.support[1]
+    return np.asarray(losses, dtype=np.float64), total * (1.0 + error)
 
 
 def _dots(pair: LaplacePair, cells: int) -> FloatArray:
