@@ -4,8 +4,8 @@ from tightrope.estimators.linear_svc import PrivateLinearSVC
 from tightrope.estimators.logistic import PrivateLogisticRegression
 from tightrope.estimators.regression import PrivateLinearRegression, PrivateRidge
 from tightrope.estimators.search import PrivateSearch
-from tightrope.estimators.selection import selection_guarantee
 from tightrope.estimators.tuning import TuningCostsPrivacy, tuning_cost
+from tightrope.guarantee.selection import selection_guarantee
 
 __all__ = [
     "PrivateLogisticRegression",

@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from tightrope.convex import Budget, Entropy
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.estimators.base import default_delta
-from tightrope.estimators.selection import selection_guarantee, trial_mu
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.selection import selection_guarantee, trial_mu
 from tightrope.process import Adjacency
 from tightrope.validate import check_positive, check_real
 

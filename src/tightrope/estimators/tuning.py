@@ -11,8 +11,8 @@ from typing import Any
 
 from sklearn.model_selection._search import BaseSearchCV
 
-from tightrope.estimators.selection import selection_guarantee
 from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.selection import selection_guarantee
 from tightrope.validate import check_count
 
 __all__ = ["TuningCostsPrivacy", "tuning_cost", "warn_if_searching"]

@@ -33,6 +33,7 @@ from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.guarantee.selection import selection_guarantee
 from tightrope.validate import FloatArray, check_positive, check_real
 
 __all__ = ["TruncatedNegativeBinomial", "PoissonTrials"]
@@ -134,6 +135,4 @@ class PoissonTrials:
         return count
 
     def guarantee(self, trial: Guarantee) -> RenyiGuarantee:
-        from tightrope.estimators.selection import selection_guarantee
-
         return selection_guarantee(trial, self.mean)

@@ -15,8 +15,8 @@ from tightrope.estimators import (
     PrivateSearch,
     selection_guarantee,
 )
-from tightrope.estimators.selection import selected_renyi, trial_mu
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.selection import selected_renyi, trial_mu
 from tightrope.process import Adjacency
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -143,3 +145,15 @@ def test_refusals() -> None:
     nan = PrivateSelection(lambda: (math.nan, None), GaussianGuarantee(0.2), LAWS[0])
     with pytest.raises(InvalidInput, match="NaN"):
         nan.run(seed=0)
+
+
+def test_a_search_needs_neither_scikit_learn_nor_torch() -> None:
+    code = (
+        "import sys\n"
+        "from tightrope.guarantee.kinds.gaussian import GaussianGuarantee\n"
+        "from tightrope.search import PoissonTrials\n"
+        "PoissonTrials(3.0).guarantee(GaussianGuarantee(0.5))\n"
+        "print(*{name.split('.')[0] for name in sys.modules})\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"sklearn", "torch"} & set(out.stdout.split())
