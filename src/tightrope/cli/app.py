@@ -16,6 +16,7 @@ from tightrope.cli import (
     convex_command,
     demo_command,
     evidence_command,
+    reproduce_command,
 )
 from tightrope.errors import TightropeError
 
@@ -39,6 +40,7 @@ app.command("report")(evidence_command.report)
 app.command("audit")(audit_command.audit)
 app.command("doctor")(audit_command.doctor)
 app.add_typer(convex_command.app, name="convex")
+app.command("reproduce")(reproduce_command.reproduce)
 app.command("demo")(demo_command.demo)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tightrope.errors import InvalidInput, TightropeError
 
@@ -18,16 +18,28 @@ COLOURS = {
     "estimate": "#E69F00",
     "attack": "#D55E00",
     "other": "#CC79A7",
-    "plain": "#666666",
+    "plain": "#808080",
+}
+_DARK_GROUND, _DARK_INK = "#14181d", "#e6e6e6"
+_DARK = {
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), _DARK_GROUND),
+    **dict.fromkeys(
+        ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"),
+        _DARK_INK,
+    ),
 }
 _FORMATS = {".png", ".svg", ".pdf"}
 
 
 @contextmanager
 def figure(
-    columns: int = 1, rows: int = 1, width: float = 6.4, height: float = 4.2
+    columns: int = 1,
+    rows: int = 1,
+    width: float = 6.4,
+    height: float = 4.2,
+    ground: Literal["light", "dark"] = "light",
 ) -> Iterator[Any]:
-    """A figure and its axes in the house style."""
+    """A figure and its axes in the house style, on a light or a dark ground."""
     try:
         import matplotlib
     except ModuleNotFoundError:
@@ -43,7 +55,10 @@ def figure(
         "font.size": 10,
         "legend.frameon": False,
         "svg.fonttype": "none",
+        "svg.hashsalt": "tightrope",  # the same picture gives the same file
     }
+    if ground == "dark":
+        look |= _DARK
     with plt.rc_context(look):
         made, axes = plt.subplots(rows, columns, figsize=(width * columns, height * rows))
         try:
@@ -57,5 +72,6 @@ def save(made: Any, path: str | Path) -> Path:
     if target.suffix.lower() not in _FORMATS:
         raise InvalidInput(f"Pictures are written as .png, .svg or .pdf; got {target.name!r}.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    made.savefig(target, dpi=150, bbox_inches="tight")
+    undated = {"Date": None} if target.suffix.lower() == ".svg" else None
+    made.savefig(target, dpi=150, bbox_inches="tight", metadata=undated)
     return target

@@ -1,0 +1,17 @@
+"""The papers' figures and tables, made again, with the truth beside the claim."""
+
+from tightrope.reproduce.catalog import find, items
+from tightrope.reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict, check
+
+__all__ = [
+    "Item",
+    "Line",
+    "Outcome",
+    "Picture",
+    "Setting",
+    "Table",
+    "Verdict",
+    "check",
+    "find",
+    "items",
+]

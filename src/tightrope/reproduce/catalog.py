@@ -1,0 +1,28 @@
+"""All items, in the order of the index. An item is a module with an `ITEM`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from tightrope.errors import InvalidInput
+from tightrope.reproduce.item import Item
+
+__all__ = ["MODULES", "items", "find"]
+
+MODULES = ("variants.fig_1_gamma",)
+
+
+def items() -> tuple[Item, ...]:
+    return tuple(import_module(f"tightrope.reproduce.{name}").ITEM for name in MODULES)
+
+
+def find(name: str) -> tuple[Item, ...]:
+    """The item of this name, or all of them for `all`."""
+    everything = items()
+    if name == "all":
+        return everything
+    chosen = tuple(item for item in everything if item.name == name)
+    if not chosen:
+        names = ", ".join(item.name for item in everything)
+        raise InvalidInput(f"There is no item {name!r}. Choose all or one of: {names}.")
+    return chosen

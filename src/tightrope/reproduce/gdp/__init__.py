@@ -1,0 +1,1 @@
+"""Deep Learning with Gaussian Differential Privacy (2019)."""

@@ -1,0 +1,130 @@
+"""The words of a reproduction: an item is one figure or table; running it gives an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, final
+
+from tightrope.errors import InvalidInput
+from tightrope.numerics.interval import Interval
+
+__all__ = ["Verdict", "Line", "Table", "Picture", "Outcome", "Setting", "Item", "check", "Number"]
+
+Number = float | Interval | str | None
+
+
+class Verdict(StrEnum):
+    """What became of a claim of a paper."""
+
+    REPRODUCED = "reproduced"
+    DIFFERS = "differs"
+    INVALID = "claim invalid"
+    BEYOND = "beyond the paper"
+    NOT_RUN = "not run"
+
+
+@final
+@dataclass(frozen=True)
+class Line:
+    """One line of the index: the paper's claim, our number, the exact truth, the verdict."""
+
+    what: str
+    claim: Number
+    ours: Number
+    truth: Number
+    verdict: Verdict
+    because: str = ""
+
+    def __post_init__(self) -> None:
+        if self.verdict is not Verdict.REPRODUCED and not self.because:
+            raise InvalidInput(f"{self.what!r} is {self.verdict!s}: say because of what.")
+
+
+def check(
+    what: str, claim: float, ours: float, within: float, truth: Number = None, because: str = ""
+) -> Line:
+    """Reproduced when our number of the same method meets the printed one to `within`.
+
+    Otherwise it differs, and `because` must say why. A claim that the truth refutes is not for
+    this function: give `Verdict.INVALID` with its reason.
+    """
+    met = abs(ours - claim) <= within
+    verdict = Verdict.REPRODUCED if met else Verdict.DIFFERS
+    return Line(what, claim, ours, truth, verdict, because)
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """Named columns of numbers and words; written as one CSV file."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise InvalidInput(
+                    f"A row of table {self.name!r} has {len(row)} cells for "
+                    f"{len(self.columns)} columns."
+                )
+
+
+@final
+@dataclass(frozen=True)
+class Picture:
+    """One drawing; `draw(axes)` gets what `matplotlib.subplots(rows, columns)` returns.
+
+    It is drawn once on a light and once on a dark ground: colours come from `report.style`.
+    """
+
+    name: str
+    caption: str
+    draw: Callable[[Any], None]
+    columns: int = 1
+    rows: int = 1
+    width: float = 6.0
+    height: float = 4.0
+
+
+@final
+@dataclass(frozen=True)
+class Outcome:
+    lines: tuple[Line, ...]
+    tables: tuple[Table, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """How an item is run.
+
+    `quick` asks for seconds: fewer points of a curve, made data in place of real data, never
+    another formula. `learned` is the folder in which training runs keep their results and look
+    for finished ones. `tell` takes a short word of progress.
+    """
+
+    quick: bool = False
+    learned: Path = Path("learning")
+    device: str = "cpu"
+    tell: Callable[[str], None] = field(default=lambda word: None)
+
+    def points(self, full: int, quick: int) -> int:
+        """How many points of a curve."""
+        return quick if self.quick else full
+
+
+@final
+@dataclass(frozen=True)
+class Item:
+    """One figure or table of a paper, and how to make it again."""
+
+    name: str
+    paper: str
+    title: str
+    run: Callable[[Setting], Outcome]

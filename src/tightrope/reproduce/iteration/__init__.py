@@ -1,0 +1,1 @@
+"""Privacy Amplification by Iteration (2018)."""

@@ -1,0 +1,1 @@
+"""Privacy analyses of DP-SGD: the survey."""

@@ -1,0 +1,1 @@
+"""What the same epsilon buys today, beyond the papers."""

@@ -1,0 +1,1 @@
+"""A Better Bound (2020) and Three Variants of Differential Privacy (2021)."""

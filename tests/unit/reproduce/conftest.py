@@ -1,0 +1,31 @@
+"""One quick run for all tests of the reproduction: the first that asks for an item runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tightrope.reproduce.catalog import find
+from tightrope.reproduce.folder import run_item
+from tightrope.reproduce.item import Setting
+
+
+@pytest.fixture(scope="session")
+def quick_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent  # one folder for all test processes
+    return shared / "reproduction"
+
+
+@pytest.fixture(scope="session")
+def reproduced(quick_folder: Path) -> Callable[[str], dict[str, Any]]:
+    """`reproduced(item)` is the item's record; its lines are found by their words."""
+
+    def record(name: str) -> dict[str, Any]:
+        (item,) = find(name)
+        return run_item(item, Setting(quick=True, learned=quick_folder / "learning"), quick_folder)
+
+    return record
