@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from tightrope.reproduce.catalog import find
 from tightrope.reproduce.folder import run_item
 from tightrope.reproduce.index import show, write_index
-from tightrope.reproduce.item import Setting
+from tightrope.reproduce.item import Item, Setting
 
 __all__ = ["reproduce"]
 
@@ -35,40 +44,46 @@ def reproduce(
             console.print(f"[bold]{each.name}[/]  {each.paper}: {each.title}", highlight=False)
         return
     records = _run(console, chosen, out, quick, device)
-    console.print(_table(records))
+    console.print(_lines(records[0]) if len(records) == 1 else _table(records))
     page = write_index(records, out)[1]
     console.print(f"index page: [bold]{page}[/]", highlight=False)
 
 
 def _run(
-    console: Console, chosen: Any, out: Path, quick: bool, device: str
+    console: Console, chosen: tuple[Item, ...], out: Path, quick: bool, device: str
 ) -> list[dict[str, Any]]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     records = []
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
         task = progress.add_task("", total=len(chosen))
-        for each in chosen:
-
-            def tell(word: str, name: str = each.name) -> None:
-                progress.update(task, description=f"{name}: {word}")
-
+        for item in chosen:
+            tell = partial(_tell, progress, task, item.name)
             tell("computing")
             setting = Setting(quick=quick, learned=out / "learning", device=device, tell=tell)
-            records.append(run_item(each, setting, out))
+            records.append(run_item(item, setting, out))
             progress.advance(task)
     return records
 
 
+def _tell(progress: Progress, task: TaskID, name: str, word: str) -> None:
+    progress.update(task, description=f"{name}: {word}")
+
+
 def _table(records: list[dict[str, Any]]) -> Table:
-    table = Table("item", "what", "claim", "ours", "truth", "verdict")
+    """One row an item: how its claims fared; the index page has every line."""
+    table = Table("item", "figure or table", "verdicts")
     for record in records:
-        for line in record["lines"]:
-            colour = _COLOURS.get(line["verdict"], "yellow")
-            numbers = (show(line[key]) for key in ("claim", "ours", "truth"))
-            table.add_row(record["item"], line["what"], *numbers, f"[{colour}]{line['verdict']}[/]")
+        counts = Counter(line["verdict"] for line in record["lines"])
+        words = [f"[{_COLOURS.get(v, 'yellow')}]{count} {v}[/]" for v, count in counts.items()]
+        table.add_row(record["item"], record["title"], ", ".join(words))
+    return table
+
+
+def _lines(record: dict[str, Any]) -> Table:
+    """Every claim of one item."""
+    table = Table("what", "claim", "ours", "truth", "verdict", title=record["title"])
+    for line in record["lines"]:
+        colour = _COLOURS.get(line["verdict"], "yellow")
+        numbers = (show(line[key]) for key in ("claim", "ours", "truth"))
+        table.add_row(line["what"], *numbers, f"[{colour}]{line['verdict']}[/] {line['because']}")
     return table

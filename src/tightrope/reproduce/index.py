@@ -38,15 +38,8 @@ def _markdown(records: list[dict[str, Any]]) -> str:
 def _section(record: dict[str, Any]) -> str:
     name = record["item"]
     lines = ["| " + " | ".join(_HEADS) + " |", "| --- " * len(_HEADS) + "|"]
-    lines += [
-        "| " + " | ".join(_escaped(cell) for cell in _cells(x)) + " |" for x in record["lines"]
-    ]
-    pictures = [
-        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{name}/{p["name"]}-dark.svg">'
-        f'<img src="{name}/{p["name"]}-light.svg" alt="{html.escape(p["caption"])}"></picture>\n\n'
-        f"*{p['caption']}*\n"
-        for p in record["pictures"]
-    ]
+    lines += ["| " + " | ".join(map(_escaped, _cells(line))) + " |" for line in record["lines"]]
+    pictures = [_picture(name, p) + f"\n\n*{p['caption']}*\n" for p in record["pictures"]]
     numbers = ", ".join(f"[{t}.csv]({name}/{t}.csv)" for t in record["tables"])
     tail = f"Numbers: {numbers}\n" if numbers else ""
     return "\n".join([f"### {record['title']}\n", *lines, "", *pictures, tail])
@@ -119,9 +112,13 @@ def _row(line: dict[str, Any]) -> str:
 
 def _figure(name: str, picture: dict[str, Any]) -> str:
     caption = html.escape(picture["caption"])
+    return f"<figure>{_picture(name, picture)}<figcaption>{caption}</figcaption></figure>"
+
+
+def _picture(name: str, picture: dict[str, Any]) -> str:
+    """The drawing for the reader's light or dark ground."""
     stem = f"{name}/{picture['name']}"
     return (
-        f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{stem}-dark.svg">'
-        f'<img src="{stem}-light.svg" alt="{caption}" loading="lazy"></picture>'
-        f"<figcaption>{caption}</figcaption></figure>"
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{stem}-dark.svg">'
+        f'<img src="{stem}-light.svg" alt="{html.escape(picture["caption"])}"></picture>'
     )
