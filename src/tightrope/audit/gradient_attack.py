@@ -5,13 +5,15 @@ through the run's own clip, joins batches at the run's own rate, and meets the r
 attacker sees every noisy sum and knows everybody else's part of it (white box): that is what the
 accounting assumes.
 
-Two scores for each canary, from the releases x_t in its direction:
-    total   sum_t x_t          what the certified curve is about
-    spread  max_t x_t - min_t x_t   stays small without a canary when noise is missing or repeated
+Two scores for each canary, from the releases x_t in its direction (in units of the sensitivity):
+    likelihood  sum_t ln p_in(x_t)/p_out(x_t) under the claimed rate and noise: the best test of an
+                honest run, by Neyman and Pearson, so its curve comes close to the certified one
+    spread      max_t x_t - min_t x_t: small without a canary where noise is missing or repeated
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,8 +49,8 @@ class GradientCanaries:
         self._random = np.random.default_rng(seed)
         self.included: Bits = self._random.random(count) < 0.5
         # in or out; or, where one record is replaced by another, the opposite gradient
-        absent = 0.0 if run.sampler.adjacency is Adjacency.ADD_OR_REMOVE else -1.0
-        self._weights = np.where(self.included, 1.0, absent)
+        self._absent = 0.0 if run.sampler.adjacency is Adjacency.ADD_OR_REMOVE else -1.0
+        self._weights = np.where(self.included, 1.0, self._absent)
         sizes = [p.numel() for p in run.gradients.parameters]
         whole = _directions(count, sum(sizes), self._random)
         self._directions: tuple[Tensor, ...] = torch.split(whole, sizes, dim=1)
@@ -103,10 +105,21 @@ class GradientCanaries:
         if not self._seen:
             raise InvalidInput("No step was taken while the canaries were planted.")
         releases = np.stack(self._seen)
-        kinds = {"gradient canaries, total": releases.sum(0)}
+        kinds = {"gradient canaries, likelihood": self._likelihood(releases)}
         if len(releases) > 1:
             kinds["gradient canaries, spread"] = np.ptp(releases, axis=0)
         return kinds
+
+    def _likelihood(self, releases: FloatArray) -> FloatArray:
+        """ln p_in/p_out of all releases; without claimed noise just their sum."""
+        variance = self.noise_multiplier**2
+        if variance == 0.0:
+            return np.asarray(releases.sum(0))
+        present = _log_mixture(self.rate, (releases - 0.5) / variance)
+        if self._absent == 0.0:
+            return np.asarray(present.sum(0))
+        replaced = _log_mixture(self.rate, (-releases - 0.5) / variance)
+        return np.asarray((present - replaced).sum(0))
 
     def audit(self, *, delta: float, confidence: float = 0.95) -> Audit:
         return audit_one_run(self.scores(), self.included, delta=delta, confidence=confidence)
@@ -118,6 +131,13 @@ class GradientCanaries:
         return save_audit(
             folder, self.scores(), self.included, process, delta=delta, confidence=confidence
         )
+
+
+def _log_mixture(rate: float, exponent: FloatArray) -> FloatArray:
+    """ln(1 - rate + rate e^exponent)."""
+    if rate == 1.0:
+        return exponent
+    return np.asarray(np.logaddexp(math.log1p(-rate), math.log(rate) + exponent))
 
 
 def _rate(run: PrivateOptimizer) -> float:
