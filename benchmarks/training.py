@@ -20,68 +20,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
-from training_models import CASES, Case, optimizer_of
-from training_timing import Step, fresh, measure, peak_memory, plain_step, precision
+from training_models import CASES, Case
+from training_steps import private_step, vmap_step
+from training_timing import Step, captured_plain_step, fresh, measure, peak_memory, plain_step
 
 from tightrope.train.clip import FlatClip
 from tightrope.train.gradients import Gradients
-
-CLIP_NORM, NOISE_MULTIPLIER = 1.0, 1.0
-
-
-def private_step(case: Case, device: str, *, method: str = "auto", compiled: bool = False) -> Step:
-    model, x, y = fresh(case, device)
-    engine, clip = Gradients(model, method), FlatClip(CLIP_NORM)
-    optimizer, expected_batch = optimizer_of(case, model), len(x)
-    parameters, sizes = engine.parameters, [p.numel() for p in engine.parameters]
-    total, shapes = sum(sizes), [p.shape for p in engine.parameters]
-    scale = NOISE_MULTIPLIER * clip.sensitivity / expected_batch
-    run = torch.compile(model) if compiled else model
-
-    def step() -> None:
-        with precision(case, device):
-            losses = case.losses(run, x, y)
-        batch = engine.clipped_sum(losses, clip)
-        with torch.no_grad():
-            flat = torch.normal(0.0, scale, (total,), device=device).split(sizes)
-            gradients = [n.view(shape) for n, shape in zip(flat, shapes, strict=True)]
-            torch._foreach_add_(gradients, list(batch.sums), alpha=1 / expected_batch)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
-
-    return step
-
-
-def vmap_step(case: Case, device: str) -> Step:
-    """torch.func's per-example gradients, clipped: what one writes without a library."""
-    model, x, y = fresh(case, device)
-    optimizer, names = optimizer_of(case, model), [n for n, _ in model.named_parameters()]
-    chunk = 128 if device == "cuda" else None
-
-    def loss(
-        values: tuple[torch.Tensor, ...], one: torch.Tensor, label: torch.Tensor
-    ) -> torch.Tensor:
-        def call(ids: torch.Tensor) -> torch.Tensor:
-            named = dict(zip(names, values, strict=True))
-            return torch.func.functional_call(model, named, (ids,))
-
-        return case.losses(call, one[None], label[None])[0]  # type: ignore[arg-type]
-
-    gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0), chunk_size=chunk)
-
-    def step() -> None:
-        values = tuple(p.detach() for p in model.parameters())
-        with precision(case, device):
-            grads = gradients(values, x, y)
-        norms = torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()
-        factors = (CLIP_NORM / norms).clamp(max=1)
-        for parameter, g in zip(model.parameters(), grads, strict=True):
-            total = torch.mv(g.flatten(1).t(), factors).view(parameter.shape)
-            parameter.grad = (total + torch.randn_like(total)) / len(x)
-        optimizer.step()
-
-    return step
 
 
 def clip_check(case: Case, device: str, *, half: bool, tries: int = 8) -> float:
@@ -113,6 +57,9 @@ def variants(case: Case, device: str, options: argparse.Namespace) -> dict[str, 
         "tightrope": lambda: private_step(case, device),
         "tightrope two-pass": lambda: private_step(case, device, method="two-pass"),
     }
+    if device == "cuda":
+        made["plain captured"] = lambda: captured_plain_step(case, device)
+        made["tightrope captured"] = lambda: private_step(case, device, captured=True)
     if options.compiled:
         made["plain compiled"] = lambda: plain_step(case, device, compiled=True)
         made["tightrope compiled"] = lambda: private_step(case, device, compiled=True)

@@ -14,7 +14,17 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default
 from tightrope.errors import InvalidInput
 from tightrope.train.samplers import AbstractSampler, Indices
 
-__all__ = ["Ticket", "Rows", "as_rows", "draw_ticket", "split_ticket", "slice_rows", "to_device"]
+__all__ = [
+    "Ticket",
+    "Rows",
+    "as_rows",
+    "draw_ticket",
+    "split_ticket",
+    "slice_rows",
+    "tensors_of",
+    "to_device",
+    "with_tensors",
+]
 
 
 @final
@@ -126,6 +136,19 @@ def slice_rows(batch: Any, part: slice) -> Any:
 
 def to_device(batch: Any, device: torch.device) -> Any:
     return _map(batch, lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def tensors_of(batch: Any) -> list[Tensor]:
+    """All tensors of a collated batch, in order."""
+    found: list[Tensor] = []
+    _map(batch, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
+    return found
+
+
+def with_tensors(batch: Any, tensors: Sequence[Tensor]) -> Any:
+    """The same structure around other tensors."""
+    left = iter(tensors)
+    return _map(batch, lambda _: next(left))
 
 
 def _map(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:

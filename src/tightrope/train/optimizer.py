@@ -21,6 +21,7 @@ from torch import Tensor
 from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process
+from tightrope.train.captured import CapturedStep
 from tightrope.train.describe import record_of, settings_of
 from tightrope.train.distributed import (
     check_one_copy,
@@ -168,6 +169,11 @@ class PrivateOptimizer:
         """Did the sampler draw nobody for the part that comes next?"""
         return bool(self._tickets) and self._tickets[0].size == 0
 
+    @property
+    def next_size(self) -> int:
+        """How many examples the part that comes next must have."""
+        return self._next_ticket().size
+
     def split_next(self, size: int | None) -> list[slice]:
         """Announce the next batch in parts of at most `size`, each to be stepped on in order."""
         parts = split_ticket(self._tickets.popleft(), size)
@@ -185,13 +191,30 @@ class PrivateOptimizer:
 
     def step(self, losses: Tensor) -> StepReport:
         """Take the private step on one loss per example of the batch that was drawn."""
+        check_losses(losses, self.next_size)
+        return self._take(lambda: (self.gradients.clipped_sum(losses, self.clip), losses.detach()))
+
+    def capture(self, losses: Callable[..., Tensor], *, size: int | None = None) -> CapturedStep:
+        """A step that runs as one CUDA graph: `captured(*batch)` instead of `step(losses(*batch))`.
+
+        losses: from a batch to one loss per example. It runs in Python a few times only, so what it
+        and the model do must not depend on anything but tensors.
+        size: examples computed at a time, always that many; batches are padded and split. By
+        default room for nearly every Poisson batch.
+        """
+        return CapturedStep(self, losses, self._take, size)
+
+    def _next_ticket(self) -> Ticket:
         if not self._tickets:
             raise InvalidInput(
                 "step() was called for a batch that the sampler of this run did not draw, so its "
                 "chance of being drawn is unknown. Loop over batches(...) of this object."
             )
-        ticket = self._tickets[0]
-        check_losses(losses, ticket.size)
+        return self._tickets[0]
+
+    def _take(self, clipped: Callable[[], tuple[Any, Tensor]]) -> StepReport:
+        """One part of a batch, whose clipped sum and losses are computed once all is checked."""
+        ticket = self._next_ticket()
         if not self.model.training:
             raise InvalidInput("The model is in evaluation mode; call model.train() before step().")
         if ticket.last:
@@ -199,9 +222,9 @@ class PrivateOptimizer:
             self._check_budget()
         self._tickets.popleft()
         with self.guard.opened():
-            batch = self.gradients.clipped_sum(losses, self.clip)
+            batch, losses = clipped()
         self._accumulate(batch.sums)
-        report = StepReport(self.steps + 1, ticket.last, Sensitive(batch, losses.detach()))
+        report = StepReport(self.steps + 1, ticket.last, Sensitive(batch, losses))
         if ticket.last:
             self._release(ticket)
         return report

@@ -65,6 +65,8 @@ class Trainer:
 
     loss: `loss(model(inputs), *targets)` gives one loss per example, shape (batch,); where the
     dataset gives dictionaries, `loss(model, batch)`.
+    capture: run the step as one CUDA graph (PrivateOptimizer.capture): several times faster where
+    the model is small for the GPU.
     log: told the public numbers only (epsilon, measurements on the evaluation data).
     folder: where the run is stored every `save_every` steps, and resumed from.
     """
@@ -77,6 +79,7 @@ class Trainer:
         delta: float,
         evaluation: Evaluation | None = None,
         micro_batch: int | None = None,
+        capture: bool = False,
         progress: bool = True,
         log: Logger | None = None,
         folder: RunFolder | None = None,
@@ -86,6 +89,7 @@ class Trainer:
         self._folder, self._save_every = folder, check_count(save_every, "save_every", low=1)
         self._evaluation, self._micro_batch = evaluation, micro_batch
         self._progress, self._log = progress, log
+        self._captured = run.capture(self._losses, size=micro_batch) if capture else None
 
     def fit(self, data: Any, *, steps: int | None = None, epochs: float | None = None) -> Outcome:
         """Train until `steps` steps in all (or `epochs` / rate) are taken, or the budget is spent.
@@ -110,9 +114,14 @@ class Trainer:
         return Outcome(run.steps, self.delta, epsilon, run.steps < total, measured)
 
     def _step(self, batch: Any) -> StepReport:
-        if self.run.next_is_empty:
-            return self.run.step_empty()
-        return self.run.step(losses_on(self.run.model, self.loss, batch))
+        if self._captured is not None:
+            return self._captured(batch)
+        return (
+            self.run.step_empty() if self.run.next_is_empty else self.run.step(self._losses(batch))
+        )
+
+    def _losses(self, batch: Any) -> Tensor:
+        return losses_on(self.run.model, self.loss, batch)
 
     def _total(self, steps: int | None, epochs: float | None) -> int:
         if (steps is None) == (epochs is None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from tightrope.train import (
     GaussianNoise,
     PoissonSampler,
     RunFolder,
+    Trainer,
     check_run,
     noisy_sgd,
 )
@@ -71,3 +73,165 @@ def test_a_run_on_the_gpu_is_stored_and_resumed(data, tmp_path):
     assert again.steps == again.ledger.released == 3
     for a, b in zip(run.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+# ---- the step as a CUDA graph ------------------------------------------------------------------
+
+
+class Sequence(nn.Module):
+    """Embedding, broadcast positions, attention, norms: what a transformer is made of."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(50, 32), nn.Parameter(torch.randn(1, 8, 32))
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, 3)
+
+    def forward(self, ids):
+        x = self.words(ids) + self.places
+        return self.head(self.norm(x + self.attention(x, x, x)[0]).mean(1))
+
+
+def pictures():
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(200, 16), nn.ReLU(), nn.Linear(16, 3),
+    )  # fmt: skip
+
+
+GRAPHS = {
+    "pictures": (pictures, lambda: torch.randn(300, 1, 12, 12, device="cuda"), False),
+    "sequence": (Sequence, lambda: torch.randint(0, 50, (300, 8), device="cuda"), False),
+    "sequence in bfloat16": (Sequence, lambda: torch.randint(0, 50, (300, 8), device="cuda"), True),
+}
+
+
+def graph_run(name, **parts):
+    torch.manual_seed(0)
+    build, inputs, half = GRAPHS[name]
+    model, x = build().cuda(), inputs()
+    y = torch.randint(0, 3, (300,), device="cuda")
+
+    def each(a, b):
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            return losses(model(a), b).float()
+
+    options = {
+        "sampler": PoissonSampler(0.1, seed=1),
+        "clip": FlatClip(0.5),
+        "noise": GaussianNoise(0.5, seed=2),
+        "expected_batch_size": 30,
+    }
+    return noisy_sgd(model, learning_rate=0.1, momentum=0.9, **(options | parts)), each, (x, y)
+
+
+def weights_of(run):
+    return torch.cat([p.detach().reshape(-1) for p in run.model.parameters()])
+
+
+@pytest.mark.parametrize("size", [None, 8])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_captured_step_trains_as_the_eager_one(name, size):
+    eager, each, data = graph_run(name)
+    for x, y in eager.batches(data, steps=25):
+        eager.step(each(x, y))
+    run, each, data = graph_run(name)
+    step = run.capture(each, size=size)
+    for batch in run.batches(data, steps=25):
+        assert step(*batch).released
+    assert step.mode == "CUDA graph"
+    assert run.process == eager.process
+    half = GRAPHS[name][2]
+    close = {"rtol": 3e-2, "atol": 3e-2} if half else {"rtol": 1e-3, "atol": 1e-3}
+    torch.testing.assert_close(weights_of(run), weights_of(eager), **close)
+
+
+def test_a_captured_step_drops_an_example_that_is_not_finite():
+    run, each, (x, y) = graph_run("pictures", sampler=PoissonSampler(0.9, seed=1))
+    step = run.capture(each, size=320)
+    x[7, 0, 3, 3] = float("nan")
+    counts = [step(*b).sensitive.nonfinite for b in run.batches((x, y), steps=6)]
+    assert 0 < sum(counts) <= 6 and set(counts) <= {0, 1}
+    assert step.mode == "CUDA graph" and torch.isfinite(weights_of(run)).all()
+
+
+def test_what_cannot_be_captured_runs_eagerly_and_says_so():
+    run, each, data = graph_run("pictures")
+
+    def asks_the_device(x, y):
+        return each(x, y) * (1.0 if float(y.float().mean()) < 9 else 2.0)
+
+    step = run.capture(asks_the_device)
+    with pytest.warns(UserWarning, match="could not be captured"):
+        for batch in run.batches(data, steps=5):
+            step(*batch)
+    assert step.mode.startswith("eager") and run.steps == 5
+    eager, each, data = graph_run("pictures")
+    for x, y in eager.batches(data, steps=5):
+        eager.step(each(x, y))
+    torch.testing.assert_close(weights_of(run), weights_of(eager), rtol=1e-3, atol=1e-3)
+    other, each, data = graph_run("pictures")  # and the device is fit for the next graph
+    again = other.capture(each)
+    for batch in other.batches(data, steps=3):
+        again(*batch)
+    assert again.mode == "CUDA graph"
+
+
+def test_a_captured_graph_follows_new_weights_and_a_new_clip():
+    def sums_of(run, step, batch):
+        kept = []
+        run.write_ahead = lambda _, sums: kept.extend(s.clone() for s in sums)
+        step(*batch)
+        return torch.cat([s.reshape(-1) for s in kept])
+
+    parts = {"noise": GaussianNoise(0.0), "clip": FlatClip(1e-3), "sampler": PoissonSampler(1.0)}
+    run, each, data = graph_run("sequence", **parts)
+    step = run.capture(each, size=304)
+    batches = run.batches(data, steps=4)
+    first = sums_of(run, step, next(batches))
+    with torch.no_grad():
+        for p in run.model.parameters():
+            p.data = p.data + 0.5  # other memory than the graph reads
+    run.clip = FlatClip(2e-3)
+    second = sums_of(run, step, next(batches))
+    eager = sums_of(run, lambda *b: run.step(each(*b)), next(batches))
+    assert not torch.allclose(first, second, rtol=1e-2)
+    torch.testing.assert_close(second, eager, rtol=1e-2, atol=1e-3)
+
+
+def test_dropout_differs_between_replays():
+    run, each, data = graph_run("pictures", noise=GaussianNoise(0.0), clip=FlatClip(1e-9))
+    run.model.insert(6, nn.Dropout(0.5))
+    step = run.capture(each, size=304)
+    seen = []
+    for _ in run.batches(data, steps=3):
+        report = step(*(part[: run.next_size] for part in data))
+        seen.append(report.sensitive.losses[:5].clone())
+    assert step.mode == "CUDA graph"
+    assert not torch.allclose(seen[0], seen[1]) and not torch.allclose(seen[1], seen[2])
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_captured_step_releases_at_most_the_clip_norm(half):
+    name = "sequence in bfloat16" if half else "sequence"
+    run, each, (x, y) = graph_run(name, noise=GaussianNoise(0.0), clip=FlatClip(1e-3),
+                                  sampler=PoissonSampler(1.0))  # fmt: skip
+    kept = []
+    run.write_ahead = lambda _, sums: kept.append([s.clone() for s in sums])
+    step = run.capture(each, size=16)
+    for i in range(8):
+        for batch in run.batches((x[i : i + 1], y[i : i + 1]), steps=1):
+            step(*batch)
+    assert step.mode == "CUDA graph"
+    norms = [float(sum(s.double().square().sum() for s in sums)) ** 0.5 for sums in kept]
+    assert max(norms) <= 1e-3
+    assert min(norms) > 0.99e-3
+
+
+def test_the_trainer_captures():
+    run, _, data = graph_run("pictures")
+    trainer = Trainer(run, losses, delta=1e-5, capture=True, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outcome = trainer.fit(data, steps=10)
+    assert outcome.steps == run.ledger.released == 10

@@ -28,6 +28,8 @@ class ClippedBatch:
         inf for an example whose gradient was not finite.
     factors: what each example was multiplied by, (1 or parameters, B).
     nonfinite: examples with a non-finite gradient; they contribute exactly zero.
+    health: of padded batches, a number on the device that is finite if and only if all gradients
+        are. Where it is not, the sums are worthless and the batch must be done again, unpadded.
     """
 
     sums: tuple[Tensor, ...]
@@ -35,6 +37,7 @@ class ClippedBatch:
     norms: Tensor
     factors: Tensor
     nonfinite: int
+    health: Tensor | None = None
 
     @cached_property
     def clipped_fraction(self) -> float:
@@ -46,8 +49,15 @@ class ClippedBatch:
 class Factors:
     """The factors of a batch, and which examples are dropped."""
 
-    def __init__(self, rows: Tensor, norms: Tensor, bad: Tensor | None, scale: float) -> None:
-        self.rows, self.norms, self.bad = rows, norms, bad
+    def __init__(
+        self,
+        rows: Tensor,
+        norms: Tensor,
+        bad: Tensor | None,
+        scale: float,
+        health: Tensor | None = None,
+    ) -> None:
+        self.rows, self.norms, self.bad, self.health = rows, norms, bad, health
         self._each = (rows if scale == 1.0 else rows / scale).unbind()
 
     def of(self, row: int) -> Tensor:
@@ -64,7 +74,9 @@ class Factors:
     def batch(self, sums: Sequence[Tensor]) -> ClippedBatch:
         """Together with the sums."""
         nonfinite = 0 if self.bad is None else int(self.bad.sum())
-        return ClippedBatch(tuple(sums), len(self.norms), self.norms, self.rows, nonfinite)
+        return ClippedBatch(
+            tuple(sums), len(self.norms), self.norms, self.rows, nonfinite, self.health
+        )
 
 
 def empty_batch(parameters: Sequence[nn.Parameter]) -> ClippedBatch:
@@ -74,13 +86,21 @@ def empty_batch(parameters: Sequence[nn.Parameter]) -> ClippedBatch:
     return ClippedBatch(sums, 0, none, none[None], 0)
 
 
-def find_factors(squared: Tensor, clip: Clip, scale: float) -> Factors:
-    """squared: (parameters, B) squared norms of gradients multiplied by `scale`."""
+def find_factors(
+    squared: Tensor, clip: Clip, scale: float, present: Tensor | None = None
+) -> Factors:
+    """squared: (parameters, B) squared norms of gradients multiplied by `scale`.
+
+    present: (B,) where given, the rows that are examples; the factor of others is zero.
+    """
     if scale != 1.0:
         squared = squared.mul_(1 / scale**2)
     total = squared.sum(0, keepdim=True)
     wanted = squared if clip.per_parameter else total
     norms = total[0].sqrt()
+    if present is not None:  # nothing may wait for the device: the health is checked later
+        rows = clip.factors(wanted).masked_fill(~present, 0)
+        return Factors(rows, norms, None, scale, health=norms.sum())
     if math.isfinite(norms.sum().item()):
         return Factors(clip.factors(wanted), norms, None, scale)
     bad = ~norms.isfinite()

@@ -72,8 +72,18 @@ class Gradients:
         self._remove()
         self._recorder.take()
 
-    def clipped_sum(self, losses: Tensor, clip: Clip) -> ClippedBatch:
-        """losses: (B,), one for each example, from a forward pass just run in training mode."""
+    def forget(self) -> None:
+        """Drop what forward passes left since the last clipped_sum."""
+        self._recorder.take()
+
+    def clipped_sum(
+        self, losses: Tensor, clip: Clip, *, present: Tensor | None = None
+    ) -> ClippedBatch:
+        """losses: (B,), one for each example, from a forward pass just run in training mode.
+
+        present: (B,) of a padded batch: True where a row is an example. The other rows contribute
+        exactly zero. Nothing then waits for the device, so the caller must check `health`.
+        """
         _check_losses(losses)
         uses = self._recorder.take()
         if losses.shape[0] == 0:
@@ -81,19 +91,22 @@ class Gradients:
         self._check_ran(losses, uses)
         self._recorder.paused = True  # recomputation inside the backward pass is not a new use
         try:
-            work = self._work(losses, uses)
+            work = self._work(losses, uses, checked=present is None)
+            work.present = present
             uses.clear()  # what a layer read is freed as soon as its gradient is formed
             with torch.no_grad(), scratch_scope():
                 return self._run(work, clip)
         finally:
             self._recorder.paused = False
 
-    def _work(self, losses: Tensor, uses: list[Use]) -> Work:
+    def _work(self, losses: Tensor, uses: list[Use], *, checked: bool) -> Work:
+        """checked: whether the plan may be made anew although one is there, which takes time."""
         if losses.shape[0] == 1:
             return single_example_work(self.parameters, losses, uses, self.loss_scale)
         key = tuple(id(use.owner) for use in uses)
         self._batches += 1
-        plan = self._plans.get(key) if self._batches % _CHECK_EVERY else None
+        due = checked and self._batches % _CHECK_EVERY == 0
+        plan = None if due else self._plans.get(key)
         ways = None if plan is None else resolve(plan, losses, uses)
         if plan is None or ways is None:
             plan = self._plans[key] = make_plan(losses, uses, self._names_by_id)

@@ -39,6 +39,7 @@ class Work:
     ways: list[tuple[Source, Junction]]
     scale: float
     direct: list[nn.Parameter] = field(default_factory=list)  # a single example's leaves
+    present: Tensor | None = None  # (B,) of a padded batch: which rows are examples
 
     def backward(self, inputs: list[Any], *, keep: bool) -> Grads:
         """Gradients of the summed losses, none of them a parameter's."""
@@ -104,7 +105,7 @@ def book_keeping(work: Work, clip: Clip) -> ClippedBatch:
     bundles = take_bundles(forms) if bundle_them else []
     squares = {row: form.squared_norms() for row, form in forms.items()}
     squares.update({bundle.rows[0]: bundle.form.squared_norms() for bundle in bundles})
-    factors = find_factors(work.squared_norms(squares), clip, work.scale)
+    factors = find_factors(work.squared_norms(squares), clip, work.scale, work.present)
     sums: dict[int, Tensor] = {}
     while bundles:
         bundle = bundles.pop()
@@ -154,7 +155,7 @@ def two_pass(work: Work, clip: Clip) -> ClippedBatch:
             sums[row] = factors.sum(form, row)
 
     _stream(work, take_norm, early=lambda use: True, keep=True)
-    factors = find_factors(work.squared_norms(squares), clip, work.scale)
+    factors = find_factors(work.squared_norms(squares), clip, work.scale, work.present)
     _stream(work, take_sum, early=lambda use: True, keep=False)
     return factors.batch(work.in_order(sums))
 

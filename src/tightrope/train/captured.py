@@ -1,0 +1,138 @@
+"""The private step as one CUDA graph: recorded once, then started by a single call.
+
+A small network's step is hundreds of short kernels, and starting each from Python takes longer than
+running it. A graph has a fixed shape, and batches have not: a batch is filled up to `size` rows, a
+larger one is done in parts. Rows that fill up have factor zero: they add exactly zero to the sum.
+
+What is recorded: forward and backward pass, norms, clip factors and the clipped sums. Noise,
+accounting and the update stay outside, one for each batch, as in the ordinary step.
+
+Inside a graph nothing can react to a value. If any gradient is not finite, which is read off one
+number after the replay, the part is done again by the ordinary step, which drops the example.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor
+
+from tightrope.errors import InvalidInput
+from tightrope.train.feed import slice_rows, tensors_of
+from tightrope.train.gradients import ClippedBatch
+from tightrope.train.losses import check_losses
+from tightrope.train.padded import PaddedBatch, Program
+from tightrope.train.record import StepReport
+from tightrope.validate import check_count
+
+if TYPE_CHECKING:
+    from tightrope.train.optimizer import PrivateOptimizer
+
+__all__ = ["CapturedStep"]
+
+Clipped = tuple[ClippedBatch, Tensor]
+
+
+@final
+class CapturedStep:
+    """Call it with the batch that was drawn; see PrivateOptimizer.capture.
+
+    mode: "CUDA graph", "not captured yet", or "eager: ..." with the reason why.
+    """
+
+    def __init__(
+        self,
+        run: PrivateOptimizer,
+        losses: Callable[..., Tensor],
+        take: Callable[[Callable[[], Clipped]], StepReport],
+        size: int | None,
+    ) -> None:
+        self._run, self._losses, self._take = run, losses, take
+        self.size = _room(run.expected_batch_size) if size is None else size
+        check_count(self.size, "size", low=2)
+        self._program: Program | None = None
+        self._surroundings: list[Any] = []
+        self.mode = "not captured yet"
+        if run.device.type != "cuda":
+            self._stay_eager(f"CUDA graphs need a CUDA device, and the model is on {run.device}")
+
+    def __call__(self, *batch: Any) -> StepReport:
+        """Take the private step."""
+        _check_rows(batch, self._run.next_size)
+        for part in self._run.split_next(self.size):
+            report = self._take(partial(self._clipped, slice_rows(batch, part)))
+        return report
+
+    def _clipped(self, batch: tuple[Any, ...]) -> Clipped:
+        rows = len(tensors_of(batch)[0])
+        if rows == 0 or not self._ready(batch):
+            return self._eagerly(batch, rows)
+        assert self._program is not None
+        found = self._program.run(batch)
+        return self._eagerly(batch, rows) if found is None else found
+
+    def _eagerly(self, batch: tuple[Any, ...], rows: int) -> Clipped:
+        run = self._run
+        if rows == 0:
+            losses = torch.zeros(0, device=run.device, requires_grad=True)
+        else:
+            losses = check_losses(self._losses(*batch), rows)
+        return run.gradients.clipped_sum(losses, run.clip), losses.detach()
+
+    def _ready(self, batch: tuple[Any, ...]) -> bool:
+        """Whether the graph computes what this batch needs; recorded if there is none yet."""
+        if self.mode.startswith("eager"):
+            return False
+        here = self._surroundings_now()
+        if self._program is None or here != self._surroundings:
+            self._record(batch)
+            self._surroundings = here
+        return self._program is not None and self._program.fits(batch)
+
+    def _surroundings_now(self) -> list[Any]:
+        """Everything outside the batch that a recorded graph has taken for granted."""
+        model, run = self._run.model, self._run
+        addresses = [t.data_ptr() for t in (*model.parameters(), *model.buffers())]
+        return [run.clip, addresses, [module.training for module in model.modules()]]
+
+    def _record(self, batch: tuple[Any, ...]) -> None:
+        self._program = None  # its memory is free for the next
+        program = Program(self._compute, PaddedBatch(batch, self.size))
+        program.warm_up()
+        try:
+            program.capture()
+        except RuntimeError as error:
+            self._run.gradients.forget()
+            self._stay_eager(f"the step could not be captured ({str(error).splitlines()[0]})")
+        else:
+            self._program, self.mode = program, "CUDA graph"
+
+    def _compute(self, batch: tuple[Any, ...], present: Tensor) -> Clipped:
+        losses = check_losses(self._losses(*batch), self.size)
+        run = self._run
+        return run.gradients.clipped_sum(losses, run.clip, present=present), losses.detach()
+
+    def _stay_eager(self, reason: str) -> None:
+        self.mode = f"eager: {reason}"
+        warnings.warn(f"{reason}; every step runs eagerly instead, with the same result",
+                      stacklevel=4)  # fmt: skip
+
+
+def _room(expected: float) -> int:
+    """Three deviations above the mean of a Poisson batch, in multiples of 16."""
+    return 16 * math.ceil((expected + 3 * math.sqrt(expected)) / 16)
+
+
+def _check_rows(batch: tuple[Any, ...], rows: int) -> None:
+    tensors = tensors_of(batch)
+    if not tensors or any(t.dim() == 0 or len(t) != rows for t in tensors):
+        raise InvalidInput(
+            f"The sampler drew {rows} examples for this step, and the batch has tensors of shapes "
+            f"{[tuple(t.shape) for t in tensors]}. Pass the batch as it came, with the examples "
+            "as first dimension of every tensor."
+        )

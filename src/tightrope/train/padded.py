@@ -1,0 +1,103 @@
+"""A computation of fixed shape for batches of any size up to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from tightrope.train.feed import tensors_of, with_tensors
+from tightrope.train.gradients import ClippedBatch
+
+__all__ = ["PaddedBatch", "Program"]
+
+_WARM_UPS = 3
+
+
+@final
+class PaddedBatch:
+    """Memory for `size` rows; a batch lies in the first of them, its first row in the others.
+
+    A copy of a real row is as well-behaved as the batch itself, whatever the model takes.
+    """
+
+    def __init__(self, batch: Any, size: int) -> None:
+        given = tensors_of(batch)
+        self._tensors = [t.new_zeros((size, *t.shape[1:])) for t in given]
+        self._numbers = torch.arange(size, device=given[0].device)
+        self.values = with_tensors(batch, self._tensors)
+        self.present = torch.zeros(size, dtype=torch.bool, device=given[0].device)
+        self.load(batch)
+
+    def load(self, batch: Any) -> int:
+        """Put a batch in place; how many rows it has."""
+        given = tensors_of(batch)
+        rows = len(given[0])
+        for mine, new in zip(self._tensors, given, strict=True):
+            mine[:rows].copy_(new)
+            if rows < len(mine):
+                mine[rows:].copy_(new[:1].expand_as(mine[rows:]))
+        torch.lt(self._numbers, rows, out=self.present)
+        return rows
+
+    def fits(self, batch: Any) -> bool:
+        given = tensors_of(batch)
+        return len(given) == len(self._tensors) and all(
+            a.dtype is b.dtype and a.shape[1:] == b.shape[1:] and a.device == b.device
+            for a, b in zip(given, self._tensors, strict=True)
+        )
+
+
+@final
+class Program:
+    """`compute(batch, present)` on a padded batch: in Python, or once captured by one launch."""
+
+    def __init__(
+        self,
+        compute: Callable[[Any, Tensor], tuple[ClippedBatch, Tensor]],
+        batch: PaddedBatch,
+    ) -> None:
+        self._compute, self._batch = compute, batch
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._found: tuple[ClippedBatch, Tensor] | None = None
+
+    def fits(self, batch: Any) -> bool:
+        return self._batch.fits(batch)
+
+    def warm_up(self) -> None:
+        """Plans are made, kernels compiled and chosen before anything is captured."""
+        side, here = torch.cuda.Stream(), torch.cuda.current_stream()
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UPS):
+                self._compute(self._batch.values, self._batch.present)
+        here.wait_stream(side)
+
+    def capture(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        torch.clear_autocast_cache()  # weights cast outside would never be cast again
+        with torch.cuda.graph(graph):
+            self._found = self._compute(self._batch.values, self._batch.present)
+        torch.clear_autocast_cache()
+        self._graph = graph
+
+    def run(self, batch: Any) -> tuple[ClippedBatch, Tensor] | None:
+        """The clipped sum and the losses of a batch, or None if a gradient was not finite."""
+        rows = self._batch.load(batch)
+        if self._graph is None:
+            self._found = self._compute(self._batch.values, self._batch.present)
+        else:
+            self._graph.replay()
+        assert self._found is not None
+        found, losses = self._found
+        assert found.health is not None
+        # Copies: the next replay writes where this one wrote.
+        sums = torch._foreach_mul(list(found.sums), 1.0)
+        copied = ClippedBatch(
+            tuple(sums), rows, found.norms[:rows].clone(), found.factors[:, :rows].clone(), 0
+        )
+        kept = losses[:rows].clone()
+        return (copied, kept) if math.isfinite(float(found.health)) else None

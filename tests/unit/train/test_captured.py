@@ -1,0 +1,220 @@
+"""Batches padded to a fixed shape against unpadded ones; graphs themselves are in test_cuda_run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tightrope.errors import InvalidInput
+from tightrope.train import (
+    Budget,
+    FlatClip,
+    GaussianNoise,
+    Gradients,
+    PerLayerClip,
+    PoissonSampler,
+    noisy_sgd,
+)
+from tightrope.train.clip import AutomaticClip
+from tightrope.train.padded import PaddedBatch, Program
+
+SIZE = 8
+CLIPS = [FlatClip(0.3), PerLayerClip(0.3), AutomaticClip(0.3)]
+
+
+class Positions(nn.Module):
+    """A class token, positions and attention: bare parameters that broadcast into the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(9, 6), nn.Parameter(torch.randn(1, 5, 6))
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+        self.norm, self.head = nn.LayerNorm(6), nn.Linear(6, 3)
+
+    def forward(self, ids):
+        x = self.words(ids) + self.places
+        return self.head(self.norm(x + self.attention(x, x, x)[0]).mean(1))
+
+
+def convolutions():
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(16, 5), nn.Tanh(), nn.Linear(5, 3),
+    )  # fmt: skip
+
+
+MODELS = {
+    "convolutions": (convolutions, lambda n: torch.randn(n, 2, 6, 6)),
+    "attention": (Positions, lambda n: torch.randint(0, 9, (n, 5))),
+}
+
+
+def losses_of(model):
+    return lambda x, y: cross_entropy(model(x), y, reduction="none")
+
+
+def made(name, rows):
+    torch.manual_seed(0)
+    build, inputs = MODELS[name]
+    return build(), (inputs(rows), torch.randint(0, 3, (rows,)))
+
+
+def program_of(model, engine, clip, batch):
+    losses = losses_of(model)
+
+    def compute(values, present):
+        each = losses(*values)
+        return engine.clipped_sum(each, clip, present=present), each.detach()
+
+    return Program(compute, PaddedBatch(batch, SIZE))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("clip", CLIPS, ids=lambda c: type(c).__name__)
+def test_a_padded_batch_has_the_sums_of_the_batch(name, clip):
+    model, whole = made(name, SIZE)
+    engine = Gradients(model)
+    program = program_of(model, engine, clip, whole)
+    for rows in (SIZE, 1, 5, 2):
+        batch = tuple(part[:rows] for part in whole)
+        truth = engine.clipped_sum(losses_of(model)(*batch), clip)
+        found, losses = program.run(batch)
+        assert found.examples == rows == len(losses) == len(found.norms)
+        torch.testing.assert_close(found.norms, truth.norms)
+        torch.testing.assert_close(found.factors, truth.factors)
+        for mine, true in zip(found.sums, truth.sums, strict=True):
+            torch.testing.assert_close(mine, true, rtol=1e-5, atol=1e-7)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    rows=st.integers(1, SIZE - 1),
+    scale=st.sampled_from([0.0, 1.0, 1e6]),
+    name=st.sampled_from(sorted(MODELS)),
+)
+def test_what_fills_up_a_batch_adds_exactly_zero(rows, scale, name):
+    model, (x, y) = made(name, SIZE)
+    engine = Gradients(model)
+    other = x.clone()
+    other[rows:] = (x[rows:] * scale if x.is_floating_point() else x[rows:].flip(1)).to(x.dtype)
+    present = torch.arange(SIZE) < rows
+    first, second = (
+        engine.clipped_sum(losses_of(model)(each, y), FlatClip(0.3), present=present)
+        for each in (x, other)
+    )
+    assert torch.isfinite(second.health)
+    for a, b in zip(first.sums, second.sums, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_sums_of_one_run_survive_the_next():
+    model, batch = made("convolutions", 5)
+    program = program_of(model, Gradients(model), FlatClip(0.3), batch)
+    first, _ = program.run(batch)
+    kept = [total.clone() for total in first.sums]
+    program.run(tuple(part[:2] for part in batch))
+    for a, b in zip(first.sums, kept, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_is_seen(bad):
+    model, (x, y) = made("convolutions", 5)
+    program = program_of(model, Gradients(model), FlatClip(0.3), (x, y))
+    x[3, 0, 2, 2] = bad
+    assert program.run((x, y)) is None
+    x[3] = 0.0
+    assert program.run((x, y)) is not None, "the bad batch must leave no trace"
+
+
+def test_other_shapes_do_not_fit():
+    _, (x, y) = made("convolutions", 5)
+    batch = PaddedBatch((x, y), SIZE)
+    assert batch.fits((x[:2], y[:2]))
+    assert not batch.fits((x[:, :, :5], y))
+    assert not batch.fits((x.double(), y))
+    assert not batch.fits((x,))
+
+
+# ---- the step around it, on the CPU, where no graph can be captured -----------------------------
+
+
+def make_run(**parts):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+    defaults = {
+        "sampler": PoissonSampler(0.2, seed=1),
+        "clip": FlatClip(1.0),
+        "noise": GaussianNoise(1.0, seed=2),
+        "expected_batch_size": 12,
+    }
+    return noisy_sgd(model, learning_rate=0.5, **(defaults | parts))
+
+
+def captured(run, **options):
+    with pytest.warns(UserWarning, match="CUDA graphs need a CUDA device"):
+        return run.capture(losses_of(run.model), **options)
+
+
+def test_without_a_gpu_the_step_is_the_eager_one_and_says_so(data):
+    eager, graph = make_run(), make_run()
+    step = captured(graph)
+    assert step.mode.startswith("eager: CUDA graphs need")
+    for x, y in eager.batches(data, steps=6):
+        eager.step(losses_of(eager.model)(x, y))
+    for batch in graph.batches(data, steps=6):
+        step(*batch)
+    for a, b in zip(eager.model.parameters(), graph.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert eager.process == graph.process
+
+
+def test_batches_larger_than_the_size_are_one_step_in_parts(data):
+    whole, parts = make_run(), make_run()
+    step = captured(parts, size=3)
+    for x, y in whole.batches(data, steps=4):
+        whole.step(losses_of(whole.model)(x, y))
+    for batch in parts.batches(data, steps=4):
+        assert step(*batch).released
+    assert parts.steps == parts.ledger.released == 4
+    for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_empty_batches_are_steps_of_pure_noise(data):
+    run = make_run(sampler=PoissonSampler(0.0))
+    before = [p.detach().clone() for p in run.model.parameters()]
+    step = captured(run)
+    for batch in run.batches(data, steps=2):
+        assert step(*batch).sensitive.batch_size == 0
+    assert run.ledger.released == 2
+    assert all((a != b).all() for a, b in zip(before, run.model.parameters(), strict=True))
+
+
+def test_a_budget_ends_captured_training_too(data):
+    run = make_run(budget=Budget(epsilon=3.0, delta=1e-4))
+    step = captured(run)
+    for batch in run.batches(data, steps=1000):
+        step(*batch)
+    assert run.exhausted and run.steps == run.ledger.steps_allowed < 1000
+
+
+def test_room_for_nearly_every_poisson_batch():
+    assert captured(make_run(expected_batch_size=256)).size == 304
+    assert captured(make_run(expected_batch_size=1)).size == 16
+
+
+def test_what_the_sampler_did_not_draw_is_refused(data):
+    run = make_run()
+    step = captured(run)
+    with pytest.raises(InvalidInput, match="did not draw"):
+        step(*data)
+    x, y = next(iter(run.batches(data, steps=1)))
+    with pytest.raises(InvalidInput, match="Pass the batch as it came"):
+        step(x[1:], y)
+    with pytest.raises(InvalidInput, match="size"):
+        run.capture(losses_of(run.model), size=1)
