@@ -11,29 +11,34 @@ import hashlib
 import json
 import math
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from tightrope.accounting import Account, Finding, account
 from tightrope.errors import InvalidInput
+from tightrope.evidence.code import library
+from tightrope.evidence.run_facts import RunFacts
+from tightrope.evidence.statement import statement
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import to_json
 from tightrope.validate import check_delta
 
-__all__ = ["SCHEMA", "SECTIONS", "certify", "chain_of", "read", "write"]
+__all__ = ["SCHEMA", "SECTIONS", "FILE", "certify", "chain_of", "read", "write", "write_text"]
 
 SCHEMA = "tightrope.certificate/1"
 UNIT = "one record"
-SECTIONS = ("schema", "library", "process", "setting", "analysis", "claims", "run")
+FILE = "certificate.json"
+SECTIONS = ("schema", "library", "process", "setting", "analysis", "claims", "run", "statement")
 
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12)
 TYPE_I_ERRORS = (1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.25, 0.5)
 ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
-def certify(process: Any, delta: float = 1e-5, run: dict[str, Any] | None = None) -> dict[str, Any]:
+def certify(process: Any, delta: float = 1e-5, run: RunFacts | None = None) -> dict[str, Any]:
     """The certificate of a process; `run` describes what was really executed, if anything was."""
     level = check_delta(delta)
     result = account(process)
@@ -42,7 +47,7 @@ def certify(process: Any, delta: float = 1e-5, run: dict[str, Any] | None = None
     assert isinstance(guarantee, Guarantee)
     content: dict[str, Any] = {
         "schema": SCHEMA,
-        "library": {"name": "tightrope", "version": _version()},
+        "library": library(),
         "process": to_json(process),
         "setting": {
             "adjacency": str(guarantee.adjacency),
@@ -51,15 +56,10 @@ def certify(process: Any, delta: float = 1e-5, run: dict[str, Any] | None = None
         },
         "analysis": analysis_of(finding, result),
         "claims": claims_of(guarantee, level),
-        "run": run,
+        "run": None if run is None else run.as_dict(),
     }
+    content["statement"] = statement(content)
     return {**content, "chain": chain_of(content)}
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("tightrope")
 
 
 def analysis_of(finding: Finding, result: Account) -> dict[str, Any]:
@@ -67,9 +67,25 @@ def analysis_of(finding: Finding, result: Account) -> dict[str, Any]:
         "key": finding.key,
         "name": finding.name,
         "kind": str(finding.kind),
-        "sources": [str(source) for source in finding.sources],
+        "theorems": [_theorem(theorem) for theorem in finding.theorems],
         "refused": [f.name for f in result.findings if not f.applies],
     }
+
+
+def _theorem(theorem: Any) -> dict[str, str]:
+    """Where it is printed, and what the module that holds it says of its error."""
+    return {
+        "name": theorem.NAME,
+        "source": str(theorem.SOURCE),
+        "module": theorem.__name__,
+        "error": _heading(theorem.__doc__ or "", "Error"),
+    }
+
+
+def _heading(text: str, name: str) -> str:
+    """One heading of a theorem's docstring, in one line."""
+    found = re.search(rf"^{name}: (.*?)(?=^\w[^:\n]*: |\Z)", text, re.MULTILINE | re.DOTALL)
+    return " ".join(found.group(1).split()) if found else "not stated"
 
 
 def claims_of(guarantee: Guarantee, delta: float) -> dict[str, Any]:
@@ -108,9 +124,13 @@ def chain_of(content: dict[str, Any]) -> dict[str, str]:
 
 def write(certificate: dict[str, Any], path: str | Path) -> Path:
     """Write atomically: a reader sees the old file or the new one, never half of it."""
+    return write_text(path, json.dumps(certificate, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """A whole file or none."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(certificate, indent=2, allow_nan=False) + "\n"
     handle, name = tempfile.mkstemp(dir=target.parent, suffix=".part")
     with os.fdopen(handle, "w") as file:
         file.write(text)
@@ -121,9 +141,10 @@ def write(certificate: dict[str, Any], path: str | Path) -> Path:
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """The certificate in a file; its claims are not believed until `verify` has seen them."""
+    """The certificate in a file or run folder; not believed until `verify` has seen it."""
+    path = Path(path) / FILE if Path(path).is_dir() else Path(path)
     try:
-        data = json.loads(Path(path).read_text())
+        data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} is not a readable certificate: {error}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
-from tightrope.evidence.verify import Check, main_claim
+from tightrope.evidence.check import Check
+from tightrope.evidence.statement import main_claim
 from tightrope.process import (
     Adjacency,
     DeclaredGaussianDP,

@@ -8,41 +8,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
-from tightrope.accounting import account
+from tightrope.accounting import Account, Finding, account
 from tightrope.errors import NotCertified, TightropeError
 from tightrope.evidence.certificate import SCHEMA, SECTIONS, UNIT, analysis_of, chain_of
+from tightrope.evidence.check import Check, holds
+from tightrope.evidence.code import library
+from tightrope.evidence.statement import main_claim, statement
+from tightrope.evidence.verify_run import run_checks
 from tightrope.guarantee.base import Components, Guarantee
 from tightrope.guarantee.loss import lattice
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import from_json
 from tightrope.validate import check_delta, check_real
 
-__all__ = ["Check", "verify", "holds", "main_claim"]
+__all__ = ["Check", "verify", "holds"]
 
 # The same bound recomputed elsewhere may differ by this much (another machine's libm).
 _SLACK = 1e-9
 
 
-@final
-@dataclass(frozen=True)
-class Check:
-    """One thing looked at."""
-
-    name: str
-    holds: bool
-    said: str
-
-
-def holds(checks: list[Check]) -> bool:
-    return all(check.holds for check in checks)
-
-
 def verify(certificate: dict[str, Any]) -> list[Check]:
     """Every check, in order; a certificate is good when all of them hold."""
-    checks = [_schema(certificate), *_chain(certificate)]
+    checks = [_schema(certificate), *_chain(certificate), _library(certificate.get("library"))]
     try:
         process = from_json(certificate.get("process"))
         level = check_delta(certificate["setting"]["delta"])
@@ -54,12 +43,14 @@ def verify(certificate: dict[str, Any]) -> list[Check]:
     assert isinstance(guarantee, Guarantee)
     checks.append(Check("process", True, f"read and analysed: {type(process).__name__}"))
     checks.extend(_setting(certificate["setting"], guarantee))
-    checks.append(_same_analysis(certificate.get("analysis"), analysis_of(finding, result)))
+    checks.append(_analysis(certificate, finding, result))
     claims = certificate.get("claims")
     if not isinstance(claims, dict):
         return [*checks, Check("claims", False, "no claims are made")]
     checks.extend(_claims(claims, guarantee))
     checks.append(_independent(claims, guarantee, level))
+    checks.extend(run_checks(certificate.get("run"), process, level))
+    checks.append(_statement(certificate))
     return checks
 
 
@@ -98,12 +89,38 @@ def _setting(setting: dict[str, Any], guarantee: Guarantee) -> Iterator[Check]:
     yield Check("unit of privacy", unit == UNIT, f"claims {unit!r}, the analysis covers {UNIT!r}")
 
 
-def _same_analysis(said: Any, found: dict[str, Any]) -> Check:
+def _library(said: Any) -> Check:
+    """Other source files are told, not refused: what they claim is recomputed here."""
+    own = library()
+    if not isinstance(said, dict) or set(said) != set(own) or said.get("name") != own["name"]:
+        return Check("library", False, f"must hold {sorted(own)} of {own['name']}")
+    if said["code"] == own["code"]:
+        return Check("library", True, f"written by this very code, version {own['version']}")
+    told = f"written by version {said['version']} with OTHER source files than this library's"
+    return Check("library", True, told)
+
+
+def _analysis(certificate: dict[str, Any], finding: Finding, result: Account) -> Check:
+    """Field by field when this code wrote it; another version may know other analyses."""
+    said, found = certificate.get("analysis"), analysis_of(finding, result)
     if not isinstance(said, dict):
         return Check("analysis", False, "none is named")
-    wrong = sorted(key for key in {*said, *found} if said.get(key) != found.get(key))
-    told = f"differs in {wrong}" if wrong else str(found["name"])
+    if certificate.get("library") == library():
+        wrong = sorted(key for key in {*said, *found} if said.get(key) != found.get(key))
+    else:
+        known = {f.key for f in result.certified}
+        wrong = [] if set(said) == set(found) and said["key"] in known else ["key"]
+    told = f"differs in {wrong}" if wrong else str(said["name"])
     return Check("analysis", not wrong, told)
+
+
+def _statement(certificate: dict[str, Any]) -> Check:
+    said = certificate.get("statement")
+    try:
+        same = said == statement(certificate)
+    except (KeyError, TypeError, ValueError, ArithmeticError):
+        same = False
+    return Check("statement", same, str(said) if same else "is not what the sections say")
 
 
 def _claims(claims: dict[str, Any], guarantee: Guarantee) -> Iterator[Check]:
@@ -155,15 +172,6 @@ def _end(value: Any, absent: float) -> float:
     if value is None:
         return absent
     return float(check_real(value, "claim"))
-
-
-def main_claim(claims: Any, delta: float) -> Any:
-    """The upper end of epsilon claimed at the certificate's delta; KeyError where there is none."""
-    rows = claims.get("epsilon") if isinstance(claims, dict) else None
-    for row in rows if isinstance(rows, list) else []:
-        if isinstance(row, dict) and row.get("delta") == delta:
-            return row["upper"]
-    raise KeyError(f"no epsilon is claimed at delta = {delta}")
 
 
 def _independent(claims: dict[str, Any], guarantee: Guarantee, delta: float) -> Check:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
+from tightrope.evidence.certificate import certify
+from tightrope.evidence.commitment import commit
+from tightrope.evidence.run_facts import Measured, Spent
 from tightrope.train.distributed import rank_and_size
+from tightrope.train.fingerprint import fingerprint_of
 from tightrope.train.record import RunRecord
+from tightrope.validate import check_delta
 
-__all__ = ["settings_of", "record_of"]
+__all__ = ["settings_of", "record_of", "certificate_of"]
 
 
 def settings_of(run: Any) -> dict[str, Any]:
@@ -39,8 +46,37 @@ def record_of(run: Any) -> RunRecord:
         clip=repr(run.clip),
         sensitivity=float(run.clip.sensitivity),
         expected_batch_size=run.expected_batch_size,
+        optimizer=type(run.optimizer).__name__,
+        parameters=sum(parameter.numel() for parameter in run.gradients.parameters),
         ranks=rank_and_size()[1],
     )
+
+
+def certificate_of(run: Any, delta: float, measured: Iterable[Measured] = ()) -> dict[str, Any]:
+    """The chained certificate of what has been released so far."""
+    level, budget = float(check_delta(delta)), run.ledger.budget
+    facts = record_of(run).facts(
+        data=_commitment(run),
+        budget=None if budget is None else (budget.epsilon, budget.delta),
+        history=_history(run, level),
+        measured=tuple(measured),
+    )
+    return certify(run.process, level, facts)
+
+
+def _history(run: Any, delta: float) -> tuple[Spent, ...]:
+    """Epsilon after a tenth of the steps, two tenths, ..."""
+    steps = run.ledger.released
+    marks = sorted({steps * tenth // 10 for tenth in range(1, 11)} - {0})
+    spent = ((step, run.ledger.epsilon(delta, step).upper) for step in marks)
+    return tuple(Spent(k, e if math.isfinite(e) else None) for k, e in spent)
+
+
+def _commitment(run: Any) -> str | None:
+    """To the data of all ranks where a run folder has gathered them, else to those of this one."""
+    if run.data_fingerprint is None and (run.rows is None or rank_and_size()[1] > 1):
+        return None
+    return commit(run.data_fingerprint or fingerprint_of(run.rows), run.data_key)
 
 
 def _not_private_because(run: Any) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 """A fingerprint of a dataset: is this the data the run was started on?
 
-It is a hash of private data: it stays in the run's folder, which is private itself.
+It is a hash of private data, so it is never published: it stays in the run's folder, which is
+private itself. Certificates carry a commitment to it (`tightrope.evidence.commitment`), which says
+nothing without the key of the run.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tightrope.train.feed import Rows
+from tightrope.errors import InvalidInput
+from tightrope.evidence.commitment import opens
+from tightrope.train.feed import Rows, as_rows
 
-__all__ = ["fingerprint_of"]
+__all__ = ["fingerprint_of", "is_data_of"]
 
 # Datasets of items may be slow to read: that many of them, evenly spread, are looked at.
 ITEMS = 64
@@ -31,6 +35,14 @@ def fingerprint_of(rows: Rows) -> str:
         for index in np.unique(np.linspace(0, rows.length - 1, ITEMS).astype(np.int64)):
             _feed(digest, rows.take(np.array([index], dtype=np.int64)))
     return digest.hexdigest()
+
+
+def is_data_of(certificate: dict[str, Any], key: str, data: Any) -> bool:
+    """Was this run made on these data? For whoever holds the data and the key of the run."""
+    published = (certificate.get("run") or {}).get("data")
+    if published is None:
+        raise InvalidInput("This certificate carries no commitment to the data of a run.")
+    return opens(published, key, fingerprint_of(as_rows(data)))
 
 
 def _feed(digest: Any, value: Any) -> None:

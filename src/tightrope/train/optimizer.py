@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate
+from tightrope.evidence.commitment import new_key
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process
 from tightrope.train.captured import CapturedStep
-from tightrope.train.describe import record_of, settings_of
+from tightrope.train.describe import certificate_of, record_of, settings_of
 from tightrope.train.distributed import (
     check_one_copy,
     check_splits,
@@ -81,6 +82,8 @@ class PrivateOptimizer:
         self.ledger = Ledger(sampler, noise, budget, history)
         self.steps = 0
         self.rows: Rows | None = None
+        self.data_key = new_key()  # see evidence.commitment
+        self.data_fingerprint: str | None = None
         self.sampler_state = sampler.state()
         self.write_ahead: WriteAhead | None = None
         self._tickets: deque[Ticket] = deque()
@@ -116,8 +119,11 @@ class PrivateOptimizer:
         return record_of(self)
 
     def certificate(self, delta: float) -> dict[str, Any]:
-        """The record with its certified epsilon at `delta`, ready for json."""
-        return self.record().certificate(delta, self.epsilon(delta))
+        """The chained certificate of everything released so far; `evidence.certificate.write` it.
+
+        It commits to the data under `data_key`, which stays with the data (RunFolder keeps it).
+        """
+        return certificate_of(self, delta)
 
     # ---- what runs ---------------------------------------------------------------------------
     def batches(

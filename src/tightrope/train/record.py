@@ -7,7 +7,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from tightrope.numerics.interval import Interval
+from tightrope.evidence.run_facts import RunFacts
 from tightrope.process import Process
 
 __all__ = ["RunRecord", "Sensitive", "StepReport"]
@@ -27,6 +27,8 @@ class RunRecord:
     clip: str
     sensitivity: float
     expected_batch_size: float
+    optimizer: str
+    parameters: int
     ranks: int
 
     def as_dict(self) -> dict[str, Any]:
@@ -35,22 +37,24 @@ class RunRecord:
         facts["not_private_because"] = list(self.not_private_because)
         return facts
 
-    def certificate(self, delta: float, epsilon: Interval) -> dict[str, Any]:
-        """The record with its certified epsilon at `delta`, ready for json."""
-        return self.as_dict() | {
-            "delta": delta,
-            "epsilon_upper": epsilon.upper,
-            "epsilon_lower": epsilon.lower,
-            "adjacency": str(self.process.adjacency),
-            "statement": self._statement(delta, epsilon),
-        }
-
-    def _statement(self, delta: float, epsilon: Interval) -> str:
-        if not self.private:
-            return "NOT PRIVATE: " + "; ".join(self.not_private_because) + "."
-        return (
-            f"({epsilon.upper:.4g}, {delta:g})-differential privacy under "
-            f"{self.process.adjacency} neighbours for every iterate released."
+    def facts(self, **more: Any) -> RunFacts:
+        """The section `run` of this run's certificate; `more` is what the record does not know."""
+        return RunFacts(
+            kind="training",
+            private=self.private,
+            not_private_because=self.not_private_because,
+            steps=self.steps,
+            clip=self.clip,
+            sensitivity=self.sensitivity,
+            noise=self.noise,
+            sampling=self.sampling,
+            settings={
+                "expected_batch_size": self.expected_batch_size,
+                "optimizer": self.optimizer,
+                "parameters": self.parameters,
+                "ranks": self.ranks,
+            },
+            **more,
         )
 
 

@@ -1,8 +1,8 @@
 """Store and resume a run as one transaction.
 
 The folder holds the weights, the optimizer, the count of releases, the sampler's position, the
-generators and a fingerprint of the data. KEEP IT PRIVATE: whoever has the generators can subtract
-the noise. Publish the weights and the certificate, never this folder.
+generators, a fingerprint of the data with its key, and diagnostics. KEEP IT PRIVATE: whoever has
+the generators can subtract the noise. Publish the weights and certificate.json, never this folder.
 
 Guarantee: whatever moment a crash comes at, the count after a resume is never below the number of
 releases made; and on the CPU the resumed run has the same weights, bit for bit, as an undisturbed
@@ -11,9 +11,10 @@ one.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, final
 
@@ -22,10 +23,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
+from tightrope.evidence.certificate import FILE, write
+from tightrope.evidence.commitment import read_key, write_key
+from tightrope.evidence.run_facts import Measured
+from tightrope.train.describe import certificate_of
+from tightrope.train.diagnostics import Diagnostics
 from tightrope.train.distributed import rank_and_size
 from tightrope.train.fingerprint import fingerprint_of
 from tightrope.train.journal import Journal
 from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.record import StepReport
 from tightrope.train.storage import (
     latest_snapshot,
     pack_optimizer,
@@ -36,7 +43,7 @@ from tightrope.train.storage import (
 
 __all__ = ["RunFolder"]
 
-JOURNAL = "journal.jsonl"
+JOURNAL, KEY = "journal.jsonl", "data.key"
 
 
 class Stateful(Protocol):
@@ -54,6 +61,7 @@ class RunFolder:
         self.path = Path(path)
         self._run: PrivateOptimizer | None = None
         self._journal: Journal | None = None
+        self._diagnostics = Diagnostics(self.path)
 
     def attach(
         self,
@@ -76,7 +84,9 @@ class RunFolder:
             "optimizer": type(run.optimizer).__name__,
             "data": _gathered(fingerprint_of(rows) if fingerprint is None else fingerprint),
         }
+        run.data_fingerprint = _combined(self._facts["data"])
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._keep_key(run)
         snapshot = latest_snapshot(self.path)
         if snapshot is None:
             self._start(run)
@@ -95,6 +105,26 @@ class RunFolder:
             _remove_empty_journal(self.path / JOURNAL)
         self._open_journal()
         self.save()
+
+    def _keep_key(self, run: PrivateOptimizer) -> None:
+        """One key for the whole life of the run, so that every certificate commits alike."""
+        if (self.path / KEY).exists():
+            run.data_key = read_key(self.path / KEY)
+        elif rank_and_size()[0] == 0:
+            write_key(run.data_key, self.path / KEY)
+
+    def certify(self, delta: float, measured: Iterable[Measured] = ()) -> Path | None:
+        """Write the run's certificate.json, which may be published; None on all ranks but one."""
+        if self._run is None:
+            raise InvalidInput("No run is attached to this folder yet; call attach(run, data).")
+        if rank_and_size()[0] != 0:
+            return None
+        return write(certificate_of(self._run, delta, measured), self.path / FILE)
+
+    def note(self, report: StepReport) -> None:
+        """Keep what a step saw of private data, for the eyes of the folder's owner."""
+        if rank_and_size()[0] == 0:
+            self._diagnostics.add(report)
 
     def _open_journal(self) -> None:
         if rank_and_size()[0] == 0:
@@ -235,6 +265,13 @@ def _gathered(local: Any) -> list[Any]:
     values: list[Any] = [None] * ranks
     dist.all_gather_object(values, local)
     return values
+
+
+def _combined(fingerprints: list[str]) -> str:
+    """One fingerprint for the data of all ranks."""
+    if len(fingerprints) == 1:
+        return fingerprints[0]
+    return hashlib.sha256("\n".join(fingerprints).encode()).hexdigest()
 
 
 def _shared(value: str) -> str:

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
+from tightrope.evidence.run_facts import Measured
 from tightrope.numerics.interval import Interval
+from tightrope.train.describe import certificate_of
 from tightrope.train.feed import as_rows, to_device
 from tightrope.train.independence import check_independent_losses
 from tightrope.train.losses import LossFunction, losses_on
@@ -22,6 +24,10 @@ from tightrope.train.run_folder import RunFolder
 from tightrope.validate import check_count, check_positive
 
 __all__ = ["Trainer", "Evaluation", "Outcome", "Logger", "accuracy"]
+
+
+# About so many steps are diagnosed for the owner of a run folder.
+DIAGNOSED = 200
 
 
 class Logger(Protocol):
@@ -68,7 +74,8 @@ class Trainer:
     capture: run the step as one CUDA graph (PrivateOptimizer.capture): several times faster where
     the model is small for the GPU.
     log: told the public numbers only (epsilon, measurements on the evaluation data).
-    folder: where the run is stored every `save_every` steps, and resumed from.
+    folder: where the run is stored every `save_every` steps, and resumed from; at the end its
+    certificate.json is written there.
     """
 
     def __init__(
@@ -89,6 +96,7 @@ class Trainer:
         self._folder, self._save_every = folder, check_count(save_every, "save_every", low=1)
         self._evaluation, self._micro_batch = evaluation, micro_batch
         self._progress, self._log = progress, log
+        self._measured: dict[int, float] = {}
         self._captured = run.capture(self._losses, size=micro_batch) if capture else None
 
     def fit(self, data: Any, *, steps: int | None = None, epochs: float | None = None) -> Outcome:
@@ -102,16 +110,27 @@ class Trainer:
             self._folder.attach(run, data)
         measured: dict[int, float] = {}
         remaining = max(total - run.steps, 0)
+        self._note_every = max(remaining // DIAGNOSED, 1)
         with ProgressBar(run, remaining, self.delta, self._progress) as bar:
             for batch in run.batches(data, steps=remaining, micro_batch=self._micro_batch):
                 report = self._step(batch)
                 if report.released:
                     bar.advance()
-                    self._after_step(measured)
+                    self._after_step(report, measured)
+        self._measured.update(measured)
         if self._folder is not None:
             self._folder.save()
+            self._folder.certify(self.delta, self._public_measurements())
         epsilon = run.epsilon(self.delta)
         return Outcome(run.steps, self.delta, epsilon, run.steps < total, measured)
+
+    def certificate(self) -> dict[str, Any]:
+        """The run's certificate with what was measured on public data."""
+        return certificate_of(self.run, self.delta, self._public_measurements())
+
+    def _public_measurements(self) -> list[Measured]:
+        name = self._evaluation.name if self._evaluation is not None else ""
+        return [Measured(step, name, value) for step, value in self._measured.items()]
 
     def _step(self, batch: Any) -> StepReport:
         if self._captured is not None:
@@ -131,10 +150,13 @@ class Trainer:
         # From the public rate, never from the number of records.
         return round(float(check_positive(epochs, "epochs")) / self.run.sampler.sampling.rate)
 
-    def _after_step(self, measured: dict[int, float]) -> None:
+    def _after_step(self, report: StepReport, measured: dict[int, float]) -> None:
         evaluation, step = self._evaluation, self.run.steps
-        if self._folder is not None and step % self._save_every == 0:
-            self._folder.save()
+        if self._folder is not None:
+            if step % self._note_every == 0:
+                self._folder.note(report)
+            if step % self._save_every == 0:
+                self._folder.save()
         if evaluation is None or step % evaluation.every:
             return
         measured[step] = self.evaluate(evaluation)

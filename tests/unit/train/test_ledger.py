@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from tightrope.accounting import account
 from tightrope.errors import AdjacencyMismatch, BudgetExceeded, InvalidInput
+from tightrope.evidence.verify import holds, verify
 from tightrope.process import Adjacency, GaussianMechanism, NoisySGD, PoissonSampling
 from tightrope.train import (
     Budget,
@@ -99,11 +100,12 @@ def test_the_certificate_says_what_is_proved_or_that_nothing_is(make_run, data, 
     run = make_run(sampler=FullBatchSampler(), noise=GaussianNoise(5.0))
     train(run, data, steps=2)
     told = run.certificate(1e-5)
-    assert told["private"] and told["steps"] == 2 and "add-or-remove" in told["statement"]
-    assert told["epsilon_lower"] <= told["epsilon_upper"]
+    assert told["run"]["private"] and told["run"]["steps"] == 2 == told["process"]["steps"]
+    assert "add-or-remove" in told["statement"] and holds(verify(told))
     seeded = make_run(noise=GaussianNoise(5.0, seed=1), sampler=FullBatchSampler())
     train(seeded, data, steps=1)
-    assert seeded.certificate(1e-5)["statement"].startswith("NOT PRIVATE")
+    told = seeded.certificate(1e-5)
+    assert told["statement"].startswith("NOT PRIVATE") and not holds(verify(told))
 
 
 @pytest.mark.parametrize("target", [0, 1, 2, 7, 100, 1000, 2**40])

@@ -1,0 +1,43 @@
+"""What a certificate says, in one sentence, made from its other sections."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+__all__ = ["statement", "main_claim", "rounded_up"]
+
+DIGITS = 5
+
+
+def statement(content: dict[str, Any]) -> str:
+    """The main claim, or why there is none."""
+    setting, run = content["setting"], content["run"]
+    if run is not None and not run["private"]:
+        return f"NOT PRIVATE: {'; '.join(run['not_private_because'])}."
+    epsilon = main_claim(content["claims"], setting["delta"])
+    if epsilon is None:
+        return f"NOT PRIVATE: no finite epsilon holds at delta = {setting['delta']:g}."
+    subject = "This process has" if run is None else f"This {run['kind']} has"
+    return (
+        f"{subject} ({rounded_up(epsilon)}, {setting['delta']:g})-differential privacy for "
+        f"{setting['unit_of_privacy']} under {setting['adjacency']} neighbours."
+    )
+
+
+def main_claim(claims: Any, delta: float) -> Any:
+    """The upper end of epsilon claimed at the certificate's delta; KeyError where there is none."""
+    rows = claims.get("epsilon") if isinstance(claims, dict) else None
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, dict) and row.get("delta") == delta:
+            return row["upper"]
+    raise KeyError(f"no epsilon is claimed at delta = {delta}")
+
+
+def rounded_up(value: float, digits: int = DIGITS) -> str:
+    """So many digits, rounded to the safe side: a bound is never printed smaller than it is."""
+    exact = Decimal(value)
+    if not exact:
+        return "0"
+    step = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    return f"{exact.quantize(step, rounding=ROUND_CEILING).normalize():g}"

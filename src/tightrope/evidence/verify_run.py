@@ -1,0 +1,89 @@
+"""What can be checked about the section `run`: everything that the process decides.
+
+Whether the process is what really ran, cannot be: that is the word of the code that wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from tightrope.accounting import account
+from tightrope.errors import TightropeError
+from tightrope.evidence.check import Check
+from tightrope.evidence.run_facts import RunFacts
+from tightrope.process import NoisySGD, Sequence
+
+__all__ = ["run_checks", "with_steps"]
+
+_SLACK = 1e-9
+_FIELDS = {field.name for field in fields(RunFacts)}
+
+
+def run_checks(run: Any, process: Any, delta: float) -> Iterator[Check]:
+    """One check, or more where there is something to recompute."""
+    if run is None:
+        yield Check("run", True, "nothing was run: the process is declared")
+        return
+    if not isinstance(run, dict) or set(run) != _FIELDS:
+        yield Check("run", False, f"must hold exactly {sorted(_FIELDS)}")
+        return
+    try:
+        yield _private(run)
+        yield _steps(run, process)
+        yield _history(run, process, delta)
+        yield _budget(run, process)
+    except (TightropeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        yield Check("run", False, f"cannot be read: {error}")
+
+
+def _private(run: dict[str, Any]) -> Check:
+    """Claims about the process are not claims about a run whose randomness is known."""
+    reasons = run["not_private_because"]
+    if run["private"] is True and reasons == []:
+        return Check("run", True, f"{run['kind']}; its noise and batches were secret")
+    return Check("run", False, f"the run is not private: {'; '.join(map(str, reasons))}")
+
+
+def _steps(run: dict[str, Any], process: Any) -> Check:
+    """Steps really taken, against those accounted for."""
+    last = _last(process)
+    counted = last.steps if isinstance(last, NoisySGD) else None
+    if run["kind"] != "training":
+        return Check("steps", run["steps"] is None, "as the process says")
+    return Check("steps", run["steps"] == counted, f"{run['steps']} taken, {counted} accounted")
+
+
+def _history(run: dict[str, Any], process: Any, delta: float) -> Check:
+    """Epsilon over training, recomputed step by step."""
+    rows = run["history"]
+    for row in rows:
+        if set(row) != {"step", "epsilon"}:
+            return Check("history", False, f"a row must hold step and epsilon; got {sorted(row)}")
+        truth = account(with_steps(process, row["step"])).epsilon(delta)
+        said = float("inf") if row["epsilon"] is None else float(row["epsilon"])
+        if not truth.lower * (1 - _SLACK) <= said <= truth.upper * (1 + _SLACK):
+            return Check("history", False, f"false at step {row['step']}")
+    return Check("history", True, f"{len(rows)} points hold")
+
+
+def _budget(run: dict[str, Any], process: Any) -> Check:
+    budget = run["budget"]
+    if budget is None:
+        return Check("budget", True, "none was set")
+    spent = account(process).epsilon(float(budget["delta"])).upper
+    kept = spent <= float(budget["epsilon"]) * (1 + _SLACK) and len(budget) == 2
+    told = f"{spent:.6g} spent of {budget['epsilon']} at delta = {budget['delta']}"
+    return Check("budget", kept, told)
+
+
+def _last(process: Any) -> Any:
+    return process.parts[-1] if isinstance(process, Sequence) else process
+
+
+def with_steps(process: Any, steps: int) -> Any:
+    """The process as it stood after so many steps of its last part."""
+    if isinstance(process, Sequence):
+        return Sequence((*process.parts[:-1], with_steps(process.parts[-1], steps)))
+    return replace(process, steps=steps)
