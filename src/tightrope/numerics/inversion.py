@@ -16,13 +16,14 @@ import numpy as np
 from tightrope.errors import NotCertified
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_kernel import Kernel
-from tightrope.numerics.inversion_law import TotalLaw
+from tightrope.numerics.inversion_law import TotalLaw, Wanted
 from tightrope.numerics.inversion_saddle import plan
-from tightrope.numerics.quadrature import UNIT, dyadic_floor
+from tightrope.numerics.quadrature import UNIT, FloatArray, dyadic_floor
 
 __all__ = ["Enclosure", "Line", "MAX_FREQUENCIES"]
 
 MAX_FREQUENCIES = 30_000
+_AT_ONCE = 12  # ends tried in one go, each 15 % further out
 
 
 @final
@@ -62,6 +63,7 @@ class Line:
         log_guess: float,
         tolerance: float = 1e-12,
         caution: float = 0.1,
+        most: int = MAX_FREQUENCIES,
     ) -> None:
         chosen = plan(law, kernel, c, x, log_guess, tolerance, caution)
         self.law, self.kernel, self.c, self.tolerance = law, kernel, chosen.c, tolerance
@@ -70,22 +72,13 @@ class Line:
         self.spread = math.sqrt(k2 + kernel.slope(c)[1])
         self.step = dyadic_floor(2.0 * math.pi / chosen.period)
         self.period = 2.0 * math.pi / self.step
-        self._on_line = law.on_line(c)
+        self._on_line, self._most = law.on_line(c), most
         self.count = self._enough(k - c * x + kernel.log_size(c))
-        self._log_truncation = self._log_tail((self.count - 1) * self.step)
+        last = np.array([(self.count - 1) * self.step])
+        self._log_truncation = float(self._log_tail(last)[0])
         self._sample()
-        self._prove_aliases()
 
     # ------------------------------------------------------------------------------------- aliases
-    def _prove_aliases(self) -> None:
-        """Upper bounds on K at the two tilts, to a factor near 1."""
-        nats = math.log(max(self.law.steps, 1.0)) + 6.0
-        self._alias_sizes = []
-        for tilt in self._alias_tilts:
-            value, error = self.law.real(tilt, nats)
-            peak = float(self.kernel.log_peak(np.array(tilt - self.kernel.edge)))
-            self._alias_sizes.append((tilt, value + error + peak))
-
     def _log_aliases(self, x: float) -> float:
         """ln of a bound on sum_{k != 0} g(x + kP) e^{ckP}."""
         total = -math.inf
@@ -95,16 +88,15 @@ class Line:
         return float(total) + 1e-9
 
     # ---------------------------------------------------------------------------------- truncation
-    def _log_tail(self, y: float) -> float:
-        """ln of (1/pi) sum_{y_n > y} dy |h(z_n)/h(c)| |M(z_n)/M(c)|."""
+    def _log_tail(self, y: FloatArray) -> FloatArray:
+        """ln of (1/pi) sum_{y_n > y} dy |h(z_n)/h(c)| |M(z_n)/M(c)|, for several y."""
         gaps = sum(math.log(abs(self.c - p)) for p in self.kernel.poles)
         if len(self.kernel.poles) == 2:  # sum dy / y_n^2 <= 1/y
-            return gaps - math.log(math.pi * y) + self._on_line.log_decay(y)
+            return np.asarray(gaps - np.log(math.pi * y) + self._on_line.log_decay(y))
         # sum of dy / y_n over each octave is at most ln 2; after 40 of them variation/y rules
-        total = -math.inf
-        for octave in range(40):
-            total = np.logaddexp(total, self._on_line.log_decay(y * 2.0**octave))
-        return float(total) + gaps - math.log(math.pi) + self._log_far(y * 2.0**40)
+        octaves = self._on_line.log_decay(np.outer(y, 2.0 ** np.arange(40)).reshape(-1))
+        total = np.logaddexp.reduce(octaves.reshape(-1, 40), axis=1)
+        return np.asarray(total + gaps - math.log(math.pi) + self._log_far(float(y[0]) * 2.0**40))
 
     def _log_far(self, y: float) -> float:
         """0 when the octaves beyond y add less than they already hold; refuses otherwise."""
@@ -118,25 +110,33 @@ class Line:
     def _enough(self, log_lead: float) -> int:
         """The number of frequencies beyond which the proved tail is small."""
         target = math.log(self.tolerance) - 1.5 + self.log_guess - log_lead
-        low, high = 3.0 / self.spread, 6.0 / self.spread
-        while self._log_tail(high) > target:
-            if high > MAX_FREQUENCIES * self.step:
+        y: FloatArray = 3.0 / self.spread * 1.15 ** np.arange(_AT_ONCE, dtype=np.float64)
+        end = self._most * self.step
+        while True:
+            enough = self._log_tail(y) <= target
+            if enough.any():
+                return math.ceil(float(y[np.argmax(enough)]) / self.step) + 1
+            if y[-1] > end:
                 raise NotCertified(
-                    "The transform of the loss decays too slowly: more than "
-                    f"{MAX_FREQUENCIES} frequencies would be needed (few sampled steps, or a law "
-                    "with atoms). Use the lattice method."
+                    f"The transform of the loss decays too slowly: more than {self._most} "
+                    "frequencies would be needed (few sampled steps, or a law with atoms). Use the "
+                    "lattice method."
                 )
-            low, high = high, 2.0 * high
-        while high > 1.1 * low:
-            mid = math.sqrt(low * high)
-            low, high = (low, mid) if self._log_tail(mid) <= target else (mid, high)
-        return math.ceil(high / self.step) + 1
+            y = y * 1.15**_AT_ONCE
 
     # --------------------------------------------------------------------------------- the samples
     def _sample(self) -> None:
-        """|terms|, their phases at x = mean, and the bounds on their errors."""
-        nats = math.log(max(self.law.steps, 1.0) / self.tolerance) + 2.0
-        at = self._on_line.sample(self.step, self.count, nats)
+        """|terms|, their phases at x = mean, the bounds on their errors, and K at the alias tilts.
+
+        K there is needed to a factor near 1 of e^K only.
+        """
+        steps, tilts = math.log(max(self.law.steps, 1.0)), self._alias_tilts
+        nats = steps - math.log(self.tolerance) + 2.0
+        at = self._on_line.sample(Wanted(self.step, self.count, nats, tilts, steps + 6.0))
+        self._alias_sizes = []
+        for tilt, (value, error) in zip(tilts, at.real, strict=True):
+            peak = float(self.kernel.log_peak(np.array(tilt - self.kernel.edge)))
+            self._alias_sizes.append((tilt, value + error + peak))
         self.log_mass, self.log_mass_error, self.mean = at.log_mass, at.log_mass_error, at.mean
         self.y = np.arange(self.count, dtype=np.float64) * self.step
         weight = np.full(self.count, self.step / math.pi)

@@ -72,16 +72,22 @@ class Decay:
         return cls(lengths, masses, starts, variation, log_mass, further)
 
     def bound(self, y: float) -> FloatArray:
-        half = np.maximum(0.5 * y * self.lengths, 1e-8)
+        return np.asarray(self.bounds(np.array([y]))[0])
+
+    def bounds(self, y: FloatArray) -> FloatArray:
+        """The bound from each of several y on, (frequencies, laws)."""
+        half = np.maximum(0.5 * y[:, None] * self.lengths, 1e-8)
         wave = np.sin(np.minimum(half, math.pi)) / half
         envelope = np.maximum(wave, np.minimum(_SIDE_LOBE, 1.0 / half))
         # 1 - sum m (1 - envelope): the uncovered mass counts fully
-        covered = np.add.reduceat(self.masses * (1.0 - envelope), self.starts)
+        covered = np.add.reduceat(self.masses * (1.0 - envelope), self.starts, axis=1)
         value = 1.0 - covered * (1.0 - 1e-12) + 8.0 * UNIT
-        value = np.minimum(value, self.variation / y)
-        if self.further is not None and bool(np.any(value > 1e-3)):
-            value = np.minimum(value, self.further(y))
-        return np.clip(value, 1e-300, 1.0)
+        value = np.minimum(value, self.variation / y[:, None])
+        if self.further is not None:
+            for row, frequency in zip(value, y.tolist(), strict=True):
+                if bool((row > 1e-3).any()):
+                    np.minimum(row, self.further(frequency), out=row)
+        return np.asarray(np.clip(value, 1e-300, 1.0))
 
 
 def no_decay(laws: int = 1) -> Decay:

@@ -38,6 +38,9 @@ class Kernel:
         """ln |h(c)|."""
         return -sum(math.log(abs(c - p)) for p in self.poles)
 
+    def log_sizes(self, c: FloatArray) -> FloatArray:
+        return -np.log(np.abs(math.prod((c - p for p in self.poles), start=np.ones_like(c))))
+
     def slope(self, c: float) -> tuple[float, float]:
         """First and second derivative of ln |h| at c."""
         return -sum(1.0 / (c - p) for p in self.poles), sum(1.0 / (c - p) ** 2 for p in self.poles)

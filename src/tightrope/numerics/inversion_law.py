@@ -17,7 +17,7 @@ from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_nodes import ComplexArray, TiltedNodes, log1p_complex
 from tightrope.numerics.quadrature import UNIT, FloatArray
 
-__all__ = ["AbstractFamily", "SumLaw", "Samples", "TotalLaw", "OnLine"]
+__all__ = ["AbstractFamily", "SumLaw", "Samples", "Wanted", "TotalLaw", "OnLine", "check_work"]
 
 MAX_WORK = 1e8  # frequencies x points of one family
 
@@ -53,13 +53,21 @@ class AbstractFamily(ABC):
         at = self.nodes(tilt, 0.0, nats)
         return at.log_mass, at.log_mass_error
 
+    def nodes_and_real(
+        self, tilt: float, frequency: float, nats: float, others: tuple[float, ...], coarse: float
+    ) -> tuple[TiltedNodes, list[tuple[FloatArray, FloatArray]]]:
+        """`nodes` at one tilt and `real`, to e^-coarse, at others."""
+        real = [self.real(other, coarse) for other in others]
+        return self.nodes(tilt, frequency, nats), real
+
 
 @final
 @dataclass(frozen=True)
 class Samples:
     """M(c + iy)/M(c) = e^{iy mean} amplitude +- error at y = 0, step, ...; ln M(c) = log_mass.
 
-    turn: sum of the sizes of what was added up to `mean`, for its rounding.
+    turn: sum of the sizes of what was added up to `mean`, for its rounding. real: ln M and its
+    error at other real tilts.
     """
 
     log_mass: float
@@ -68,18 +76,35 @@ class Samples:
     turn: float
     amplitude: ComplexArray
     error: FloatArray
+    real: tuple[tuple[float, float], ...]
+
+
+@final
+@dataclass(frozen=True)
+class Wanted:
+    """Frequencies 0, step, ... on the line, right to e^-nats; the law at other real tilts."""
+
+    step: float
+    count: int
+    nats: float
+    tilts: tuple[float, ...] = ()
+    coarse: float = 0.0  # nats at the other tilts
+
+    @property
+    def y(self) -> FloatArray:
+        return np.arange(self.count, dtype=np.float64) * self.step
 
 
 class OnLine(Protocol):
     """A total law on one vertical line."""
 
-    def log_decay(self, y: float) -> float:
-        """ln of a proved bound on |M(c + iy')/M(c)| for every y' >= y."""
+    def log_decay(self, y: FloatArray) -> FloatArray:
+        """ln of a proved bound on |M(c + iy')/M(c)| for every y' >= y, for several y."""
 
     def vanishes_beyond(self, y: float) -> bool:
         """Whether the bound falls at least like 1/y from y/4 on."""
 
-    def sample(self, step: float, count: int, nats: float) -> Samples: ...
+    def sample(self, wanted: Wanted) -> Samples: ...
 
 
 class TotalLaw(Protocol):
@@ -133,9 +158,14 @@ class SumLaw:
 
     def real(self, tilt: float, nats: float) -> tuple[float, float]:
         """The cumulant of the sum and a bound on its error; nats is the precision of a part."""
+        return self.real_sum(tilt, [part.real(tilt, nats) for part in self.parts])
+
+    def real_sum(
+        self, tilt: float, found: list[tuple[FloatArray, FloatArray]]
+    ) -> tuple[float, float]:
+        """The cumulant of the sum from those of the laws of each part."""
         value, error = self.normal_part(tilt)
-        for part in self.parts:
-            k, k_error = part.real(tilt, nats)
+        for part, (k, k_error) in zip(self.parts, found, strict=True):
             value += float(part.counts @ k)
             units = 8.0 + len(k)  # a dot product rounds once for each term
             error += float(part.counts @ (k_error + units * UNIT * np.abs(k)))
@@ -154,10 +184,10 @@ class SumOnLine:
     tilt: float
     decays: tuple[Decay, ...]
 
-    def log_decay(self, y: float) -> float:
+    def log_decay(self, y: FloatArray) -> FloatArray:
         total = -0.5 * self.law.variance * y * y
         for decay, part in zip(self.decays, self.law.parts, strict=True):
-            total += float(part.counts @ np.log(decay.bound(y)))
+            total = total + np.log(decay.bounds(y)) @ part.counts
         return total
 
     def vanishes_beyond(self, y: float) -> bool:
@@ -165,18 +195,22 @@ class SumOnLine:
             bool(np.any(d.variation < 0.25 * y)) for d in self.decays
         )
 
-    def sample(self, step: float, count: int, nats: float) -> Samples:
-        law, y = self.law, np.arange(count) * step
+    def sample(self, wanted: Wanted) -> Samples:
+        law, y, count = self.law, wanted.y, wanted.count
         log_phi = -0.5 * law.variance * y * y + 0.0j
         spent, gap = np.abs(log_phi), np.zeros(count)  # sizes added up; ln(upper/|phi|)
         log_mass, mass_error = law.normal_part(self.tilt)
         mean = law.mean + law.variance * self.tilt
         turn, units = abs(mean), 8.0
+        others: list[list[tuple[FloatArray, FloatArray]]] = []
         for part, decay in zip(law.parts, self.decays, strict=True):
             times, units = part.counts, max(units, 8.0 + len(part.counts))
-            nodes = part.nodes(self.tilt, float(y[-1]), nats)
-            _check(nodes, decay, count)
-            x, error = nodes.transform(step, count)
+            nodes, real = part.nodes_and_real(
+                self.tilt, float(y[-1]), wanted.nats, wanted.tilts, wanted.coarse
+            )
+            others.append(real)
+            check_work(nodes, decay.log_mass, count)
+            x, error = nodes.transform(wanted.step, count)
             log_part = log1p_complex(x)
             log_phi += times @ log_part
             spent += times @ np.abs(log_part)
@@ -190,17 +224,20 @@ class SumOnLine:
         # |a^T - b^T| <= (|a| + e)^T - |a|^T, and the rounding of exponent and phase
         rounding = 2.0 * units * UNIT * (4.0 + spent)
         error = np.exp(np.minimum(log_phi.real + gap, 0.0)) * (rounding - np.expm1(-gap))
-        return Samples(log_mass, mass_error, mean, turn, np.exp(log_phi), error)
+        sums = tuple(
+            law.real_sum(tilt, [real[i] for real in others]) for i, tilt in enumerate(wanted.tilts)
+        )
+        return Samples(log_mass, mass_error, mean, turn, np.exp(log_phi), error, sums)
 
 
-def _check(nodes: TiltedNodes, decay: Decay, count: int) -> None:
+def check_work(nodes: TiltedNodes, log_mass: FloatArray | None, count: int) -> None:
     """Refuses too much work, and a quick estimate of the mass that turns out to be off."""
     if count * nodes.size > MAX_WORK:
         raise NotCertified(
             f"The inversion integral would need {count * nodes.size:.1e} evaluations; the limit is "
             f"{MAX_WORK:.0e}. Use the lattice method."
         )
-    if decay.log_mass is None:
+    if log_mass is None:
         return
-    if float(np.max(np.abs(decay.log_mass - nodes.log_mass))) > LOG_MASS_SLACK:
+    if float(np.max(np.abs(log_mass - nodes.log_mass))) > LOG_MASS_SLACK:
         raise NotCertified("The quick estimate of a cumulant is off; use the lattice method.")

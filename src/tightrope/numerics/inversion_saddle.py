@@ -138,7 +138,7 @@ def plan(
     )
     values = law.values(tilts) - tilts * x
     excess = values + kernel.log_peak(tilts - edge) - log_guess - math.log(tolerance) + 2.0
-    lead = values[3 : 3 + len(candidates)] + np.array([kernel.log_size(z) for z in candidates])
+    lead = values[3 : 3 + len(candidates)] + kernel.log_sizes(candidates)
     distance = side * (tilts[None, :] - candidates[:, None])
     with np.errstate(divide="ignore", invalid="ignore"):
         periods = np.maximum(excess, 3.0) / np.abs(distance)

@@ -34,10 +34,12 @@ def dyadic_floor(x: float, bits: int = 10) -> float:
 
 def log_sum_exp(x: FloatArray) -> FloatArray:
     """ln sum e^x along the last axis, for finite or -inf entries."""
-    top = np.max(x, axis=-1, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
-        return np.asarray(top[..., 0] + np.log(np.sum(np.exp(x - top), axis=-1)))
+    top = x.max(axis=-1, keepdims=True)
+    if not np.isfinite(top).all():
+        top = np.where(np.isfinite(top), top, 0.0)
+        with np.errstate(divide="ignore"):
+            return np.asarray(top[..., 0] + np.log(np.exp(x - top).sum(axis=-1)))
+    return np.asarray(top[..., 0] + np.log(np.exp(x - top).sum(axis=-1)))
 
 
 @lru_cache(maxsize=8)

@@ -19,9 +19,9 @@ from tightrope.guarantee.loss.contour_line import (
     CUT_NATS,
     certified_value,
     finite_log_delta,
-    sharper,
+    first_certified,
 )
-from tightrope.guarantee.loss.cumulant import log_dropped, sum_law
+from tightrope.guarantee.loss.cumulant import log_dropped, plain_mu, sum_law
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import Enclosure
 from tightrope.numerics.inversion_kernel import (
@@ -110,9 +110,9 @@ def _closed_form(components: Components, epsilon: float) -> Interval | None:
         return Interval(value - 4.0 * UNIT, value + 4.0 * UNIT)
     if len(components) == 1 and components[0][1] == 1:
         return log_delta_single(components[0][0], epsilon)
-    law = sum_law(components)
-    if law.parts:
+    if any(plain_mu(pair) is None for pair, _ in components):
         return None
+    law = sum_law(components)
     mu, slack = math.sqrt(law.variance), 4.0 * UNIT * len(components)
     low = log_gaussian_delta(epsilon, mu * (1.0 - slack))
     return Interval(low.lower, log_gaussian_delta(epsilon, mu * (1.0 + slack)).upper)
@@ -170,12 +170,14 @@ def epsilon(components: Components, delta: float, relative_width: float = 1e-6) 
     slack = 8.0 * UNIT * (abs(log_target) + abs(log_target) * share + 4.0) / (1.0 - share)
     log_finite = log_target + math.log1p(-share)
 
-    def solve(sharpness: float) -> Interval:
+    def solve(sharpness: float | None, most: int) -> Interval:
+        if sharpness is None:
+            return Inverse(sum_law(held), log_finite, relative_width, slack, most).solve()
         law = sum_law(held, CUT_NATS - log_finite, sharpness)
         missed = 2.0 * math.exp(log_dropped(law) - log_finite)
-        return Inverse(law, log_finite, relative_width, slack + missed).solve()
+        return Inverse(law, log_finite, relative_width, slack + missed, most).solve()
 
-    return sharper(held, solve)
+    return first_certified(held, solve)
 
 
 def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:

@@ -9,9 +9,9 @@ from typing import final
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.contour_line import CAUTION, certified_line, certified_value
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion import Enclosure, Line
+from tightrope.numerics.inversion import MAX_FREQUENCIES, Enclosure, Line
 from tightrope.numerics.inversion_kernel import EXCESS
-from tightrope.numerics.inversion_law import SumLaw
+from tightrope.numerics.inversion_law import TotalLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle, saddle_of_level
 from tightrope.numerics.quadrature import UNIT
 
@@ -24,8 +24,16 @@ _MAX_LINES = 24
 class Inverse:
     """Newton's method on ln g on one line, then the certificate on both sides of the root."""
 
-    def __init__(self, law: SumLaw, log_target: float, relative_width: float, slack: float) -> None:
+    def __init__(
+        self,
+        law: TotalLaw,
+        log_target: float,
+        relative_width: float,
+        slack: float,
+        most: int = MAX_FREQUENCIES,
+    ) -> None:
         self.law, self.log_target, self.relative_width = law, log_target, relative_width
+        self.most = most  # frequencies
         self.slack = slack  # the target is rounded: ln, and the infinite part taken off
 
     def solve(self) -> Interval:
@@ -39,7 +47,7 @@ class Inverse:
         low, high, caution = 0.0, math.inf, CAUTION
         for _ in range(_MAX_LINES):
             c = saddle(self.law, EXCESS, x, math.log(c))
-            line = certified_line(self.law, EXCESS, c, x, self.log_target, caution)
+            line = certified_line(self.law, EXCESS, c, x, self.log_target, caution, self.most)
             at = line.certified(x)
             if at.width < 1.0:
                 if at.lower > self.log_target:

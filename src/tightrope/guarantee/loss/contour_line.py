@@ -10,16 +10,16 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.cumulant import log_dropped, sum_law
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
-from tightrope.numerics.inversion import Enclosure, Line
+from tightrope.numerics.inversion import MAX_FREQUENCIES, Enclosure, Line
 from tightrope.numerics.inversion_kernel import EXCESS, Kernel
-from tightrope.numerics.inversion_law import SumLaw
+from tightrope.numerics.inversion_law import TotalLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle
 
 __all__ = [
     "finite_log_delta",
     "certified_value",
     "certified_line",
-    "sharper",
+    "first_certified",
     "CUT_NATS",
     "CAUTION",
 ]
@@ -28,22 +28,35 @@ Answer = TypeVar("Answer")
 SHARPNESS = (3.0, 16.0, 64.0)  # of the cut, tried in turn
 CUT_NATS = 32.0  # losses left out weigh about e^-32 of delta
 CAUTION = 0.1  # see inversion_saddle.plan
+_QUICK = 500  # frequencies worth spending before something is cut off
 
 
 def finite_log_delta(held: Components, epsilon: float, relative_width: float) -> Enclosure:
     """The finite part of ln delta, with sharper and sharper cuts until one is certified."""
-    return sharper(held, lambda k: _cut_log_delta(held, epsilon, relative_width, k))
+
+    def answer(sharpness: float | None, most: int) -> Enclosure:
+        if sharpness is None:
+            return certified_value(sum_law(held), EXCESS, epsilon, relative_width, most)
+        return _cut_log_delta(held, epsilon, relative_width, sharpness)
+
+    return first_certified(held, answer)
 
 
-def sharper(held: Components, answer: Callable[[float], Answer]) -> Answer:
-    """The first certified answer; sharper cuts hold larger tilts back but need finer grids."""
-    cuts = any(isinstance(p, SampledGaussianPair) and p.direction == "remove" for p, _ in held)
-    for sharpness in SHARPNESS[:-1] if cuts else ():
+def first_certified(held: Components, answer: Callable[[float | None, int], Answer]) -> Answer:
+    """The first certified answer of (sharpness of the cut or None, most frequencies).
+
+    The whole law first, where few frequencies do; otherwise cuts, of which sharper ones hold larger
+    tilts back but need finer grids.
+    """
+    if not any(isinstance(p, SampledGaussianPair) and p.direction == "remove" for p, _ in held):
+        return answer(None, MAX_FREQUENCIES)
+    ways = [(None, _QUICK), *((sharpness, MAX_FREQUENCIES) for sharpness in SHARPNESS[:-1])]
+    for way in ways:
         try:
-            return answer(sharpness)
+            return answer(*way)
         except NotCertified:
             continue
-    return answer(SHARPNESS[-1])
+    return answer(SHARPNESS[-1], MAX_FREQUENCIES)
 
 
 def _cut_log_delta(
@@ -77,12 +90,18 @@ def _cut_log_delta(
     )
 
 
-def certified_value(law: SumLaw, kernel: Kernel, x: float, relative_width: float) -> Enclosure:
+def certified_value(
+    law: TotalLaw,
+    kernel: Kernel,
+    x: float,
+    relative_width: float,
+    most: int = MAX_FREQUENCIES,
+) -> Enclosure:
     """ln g(x), on further lines when the first guess of g was far off or too much cancelled."""
     c = saddle(law, kernel, x)
     guess, caution = None, CAUTION
     for _ in range(4):
-        line = certified_line(law, kernel, c, x, guess, caution)
+        line = certified_line(law, kernel, c, x, guess, caution, most)
         found = line.certified(x)
         if found.width <= relative_width:
             return found
@@ -97,19 +116,20 @@ def _better_guess(line: Line, found: Enclosure) -> float:
 
 
 def certified_line(
-    law: SumLaw,
+    law: TotalLaw,
     kernel: Kernel,
     c: float,
     x: float,
     guess: float | None,
     caution: float,
+    most: int = MAX_FREQUENCIES,
 ) -> Line:
     if guess is None:
         k, _, k2 = law.moments(c)
         guess = k - c * x + kernel.log_size(c)
         guess -= 0.5 * math.log(2.0 * math.pi * (k2 + kernel.slope(c)[1]))
     try:
-        return Line(law, kernel, c, x, guess, caution=caution)
+        return Line(law, kernel, c, x, guess, caution=caution, most=most)
     except OverflowError as error:
         raise NotCertified(
             f"The inversion integral needs too much work ({error}). Use the lattice method."

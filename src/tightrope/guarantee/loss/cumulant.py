@@ -23,7 +23,7 @@ from tightrope.guarantee.loss.cumulant_points import (
     LaplaceCumulant,
 )
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
-from tightrope.guarantee.loss.cumulant_strip import Cut
+from tightrope.guarantee.loss.cumulant_window import Window
 from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
@@ -35,7 +35,7 @@ from tightrope.numerics.inversion_nodes import log1p_complex
 from tightrope.numerics.quadrature import UNIT, FloatArray
 from tightrope.validate import check_order
 
-__all__ = ["Enclosed", "cumulant", "renyi", "law_of", "sum_law", "log_dropped"]
+__all__ = ["Enclosed", "cumulant", "renyi", "law_of", "sum_law", "log_dropped", "plain_mu"]
 
 _NATS = 42.0  # quadrature errors below 1e-18
 _FAMILY = 32  # sampled Gaussians treated in one go
@@ -105,21 +105,21 @@ def sum_law(
 def log_dropped(law: SumLaw) -> float:
     """ln of a bound on the probability of the losses that a cut law leaves out."""
     logs = [
-        np.log(part.counts) + part.strip.log_dropped()
+        np.log(part.counts) + part.strip.window.log_dropped(part.strip.log_rate, part.strip.mu)
         for part in law.parts
-        if isinstance(part, SampledCumulant) and part.strip.cut is not None
+        if isinstance(part, SampledCumulant) and part.strip.window is not None
     ]
     return float(np.logaddexp.reduce(np.concatenate(logs))) if logs else -math.inf
 
 
-def _cuts(pairs: Sequence[SampledGaussianPair], cut: tuple[float, float]) -> Cut:
-    """s beyond which one step goes with probability about e^-nats, for cut = (nats, sharpness)."""
+def _cuts(pairs: Sequence[SampledGaussianPair], cut: tuple[float, float]) -> Window:
+    """Up to the s that a step exceeds with probability about e^-nats, cut = (nats, sharpness)."""
     nats, sharpness = cut
     rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
     scale = math.sqrt(2.0 * (1.0 + sharpness**-2))
     missed = scale * math.sqrt(nats)
     hit = mu + scale * np.sqrt(np.maximum(nats + np.log(rate), 0.5))
-    return np.maximum(missed, hit), sharpness
+    return Window.up_to(np.maximum(missed, hit)[:, None], sharpness)
 
 
 def _families(

@@ -26,15 +26,19 @@ def _normal_error(point: FloatArray, slack: FloatArray) -> FloatArray:
     return (x + 1.0) * slack + 4.0 * _EPS * (0.5 * x * x + np.log(x + 2.0) + 1.0)
 
 
-def log_ratio(point: Any, rate: float, mu: float) -> FloatArray:
-    """ln r(s), r(s) = 1 + rate (e^{mu s - mu^2/2} - 1), the loss of the sampled pair at s."""
+def log_ratio(point: Any, rate: Any, mu: Any) -> FloatArray:
+    """ln r(s), r(s) = 1 + rate (e^{mu s - mu^2/2} - 1), the loss of the sampled pair at s.
+
+    Rates and mu may be arrays; the relative error is small wherever r is near 1.
+    """
     u = mu * as_losses(point) - 0.5 * mu * mu
-    if rate == 1.0:
-        return u
-    with np.errstate(over="ignore", divide="ignore"):
-        low = np.log1p(rate * np.expm1(np.minimum(u, 30.0)))
-        high = u + np.log(rate + (1.0 - rate) * np.exp(-np.maximum(u, 30.0)))
-    return np.where(u > 30.0, high, low)
+    if isinstance(rate, float) and rate == 1.0:
+        return np.asarray(u)
+    low = np.log1p(rate * np.expm1(np.minimum(u, 30.0)))
+    if not np.any(u > 30.0):
+        return np.asarray(low)
+    high = u + np.log(rate + (1.0 - rate) * np.exp(-np.maximum(u, 30.0)))
+    return np.asarray(np.where(u > 30.0, high, low))
 
 
 def point_of_log_ratio(loss: Any, rate: float, mu: float) -> FloatArray:
