@@ -1,0 +1,90 @@
+"""The networks of the trainings."""
+
+from __future__ import annotations
+
+from typing import TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["mnist_cnn", "adult_mlp", "digits_mlp", "ImdbNet", "CollaborativeNet", "linear_head"]
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def mnist_cnn() -> nn.Sequential:
+    """Two convolutions and one dense layer, 26,010 weights (the papers' MNIST network)."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 8, stride=2, padding=3),  # (B, 16, 14, 14)
+        nn.ReLU(),
+        nn.MaxPool2d(2, stride=1),  # (B, 16, 13, 13)
+        nn.Conv2d(16, 32, 4, stride=2),  # (B, 32, 5, 5)
+        nn.ReLU(),
+        nn.MaxPool2d(2, stride=1),  # (B, 32, 4, 4)
+        nn.Flatten(),
+        nn.Linear(512, 32),
+        nn.ReLU(),
+        nn.Linear(32, 10),  # (B, 10)
+    )
+    _start(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model  # channels last: fast pooling on CPUs
+
+
+def adult_mlp() -> nn.Sequential:
+    return _start(nn.Sequential(nn.Linear(123, 16), nn.ReLU(), nn.Linear(16, 2)))
+
+
+def digits_mlp() -> nn.Sequential:
+    return _start(nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)))
+
+
+class ImdbNet(nn.Module):
+    """16 units a word, averaged over the 256 places, 16 neurons, two classes."""
+
+    def __init__(self, words: int = 10_000) -> None:
+        super().__init__()
+        self.embedding = _embedding(words, 16)
+        self.head = _start(nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2)))
+
+    def forward(self, words: Tensor) -> Tensor:
+        return cast(Tensor, self.head(self.embedding(words).mean(dim=1)))  # (B, 256, 16) -> (B, 2)
+
+
+class CollaborativeNet(nn.Module):
+    """Neural collaborative filtering: a product of 5 factors beside a pair of 10 factors."""
+
+    def __init__(self, users: int = 6_040, movies: int = 3_706) -> None:
+        super().__init__()
+        self.user_product, self.movie_product = _embedding(users, 5), _embedding(movies, 5)
+        self.user_pair, self.movie_pair = _embedding(users, 10), _embedding(movies, 10)
+        self.head = _start(nn.Linear(25, 5))
+
+    def forward(self, pair: Tensor) -> Tensor:
+        user, movie = pair[:, 0], pair[:, 1]
+        product = self.user_product(user) * self.movie_product(movie)  # (B, 5)
+        joined = torch.cat([product, self.user_pair(user), self.movie_pair(movie)], dim=1)
+        return cast(Tensor, self.head(joined))  # (B, 5): one class a star
+
+
+def linear_head(features: int, classes: int = 10) -> nn.Linear:
+    """A linear classifier that starts at zero: no class is preferred, nothing is random."""
+    layer = nn.Linear(features, classes)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _start(module: M) -> M:
+    """Glorot's uniform weights and zero biases, as the papers' library starts them."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(cast(Tensor, layer.bias))
+    return module
+
+
+def _embedding(rows: int, width: int) -> nn.Embedding:
+    """Uniform on +-0.05, as the papers' library starts them."""
+    table = nn.Embedding(rows, width)
+    nn.init.uniform_(table.weight, -0.05, 0.05)
+    return table
