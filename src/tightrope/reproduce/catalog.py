@@ -9,7 +9,18 @@ from tightrope.reproduce.item import Item
 
 __all__ = ["MODULES", "items", "find"]
 
-MODULES = ("variants.fig_1_gamma",)
+MODULES = (
+    "variants.fig_1_gamma",
+    "variants.fig_2_epsilon_map",
+    "variants.fig_3_gaussian_composition",
+    "variants.fig_4_noisy_sgd",
+    "variants.fig_5_against_f_dp",
+    "variants.fig_6_region",
+    "variants.fig_7_composed_regions",
+    "variants.fig_8_sgd_regions",
+    "variants.fig_9_areas",
+    "variants.theorem_5",
+)
 
 
 def items() -> tuple[Item, ...]:
