@@ -20,6 +20,14 @@ MODULES = (
     "variants.fig_8_sgd_regions",
     "variants.fig_9_areas",
     "variants.theorem_5",
+    "iteration.table_1_excess_loss",
+    "iteration.thm_22_shifts",
+    "iteration.thm_23_positions",
+    "iteration.thm_24_26_secret_ends",
+    "iteration.lemma_27_local",
+    "iteration.thm_30_per_person",
+    "iteration.cor_31_public",
+    "iteration.thm_32_tasks",
 )
 
 
