@@ -1,0 +1,15 @@
+"""Table 3: NoisyAdam on IMDb reviews, 9 epochs at noise 0.56, delta = 1e-5."""
+
+from __future__ import annotations
+
+from tightrope.reproduce.gdp.profiles import profiles
+from tightrope.reproduce.gdp.table import PAPER, outcome
+from tightrope.reproduce.item import Item, Outcome, Setting
+from tightrope.reproduce.learning.paper import TABLE_3
+
+
+def run(setting: Setting) -> Outcome:
+    return outcome((TABLE_3,), setting, "test accuracy (%)", 0.5, profiles)
+
+
+ITEM = Item("gdp-table-3", PAPER, "Table 3: IMDb reviews", run)
