@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,3 +30,17 @@ def reproduced(quick_folder: Path) -> Callable[[str], dict[str, Any]]:
         return run_item(item, Setting(quick=True, learned=quick_folder / "learning"), quick_folder)
 
     return record
+
+
+@pytest.fixture(scope="session")
+def table_of(
+    reproduced: Callable[[str], dict[str, Any]], quick_folder: Path
+) -> Callable[[str, str], list[dict[str, float]]]:
+    """`table_of(item, table)` is a table of numbers that the item wrote, row by row."""
+
+    def rows(item: str, table: str) -> list[dict[str, float]]:
+        reproduced(item)
+        with (quick_folder / item / f"{table}.csv").open() as file:
+            return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+
+    return rows
