@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import inspect
 import io
 import json
 import os
@@ -12,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tightrope import __version__
+from tightrope.evidence.code import library
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import figure, save
 from tightrope.reproduce.item import Item, Line, Number, Outcome, Picture, Setting, Table, Verdict
@@ -39,7 +38,7 @@ def run_item(item: Item, setting: Setting, out: Path) -> dict[str, Any]:
 
 
 def finished(item: Item, setting: Setting, out: Path) -> dict[str, Any] | None:
-    """The record of an earlier run of the same code at the same scale, if there is one."""
+    """The record of an earlier run of the same code on the same trainings, if there is one."""
     path = out / item.name / RECORD
     if not path.is_file():
         return None
@@ -60,9 +59,17 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _made_by(item: Item, setting: Setting) -> dict[str, Any]:
-    source = Path(inspect.getfile(item.run)).read_bytes()
-    code = hashlib.sha256(source).hexdigest()[:16]
-    return {"version": __version__, "code": code, "quick": setting.quick}
+    """All that the record depends on: the code, the scale, and the trainings it reads."""
+    return {"library": library(), "quick": setting.quick, "learned": _learned(item, setting)}
+
+
+def _learned(item: Item, setting: Setting) -> dict[str, str]:
+    files = ((group, setting.learned / f"{group}.json") for group in item.learned)
+    return {
+        group: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        for group, path in files
+        if path.is_file()
+    }
 
 
 def _record(item: Item, setting: Setting, outcome: Outcome) -> dict[str, Any]:

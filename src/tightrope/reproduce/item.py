@@ -122,9 +122,13 @@ class Setting:
 @final
 @dataclass(frozen=True)
 class Item:
-    """One figure or table of a paper, and how to make it again."""
+    """One figure or table of a paper, and how to make it again.
+
+    `learned` names the groups of training results that it reads; new results make it anew.
+    """
 
     name: str
     paper: str
     title: str
     run: Callable[[Setting], Outcome]
+    learned: tuple[str, ...] = ()
