@@ -1,4 +1,4 @@
-"""The demo's private model: handwritten digits that ship with scikit-learn, trained and attacked."""
+"""The demo's private model: digits that ship with scikit-learn, trained and attacked."""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.evidence.certificate import read
+from tightrope.evidence.commitment import read_key
 from tightrope.train import (
     Budget,
     Evaluation,
@@ -20,6 +22,7 @@ from tightrope.train import (
     accuracy,
     noisy_sgd,
 )
+from tightrope.train.fingerprint import is_data_of
 
 
 def losses(outputs, labels):
@@ -89,21 +92,23 @@ def test_micro_batches_and_resume_through_the_trainer(digits, tmp_path):
         )
 
     whole = make()
-    Trainer(whole, losses, delta=1e-4, progress=False).fit(digits[0], steps=8)
+    Trainer(whole, losses, delta=1e-4, progress=False).fit(digits[0], steps=60)
     run, folder = make(), RunFolder(tmp_path)
-    Trainer(run, losses, delta=1e-4, progress=False, folder=folder, save_every=2).fit(
-        digits[0], steps=5
+    Trainer(run, losses, delta=1e-4, progress=False, folder=folder, save_every=16).fit(
+        digits[0], steps=50
     )
     folder.close()
     again, folder = make(), RunFolder(tmp_path)
-    trainer = Trainer(again, losses, delta=1e-4, progress=False, folder=folder, save_every=2)
-    outcome = trainer.fit(digits[0], steps=8)
-    assert outcome.steps == 8
+    trainer = Trainer(again, losses, delta=1e-4, progress=False, folder=folder, save_every=16)
+    outcome = trainer.fit(digits[0], steps=60)
+    assert outcome.steps == 60 == read(tmp_path)["run"]["steps"]
+    assert is_data_of(read(tmp_path), read_key(tmp_path / "data.key"), digits[0])
     for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(a, b)
-    parts = make()
+    at_once, parts = make(), make()
+    Trainer(at_once, losses, delta=1e-4, progress=False).fit(digits[0], steps=8)
     Trainer(parts, losses, delta=1e-4, progress=False, micro_batch=16).fit(digits[0], steps=8)
-    for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+    for a, b in zip(at_once.model.parameters(), parts.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
