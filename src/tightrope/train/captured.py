@@ -57,6 +57,7 @@ class CapturedStep:
         check_count(self.size, "size", low=2)
         self._program: Program | None = None
         self._surroundings: list[Any] = []
+        self._modules = list(run.model.modules())
         self.mode = "not captured yet"
         if run.device.type != "cuda":
             self._stay_eager(f"CUDA graphs need a CUDA device, and the model is on {run.device}")
@@ -96,9 +97,8 @@ class CapturedStep:
 
     def _surroundings_now(self) -> list[Any]:
         """Everything outside the batch that a recorded graph has taken for granted."""
-        model, run = self._run.model, self._run
-        addresses = [t.data_ptr() for t in (*model.parameters(), *model.buffers())]
-        return [run.clip, addresses, [module.training for module in model.modules()]]
+        addresses = [t.data_ptr() for module in self._modules for t in _tensors_in(module)]
+        return [self._run.clip, addresses, [module.training for module in self._modules]]
 
     def _record(self, batch: tuple[Any, ...]) -> None:
         self._program = None  # its memory is free for the next
@@ -121,6 +121,12 @@ class CapturedStep:
         self.mode = f"eager: {reason}"
         warnings.warn(f"{reason}; every step runs eagerly instead, with the same result",
                       stacklevel=4)  # fmt: skip
+
+
+def _tensors_in(module: torch.nn.Module) -> list[Tensor]:
+    """Parameters and buffers of a module, not those of its children."""
+    own = (*module._parameters.values(), *module._buffers.values())
+    return [tensor for tensor in own if tensor is not None]
 
 
 def _room(expected: float) -> int:

@@ -14,7 +14,7 @@ from tightrope.accounting import account
 from tightrope.calibrate import Target, find_steps
 from tightrope.errors import InvalidInput
 from tightrope.numerics.interval import Interval
-from tightrope.process import NoisySGD, Process, Sequence
+from tightrope.process import AbstractSampling, Adjacency, NoisySGD, Process, Sequence
 from tightrope.train.noise import Noise
 from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_delta, check_epsilon
@@ -72,12 +72,8 @@ class Ledger:
 
     def accounts_for(self, sampler: AbstractSampler, noise: Noise) -> bool:
         """Are these the sampling and the noise that are accounted?"""
-        run = self._run(1)
-        return (run.sampling, run.noise_multiplier, run.adjacency) == (
-            sampler.sampling,
-            noise.noise_multiplier,
-            sampler.adjacency,
-        )
+        mine, theirs = (self._sampler, self._noise), (sampler, noise)
+        return _accounted(*mine) == _accounted(*theirs)
 
     def process(self, steps: int | None = None) -> Process:
         """The process of `steps` steps (those released so far) and of the history before them."""
@@ -85,12 +81,8 @@ class Ledger:
         return run if self._history is None else Sequence((self._history, run))
 
     def _run(self, steps: int) -> NoisySGD:
-        return NoisySGD(
-            sampling=self._sampler.sampling,
-            noise_multiplier=self._noise.noise_multiplier,
-            steps=steps,
-            adjacency=self._sampler.adjacency,
-        )
+        sampling, noise_multiplier, adjacency = _accounted(self._sampler, self._noise)
+        return NoisySGD(sampling, noise_multiplier, steps, adjacency)
 
     def epsilon(self, delta: float, steps: int | None = None) -> Interval:
         """Certified epsilon of `steps` steps (those released so far).
@@ -129,6 +121,11 @@ class Ledger:
             lambda steps: self.epsilon(budget.delta, steps).upper <= budget.epsilon,
             guess=min(max(int(alone), 1), LONGEST_RUN),
         )
+
+
+def _accounted(sampler: AbstractSampler, noise: Noise) -> tuple[AbstractSampling, float, Adjacency]:
+    """What of the running objects is accounted."""
+    return sampler.sampling, noise.noise_multiplier, sampler.adjacency
 
 
 def _largest(holds: Callable[[int], bool], guess: int) -> int:

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from tightrope.train.entropy import WordStream, open_stream
+from tightrope.train.packed import unpack, whole
 from tightrope.validate import check_non_negative
 
 __all__ = ["Noise", "GaussianNoise"]
@@ -83,11 +84,10 @@ class GaussianNoise:
         scale = self._noise_multiplier * sensitivity
         if scale == 0.0:
             return
-        for group in _groups(sums):
-            sizes = [total.numel() for total in group]
-            draws = torch.empty(sum(sizes), dtype=group[0].dtype, device=group[0].device)
-            parts = torch.split(draws, sizes)
-            views = [part.view(total.shape) for part, total in zip(parts, group, strict=True)]
+        for group in _groups(whole(sums)):
+            size = sum(total.numel() for total in group)
+            draws = torch.empty(size, dtype=group[0].dtype, device=group[0].device)
+            views = unpack(draws, group)
             generator = self._generator(draws.device)
             for _ in range(_SUMMANDS):
                 draws.normal_(0.0, scale / math.sqrt(_SUMMANDS), generator=generator)

@@ -37,6 +37,7 @@ from tightrope.train.guard import Guard
 from tightrope.train.ledger import Budget, Ledger
 from tightrope.train.losses import check_losses
 from tightrope.train.noise import Noise
+from tightrope.train.packed import pack, whole
 from tightrope.train.record import RunRecord, Sensitive, StepReport
 from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_count, check_delta, check_positive
@@ -255,7 +256,8 @@ class PrivateOptimizer:
     def _accumulate(self, sums: Sequence[Tensor]) -> None:
         with torch.no_grad():
             if self._sums is None:  # half-precision sums are widened before anything is added
-                self._sums = [s.float() if s.dtype.itemsize < 4 else s for s in sums]
+                wide = [s.float() if s.dtype.itemsize < 4 else s for s in sums]
+                self._sums = wide if len(whole(wide)) == 1 else pack(wide)
             else:
                 torch._foreach_add_(
                     self._sums, [s.to(t.dtype) for s, t in zip(sums, self._sums, strict=True)]
@@ -277,7 +279,7 @@ class PrivateOptimizer:
         self.steps, self.sampler_state = step, ticket.sampler_state
 
     def _apply(self, sums: list[Tensor]) -> None:
-        torch._foreach_div_(sums, self.expected_batch_size)
+        torch._foreach_div_(whole(sums), self.expected_batch_size)
         for parameter, mean in zip(self.gradients.parameters, sums, strict=True):
             parameter.grad = mean.to(parameter.dtype)
         with self.guard.opened():

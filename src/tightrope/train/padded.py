@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.gradients import ClippedBatch
+from tightrope.train.packed import pack, unpack, whole
 
 __all__ = ["PaddedBatch", "Program"]
 
@@ -62,42 +63,60 @@ class Program:
     ) -> None:
         self._compute, self._batch = compute, batch
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._found: tuple[ClippedBatch, Tensor] | None = None
+        self._found: tuple[list[Tensor], ClippedBatch, Tensor] | None = None
 
     def fits(self, batch: Any) -> bool:
         return self._batch.fits(batch)
 
     def warm_up(self) -> None:
         """Plans are made, kernels compiled and chosen before anything is captured."""
-        side, here = torch.cuda.Stream(), torch.cuda.current_stream()
+        device = self._batch.present.device
+        side, here = torch.cuda.Stream(device), torch.cuda.current_stream(device)
         side.wait_stream(here)
         with torch.cuda.stream(side):
             for _ in range(_WARM_UPS):
-                self._compute(self._batch.values, self._batch.present)
+                self._find()
         here.wait_stream(side)
 
     def capture(self) -> None:
-        graph = torch.cuda.CUDAGraph()
+        graph, device = torch.cuda.CUDAGraph(), self._batch.present.device
+        generator = torch.cuda.default_generators[device.index]
+        before = generator.clone_state()
         torch.clear_autocast_cache()  # weights cast outside would never be cast again
-        with torch.cuda.graph(graph):
-            self._found = self._compute(self._batch.values, self._batch.present)
-        torch.clear_autocast_cache()
+        try:
+            with torch.cuda.device(device), torch.cuda.graph(graph):
+                self._found = self._find()
+        except RuntimeError:
+            generator.graphsafe_set_state(before)  # the other one waits for the end of a capture
+            raise
+        finally:
+            torch.clear_autocast_cache()
         self._graph = graph
 
     def run(self, batch: Any) -> tuple[ClippedBatch, Tensor] | None:
         """The clipped sum and the losses of a batch, or None if a gradient was not finite."""
         rows = self._batch.load(batch)
         if self._graph is None:
-            self._found = self._compute(self._batch.values, self._batch.present)
+            self._found = self._find()
         else:
             self._graph.replay()
         assert self._found is not None
-        found, losses = self._found
+        sums, found, losses = self._found
         assert found.health is not None
         # Copies: the next replay writes where this one wrote.
-        sums = torch._foreach_mul(list(found.sums), 1.0)
         copied = ClippedBatch(
-            tuple(sums), rows, found.norms[:rows].clone(), found.factors[:, :rows].clone(), 0
+            _copy(sums), rows, found.norms[:rows].clone(), found.factors[:, :rows].clone(), 0
         )
         kept = losses[:rows].clone()
         return (copied, kept) if math.isfinite(float(found.health)) else None
+
+    def _find(self) -> tuple[list[Tensor], ClippedBatch, Tensor]:
+        found, losses = self._compute(self._batch.values, self._batch.present)
+        return pack(found.sums), found, losses
+
+
+def _copy(sums: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    together = whole(sums)
+    if len(together) > 1:
+        return torch._foreach_mul(together, 1.0)
+    return tuple(unpack(together[0].clone(), sums))
