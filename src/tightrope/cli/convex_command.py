@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -63,7 +63,7 @@ def fit(
     algorithm: Algorithm = "auto",
     out: Annotated[Path, typer.Option(help="Where to write the model.")] = Path("model.json"),
 ) -> None:
-    """Fit a private model to a table; the file written may be published."""
+    """Fit a private model to a table; model and certificate may be published, the key may not."""
     from tightrope.estimators import csv_file
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
@@ -79,11 +79,25 @@ def fit(
             on_pass=lambda: bar.advance(task),
         )
     out.write_text(csv_file.model_card(fitted))
+    certificate = _certify(fitted, data, target, out)
     console = Console()
     spent = fitted.guarantee_.epsilon(fitted.delta_).upper
     console.print(f"epsilon <= [bold green]{spent:.6g}[/] at delta = {fitted.delta_:g}")
     console.print(fitted.reason_, highlight=False)
     console.print(f"Model: [bold]{out}[/]")
+    console.print(f"Certificate: [bold]{certificate}[/]. Check it: tightrope verify {certificate}")
+
+
+def _certify(fitted: Any, data: Path, target: str, out: Path) -> Path:
+    """certificate.json beside the model, and the key of its commitment to the table."""
+    from tightrope.estimators.csv_file import read_csv
+    from tightrope.evidence.certificate import FILE, write
+    from tightrope.evidence.commitment import new_key, write_key
+
+    key, table = new_key(), read_csv(data, target)
+    certificate = fitted.certificate(data=(table.features, table.target), key=key)
+    write_key(key, out.parent / "data.key")
+    return write(certificate, out.parent / FILE)
 
 
 @app.command("draw")

@@ -23,6 +23,7 @@ from tightrope.convex import (
     WatchedData,
     learn,
 )
+from tightrope.convex.certificate import certificate_of_fit
 from tightrope.convex.rows import INTERCEPT
 from tightrope.errors import InvalidInput
 from tightrope.estimators.tuning import warn_if_searching
@@ -104,7 +105,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         )
 
     def _keep(self, learned: Learned) -> None:
-        plan = learned.plan
+        plan, self._learned = learned.plan, learned
         self._weights, self._scaling = learned.weights, learned.scaling
         coefficients, intercept = learned.scaling.unscale(learned.weights)
         self.coef_ = np.atleast_2d(coefficients.T) if self._outputs_kept else coefficients
@@ -113,6 +114,16 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self.delta_, self.private_ = plan.budget.delta, learned.private
         self.algorithm_, self.reason_ = plan.algorithm, plan.reason
         self.n_iter_ = getattr(plan.algorithm, "steps", getattr(plan.algorithm, "epochs", 1))
+
+    def certificate(
+        self, data: tuple[Any, ...] | None = None, key: str | None = None
+    ) -> dict[str, Any]:
+        """The chained certificate of the fit; write it with tightrope.evidence.certificate.write.
+
+        data, key: commit to these arrays under a secret key of evidence.commitment.new_key().
+        """
+        check_is_fitted(self)
+        return certificate_of_fit(self._learned, data, key)
 
     _outputs_kept = True
     _on_pass: Callable[[], None] | None = None  # called before each pass over the rows

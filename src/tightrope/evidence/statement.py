@@ -15,12 +15,12 @@ def statement(content: dict[str, Any]) -> str:
     setting, run = content["setting"], content["run"]
     if run is not None and not run["private"]:
         return f"NOT PRIVATE: {'; '.join(run['not_private_because'])}."
-    epsilon = main_claim(content["claims"], setting["delta"])
+    epsilon, delta = main_claim(content["claims"], setting["delta"]), rounded_up(setting["delta"])
     if epsilon is None:
-        return f"NOT PRIVATE: no finite epsilon holds at delta = {setting['delta']:g}."
+        return f"NOT PRIVATE: no finite epsilon holds at delta = {delta}."
     subject = "This process has" if run is None else f"This {run['kind']} has"
     return (
-        f"{subject} ({rounded_up(epsilon)}, {setting['delta']:g})-differential privacy for "
+        f"{subject} ({rounded_up(epsilon)}, {delta})-differential privacy for "
         f"{setting['unit_of_privacy']} under {setting['adjacency']} neighbours."
     )
 
@@ -36,8 +36,8 @@ def main_claim(claims: Any, delta: float) -> Any:
 
 def rounded_up(value: float, digits: int = DIGITS) -> str:
     """So many digits, rounded to the safe side: a bound is never printed smaller than it is."""
-    exact = Decimal(value)
+    exact = Decimal(repr(float(value)))
     if not exact:
         return "0"
     step = Decimal(1).scaleb(exact.adjusted() - digits + 1)
-    return f"{exact.quantize(step, rounding=ROUND_CEILING).normalize():g}"
+    return f"{float(exact.quantize(step, rounding=ROUND_CEILING)):.{digits}g}"

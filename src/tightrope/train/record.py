@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, final
 
 from torch import Tensor
@@ -30,12 +30,6 @@ class RunRecord:
     optimizer: str
     parameters: int
     ranks: int
-
-    def as_dict(self) -> dict[str, Any]:
-        facts = asdict(self)
-        facts["process"] = repr(self.process)
-        facts["not_private_because"] = list(self.not_private_because)
-        return facts
 
     def facts(self, **more: Any) -> RunFacts:
         """The section `run` of this run's certificate; `more` is what the record does not know."""

@@ -1,0 +1,58 @@
+"""The certificate of a private convex fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tightrope.convex.learn import Learned
+from tightrope.errors import InvalidInput
+from tightrope.evidence.certificate import certify
+from tightrope.evidence.commitment import commit, fingerprint_of_arrays, opens
+from tightrope.evidence.run_facts import RunFacts
+
+__all__ = ["certificate_of_fit", "is_data_of_fit"]
+
+_SEEDED = "the noise is seeded, so anybody who knows the seed can subtract it"
+
+
+def certificate_of_fit(
+    learned: Learned, data: tuple[Any, ...] | None = None, key: str | None = None
+) -> dict[str, Any]:
+    """The chained certificate of one fit.
+
+    data, key: arrays to commit to, and the secret key under which (evidence.commitment.new_key());
+    keep both. Without them the certificate says nothing about the data.
+    """
+    if (data is None) != (key is None):
+        raise InvalidInput(
+            "A commitment needs both the data and a key that stays with them: pass data=(X, y) and "
+            "key=tightrope.evidence.commitment.new_key(), and keep the key; or neither."
+        )
+    committed = None if data is None or key is None else commit(fingerprint_of_arrays(*data), key)
+    budget = learned.plan.budget
+    return certify(learned.plan.process, budget.delta, _facts(learned, committed))
+
+
+def _facts(learned: Learned, committed: str | None) -> RunFacts:
+    plan, scaling = learned.plan, learned.scaling
+    return RunFacts(
+        kind="convex fit",
+        private=learned.private,
+        not_private_because=() if learned.private else (_SEEDED,),
+        steps=None,
+        clip=f"rows shortened to norm {scaling.data_norm:g}, a public bound",
+        sensitivity=None,
+        noise="Gaussian" + ("" if learned.private else " (seeded)"),
+        sampling="the operating system's entropy" if learned.private else "a seed",
+        settings={"algorithm": plan.name, "regularization": plan.strength},
+        data=committed,
+        budget=(plan.budget.epsilon, plan.budget.delta),
+    )
+
+
+def is_data_of_fit(certificate: dict[str, Any], key: str, data: tuple[Any, ...]) -> bool:
+    """Was this fit made on these arrays? For whoever holds them and the key."""
+    published = (certificate.get("run") or {}).get("data")
+    if published is None:
+        raise InvalidInput("This certificate carries no commitment to the data of a fit.")
+    return opens(published, key, fingerprint_of_arrays(*data))
