@@ -10,6 +10,7 @@ from tightrope.reproduce.item import Item
 __all__ = ["MODULES", "items", "find"]
 
 MODULES = (
+    "today.glance",
     "variants.fig_1_gamma",
     "variants.fig_2_epsilon_map",
     "variants.fig_3_gaussian_composition",
@@ -36,6 +37,7 @@ MODULES = (
     "iteration.thm_30_per_person",
     "iteration.cor_31_public",
     "iteration.thm_32_tasks",
+    "today.gains",
 )
 
 

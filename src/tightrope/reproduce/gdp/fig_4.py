@@ -171,4 +171,4 @@ def _draw_epsilon(axes: Any, pair: Pair, curve: Any) -> None:
     axes.legend(fontsize=8, loc="lower right")
 
 
-ITEM = Item("gdp-fig-4", PAPER, "Fig. 4: accuracy and epsilon over the epochs", run)
+ITEM = Item("gdp-fig-4", PAPER, "Fig. 4: accuracy and epsilon over the epochs", run, ("figure-4",))

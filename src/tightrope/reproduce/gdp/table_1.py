@@ -75,4 +75,4 @@ def _ours(axes: Any, rows: list[Row], found: list[Summary | str]) -> None:
         )
 
 
-ITEM = Item("gdp-table-1", PAPER, "Table 1: MNIST", run)
+ITEM = Item("gdp-table-1", PAPER, "Table 1: MNIST", run, ("table-1",))

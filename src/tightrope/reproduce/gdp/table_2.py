@@ -12,4 +12,4 @@ def run(setting: Setting) -> Outcome:
     return outcome((TABLE_2,), setting, "test accuracy (%)", 0.5, profiles)
 
 
-ITEM = Item("gdp-table-2", PAPER, "Table 2: Adult income", run)
+ITEM = Item("gdp-table-2", PAPER, "Table 2: Adult income", run, ("table-2",))

@@ -12,4 +12,4 @@ def run(setting: Setting) -> Outcome:
     return outcome((TABLE_3,), setting, "test accuracy (%)", 0.5, profiles)
 
 
-ITEM = Item("gdp-table-3", PAPER, "Table 3: IMDb reviews", run)
+ITEM = Item("gdp-table-3", PAPER, "Table 3: IMDb reviews", run, ("table-3",))

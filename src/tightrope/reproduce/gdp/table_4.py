@@ -15,4 +15,6 @@ def run(setting: Setting) -> Outcome:
     return outcome((TABLE_4,), setting, "root mean squared error (stars)", 0.01, profiles)
 
 
-ITEM = Item("gdp-table-4", PAPER, "Table 4: MovieLens 1M, a record is one rating", run)
+ITEM = Item(
+    "gdp-table-4", PAPER, "Table 4: MovieLens 1M, a record is one rating", run, ("table-4",)
+)

@@ -1,0 +1,72 @@
+"""What you gain today: every recipe that is recommended keeps its budget, and is the best one."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tightrope import NoisySGD, PoissonSampling, account
+from tightrope.reproduce.item import Setting
+from tightrope.reproduce.learning.paper import CLAIMS, TABLE_1
+from tightrope.reproduce.learning.result import Result, Store
+from tightrope.reproduce.today.gains import Gain, _improvement, _score_lines, _scores
+
+Reproduced = Callable[[str], dict[str, Any]]
+
+
+def test_glance_counts_the_broken_claims(reproduced: Reproduced, quick_folder: Path) -> None:
+    lines = reproduced("glance")["lines"]
+    assert (lines[0]["claim"], lines[0]["ours"], lines[0]["verdict"]) == (9, 1, "claim invalid")
+    assert "2.14 in epsilon" in lines[0]["because"]
+    assert (lines[1]["ours"], lines[1]["verdict"]) == (9, "reproduced")
+    assert lines[2]["ours"] == "13 to 27"
+    with (quick_folder / "glance" / "epsilons.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 9
+    for row in rows:
+        exact, improved = float(row["exact_upper"]), float(row["improved"])
+        assert exact < improved < float(row["moments_printed"])
+        assert (exact > float(row["clt_printed"])) == (row["row"] != "mnist-0.5")
+
+
+def test_gains_keep_the_budget_and_use_it_up(reproduced: Reproduced, quick_folder: Path) -> None:
+    record = reproduced("today-gains")
+    for line in record["lines"]:
+        name, budget = line["what"].split(":")[0], float(line["what"].split()[-1])
+        assert budget == CLAIMS[name].moments_epsilon
+        assert 0.998 * budget < line["truth"]["lower"] <= line["truth"]["upper"] <= budget
+    with (quick_folder / "today-gains" / "gains.csv").open() as file:
+        rows = {row["row"]: row for row in csv.DictReader(file)}
+    first = rows["mnist-1.3"]
+    assert float(first["noise_allowed"]) == 1.0705
+    assert float(first["less_noise_percent"]) == pytest.approx(17.65, abs=0.01)
+    assert int(first["steps_allowed"]) == 6399
+    # one round more, or a ten-thousandth less noise, would break the budget
+    rate = 256 / 60_000
+    longer = account(NoisySGD(PoissonSampling(rate), 1.3, 6400)).epsilon(1e-5)
+    quieter = account(NoisySGD(PoissonSampling(rate), 1.0704, 3516)).epsilon(1e-5)
+    assert longer.lower > 1.19 and quieter.lower > 1.19
+
+
+def test_what_the_trained_gains_say(tmp_path: Path) -> None:
+    gain = Gain(TABLE_1[0])
+    store = Store(tmp_path)
+    for recipe, values in (
+        (gain.row, (95.0, 95.2)),
+        (gain.quieter, (95.5, 95.7)),
+        (gain.longer, (95.8, 96.0)),
+    ):
+        for seed, value in enumerate(values):
+            store.add(Result(recipe, seed, (value,), 1.0, "test", recipe.process, "2020-01-01"))
+    scores = _scores(gain, Setting(learned=tmp_path))
+    quieter, longer = _score_lines(gain, scores)
+    assert quieter.ours == "95.60 +- 0.14 (2 runs)"
+    assert quieter.because.startswith("+0.500 against our 95.10")
+    assert longer.because.startswith("+0.800")
+    value, error = _improvement(gain.row, scores[0], scores[2])
+    assert value == pytest.approx(0.8)
+    assert error == pytest.approx(2 * (0.02 / 2 + 0.02 / 2) ** 0.5)
