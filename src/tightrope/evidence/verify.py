@@ -70,9 +70,9 @@ def _chain(certificate: dict[str, Any]) -> Iterator[Check]:
     except (TypeError, ValueError) as error:
         yield Check("hash chain", False, f"the content cannot be hashed: {error}")
         return
-    extra = set(certificate) - {*SECTIONS, "chain"}
-    if extra:
-        yield Check("hash chain", False, f"unknown sections {sorted(extra)}")
+    odd = set(certificate) ^ {*SECTIONS, "chain"}
+    if odd:
+        yield Check("hash chain", False, f"unknown or missing sections {sorted(odd)}")
         return
     for name in SECTIONS:
         if found[name] != expected[name]:
@@ -184,6 +184,8 @@ def _independent(claims: dict[str, Any], guarantee: Guarantee, delta: float) -> 
     directions = guarantee.directions()
     if math.isinf(claimed) or directions is None:
         return Check("second method", True, "nothing finite to compare by the lattice method")
+    if not any(directions):
+        return Check("second method", True, "nothing was released")
     if all(_elementary(order) for order in directions):
         return Check("second method", True, "one release of bounded loss: its closed form decides")
     try:
