@@ -37,6 +37,11 @@ MODULES = (
     "iteration.thm_30_per_person",
     "iteration.cor_31_public",
     "iteration.thm_32_tasks",
+    "survey.table_1_noise",
+    "survey.preliminaries",
+    "survey.fixed_batches",
+    "survey.langevin",
+    "survey.ye_shokri",
     "today.gains",
 )
 
