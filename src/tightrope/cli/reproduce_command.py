@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -20,13 +20,20 @@ from rich.progress import (
 from rich.table import Table
 
 from tightrope.reproduce.catalog import find
-from tightrope.reproduce.folder import run_item
-from tightrope.reproduce.index import show, write_index
+from tightrope.reproduce.folder import finished, run_item
+from tightrope.reproduce.index import write_index
+from tightrope.reproduce.index_words import MARKS, counts, show
 from tightrope.reproduce.item import Item, Setting
 
 __all__ = ["reproduce"]
 
-_COLOURS = {"reproduced": "green", "beyond the paper": "cyan", "not run": "dim"}
+_COLOURS = {
+    "reproduced": "green",
+    "differs": "yellow",
+    "claim invalid": "red",
+    "beyond the paper": "cyan",
+    "not run": "dim",
+}
 
 
 def reproduce(
@@ -45,23 +52,27 @@ def reproduce(
         return
     records = _run(console, chosen, out, quick, device)
     console.print(_lines(records[0]) if len(records) == 1 else _table(records))
-    page = write_index(records, out)[1]
-    console.print(f"index page: [bold]{page}[/]", highlight=False)
+    page = write_index(out)[1]
+    console.print(f"index page: [bold]{escape(str(page))}[/]", highlight=False)
 
 
 def _run(
     console: Console, chosen: tuple[Item, ...], out: Path, quick: bool, device: str
 ) -> list[dict[str, Any]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    records = []
+    records, known = [], 0
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
         task = progress.add_task("", total=len(chosen))
         for item in chosen:
             tell = partial(_tell, progress, task, item.name)
             tell("computing")
             setting = Setting(quick=quick, learned=out / "learning", device=device, tell=tell)
+            known += finished(item, setting, out) is not None
             records.append(run_item(item, setting, out))
             progress.advance(task)
+        progress.update(task, description="done")
+    if known:
+        console.print(f"{known} of {len(chosen)} were finished before and not run again")
     return records
 
 
@@ -71,11 +82,16 @@ def _tell(progress: Progress, task: TaskID, name: str, word: str) -> None:
 
 def _table(records: list[dict[str, Any]]) -> Table:
     """One row an item: how its claims fared; the index page has every line."""
-    table = Table("item", "figure or table", "verdicts")
+    met = counts(records)
+    table = Table("item", "figure or table", show_footer=True)
+    table.columns[0].footer = f"{sum(met.values())} claims"
+    for verdict, count in met.items():
+        name = f"[{_COLOURS[verdict]}]{MARKS[verdict]} {verdict}[/]"
+        table.add_column(name, f"[{_COLOURS[verdict]}]{count}[/]", justify="right")
     for record in records:
-        counts = Counter(line["verdict"] for line in record["lines"])
-        words = [f"[{_COLOURS.get(v, 'yellow')}]{count} {v}[/]" for v, count in counts.items()]
-        table.add_row(record["item"], record["title"], ", ".join(words))
+        own = counts([record])
+        cells = (f"[{_COLOURS[v]}]{own[v]}[/]" if v in own else "" for v in met)
+        table.add_row(record["item"], escape(record["title"]), *cells)
     return table
 
 
@@ -83,7 +99,8 @@ def _lines(record: dict[str, Any]) -> Table:
     """Every claim of one item."""
     table = Table("what", "claim", "ours", "truth", "verdict", title=record["title"])
     for line in record["lines"]:
-        colour = _COLOURS.get(line["verdict"], "yellow")
-        numbers = (show(line[key]) for key in ("claim", "ours", "truth"))
-        table.add_row(line["what"], *numbers, f"[{colour}]{line['verdict']}[/] {line['because']}")
+        colour, mark = _COLOURS[line["verdict"]], MARKS[line["verdict"]]
+        numbers = (escape(show(line[key])) for key in ("claim", "ours", "truth"))
+        verdict = f"[{colour}]{mark} {line['verdict']}[/] {escape(line['because'])}"
+        table.add_row(escape(line["what"]), *numbers, verdict)
     return table

@@ -170,9 +170,8 @@ def _divergences(orders: list[tuple[float, ...]]) -> Picture:
         axes.plot(order, claim, "-.", color=COLOURS["attack"], label="claimed: order * rho")
         allowed = admissible_orders(RATE, NOISE)
         axes.axvspan(allowed[0], allowed[-1], color=COLOURS["plain"], alpha=0.15, linewidth=0)
-        axes.text(
-            allowed[-1] + 0.1, exact[-1] / 3, "grey: the lemma's orders\n(it also needs noise >= 1)"
-        )
+        words = "grey: the lemma's orders\n(it also needs noise >= 1)"
+        axes.text(allowed[-1] + 0.1, exact[-1] / 3, words, fontsize=8)
         axes.set(yscale="log", xlabel="order", ylabel="Renyi divergence of one step (nats)")
         axes.set_title("Why: the divergence jumps, the claim does not")
         axes.legend(fontsize=8, loc="center right")

@@ -1,0 +1,151 @@
+"""The command, its folder and its index pages, on the quick run that all tests share."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tightrope.cli.app import app, run
+from tightrope.reproduce.catalog import items
+from tightrope.reproduce.folder import RECORD
+from tightrope.reproduce.index import records_in
+from tightrope.reproduce.index_markdown import markdown
+from tightrope.reproduce.index_page import page
+
+
+def _reproduce(*words: str) -> str:
+    outcome = CliRunner().invoke(app, ["reproduce", *words], catch_exceptions=False)
+    assert outcome.exit_code == 0
+    return outcome.output
+
+
+@pytest.fixture(scope="module")
+def whole(quick_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything, run quickly; a copy, because other test processes may still write there."""
+    _reproduce("all", "--quick", "--out", str(quick_folder))
+    copy = tmp_path_factory.mktemp("reproduced") / "whole"
+    shutil.copytree(quick_folder, copy)
+    return copy
+
+
+def test_all_items_leave_a_record_and_their_files(whole: Path) -> None:
+    for item in items():
+        record = json.loads((whole / item.name / RECORD).read_text())
+        assert record["lines"], item.name
+        for table in record["tables"]:
+            assert (whole / item.name / f"{table}.csv").stat().st_size > 20
+        for picture in record["pictures"]:
+            for ending in ("-light.svg", "-dark.svg", ".png"):
+                file = whole / item.name / f"{picture['name']}{ending}"
+                assert file.stat().st_size > 2000
+
+
+def test_a_second_run_runs_nothing(whole: Path) -> None:
+    ran = [r["item"] for r in records_in(whole) if not _some_not_run(r)]
+    before = {name: (whole / name / RECORD).stat().st_mtime_ns for name in ran}
+    output = _reproduce("all", "--quick", "--out", str(whole))
+    assert f"{len(ran)} of {len(items())} were finished before" in " ".join(output.split())
+    assert before == {name: (whole / name / RECORD).stat().st_mtime_ns for name in ran}
+
+
+def _some_not_run(record: dict[str, Any]) -> bool:
+    return any(line["verdict"] == "not run" for line in record["lines"])
+
+
+def test_one_item_alone_keeps_the_others_in_the_index(whole: Path) -> None:
+    output = _reproduce("variants-fig-6", "--quick", "--out", str(whole))
+    assert "0.126937" in output
+    text = (whole / "index.html").read_text()
+    assert all(f'<article id="{item.name}">' in text for item in items())
+
+
+def test_every_claim_has_a_line_in_both_pages(whole: Path) -> None:
+    records = records_in(whole)
+    page_rows = re.findall(r"<tr class=.*?</tr>", (whole / "index.html").read_text(), flags=re.S)
+    lines = [line for record in records for line in record["lines"]]
+    assert len(page_rows) == len(lines) > 100
+    for row, line in zip(page_rows, lines, strict=True):
+        assert html.escape(line["what"]) in row
+        assert line["verdict"] in row
+        assert html.escape(line["because"]) in row
+    text = (whole / "index.md").read_text()
+    table_rows = [row for row in text.splitlines() if row.startswith("| ")]
+    assert len(table_rows) == len(lines) + 2 * len(records)
+
+
+def test_differences_say_why(whole: Path) -> None:
+    for record in records_in(whole):
+        for line in record["lines"]:
+            assert line["verdict"] == "reproduced" or len(line["because"]) > 10, line["what"]
+
+
+def test_the_page_asks_nobody_and_its_links_lead_somewhere(whole: Path) -> None:
+    text = (whole / "index.html").read_text()
+    assert not re.search(r"<script|<link|<iframe|@import|url\(", text)
+    targets = re.findall(r'(?:src|srcset|href)="([^"]*)"', text)
+    assert len(targets) > 100
+    for target in targets:
+        assert "//" not in target
+        if target.startswith("#"):
+            assert f'id="{target[1:]}"' in text
+        else:
+            assert (whole / target).is_file(), target
+    for drawing in whole.glob("*/*.svg"):
+        assert not re.search(r'(?:href|src)="(?!#)', drawing.read_text()), drawing
+
+
+def test_the_list_names_every_item() -> None:
+    output = _reproduce("--list")
+    assert all(item.name in output for item in items())
+
+
+def test_an_unknown_item_is_refused_with_the_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tightrope", "reproduce", "variants-fig-99"])
+    with pytest.raises(SystemExit) as leaving:
+        run()
+    assert leaving.value.code == 2
+    words = " ".join(capsys.readouterr().err.split())
+    assert "no item 'variants-fig-99'" in words
+    assert all(item.name in words for item in items())
+
+
+def _record(quick: bool, **line: Any) -> dict[str, Any]:
+    told = {"what": "w", "claim": 1.0, "ours": {"lower": 1.0, "upper": 1.5}, "truth": None}
+    return {
+        "item": "made-up",
+        "paper": "A <paper>",
+        "title": "Fig. 1",
+        "made_by": {"quick": quick},
+        "lines": [{**told, "verdict": "reproduced", "because": "", **line}],
+        "tables": [],
+        "pictures": [],
+    }
+
+
+def test_a_quick_run_is_said_to_be_one() -> None:
+    for write in (page, markdown):
+        assert "quick run" in write([_record(quick=True)])
+        assert "quick run" not in write([_record(quick=False)])
+
+
+def test_words_cannot_break_the_pages() -> None:
+    records = [_record(False, what="a < b | c", verdict="differs", because="<b>x</b>")]
+    assert "a &lt; b | c" in page(records)
+    assert "&lt;b&gt;x&lt;/b&gt;" in page(records)
+    assert "A &lt;paper&gt;" in page(records)
+    assert "a < b \\| c" in markdown(records)
+
+
+def test_intervals_are_shown_by_both_ends() -> None:
+    assert "<td>1 to 1.5</td>" in page([_record(False)])
+    assert "<td>-</td>" in page([_record(False)])
