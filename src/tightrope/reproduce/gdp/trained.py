@@ -6,6 +6,9 @@ with and once without noise: it says that the code works, and nothing about the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
 from tightrope.errors import TightropeError
 from tightrope.reproduce.item import Line, Setting, Verdict
 from tightrope.reproduce.learning.quick import QUICK, QUICK_TWIN
@@ -24,7 +27,8 @@ def trained(recipe: Recipe, setting: Setting) -> Summary | str:
     store = Store(setting.learned)
     chosen = _small(recipe) if setting.quick else recipe
     try:
-        _train(chosen, store, 1 if setting.quick else RUNS[recipe.group], setting)
+        with _one_thread() if setting.quick else nullcontext():
+            _train(chosen, store, 1 if setting.quick else RUNS[recipe.group], setting)
     except (TightropeError, ModuleNotFoundError) as missing:
         return str(missing)
     found = store.results(chosen)
@@ -45,6 +49,19 @@ def _train(recipe: Recipe, store: Store, seeds: int, setting: Setting) -> None:
     jobs = jobs_left([recipe], range(seeds), store)
     work(jobs, store, device=setting.device, tell=setting.tell)
     begun.unlink(missing_ok=True)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """So small a network waits for its threads on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _small(recipe: Recipe) -> Recipe:

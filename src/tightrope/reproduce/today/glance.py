@@ -58,7 +58,7 @@ def _lines(rows: list[Row]) -> tuple[Line, ...]:
 
 def _picture(numbers: list[tuple[Any, ...]]) -> Picture:
     names, _, clt, _, exact, improved, moments = zip(*numbers, strict=True)
-    labels = [f"{name}   {epsilon:.3g}" for name, epsilon in zip(names, exact, strict=True)]
+    labels = [f"{name}   {epsilon:#.3g}" for name, epsilon in zip(names, exact, strict=True)]
     places = np.arange(len(names))[::-1]
     ratios = [100.0 * np.array(values) / np.array(exact) for values in (clt, improved, moments)]
     kinds = ("estimate", "other", "bound")
