@@ -29,6 +29,7 @@ MODULES = (
     "gdp.table_2",
     "gdp.table_3",
     "gdp.table_4",
+    "gdp.theorem_3",
     "iteration.table_1_excess_loss",
     "iteration.thm_22_shifts",
     "iteration.thm_23_positions",

@@ -15,6 +15,7 @@ from tightrope import NoisySGD, PoissonSampling, account
 from tightrope.reproduce.gdp.analyses import ORDERS, Analyses, epochs_of
 from tightrope.reproduce.gdp.band import one_way_band, slopes_up_to, symmetric_band
 from tightrope.reproduce.gdp.fig_5 import squeezed
+from tightrope.reproduce.gdp.theorem_3 import batch_size_advantage
 
 Reproduced = Callable[[str], dict[str, Any]]
 
@@ -136,3 +137,12 @@ def test_moments_orders_are_the_table_of_tenths() -> None:
     assert ORDERS[0] == pytest.approx(1.1) and ORDERS[98] == pytest.approx(10.9)
     assert ORDERS[99] == 12 and ORDERS[-1] == 63
     assert Analyses(epochs_of(45, 0.7)).moments_delta(7.1005) == pytest.approx(1e-5, rel=1e-3)
+
+
+def test_the_batch_size_shows_more_than_theorem_3_allows(reproduced: Reproduced) -> None:
+    """Theory notes A30: 0.25 against 0.020 for two people or one; 0.032 for MNIST."""
+    assert batch_size_advantage(1, 0.5) == pytest.approx(0.25, rel=1e-12)
+    one, mnist = reproduced("gdp-theorem-3")["lines"]
+    assert one["ours"] == pytest.approx(0.5 * (2 * norm.cdf(1 / 20) - 1), rel=1e-9)
+    assert one["verdict"] == mnist["verdict"] == "claim invalid"
+    assert mnist["ours"] == pytest.approx((60 / 60_000) ** 0.5, rel=0.003)
