@@ -44,8 +44,8 @@ Sigmas = dict[tuple[str, int, int], float]
 
 
 def run(setting: Setting) -> Outcome:
-    places = [REFERENCE] if setting.quick else [(n, e) for n in (1000, 10_000, 60_000)
-                                                for e in (1, 10, 100)]  # fmt: skip
+    everywhere = [(n, e) for n in (1000, 10_000, 60_000) for e in (1, 10, 100)]
+    places = [REFERENCE] if setting.quick else everywhere
     sigmas: Sigmas = {}
     for records, epochs in places:
         for technique in TECHNIQUES:
@@ -70,8 +70,8 @@ def _table(places: list[tuple[int, int]], sigmas: Sigmas) -> Table:
             order = setup.order_of_langevin if langevin else setup.order_of_sampling
             on_mean = 2.0 * sigma / (records if technique.key in full else BATCH)
             rows.append((technique.name, records, epochs, setup.iterations, sigma, order, on_mean))
-    columns = ("technique", "records", "epochs", "iterations", "sigma", "order_in_table_I",
-               "noise_on_mean_gradient")  # fmt: skip
+    columns = ("technique", "records", "epochs", "iterations", "sigma", "order_in_table_I")
+    columns += ("noise_on_mean_gradient",)
     return Table("sigma", columns, rows)
 
 
@@ -154,7 +154,8 @@ def _picture(places: list[tuple[int, int]], sigmas: Sigmas) -> Picture:
         f"Least sigma for ({EPSILON:g}, {DELTA:g})-DP, batches of {BATCH}. Full-batch methods take "
         "one step an epoch; the noise on their mean gradient is n/100 times smaller at equal sigma."
     )
-    return Picture("sigma", caption, draw, columns=len(sizes), width=4.6, height=4.2)
+    width = 4.6 if len(sizes) > 1 else 7.4
+    return Picture("sigma", caption, draw, columns=len(sizes), width=width, height=4.2)
 
 
 ITEM = Item("survey-table-1", "The Privacy Analysis of DP-SGD (survey)", "Table I: noise", run)
