@@ -7,8 +7,7 @@ optimizer on the same model finds nothing to train on either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, final
 from weakref import WeakSet
 
@@ -40,13 +39,15 @@ class Guard:
             self._handles.append(register(self._raw_gradient))
         _guarded_optimizers.add(optimizer)
 
-    @contextmanager
-    def opened(self) -> Iterator[None]:
+    def opened(self) -> Guard:
+        """For a with statement: open inside it."""
+        return self
+
+    def __enter__(self) -> None:
         self._open = True
-        try:
-            yield
-        finally:
-            self._open = False
+
+    def __exit__(self, *_: object) -> None:
+        self._open = False
 
     def close(self) -> None:
         for handle in self._handles:

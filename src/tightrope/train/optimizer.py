@@ -37,7 +37,7 @@ from tightrope.train.guard import Guard
 from tightrope.train.ledger import Budget, Ledger
 from tightrope.train.losses import check_losses
 from tightrope.train.noise import Noise
-from tightrope.train.packed import pack, whole
+from tightrope.train.packed import whole
 from tightrope.train.record import RunRecord, Sensitive, StepReport
 from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_count, check_delta, check_positive
@@ -256,8 +256,7 @@ class PrivateOptimizer:
     def _accumulate(self, sums: Sequence[Tensor]) -> None:
         with torch.no_grad():
             if self._sums is None:  # half-precision sums are widened before anything is added
-                wide = [s.float() if s.dtype.itemsize < 4 else s for s in sums]
-                self._sums = wide if len(whole(wide)) == 1 else pack(wide)
+                self._sums = [s.float() if s.dtype.itemsize < 4 else s for s in sums]
             else:
                 torch._foreach_add_(
                     self._sums, [s.to(t.dtype) for s, t in zip(sums, self._sums, strict=True)]
@@ -279,7 +278,9 @@ class PrivateOptimizer:
         self.steps, self.sampler_state = step, ticket.sampler_state
 
     def _apply(self, sums: list[Tensor]) -> None:
-        torch._foreach_div_(whole(sums), self.expected_batch_size)
+        # On the CPU a tensor divides in half the time of a Python number.
+        constant = torch.scalar_tensor(self.expected_batch_size, dtype=torch.float64)
+        torch._foreach_div_(whole(sums), constant)
         for parameter, mean in zip(self.gradients.parameters, sums, strict=True):
             parameter.grad = mean.to(parameter.dtype)
         with self.guard.opened():

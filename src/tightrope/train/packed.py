@@ -28,7 +28,7 @@ def pack(tensors: Sequence[Tensor]) -> list[Tensor]:
 def unpack(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Consecutive views of `flat` in the shapes of other tensors."""
     parts = torch.split_with_sizes(flat, [tensor.numel() for tensor in like])
-    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
+    return [part.view_as(tensor) for part, tensor in zip(parts, like, strict=True)]
 
 
 def whole(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -105,7 +105,11 @@ class Program:
         assert found.health is not None
         # Copies: the next replay writes where this one wrote.
         copied = ClippedBatch(
-            _copy(sums), rows, found.norms[:rows].clone(), found.factors[:, :rows].clone(), 0
+            _copy(sums),
+            rows,
+            found.squared_norms[:rows].clone(),
+            found.factors[:, :rows].clone(),
+            0,
         )
         kept = losses[:rows].clone()
         return (copied, kept) if math.isfinite(float(found.health)) else None

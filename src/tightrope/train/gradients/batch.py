@@ -24,8 +24,8 @@ class ClippedBatch:
     """The sum of clipped per-example gradients, before any noise.
 
     sums: one tensor for each parameter of the engine, in float32 or wider.
-    norms: (B,) per-example norms as used for clipping (upper bounds, within rounding);
-        inf for an example whose gradient was not finite.
+    squared_norms: (B,) squares of the per-example norms as used for clipping (upper bounds, within
+        rounding); inf for an example whose gradient was not finite.
     factors: what each example was multiplied by, (1 or parameters, B).
     nonfinite: examples with a non-finite gradient; they contribute exactly zero.
     health: of padded batches, a number on the device that is finite if and only if all gradients
@@ -34,10 +34,15 @@ class ClippedBatch:
 
     sums: tuple[Tensor, ...]
     examples: int
-    norms: Tensor
+    squared_norms: Tensor
     factors: Tensor
     nonfinite: int
     health: Tensor | None = None
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """(B,) per-example norms."""
+        return self.squared_norms.sqrt()
 
     @cached_property
     def clipped_fraction(self) -> float:
@@ -52,12 +57,13 @@ class Factors:
     def __init__(
         self,
         rows: Tensor,
-        norms: Tensor,
-        bad: Tensor | None,
+        squared_norms: Tensor,
         scale: float,
+        *,
+        bad: Tensor | None = None,
         health: Tensor | None = None,
     ) -> None:
-        self.rows, self.norms, self.bad, self.health = rows, norms, bad, health
+        self.rows, self.squared_norms, self.bad, self.health = rows, squared_norms, bad, health
         self._each = (rows if scale == 1.0 else rows / scale).unbind()
 
     def of(self, row: int) -> Tensor:
@@ -68,15 +74,13 @@ class Factors:
         """The clipped sum of one parameter."""
         if self.bad is not None:
             form.zero(self.bad)
-        factors = self.of(row)
-        return form.weighted_sum(factors)
+        return form.weighted_sum(self.of(row))
 
     def batch(self, sums: Sequence[Tensor]) -> ClippedBatch:
         """Together with the sums."""
         nonfinite = 0 if self.bad is None else int(self.bad.sum())
-        return ClippedBatch(
-            tuple(sums), len(self.norms), self.norms, self.rows, nonfinite, self.health
-        )
+        squared = self.squared_norms
+        return ClippedBatch(tuple(sums), len(squared), squared, self.rows, nonfinite, self.health)
 
 
 def empty_batch(parameters: Sequence[nn.Parameter]) -> ClippedBatch:
@@ -95,14 +99,13 @@ def find_factors(
     """
     if scale != 1.0:
         squared = squared.mul_(1 / scale**2)
-    total = squared.sum(0, keepdim=True)
-    wanted = squared if clip.per_parameter else total
-    norms = total[0].sqrt()
+    together = squared.sum(0, keepdim=True)
+    wanted, total = (squared if clip.per_parameter else together), together[0]
     if present is not None:  # nothing may wait for the device: the health is checked later
         rows = clip.factors(wanted).masked_fill(~present, 0)
-        return Factors(rows, norms, None, scale, health=norms.sum())
-    if math.isfinite(norms.sum().item()):
-        return Factors(clip.factors(wanted), norms, None, scale)
-    bad = ~norms.isfinite()
+        return Factors(rows, total, scale, health=total.sum())
+    if math.isfinite(total.sum().item()):
+        return Factors(clip.factors(wanted), total, scale)
+    bad = ~total.isfinite()
     rows = clip.factors(wanted.masked_fill(bad, 0)).masked_fill(bad, 0)
-    return Factors(rows, norms.masked_fill(bad, torch.inf), bad, scale)
+    return Factors(rows, total.masked_fill(bad, torch.inf), scale, bad=bad)

@@ -6,9 +6,8 @@ that fills it; CUDA's allocator keeps its memory anyway and needs none of this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import prod
+from typing import final
 
 import torch
 from torch import Tensor
@@ -21,13 +20,14 @@ _free: list[Tensor] = []
 _scopes: list[list[Tensor]] = []
 
 
-@contextmanager
-def scratch_scope() -> Iterator[None]:
-    """Scratch tensors taken inside may be overwritten after it ends."""
-    _scopes.append([])
-    try:
-        yield
-    finally:
+@final
+class scratch_scope:  # noqa: N801
+    """Scratch tensors taken inside a `with scratch_scope():` may be overwritten after it ends."""
+
+    def __enter__(self) -> None:
+        _scopes.append([])
+
+    def __exit__(self, *_: object) -> None:
         _free.extend(_scopes.pop())
 
 

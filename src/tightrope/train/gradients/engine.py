@@ -61,6 +61,7 @@ class Gradients:
         self.parameters: list[nn.Parameter] = [parameter for _, parameter in named]
         self.loss_scale = float(loss_scale)
         self._run = _METHODS[method]
+        self._rows = {id(p): i for i, p in enumerate(self.parameters)}
         self._names_by_id = {id(p): n for n, p in named}
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._batches = 0
@@ -112,7 +113,8 @@ class Gradients:
             plan = self._plans[key] = make_plan(losses, uses, self._names_by_id)
             ways = resolve(plan, losses, uses)
             assert ways is not None
-        return Work(losses, self.parameters, [uses[i] for i in plan.uses], ways, self.loss_scale)
+        kept = [uses[i] for i in plan.uses]
+        return Work(losses, self.parameters, self._rows, kept, ways, self.loss_scale, plan.shared)
 
     def _check_ran(self, losses: Tensor, uses: list[Use]) -> None:
         if not uses and losses.requires_grad:

@@ -35,9 +35,11 @@ class Work:
 
     losses: Tensor
     parameters: list[nn.Parameter]
+    rows: dict[int, int]  # id of a parameter -> its place
     uses: list[Use]
     ways: list[tuple[Source, Junction]]
     scale: float
+    shared: frozenset[int] = frozenset()  # ids of parameters whose forms wait for each other
     direct: list[nn.Parameter] = field(default_factory=list)  # a single example's leaves
     present: Tensor | None = None  # (B,) of a padded batch: which rows are examples
 
@@ -63,10 +65,6 @@ class Work:
             for (source, way), g in zip(self.ways, grads, strict=True)
             if g is not None
         ]
-
-    def rows(self) -> dict[int, int]:
-        """id of a parameter -> its place."""
-        return {id(p): i for i, p in enumerate(self.parameters)}
 
     def squared_norms(self, found: dict[int, Tensor]) -> Tensor:
         """(parameters, B), zero for unused parameters."""
@@ -128,10 +126,9 @@ def _with_direct(work: Work, found: Found, grads: Grads) -> Found:
 
 def _merge(work: Work, found: Iterable[tuple[nn.Parameter, Form]]) -> dict[int, Form]:
     """The uses of one parameter become one form."""
-    rows = work.rows()
     lists: dict[int, list[Form]] = {}
     for parameter, form in found:
-        row = rows.get(id(parameter))
+        row = work.rows.get(id(parameter))
         if row is not None:
             lists.setdefault(row, []).append(form)
     return {row: combine(forms) for row, forms in lists.items()}
@@ -168,16 +165,16 @@ def _stream(
     Uses marked `early` are handled as soon as their gradient is there, which is then let go; the
     others wait for the end of the pass, parameters with several uses for all of them.
     """
-    rows, late = work.rows(), Late(work)
+    late: Found = []
     waiting = {id(use): use for use in work.uses}
 
     def arrived(use: Use, grads: Grads) -> None:
         waiting.pop(id(use), None)
         for parameter, form in work.forms_of_use(use, grads):
-            if id(parameter) in late.shared:
-                late.found.append((parameter, form))
+            if id(parameter) in work.shared:
+                late.append((parameter, form))
             else:
-                handle(rows[id(parameter)], form)
+                handle(work.rows[id(parameter)], form)
 
     through = [use for use in work.uses if early(use) and _passed_through(use)]
     hooks = [_on_arrival(use, arrived) for use in through]
@@ -195,26 +192,10 @@ def _stream(
         arrived(use, grads[start:end])
         start = end
     _refuse_unreached(work, list(waiting.values()))
-    late.found += work.forms_of_ways(grads[start : start + len(work.ways)])
-    late.found = _with_direct(work, late.found, grads[start + len(work.ways) :])
-    for row, form in _merge(work, late.found).items():
+    late += work.forms_of_ways(grads[start : start + len(work.ways)])
+    late = _with_direct(work, late, grads[start + len(work.ways) :]) if work.direct else late
+    for row, form in _merge(work, late).items():
         handle(row, form)
-
-
-@final
-class Late:
-    """Parameters with several uses: their forms wait for each other."""
-
-    def __init__(self, work: Work) -> None:
-        self.found: Found = []
-        seen: set[int] = set()
-        self.shared: set[int] = set()
-        for use in work.uses:
-            own = {id(p) for p in use.owner._parameters.values()}
-            self.shared |= seen & own
-            seen |= own
-        self.shared |= {id(source.parameter) for source, _ in work.ways}
-        self.shared |= {id(parameter) for parameter in work.direct}
 
 
 def _passed_through(use: Use) -> bool:

@@ -6,6 +6,7 @@ time to time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
@@ -26,7 +27,7 @@ from tightrope.train.gradients.graph import (
 )
 from tightrope.train.gradients.recorder import Use
 
-__all__ = ["Plan", "Source", "make_plan", "resolve"]
+__all__ = ["Plan", "Source", "make_plan", "resolve", "shared_parameters"]
 
 
 @final
@@ -48,10 +49,14 @@ class Source:
 @final
 @dataclass(frozen=True)
 class Plan:
-    """uses: positions of the uses that count; sources: parameters found in the graph instead."""
+    """uses: positions of the uses that count; sources: parameters found in the graph instead.
+
+    shared: ids of the parameters that are used several times or found in the graph.
+    """
 
     uses: tuple[int, ...]
     sources: tuple[Source, ...]
+    shared: frozenset[int]
 
 
 def make_plan(losses: Tensor, uses: list[Use], names: dict[int, str]) -> Plan:
@@ -75,7 +80,19 @@ def make_plan(losses: Tensor, uses: list[Use], names: dict[int, str]) -> Plan:
         )
         for key, js in ways.items()
     )
-    return Plan(tuple(kept), sources)
+    shared = shared_parameters((uses[i] for i in kept), (s.parameter for s in sources))
+    return Plan(tuple(kept), sources, shared)
+
+
+def shared_parameters(uses: Iterable[Use], others: Iterable[nn.Parameter]) -> frozenset[int]:
+    """Ids of parameters used several times, or in a way beside their layers' rules."""
+    seen: set[int] = set()
+    shared = {id(parameter) for parameter in others}
+    for use in uses:
+        own = {id(p) for p in use.owner._parameters.values()}
+        shared |= seen & own
+        seen |= own
+    return frozenset(shared)
 
 
 def resolve(plan: Plan, losses: Tensor, uses: list[Use]) -> list[tuple[Source, Junction]] | None:

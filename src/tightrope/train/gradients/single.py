@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from tightrope.train.gradients.custom import custom_rule
 from tightrope.train.gradients.graph import explore, has_batch
 from tightrope.train.gradients.passes import Work
+from tightrope.train.gradients.plan import shared_parameters
 from tightrope.train.gradients.recorder import Use
 
 __all__ = ["single_example_work"]
@@ -19,4 +20,6 @@ def single_example_work(
     layers = [use for use in uses if use.rule is not custom_rule and has_batch(use, 1)]
     leaves = explore(losses, layers, {id(p) for p in parameters}).leaves
     direct = [p for p in parameters if id(p) in leaves]
-    return Work(losses, parameters, layers, [], scale, direct)
+    rows = {id(p): i for i, p in enumerate(parameters)}
+    shared = shared_parameters(layers, direct)
+    return Work(losses, parameters, rows, layers, [], scale, shared, direct)
