@@ -9,6 +9,9 @@ Error of `convolve`, all bounded and stored with the result:
   power n turns an error e into |phi|^n (1 + e/|phi|)^n - |phi|^n. It holds for each weight.
 * error: n times the error of each factor, plus twice the mass outside the window (Chernoff),
   which wraps around. It holds for the sum over all weights.
+* slip: how far the lattice may be from where it is meant to be: an ulp of each position.
+Chernoff exponents are differences of large numbers, so their rounding is part of the bound. A law
+that sits at the end of its support keeps that end inside the window.
 """
 
 from __future__ import annotations
@@ -40,18 +43,21 @@ class LatticeMeasure:
     rate: float
     error: float = 0.0
     uniform_error: float = 0.0
+    slip: float = 0.0
+    closed: bool = True  # is nothing meant to lie right of the last point?
 
     def log_moment(self, change: float) -> float:
-        """ln of the sum of weights * e^{change * index * step}."""
+        """ln of a bound on the sum of weights * e^{change * index * step}."""
         exponent = change * self.step * np.arange(len(self.weights))
+        slack = 4.0 * _EPS * (float(np.abs(exponent).max()) + len(exponent) + 10.0)
         top = float(exponent.max())
-        total = float(np.exp(np.maximum(exponent - top, -740.0)) @ self.weights)
-        if total > 1e-290:  # the entries raised to e^-740 only add to the bound
-            return top + math.log(total)
+        total = float(np.exp(np.maximum(exponent - top, -700.0)) @ self.weights)
+        if total > 1e-290:  # the entries raised to e^-700 only add to the bound
+            return top + math.log(total) + slack
         with np.errstate(divide="ignore"):
             logs = np.log(self.weights) + exponent
         top = float(logs.max())
-        return top + math.log(float(np.exp(logs - top).sum()))
+        return top + math.log(float(np.exp(logs - top).sum())) + slack
 
 
 def normalised(
@@ -62,6 +68,8 @@ def normalised(
     rate: float,
     absolute_error: float,
     relative_error: float,
+    slip: float = 0.0,
+    closed: bool = True,
 ) -> LatticeMeasure:
     """A measure from tilted masses of any total; the error covers their sum and its logarithm."""
     total = float(masses.sum())
@@ -73,6 +81,8 @@ def normalised(
         log_scale + math.log(total),
         rate,
         absolute_error / total + relative_error,
+        slip=slip,
+        closed=closed,
     )
 
 
@@ -86,17 +96,24 @@ def convolve(
     step, rate = factors[0][0].step, factors[0][0].rate
     power, uniform = _power(factors, size)
     start, outside = _window(factors, size, thetas)
-    weights = np.roll(irfft(power, size, overwrite_x=True), -(start % size))
+    weights = np.roll(irfft(power, size, overwrite_x=True), -(start % size))[: support(factors)]
     np.maximum(weights, 0.0, out=weights)  # the true ones are not negative
-    error = _compounded(factors) + 2.0 * outside
     first = math.fsum(count * measure.first for measure, count in factors) + start * step
-    # positions carry an ulp of each term; shifting f(x) = e^{-cx}(1 - e^{-x}) by d moves its mean
-    # by at most d, which is d e (c + 1) of its maximum
     ulps = abs(start * step) + size * step + sum(n * abs(m.first) for m, n in factors)
-    error += 3.0 * (rate + 1.0) * 4.0 * _EPS * ulps
     log_scale = math.fsum(count * measure.log_scale for measure, count in factors)
-    error += 4.0 * _EPS * math.fsum(n * abs(m.log_scale) for m, n in factors)
-    return LatticeMeasure(first, step, weights, log_scale, rate, error, uniform)
+    return LatticeMeasure(
+        first,
+        step,
+        weights,
+        log_scale,
+        rate,
+        _compounded(factors)
+        + 2.0 * outside
+        + 4.0 * _EPS * math.fsum(n * abs(m.log_scale) for m, n in factors),
+        uniform,
+        math.fsum(n * m.slip for m, n in factors) + 4.0 * _EPS * ulps,
+        all(m.closed for m, _ in factors) and start + size >= support(factors),
+    )
 
 
 def _compounded(factors: Sequence[tuple[LatticeMeasure, int]]) -> float:
@@ -150,13 +167,20 @@ def _window(
     step = factors[0][0].step
     if support(factors) <= size:
         return 0, 0.0
+    # steeper than this says nothing more: e^-40 on one step
+    tilts = [min(theta, 40.0 / step) for theta in thetas]
     right, left = (
-        sum(count * measure.log_moment(sign * theta) for measure, count in factors)
-        for sign, theta in zip((1.0, -1.0), thetas, strict=True)
+        sum(count * measure.log_moment(sign * tilt) for measure, count in factors)
+        for sign, tilt in zip((1.0, -1.0), tilts, strict=True)
     )
-    # right: exp(right - theta0 step (start + size)); left: exp(left + theta1 step (start - 1));
-    # both are equal at this start
-    start = round((right - left - thetas[0] * step * size) / (step * sum(thetas)))
-    log_right = right - thetas[0] * step * (start + size)
-    log_left = left + thetas[1] * step * (start - 1)
-    return start, math.exp(min(log_right, 0.0)) + math.exp(min(log_left, 0.0))
+    # right: exp(right - tilt0 step (start + size)); left: exp(left + tilt1 step (start - 1));
+    # both are equal at this start, unless the support ends before
+    start = round((right - left - tilts[0] * step * size) / (step * sum(tilts)))
+    start = min(max(start, 0), support(factors) - size)
+    ends = ((right, -tilts[0] * step * (start + size)), (left, tilts[1] * step * (start - 1)))
+    outside = 0.0
+    for end, cut_off in zip(ends, (start + size < support(factors), start > 0), strict=True):
+        if cut_off:
+            rounding = 4.0 * _EPS * (abs(end[0]) + abs(end[1]))
+            outside += math.exp(min(math.fsum(end) + rounding, 0.0))
+    return start, outside

@@ -33,29 +33,39 @@ _RULES = {nodes: _rule(nodes) for _, nodes in _PANELS}
 
 
 def shared_mass(
-    edges: FloatArray, mu: float, log_weight: FloatArray
+    edges: FloatArray, mu: float, log_weight: FloatArray, extra: float = 0.0
 ) -> tuple[FloatArray, FloatArray]:
-    """Mass given to the left and to the right end of each cell, times e^log_weight of the cell."""
+    """Mass given to the left and to the right end of each cell, times e^log_weight of the cell.
+
+    The first cell may begin `extra` (even inf) left of edges[0], with no mass there.
+    """
     width = np.diff(edges)
+    hidden = np.zeros_like(width)
+    hidden[0] = extra
     reach = np.maximum(np.abs(edges[:-1]), np.abs(edges[1:])) + mu + 1.0
     x = width * reach
     left, right = np.empty_like(width), np.empty_like(width)
     wide = x > _PANELS[-1][0]
     narrow = ~wide
     if narrow.any():
-        parts = _narrow(edges[:-1][narrow], width[narrow], mu, log_weight[narrow], x[narrow].max())
-        left[narrow], right[narrow] = parts
+        cells = (edges[:-1][narrow], width[narrow], hidden[narrow])
+        left[narrow], right[narrow] = _narrow(*cells, mu, log_weight[narrow], x[narrow].max())
     if wide.any():
-        parts = _wide(edges[:-1][wide], width[wide], mu, log_weight[wide], x[wide])
-        left[wide], right[wide] = parts
+        cells = (edges[:-1][wide], width[wide], hidden[wide])
+        left[wide], right[wide] = _wide(*cells, mu, log_weight[wide], x[wide])
     return left / _ROOT_TWO_PI, right / _ROOT_TWO_PI
 
 
 def _narrow(
-    start: FloatArray, width: FloatArray, mu: float, log_weight: FloatArray, largest: float
+    start: FloatArray,
+    width: FloatArray,
+    hidden: FloatArray,
+    mu: float,
+    log_weight: FloatArray,
+    largest: float,
 ) -> tuple[FloatArray, FloatArray]:
     nodes = next(count for bound, count in _PANELS if largest <= bound)
-    whole = -np.expm1(-mu * width)
+    whole = -np.expm1(-mu * (width + hidden))
     left, right = np.zeros_like(width), np.zeros_like(width)
     for place, weight in zip(*_RULES[nodes], strict=True):
         s = start + place * width
@@ -67,7 +77,12 @@ def _narrow(
 
 
 def _wide(
-    start: FloatArray, width: FloatArray, mu: float, log_weight: FloatArray, x: FloatArray
+    start: FloatArray,
+    width: FloatArray,
+    hidden: FloatArray,
+    mu: float,
+    log_weight: FloatArray,
+    x: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Cells cut into panels of x <= 1 first."""
     panels = np.ceil(x).astype(np.int64)
@@ -76,7 +91,8 @@ def _wide(
     panel = (width / panels)[cell]
     offset = number * panel
     first, whole_width, log_weight = start[cell], width[cell], log_weight[cell]
-    whole = -np.expm1(-mu * whole_width)
+    hidden = hidden[cell]
+    whole = -np.expm1(-mu * (whole_width + hidden))
     left, right = np.zeros(len(cell)), np.zeros(len(cell))
     for place, weight in zip(*_RULES[8], strict=True):
         inside = offset + place * panel
@@ -84,7 +100,7 @@ def _wide(
         mass = np.exp(log_weight - 0.5 * s * s) * (weight * panel)
         beyond = np.minimum(inside - whole_width, 0.0)
         left += mass * (-np.expm1(mu * beyond) / whole)
-        right += mass * (np.exp(mu * beyond) * -np.expm1(-mu * inside) / whole)
+        right += mass * (np.exp(mu * beyond) * -np.expm1(-mu * (inside + hidden)) / whole)
     size = len(start)
     totals = (np.bincount(cell, part, size) for part in (left, right))
     left_total, right_total = (np.asarray(total, dtype=np.float64) for total in totals)

@@ -53,4 +53,7 @@ def coarsened(
         first = start - wide
     inflation = math.exp(tilt)
     lost = (measure.error + 2.0 * noise * len(weights)) * inflation + clipped
-    return normalised(first, wide, masses, measure.log_scale, c, lost, 64.0 * _EPS * factor)
+    slip = measure.slip + 4.0 * _EPS * (abs(measure.first) + high * h)
+    closed = measure.closed and high == len(weights)
+    relative = 64.0 * _EPS * factor
+    return normalised(first, wide, masses, measure.log_scale, c, lost, relative, slip, closed)

@@ -1,9 +1,10 @@
 """E[(1 - e^{a - X})_+] of a tilted lattice measure, for many a at once, in the log domain.
 
-Error: with rate c and step h, an error of at most u in each weight and of at most e in their sum
-changes the value by at most e^{log_scale - c a} (u * S + e * Z), where
-S = sum over the lattice of e^{-c x}(1 - e^{-x}) <= 1/(h c (c+1)) + Z and Z = c^c/(1+c)^{1+c} is the
-largest term. The running sums of positive terms add N ulp, relative.
+Error: with rate c and step h, an error of at most u in each weight, of at most e in their sum and
+of at most d in the positions changes the value by at most e^{log_scale - c a} (u S + e Z + d), with
+f(x) = e^{-c x}(1 - e^{-x}), |f'| <= 1, S = sum over the lattice of f <= 1/(h c (c+1)) + Z and
+Z = max f = c^c/(1+c)^{1+c}. Where the measure is closed, nothing lies beyond its last point and f
+is at most the distance to it. The running sums of positive terms add N ulp, relative.
 """
 
 from __future__ import annotations
@@ -49,15 +50,16 @@ class TailTable:
     def log_error(self, points: FloatArray) -> FloatArray:
         """ln of the bound on the absolute error of `log_call`, running sums aside."""
         m = self.measure
-        c, width = m.rate, m.step * len(self.mass)
+        c, last = m.rate, m.first + m.step * (len(self.mass) - 1)
         largest = math.exp(c * math.log(c / (1.0 + c)) - math.log1p(c)) if c > 0 else 1.0
-        reach = np.maximum(m.first + width - points, m.step)
-        whole = np.minimum(reach, 1.0) * reach / m.step  # every term is below min(x, 1)
+        reach = np.maximum(last - points, 0.0)
+        whole = np.minimum(reach, 1.0) * (reach / m.step + 1.0)  # every term is below min(x, 1)
         if c > 0:
-            whole = np.minimum(whole, 1.0 / (m.step * c * (c + 1.0)))
-        one = np.minimum(largest, reach)
-        total = m.uniform_error * (whole + largest) + m.error * one
-        return np.log(np.maximum(total, 1e-300)) + m.log_scale - c * points
+            whole = np.minimum(whole, 1.0 / (m.step * c * (c + 1.0)) + largest)
+        one = np.minimum(largest, reach) if m.closed else largest
+        total = m.uniform_error * whole + m.error * one + m.slip * (1.0 + m.error)
+        # 1 % more: the exponents are rounded
+        return np.log(np.maximum(1.01 * total, 1e-300)) + m.log_scale - c * points
 
 
 def tail_table(measure: LatticeMeasure) -> TailTable:

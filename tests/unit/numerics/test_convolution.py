@@ -42,10 +42,8 @@ def test_powers_agree_with_repeated_direct_convolution() -> None:
     direct = np.ones(1)
     for weights in (one.weights, one.weights, one.weights, two.weights, two.weights):
         direct = np.convolve(direct, weights)
-    start = round((result.first - (3 * one.first + 2 * two.first)) / 0.01)
-    expected = np.zeros(512)
-    expected[-start : -start + len(direct)] = direct
-    np.testing.assert_allclose(result.weights, expected, atol=result.uniform_error)
+    assert result.first == pytest.approx(3 * one.first + 2 * two.first)
+    np.testing.assert_allclose(result.weights, direct, atol=result.uniform_error)
     assert result.uniform_error < 1e-12
     assert result.log_scale == pytest.approx(3 * one.log_scale + 2 * two.log_scale, abs=1e-14)
 
@@ -54,6 +52,26 @@ def test_a_window_that_is_too_small_says_so_in_its_error() -> None:
     measure = _bump(64, 0.05, 0.0)
     assert convolve([(measure, 8)], 64, (5.0, 5.0)).error > 1e-3
     assert convolve([(measure, 8)], 1024, (5.0, 5.0)).error < 1e-9
+
+
+@pytest.mark.parametrize("tilt", [1e2, 1e8, 1e16, 1e24])
+@pytest.mark.parametrize("decay", [0.1, 2.0, 100.0])
+def test_the_error_covers_what_the_window_misses_however_steep_the_tilts(
+    tilt: float, decay: float
+) -> None:
+    """A law at the end of its support; exponents of steep tilts are large, their difference not."""
+    weights = np.exp(-decay * np.arange(199.0, -1.0, -1.0))
+    measure = normalised(-1.0, 1e-3, weights, 0.0, 1e3, 0.0, 0.0)
+    result = convolve([(measure, 3)], 64, (tilt, tilt))
+    exact = np.convolve(np.convolve(measure.weights, measure.weights), measure.weights)
+    start = round((result.first - 3 * measure.first) / 1e-3)
+    inside = np.zeros(len(exact))
+    inside[start : start + 64] = result.weights
+    assert np.abs(inside - exact).sum() <= result.error + 64 * result.uniform_error + 1e-12
+    if decay == 100.0 and tilt > 1e3:
+        assert result.closed
+        assert result.weights[-1] == pytest.approx(1.0, abs=1e-12)
+        assert result.error < 1e-9
 
 
 def test_errors_of_the_factors_compound() -> None:
@@ -90,6 +108,18 @@ def test_tail_error_covers_a_planted_error() -> None:
     true, _ = tail_table(measure).log_call(points)
     value, error = tail_table(noisy).log_call(points)
     assert np.all(np.abs(np.exp(value) - np.exp(true)) <= np.exp(error))
+
+
+def test_tail_error_next_to_the_last_point_covers_a_moved_lattice() -> None:
+    """There the value is the distance to the last point, and moving it is not a relative error."""
+    moved = 1e-13
+    here = LatticeMeasure(0.0, 0.01, np.array([0.2, 0.8]), 0.0, 1e3, slip=moved)
+    there = LatticeMeasure(moved, 0.01, here.weights, 0.0, 1e3)
+    points = 0.01 - np.array([1e-2, 1e-4, 1e-8, 1e-12, 1e-13, 0.0])
+    value, error = tail_table(here).log_call(points)
+    true, _ = tail_table(there).log_call(points)
+    assert np.all(np.abs(np.exp(value) - np.exp(true)) <= np.exp(error) + 1e-17)
+    assert np.all(np.exp(error) <= 1.1 * moved * np.exp(-1e3 * points))
 
 
 @pytest.mark.parametrize("side", ["upper", "lower"])
@@ -146,6 +176,16 @@ def test_lowered_masses_stay_below_for_any_shares(steepness: float, cells: int, 
         bound = float(np.maximum(r - strike, 0.0) @ low)
         assert bound <= true * (1 + 1e-12) + clipped * r[-1] + 1e-12 * base.max()
     assert np.all(low >= 0.0)
+
+
+@pytest.mark.parametrize("mu", [0.05, 3.0])
+@pytest.mark.parametrize("extra", [0.0, 0.5, math.inf])
+def test_a_first_cell_that_begins_further_left_keeps_its_mean_too(mu: float, extra: float) -> None:
+    edges = np.array([-1.0, -0.4, 0.3])
+    left, right = shared_mass(edges, mu, np.zeros(2), extra)
+    mean = mp.quad(lambda s: mp.npdf(s) * mp.exp(mu * s), [-1.0, -0.4])
+    ends = math.exp(mu * (edges[0] - extra)), math.exp(mu * edges[1])
+    assert left[0] * ends[0] + right[0] * ends[1] == pytest.approx(float(mean), rel=1e-12)
 
 
 def test_gathered_moves_each_share_to_its_end() -> None:

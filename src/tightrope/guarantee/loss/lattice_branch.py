@@ -18,10 +18,11 @@ from tightrope.numerics.lattice_cells import CELL_ERROR, shared_mass
 from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
 from tightrope.validate import FloatArray
 
-__all__ = ["Branch", "upper_branch", "lower_branch", "points_at", "loss_at"]
+__all__ = ["LOG_CUT_OFF", "Branch", "upper_branch", "lower_branch", "points_at", "loss_at"]
 
 _EPS = 2.0**-52
-_LEFT = -40.0  # N(0,1) has less than 1e-340 below it
+_LEFT = -40.0  # N(0,1) is cut there; the upper bound adds what lies below
+LOG_CUT_OFF = float(log_ndtr(_LEFT + 0.1))  # with room for rounding
 
 
 @final
@@ -68,7 +69,10 @@ def upper_branch(
     `lift` is the origin's offset above ln(1 - rate); 0 puts a lattice point on the infimum of L.
     """
     start, points, log_tilt, scale = _cells(rate, mu, power, step, lift, begin, end)
-    left, right = shared_mass(points, mu, log_tilt[:-1] - scale)
+    extra = 0.0
+    if begin == -math.inf and points[0] < _LEFT:
+        extra, points[0] = float(_LEFT - points[0]), _LEFT
+    left, right = shared_mass(points, mu, log_tilt[:-1] - scale, extra)
     masses = gathered(left, right, power * step)
     relative = _relative_error(rate, mu, power, step, lift, start, points, masses)
     origin = _base(rate) + lift
@@ -106,15 +110,14 @@ def _cells(
 ) -> tuple[int, FloatArray, FloatArray, float]:
     """First index, points s_i, tilt power * ln r_i, and the largest log mass density."""
     low = max(begin, _LEFT)
-    start = math.floor((loss_at(low, rate, mu) - lift) / step + 1e-9)
+    start = math.floor((loss_at(low, rate, mu) - lift) / step)
     if math.isfinite(begin):  # `begin` is meant to be a lattice point
         start = round((loss_at(begin, rate, mu) - lift) / step)
     stop = max(start + 3, math.ceil((loss_at(end, rate, mu) - lift) / step))
     offsets = lift + step * np.arange(start, stop + 1, dtype=np.float64)
     points = points_at(np.maximum(offsets, 0.0) if rate < 1.0 else offsets, rate, mu)
-    points[0] = max(points[0], _LEFT) if begin == -math.inf else points[0]
     log_tilt = power * (_base(rate) + offsets)
-    inside = points[:-1] * points[1:] < 0.0  # cells that hold s = 0
+    inside = (points[:-1] < 0.0) & (points[1:] > 0.0)  # cells that hold s = 0
     nearest = np.where(inside, 0.0, np.minimum(np.abs(points[:-1]), np.abs(points[1:])))
     scale = float((log_tilt[:-1] - 0.5 * nearest * nearest).max())
     return start, points, log_tilt, scale

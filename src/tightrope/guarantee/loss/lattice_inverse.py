@@ -8,19 +8,22 @@ from collections.abc import Callable
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import lattice
 from tightrope.guarantee.loss.lattice_plan import best_plan, guesses
+from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 from tightrope.numerics.interval import Interval
 
 __all__ = ["smallest_epsilon"]
 
 _ROUGH = 0.05
 _LARGEST = 1e6
+_EXACT = 1e-10  # relative width where the lattice rounds no loss
+_ATOMS = 1e-6  # and where an atom sits at the largest loss
 
 
 def smallest_epsilon(components: Components, delta: float, relative_width: float) -> Interval:
     """Both ends are verified: delta_upper(upper) <= delta and delta_lower(lower) >= delta."""
     if delta >= 1.0 or not components:
         return Interval.exact(0.0)
-    highest = math.fsum(count * pair.support[1] for pair, count in components) * (1.0 + 1e-14)
+    highest = math.fsum(count * pair.support[1] for pair, count in components) * (1.0 + 1e-15)
     floor = lattice.infinite_log_mass(components)
     target = math.log(delta) if delta > 0.0 else -math.inf
     if target < floor.lower:
@@ -31,6 +34,12 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
         at_zero = lattice.log_delta(components, 0.0, _ROUGH)
         if at_zero.upper <= target:
             return Interval.exact(0.0)
+    if len(components) == 1 and on_one_lattice(components[0][0]):
+        relative_width = min(relative_width, _EXACT)
+    elif highest < math.inf:
+        below = _just_below(components, highest, target, relative_width)
+        if below is not None:  # so close to the largest loss that the largest loss will do
+            return Interval(below, highest)
     guess, slope = _near(components, target, min(highest, _LARGEST))
     width = min(max(0.5 * relative_width * guess * slope, 1e-8), _ROUGH)
     plan = best_plan(components, guess, target, width)
@@ -47,6 +56,17 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
             break
         plan = finer
     return answer
+
+
+def _just_below(
+    components: Components, highest: float, target: float, relative_width: float
+) -> float | None:
+    """An epsilon next to the largest loss where delta is still above the target, if it is."""
+    room = relative_width if all(spacing(pair) is None for pair, _ in components) else _ATOMS
+    below = highest * (1.0 - 0.5 * room)
+    if _estimate(components, below) < target - 3.0:
+        return None
+    return below if lattice.law_at(components, below, _ROUGH)[1].lower > target else None
 
 
 def _near(components: Components, target: float, highest: float) -> tuple[float, float]:

@@ -10,6 +10,8 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.gaussian import SampledGaussianPair
+from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF
 from tightrope.guarantee.loss.lattice_jumps import (
     JumpLaw,
     log_jump_sum,
@@ -105,12 +107,18 @@ def one_side(plan: Plan, side: Side) -> OneSide:
             for (p, n), end in zip(plan.components, small.ends, strict=True)
             if has_jumps(p)
         ]
+    given += [LOG_CUT_OFF + math.log(n) for p, n in plan.components if _is_cut_off(p)]
     log_given = float(np.logaddexp.reduce(given)) if given else -math.inf
     with np.errstate(divide="ignore"):
         log_infinite = float(np.log(-np.expm1(infinite)))
     return OneSide(
         plan, side, tuple(tables), laws, log_infinite, log_given, log_moment, small.highest()
     )
+
+
+def _is_cut_off(pair: AbstractLossPair) -> bool:
+    """Does its lattice leave out the points s far to the left?"""
+    return isinstance(pair, SampledGaussianPair) and pair.rate < 1.0
 
 
 def _log_beyond(pair: AbstractLossPair, point: float) -> float:
@@ -160,9 +168,11 @@ class _Small:
 
     def highest(self) -> float:
         """Largest sum of the small losses, rounded up."""
-        measures = zip(self._step(self.plan.rate), self.plan.components, strict=True)
-        tops = [n * (m.first + m.step * (len(m.weights) - 1)) for m, (_, n) in measures]
-        return math.fsum(tops) + 1e-12 * math.fsum(map(abs, tops))
+        measures = list(zip(self._step(self.plan.rate), self.plan.components, strict=True))
+        length = [m.step * (len(m.weights) - 1) for m, _ in measures]
+        tops = [n * (m.first + x) for x, (m, (_, n)) in zip(length, measures, strict=True)]
+        sizes = [n * (abs(m.first) + x) for x, (m, (_, n)) in zip(length, measures, strict=True)]
+        return math.fsum(tops) + 1e-14 * math.fsum(sizes)
 
     def log_moment(self, rate: float) -> float:
         """ln of a bound on E[e^{rate L}] of the sum: under Q it is convex in e^L."""
@@ -191,7 +201,7 @@ class _Small:
         factors = [(measure, count) for measure, count in factors if count > 0]
         if not factors:  # every step was a jump
             step = plan.step * plan.factor
-            return LatticeMeasure(0.0, step, np.array([1.0, 0.0]), 0.0, rate)
+            return LatticeMeasure(0.0, step, np.array([1.0]), 0.0, rate)
         width, thetas = _window(plan.sketch, rate)
         return convolve(factors, _size(width, factors), thetas)
 

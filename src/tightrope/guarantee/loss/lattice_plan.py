@@ -12,6 +12,7 @@ from typing import final
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.lattice_sketch import Sketch, sketch_of
 from tightrope.guarantee.loss.lattice_split import (
+    MAX_SIZE,
     Goal,
     Split,
     end_points,
@@ -21,7 +22,7 @@ from tightrope.guarantee.loss.lattice_split import (
     point_of,
     split_at,
 )
-from tightrope.guarantee.loss.lattice_staging import MAX_SIZE, staging
+from tightrope.guarantee.loss.lattice_staging import staging
 
 __all__ = ["Plan", "best_plan", "guesses", "has_jumps", "MAX_SIZE"]
 

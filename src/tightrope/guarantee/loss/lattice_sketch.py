@@ -113,9 +113,9 @@ class Sketch:
     def highest(self) -> float:
         return sum(count * float(losses[-1]) for losses, _, count in self.parts)
 
-    def saddle(self, epsilon: float) -> Saddle:
+    def saddle(self, epsilon: float, steepest: float = math.inf) -> Saddle:
         """Minimiser of n K(c) - c eps - ln c - ln(1 + c), which is convex, by bisection in ln c."""
-        low, high = -12.0, 30.0
+        low, high = -12.0, min(30.0, math.log(steepest))
         while high - low > 0.02:
             c = math.exp(0.5 * (low + high))
             first = self.cumulant(c)[1]

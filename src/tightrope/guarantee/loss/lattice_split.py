@@ -17,8 +17,10 @@ from tightrope.guarantee.loss.gaussian import (
     point_of_log_ratio,
 )
 from tightrope.guarantee.loss.lattice_sketch import Saddle, Sketch, sketch_of
+from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 
 __all__ = [
+    "MAX_SIZE",
     "Goal",
     "Split",
     "split_at",
@@ -29,6 +31,7 @@ __all__ = [
     "point_of",
 ]
 
+MAX_SIZE = 1 << 18  # points of a window: about 20 MB of work space
 _MAX_JUMPS = 6
 _MAX_TILTS = 8
 
@@ -135,8 +138,8 @@ def split_at(goal: Goal, whole: Sketch, cut: float) -> Split | None:
         last = loss_with_tail(whole, goal.enough - math.log(count))
     with_jumps = cut < last
     small = whole.without_jumps(min(cut, last)) if alone else whole
-    reachable = small.highest() > goal.epsilon + 1e-12
-    saddle = small.saddle(goal.epsilon) if reachable else _idle(small)
+    reachable = small.highest() > goal.epsilon * (1.0 + 1e-14)
+    saddle = small.saddle(goal.epsilon, _steepest(goal)) if reachable else _idle(small)
     jumps = 0
     if with_jumps:
         jumps = _jumps_needed(whole.log_tail(cut) + math.log(count), goal.enough, count)
@@ -156,6 +159,21 @@ def split_at(goal: Goal, whole: Sketch, cut: float) -> Split | None:
         hazard,
         steepest,
     )
+
+
+def _steepest(goal: Goal) -> float:
+    """The steepest tilt whose law a lattice can hold, next to the end of bounded losses.
+
+    A lattice of one release resolves its span; where all losses lie on it, one atom is enough.
+    """
+    if len(goal.components) == 1 and on_one_lattice(goal.components[0][0]):
+        return 30.0 / (spacing(goal.components[0][0]) or 1.0)
+    spans = [
+        pair.support[1] - (pair.support[0] if spacing(pair) else 0.0)
+        for pair, _ in goal.components
+        if pair.support[1] < math.inf
+    ]
+    return MAX_SIZE / (8.0 * max([*spans, 1e-300]))
 
 
 def _idle(small: Sketch) -> Saddle:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 from tightrope.guarantee.loss.lattice_sketch import Sketch
-from tightrope.guarantee.loss.lattice_split import Goal, Split
+from tightrope.guarantee.loss.lattice_split import MAX_SIZE, Goal, Split
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 
-__all__ = ["staging", "MAX_SIZE"]
+__all__ = ["staging"]
 
-MAX_SIZE = 1 << 18  # points of a window: about 20 MB of work space
 _NATS = 40.0  # mass outside the window below e^-40
 
 
@@ -32,8 +31,12 @@ def staging(goal: Goal, split: Split) -> tuple[float, int, float, float]:
             return grids[0], 1, wide / grids[0], wide / grids[0]  # no loss is rounded at all
         # a bounded loss is laid out whole, however narrow the tilted window is
         spans = [float(losses[-1] - losses[0]) for losses, _, _ in split.small.parts]
-        step = max(step, max(wides) / MAX_SIZE, max(spans) / (4 * MAX_SIZE))
+        capped = min(max(wides) / MAX_SIZE, 2.0 / (split.saddle.rate + 1.0))
+        step = max(step, capped, max(spans) / (4 * MAX_SIZE))
         return grids[0] / max(1, math.ceil(grids[0] / step)), 1, wide / step, wide / step
+    # a lattice of one release reaches down from its largest loss
+    tops = [pair.support[1] for pair, _ in goal.components if pair.support[1] < math.inf]
+    step = max([step, *(top / MAX_SIZE for top in tops)])
     count = min(n for _, n in goal.components)
     resolved = split.small.bulk_width() * 0.3
     options = []

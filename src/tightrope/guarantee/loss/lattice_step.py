@@ -78,10 +78,13 @@ def _gaussian(mu: float, side: Side, step: float, rate: float) -> tuple[LatticeM
     low = step * math.floor((mu * (centre - 10.0) - 0.5 * mu * mu) / step)
     begin = low / mu + 0.5 * mu
     branch = _BRANCH[side](1.0, mu, rate + 1.0, step, 0.0, begin, centre + 10.0)
-    return _measure(branch, step, rate, 4e-23 * float(branch.masses.sum())), math.inf
+    lost = 4e-23 * float(branch.masses.sum())
+    return _measure(branch, step, rate, lost, closed=False), math.inf
 
 
-def _measure(branch: Branch, step: float, rate: float, lost: float) -> LatticeMeasure:
+def _measure(
+    branch: Branch, step: float, rate: float, lost: float, *, closed: bool = True
+) -> LatticeMeasure:
     return normalised(
         branch.origin + branch.start * step,
         step,
@@ -90,6 +93,7 @@ def _measure(branch: Branch, step: float, rate: float, lost: float) -> LatticeMe
         rate,
         branch.absolute_error + lost,
         branch.relative_error,
+        closed=closed,
     )
 
 
@@ -174,10 +178,9 @@ def _atoms(
         to_right = -np.expm1(-offset) / -math.expm1(-step)
         np.add.at(total, index, weights * (1.0 - to_right))
         np.add.at(total, index + 1, weights * to_right * math.exp(rate * step))
-    # an atom counted as aligned is moved by `off`: a factor e^{(rate + 1) off} in its effect
-    moved = float((np.where(aligned, off, 0.0) * (rate + 1.0)) @ weights) / float(weights.sum())
-    relative += 2.0 * moved + 8.0 * _EPS * (3.0 + float(np.abs(tilted).max()))
-    return normalised(origin, step, total, top, rate, 0.0, relative)
+    relative += 8.0 * _EPS * (3.0 + float(np.abs(tilted).max()))
+    slip = float(off[aligned].max(initial=0.0)) + 4.0 * _EPS * float(np.abs(losses).max())
+    return normalised(origin, step, np.trim_zeros(total, "b"), top, rate, 0.0, relative, slip)
 
 
 def _laplace(pair: LaplacePair, side: Side, step: float, rate: float) -> LatticeMeasure:

@@ -12,15 +12,8 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
-from tightrope.guarantee.loss import contour, discrete_sum, laplace_sum, lattice
-from tightrope.guarantee.loss.pair import (
-    AbstractLossPair,
-    DiscretePair,
-    GaussianPair,
-    LaplacePair,
-    approx_pair,
-    log_delta_single,
-)
+from tightrope.guarantee.loss import contour, lattice
+from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
 
@@ -45,7 +38,7 @@ def _log_delta(components: Components, epsilon: float) -> Interval:
         found = contour.log_delta(components, epsilon)
         return Interval(found.lower, found.upper)
     except NotCertified:
-        return _lattice_log_delta(components, epsilon)
+        return lattice.log_delta(components, epsilon)
 
 
 def epsilon(components: Components, delta: float) -> Interval:
@@ -58,62 +51,7 @@ def epsilon(components: Components, delta: float) -> Interval:
     try:
         return contour.epsilon(components, delta)
     except NotCertified:
-        return _lattice_epsilon(components, delta)
-
-
-def _lattice_log_delta(components: Components, epsilon: float) -> Interval:
-    pair, count = components[0]
-    if len(components) == 1 and epsilon >= 0.0:
-        if isinstance(pair, LaplacePair):
-            return Interval(-math.inf, _log(laplace_sum.delta_upper(pair, count, epsilon)))
-        if isinstance(pair, DiscretePair) and discrete_sum.serves(pair, count):
-            found = discrete_sum.delta(pair, count, epsilon)
-            return Interval(_log(found.lower) - 1e-15, _log(found.upper) + 1e-15)
-    above = _without_laplace(components)
-    try:
-        found = lattice.log_delta(above, epsilon)
-    except ArithmeticError as error:
-        raise NotCertified(f"{_TOO_STEEP} ({error}).") from error
-    return found if above is components else Interval(-math.inf, found.upper)
-
-
-def _lattice_epsilon(components: Components, delta: float) -> Interval:
-    pair, count = components[0]
-    if len(components) == 1:
-        if isinstance(pair, LaplacePair):
-            return Interval(0.0, laplace_sum.epsilon_upper(pair, count, delta))
-        if isinstance(pair, DiscretePair) and discrete_sum.serves(pair, count):
-            return discrete_sum.epsilon(pair, count, delta)
-    above = _without_laplace(components)
-    try:
-        found = lattice.epsilon(above, delta)
-    except ArithmeticError as error:
-        raise NotCertified(f"{_TOO_STEEP} ({error}).") from error
-    return found if above is components else Interval(0.0, found.upper)
-
-
-_TOO_STEEP = (
-    "The law of these releases is too steep for the lattice next to its largest loss. Ask at a "
-    "larger delta, or use the sum of the epsilons (pure composition)"
-)
-
-
-def _log(value: float) -> float:
-    return math.log(value) if value > 0.0 else -math.inf
-
-
-def _without_laplace(components: Components) -> Components:
-    """Laplace pairs replaced by the randomised response that dominates them.
-
-    Next to its largest loss a Laplace law is an atom that the lattice's tilted window can miss;
-    the replacement keeps the upper end safe, at the price of the lower one.
-    """
-    if not any(isinstance(pair, LaplacePair) for pair, _ in components):
-        return components
-    return tuple(
-        (approx_pair(pair.support[1], 0.0) if isinstance(pair, LaplacePair) else pair, count)
-        for pair, count in components
-    )
+        return lattice.epsilon(components, delta)
 
 
 def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
@@ -139,7 +77,7 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
 
 def cross_check(components: Components, delta: float) -> Interval:
     """epsilon(delta) by the usual way and by the lattice; raises when they contradict."""
-    return epsilon(components, delta).intersect(_lattice_epsilon(components, delta))
+    return epsilon(components, delta).intersect(lattice.epsilon(components, delta))
 
 
 def _gaussian_mu(components: Components) -> float | None:
