@@ -63,7 +63,7 @@ def test_order_of_the_rows(sigmas: dict[str, float]) -> None:
     """What each idea buys at this point of the table."""
     assert sigmas["exact"] < sigmas["ACG16"] < sigmas["advanced"]
     assert sigmas["hull"] < sigmas["CYS21"] and sigmas["random"] < sigmas["YS22"]
-    assert sigmas["exact"] == pytest.approx(4.4523975, rel=1e-6)
+    assert 4.4523975 <= sigmas["exact"] <= 4.4523975 * (1 + 1e-5)
     setup = Setup(1000, 100, 10, 1.0, 1e-6)
     assert setup.order_of_sampling == pytest.approx(math.sqrt(100 * math.log(1e6)) / 10, rel=1e-12)
 

@@ -39,6 +39,15 @@ LOOKS = {
     "random": (COLOURS["exact"], "x:"),
     "frontier": (COLOURS["other"], "*-"),
 }
+COLUMNS = (
+    "technique",
+    "records",
+    "epochs",
+    "iterations",
+    "sigma",
+    "order_in_table_I",
+    "noise_on_mean_gradient",
+)
 TECHNIQUE = {technique.key: technique for technique in TECHNIQUES}
 Sigmas = dict[tuple[str, int, int], float]
 
@@ -70,9 +79,7 @@ def _table(places: list[tuple[int, int]], sigmas: Sigmas) -> Table:
             order = setup.order_of_langevin if langevin else setup.order_of_sampling
             on_mean = 2.0 * sigma / (records if technique.key in full else BATCH)
             rows.append((technique.name, records, epochs, setup.iterations, sigma, order, on_mean))
-    columns = ("technique", "records", "epochs", "iterations", "sigma", "order_in_table_I")
-    columns += ("noise_on_mean_gradient",)
-    return Table("sigma", columns, rows)
+    return Table("sigma", COLUMNS, rows)
 
 
 def _moments(sigmas: Sigmas) -> Line:

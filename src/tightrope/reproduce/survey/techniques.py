@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
-from tightrope.calibrate import Target, find_noise
+from tightrope.accounting import account
+from tightrope.calibrate import Target
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.roots import crossing
@@ -108,12 +109,13 @@ def _poisson(key: str) -> Callable[[Setup], float]:
     """Algorithm 1, every iterate released; accounted as sensitivity 1 against noise sigma."""
     (analysis,) = (each for each in ANALYSES if each.key == key)
 
-    def sigma(setup: Setup) -> float:
-        run = NoisySGD(PoissonSampling(1.0 / setup.batches), 1.0, setup.iterations)
-        target = Target.approx_dp(setup.epsilon, setup.delta)
-        return float(find_noise(run, target, (analysis,)).value)
+    def guarantee(setup: Setup, sigma: float) -> Guarantee:
+        run = NoisySGD(PoissonSampling(1.0 / setup.batches), sigma, setup.iterations)
+        (finding,) = account(run, (analysis,)).certified
+        assert isinstance(finding.outcome, Guarantee)
+        return finding.outcome
 
-    return sigma
+    return lambda setup: least_sigma(setup, lambda sigma: guarantee(setup, sigma))
 
 
 def _noise_std(sigma: float, batch: int) -> float:
