@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tightrope.errors import InvalidInput
+from tightrope.reproduce.learning.beyond import at_the_papers, beyond, candidates
 from tightrope.reproduce.learning.gains import ROWS, less_noise, more_rounds
 from tightrope.reproduce.learning.paper import FIGURE_4, TABLE_1, TABLE_2, TABLE_3, TABLE_4, TWINS
 from tightrope.reproduce.learning.quick import QUICK, QUICK_TWIN
@@ -30,6 +31,8 @@ GROUPS: dict[str, Callable[[], Recipes]] = {
     "table-4": lambda: (TABLE_4, _twin("movielens")),
     "figure-4": lambda: FIGURE_4,
     "gain": _gain,
+    "beyond": lambda: (*beyond(), *at_the_papers()),
+    "tuning": lambda: (*candidates("mnist"), *candidates("fashion")),
     "quick": lambda: (QUICK, QUICK_TWIN),
 }
 

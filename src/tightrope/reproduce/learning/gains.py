@@ -15,7 +15,7 @@ from tightrope.process import NoisySGD
 from tightrope.reproduce.learning.paper import CLAIMS, TABLE_1, TABLE_2, TABLE_3, TABLE_4
 from tightrope.reproduce.learning.recipe import Recipe
 
-__all__ = ["ROWS", "less_noise", "more_rounds"]
+__all__ = ["ROWS", "less_noise", "more_rounds", "rounded_up"]
 
 ROWS = (*TABLE_1, TABLE_2, TABLE_3, TABLE_4)
 
@@ -23,7 +23,7 @@ ROWS = (*TABLE_1, TABLE_2, TABLE_3, TABLE_4)
 def less_noise(recipe: Recipe, epsilon: float | None = None) -> Recipe:
     """The same rounds with the least noise that `epsilon` (else the printed one) allows."""
     process, target = _budget(recipe, epsilon)
-    noise = math.ceil(find_noise(process, target).value * 1e4) / 1e4  # rounded to the safe side
+    noise = rounded_up(find_noise(process, target).value)
     return recipe.but(f"{recipe.name}-less-noise", group="gain", noise_multiplier=noise, claim=None)
 
 
@@ -32,6 +32,11 @@ def more_rounds(recipe: Recipe, epsilon: float | None = None) -> Recipe:
     process, target = _budget(recipe, epsilon)
     steps = int(find_steps(process, target).value)
     return recipe.but(f"{recipe.name}-more-rounds", group="gain", steps=steps, claim=None)
+
+
+def rounded_up(noise_multiplier: float) -> float:
+    """Four decimals, on the safe side: the same number on every machine."""
+    return math.ceil(noise_multiplier * 1e4) / 1e4
 
 
 def _budget(recipe: Recipe, epsilon: float | None) -> tuple[NoisySGD, Target]:

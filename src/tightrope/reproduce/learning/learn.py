@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from tightrope.process import NoisySGD
@@ -74,8 +74,17 @@ def _private(model: nn.Module, recipe: Recipe, seed: int) -> PrivateOptimizer:
 
 
 def _noisy(run: PrivateOptimizer, train: Rows, recipe: Recipe) -> Iterator[int]:
-    for inputs, labels in run.batches(train, steps=recipe.steps):
-        run.step(losses(run.model(inputs), labels))
+    """The private loop; on a GPU each step is the replay of one graph, with the same result."""
+
+    def of_batch(inputs: Tensor, labels: Tensor) -> Tensor:
+        return losses(run.model(inputs), labels)
+
+    captured = run.capture(of_batch) if run.device.type == "cuda" else None
+    for batch in run.batches(train, steps=recipe.steps):
+        if captured is not None:
+            captured(*batch)
+        else:
+            run.step(of_batch(*batch))
         yield run.steps
 
 

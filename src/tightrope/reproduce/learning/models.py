@@ -7,7 +7,15 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-__all__ = ["mnist_cnn", "adult_mlp", "digits_mlp", "ImdbNet", "CollaborativeNet", "linear_head"]
+__all__ = [
+    "mnist_cnn",
+    "adult_mlp",
+    "digits_mlp",
+    "ImdbNet",
+    "CollaborativeNet",
+    "scattering_linear",
+    "scattering_cnn",
+]
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -66,12 +74,28 @@ class CollaborativeNet(nn.Module):
         return cast(Tensor, self.head(joined))  # (B, 5): one class a star
 
 
-def linear_head(features: int, classes: int = 10) -> nn.Linear:
-    """A linear classifier that starts at zero: no class is preferred, nothing is random."""
-    layer = nn.Linear(features, classes)
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer
+def scattering_linear() -> nn.Sequential:
+    """A linear classifier of the 81 x 7 x 7 features. It starts at zero: nothing is random."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(81 * 7 * 7, 10))
+    for weight in model.parameters():
+        nn.init.zeros_(weight)
+    return model
+
+
+def scattering_cnn() -> nn.Sequential:
+    """A small convolutional network on the features, with tanh."""
+    return _start(
+        nn.Sequential(
+            nn.Conv2d(81, 32, 3, padding=1),  # (B, 32, 7, 7)
+            nn.Tanh(),
+            nn.MaxPool2d(2, stride=1),  # (B, 32, 6, 6)
+            nn.Conv2d(32, 32, 3),  # (B, 32, 4, 4)
+            nn.Tanh(),
+            nn.MaxPool2d(2),  # (B, 32, 2, 2)
+            nn.Flatten(),
+            nn.Linear(128, 10),  # (B, 10)
+        )
+    )
 
 
 def _start(module: M) -> M:

@@ -76,11 +76,11 @@ class Recipe:
         """This recipe under another name with some things changed."""
         return replace(self, name=name, **changes)
 
-    def twin(self, *, epochs: float, claim: float | None = None) -> Recipe:
+    def twin(self, *, epochs: float, **changes: Any) -> Recipe:
         """The same network and update without clipping and noise."""
-        steps = round(epochs / self.rate)
-        name = f"{self.task}-non-private"
-        return self.but(name, noise_multiplier=None, steps=steps, claim=claim)
+        steps, name = round(epochs / self.rate), f"{self.task}-non-private"
+        changes = {"claim": None} | changes
+        return self.but(name, noise_multiplier=None, steps=steps, **changes)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
