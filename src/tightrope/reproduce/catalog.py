@@ -43,6 +43,7 @@ MODULES = (
     "survey.fixed_batches",
     "survey.langevin",
     "survey.ye_shokri",
+    "survey.frontier",
     "today.gains",
 )
 

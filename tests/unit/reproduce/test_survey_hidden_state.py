@@ -157,3 +157,41 @@ def _responses(count: int, epsilon: float, at: float) -> float:
                 mass = mp.binomial(count, flips) * p ** (count - flips) * (1 - p) ** flips
                 terms.append(mass * (1 - mp.exp(at - loss)))
         return float(mp.fsum(terms))
+
+
+def test_frontier_meets_the_closed_forms_of_its_authors(
+    reproduced: Reproduced, table_of: TableOf
+) -> None:
+    """Bok, Su, Altschuler: strongly convex and projected cyclic SGD, in units of one step."""
+    rows = table_of("survey-frontier", "epochs")
+    batches, c, step = 10, 0.975, 1 / 6
+    for row in rows[1:]:
+        tail = c ** (batches * (row["epochs"] - 1))
+        growth = c ** (2 * batches - 2) * (1 - c * c) / (1 - c**batches) ** 2
+        mu = step * math.sqrt(1 + growth * (1 - tail) / (1 + tail))
+        epsilon = row["fixed, last, strongly convex"]
+        assert delta_of(epsilon, mu) == pytest.approx(1e-6, rel=1e-7)
+    last = rows[-1]
+    moved = 0.5 / (0.5 * 2 / 100)  # diameter over the most that one step moves
+    printed = step * math.sqrt(1 + 3 * moved / batches + math.ceil(moved) / batches)
+    # never above the printed plateau, and not far below it
+    assert 1e-6 * (1 - 1e-9) <= delta_of(last["fixed, last, projected"], printed) <= 2e-6
+    every = step * math.sqrt(last["epochs"])
+    assert delta_of(last["fixed, every iterate"], every) == pytest.approx(1e-6, rel=1e-7)
+    assert last["random, last, projected"] < 0.4 * last["Poisson, every iterate (exact)"]
+
+
+def test_contraction_multiplies_delta(reproduced: Reproduced, table_of: TableOf) -> None:
+    theta = {"convex": delta_of(1.0, 0.5), "clipped": delta_of(1.0, 1.0)}
+    for row in table_of("survey-frontier", "one_use"):
+        later = int(row["later_steps"])
+        assert row["gaussian"] == pytest.approx(delta_of(1.0, 0.5 / math.sqrt(later + 1)), rel=1e-9)
+        clipped = delta_of(1.0, 0.5) * theta["clipped"] ** later
+        assert row["any_clipped"] == pytest.approx(clipped, rel=1e-8)
+        splits = [
+            delta_of(1.0, 0.5 / math.sqrt(wait + 1)) * theta["convex"] ** (later - wait)
+            for wait in range(later + 1)
+        ]
+        assert row["contraction"] == pytest.approx(min(splits), rel=1e-8)
+    line = reproduced("survey-frontier")["lines"][2]
+    assert line["ours"] < 1e-4 * line["claim"]

@@ -115,7 +115,10 @@ def _picture(rows: Any) -> Picture:
         axes.set_title(f"({EPSILON:g}, {DELTA:g})-DP for all k outputs, n = {RECORDS}")
         axes.legend(fontsize=8)
 
-    caption = "Noise that each of k Stop-PNSGD runs needs; the planner's is certified."
+    caption = (
+        "Noise that each of k Stop-PNSGD runs needs. The planner's is certified: one task by its "
+        "privacy profile, several by composed Renyi curves, hence the step from 1 to 2."
+    )
     return Picture("tasks", caption, draw)
 
 

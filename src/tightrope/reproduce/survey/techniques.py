@@ -36,6 +36,7 @@ from tightrope.theorems import (
 from tightrope.theorems.catalog import ANALYSES
 
 __all__ = [
+    "CONVEX",
     "STEP_SIZE",
     "STRONG",
     "TECHNIQUES",
