@@ -17,6 +17,7 @@ import numpy as np
 from tightrope.accounting import account
 from tightrope.audit.result import Audit, RocComparison, audit_one_run, roc_against
 from tightrope.errors import InvalidInput
+from tightrope.evidence.certificate import write_text
 from tightrope.guarantee.base import Guarantee
 from tightrope.process.codec import from_json, to_json
 
@@ -33,6 +34,7 @@ class FolderAudit:
 
     audit: Audit
     claim: Guarantee
+    process: dict[str, Any]
 
     @property
     def claimed_epsilon(self) -> float:
@@ -64,10 +66,7 @@ def save_audit(
         "included": np.asarray(included, dtype=bool).tolist(),
         "scores": {name: np.asarray(s, float).tolist() for name, s in scores.items()},
     }
-    path = Path(folder) / FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, allow_nan=False) + "\n")
-    return path
+    return write_text(Path(folder) / FILE, json.dumps(content, allow_nan=False) + "\n")
 
 
 def audit_folder(folder: str | Path) -> FolderAudit:
@@ -90,4 +89,4 @@ def audit_folder(folder: str | Path) -> FolderAudit:
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{path} is damaged: {error}.") from None
     audit = audit_one_run(scores, included, delta=delta, confidence=confidence)
-    return FolderAudit(audit, account(process).guarantee(delta))
+    return FolderAudit(audit, account(process).guarantee(delta), to_json(process))

@@ -19,7 +19,7 @@ from tightrope.evidence.certificate import certify, read, write, write_text
 from tightrope.evidence.verify import holds, verify
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.account_view import account_view
-from tightrope.report.page import html_page
+from tightrope.report.page import html_page, page_of
 from tightrope.report.plots import account_plot
 
 __all__ = ["demo"]
@@ -84,7 +84,7 @@ def _evidence(console: Console, out: Path, folder: Path | None) -> None:
     path = write(certificate, out / "certificate.json")
     checks = verify(certificate)
     console.print(checks_table(checks))
-    page = write_text(out / "report.html", html_page(certificate))
+    page = write_text(out / "report.html", html_page(page_of(folder or path)))
     console.print(f"Report: [bold]{page}[/]\nCertificate: [bold]{path}[/]")
     console.print(f"Pictures: [bold]{out / 'account.png'}[/]")
     if folder is not None:

@@ -12,11 +12,12 @@ from rich.table import Table
 
 from tightrope.cli import options as opt
 from tightrope.cli.options import SamplingName
+from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import certify as make_certificate
-from tightrope.evidence.certificate import read, write
+from tightrope.evidence.certificate import read, write, write_text
 from tightrope.evidence.verify import Check, holds
 from tightrope.evidence.verify import verify as check_certificate
-from tightrope.report.page import html_page, markdown_page
+from tightrope.report.page import html_page, markdown_page, page_of
 
 __all__ = ["certify", "verify", "report", "checks_table"]
 
@@ -38,7 +39,7 @@ def certify(
 
 
 def verify(
-    certificate: Annotated[Path, typer.Argument(help="A certificate.json.")],
+    certificate: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
     rigorous: Annotated[
         bool, typer.Option("--rigorous", help="Also prove the main claim in ball arithmetic.")
     ] = False,
@@ -69,11 +70,21 @@ def checks_table(checks: list[Check]) -> Table:
 
 
 def report(
-    certificate: Annotated[Path, typer.Argument(help="A certificate.json.")],
+    where: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
     out: Annotated[Path, typer.Option(help="An .html or .md file.")] = Path("report.html"),
+    with_diagnostics: Annotated[
+        bool,
+        typer.Option(
+            "--with-diagnostics",
+            help="Show losses and clipping of a run folder: not covered by epsilon, not for print.",
+        ),
+    ] = False,
 ) -> None:
-    """Turn a certificate into one page for people."""
-    content = read(certificate)
-    text = markdown_page(content) if out.suffix == ".md" else html_page(content)
-    out.write_text(text)
+    """Turn a certificate or a run folder into one page for people."""
+    if out.suffix not in (".html", ".md"):
+        raise InvalidInput(f"A report is written as .html or .md; got {out.name!r}.")
+    page = page_of(where, with_diagnostics=with_diagnostics)
+    write_text(out, markdown_page(page) if out.suffix == ".md" else html_page(page))
     Console().print(f"Report: [bold]{out}[/]")
+    if with_diagnostics:
+        Console().print("[bold red]It shows private data without noise: do not publish it.[/]")

@@ -5,171 +5,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from html import escape
 from importlib.resources import files
-from typing import Any, final
+from pathlib import Path
+from typing import Any
 
-from tightrope.accounting import Account, account
-from tightrope.guarantee.base import Guarantee
-from tightrope.process.codec import from_json
-from tightrope.report.account_view import account_view
-from tightrope.report.page_figures import history_svg, profile_svg, tradeoff_svg
-from tightrope.report.words import assumptions, headline, what_would_change
+from tightrope.audit.folder import FILE as AUDIT
+from tightrope.audit.folder import FolderAudit, audit_folder
+from tightrope.errors import InvalidInput
+from tightrope.evidence.certificate import read
+from tightrope.evidence.diagnostics import read_diagnostics
+from tightrope.report.blocks import as_html, as_markdown
+from tightrope.report.page_sections import Page, blocks_of
 
-__all__ = ["Page", "html_page", "markdown_page"]
-
-
-@final
-@dataclass(frozen=True)
-class Page:
-    """A certificate together with the account that is recomputed from its process."""
-
-    certificate: dict[str, Any]
-
-    @cached_property
-    def account(self) -> Account:
-        return account(from_json(self.certificate["process"]))
-
-    @property
-    def delta(self) -> float:
-        return float(self.certificate["setting"]["delta"])
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        return self.account.guarantee(self.delta)
-
-    @property
-    def run(self) -> dict[str, Any]:
-        return self.certificate.get("run") or {}
-
-    @cached_property
-    def view(self) -> dict[str, Any]:
-        return account_view(self.account, self.delta)
-
-    @property
-    def numbers(self) -> str:
-        epsilon = self.view["answer"]["epsilon"]["upper"]
-        shown = epsilon if isinstance(epsilon, str) else f"{epsilon:.6g}"
-        neighbours = self.certificate["setting"]["adjacency"]
-        return f"epsilon = {shown} at delta = {self.delta:g} ({neighbours} neighbours)"
+__all__ = ["Page", "page_of", "html_page", "markdown_page"]
 
 
-def html_page(certificate: dict[str, Any]) -> str:
-    page = Page(certificate)
+def page_of(path: str | Path, *, with_diagnostics: bool = False) -> Page:
+    """The page about a certificate.json, or about a run folder with its attack.
+
+    with_diagnostics: show losses and clipping too, which no epsilon covers; folders only.
+    """
+    certificate, folder = read(path), Path(path)
+    if with_diagnostics and not folder.is_dir():
+        raise InvalidInput(
+            "Diagnostics are kept in the run folder and never in a certificate; give the folder."
+        )
+    attack = _attack(folder, certificate) if (folder / AUDIT).is_file() else None
+    return Page(certificate, attack, read_diagnostics(folder) if with_diagnostics else ())
+
+
+def _attack(folder: Path, certificate: dict[str, Any]) -> FolderAudit | None:
+    """The attack of the folder, if it was on the certificate's process."""
+    found = audit_folder(folder)
+    if found.process != certificate["process"]:
+        raise InvalidInput(
+            f"{folder / AUDIT} attacked another process than the one certified here, so it says "
+            "nothing about it. Attack a run with the same settings and steps, or move it away."
+        )
+    return found
+
+
+def html_page(page: Page) -> str:
     style = files("tightrope.report").joinpath("page.css").read_text()
-    parts = [
-        "<h1>Privacy report</h1>",
-        f"<p>{escape(page.numbers)}, by {escape(page.view['answer']['analysis'])} "
-        f"({escape(page.view['answer']['kind'])}).</p>",
-        f'<p class="headline">{escape(headline(page.guarantee))}</p>',
-        _figures(page),
-        "<h2>Every analysis of this process</h2>",
-        _analyses(page),
-        "<h2>Assumptions</h2>",
-        _assumptions(page),
-        "<h2>What would change the guarantee</h2>",
-        _list(what_would_change(certificate)),
-        *_run_section(page),
-        "<h2>Check it yourself</h2>",
-        "<p><code>tightrope verify certificate.json</code> recomputes every claim from the process "
-        "by two independent numerical methods.</p>",
-        f"<p>Cite as: Tightrope {escape(certificate['library']['version'])}, certificate "
-        f"<code>{escape(certificate['chain']['run'][:16])}</code>.</p>",
-    ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Privacy report</title><style>{style}</style></head><body><main>\n"
-        + "\n".join(parts)
-        + "\n</main></body></html>\n"
+        f"{as_html(blocks_of(page))}\n</main></body></html>\n"
     )
 
 
-def _figures(page: Page) -> str:
-    drawn = [
-        (tradeoff_svg(page.guarantee, page.run.get("audit")), "What the best attacker can do."),
-        (profile_svg(page.account, page.delta), "Privacy loss by analysis; lower is better."),
-    ]
-    history = page.run.get("history")
-    if history:
-        budget = (page.run.get("budget") or {}).get("epsilon")
-        drawn.append((history_svg(history, budget), "Privacy spent during training."))
-    caption = "<figure>{}<figcaption>{}</figcaption></figure>"
-    cells = [caption.format(svg, escape(told)) for svg, told in drawn]
-    return f'<div class="figures">{"".join(cells)}</div>'
-
-
-def _analyses(page: Page) -> str:
-    rows = []
-    for row in page.view["analyses"]:
-        if row["foreign"]:
-            continue
-        told = row["source"] if row["applies"] else row["reason"]
-        kind = row["kind"] if row["applies"] else "refused"
-        cells = f"<td>{escape(row['name'])}</td>" + f'<td class="number">{_epsilon(row)}</td>'
-        rows.append(f"<tr>{cells}<td>{kind}</td><td>{escape(told)}</td></tr>")
-    head = "<tr><th>analysis</th><th>epsilon</th><th>kind</th><th>source, or why refused</th></tr>"
-    return f"<table>{head}{''.join(rows)}</table>"
-
-
-def _epsilon(row: dict[str, Any]) -> str:
-    value = row["epsilon"]
-    if value is None:
-        return "-"
-    number = value.get("estimate", value.get("upper"))
-    shown = number if isinstance(number, str) else f"{number:.5g}"
-    return f"about {shown}" if "estimate" in value else shown
-
-
-def _assumptions(page: Page) -> str:
-    items = []
-    for met, told in assumptions(page.certificate, page.guarantee.validity):
-        mark = '<span class="yes">yes</span>' if met else '<span class="no">not shown</span>'
-        items.append(f"<li>{mark} {escape(told)}</li>")
-    return f"<ul>{''.join(items)}</ul>"
-
-
-def _list(items: list[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
-
-
-def _run_section(page: Page) -> list[str]:
-    facts = {k: v for k, v in page.run.items() if isinstance(v, (str, int, float, bool))}
-    if not facts:
-        return []
-    rows = [f"<tr><th>{escape(k)}</th><td>{escape(str(v))}</td></tr>" for k, v in facts.items()]
-    return ["<h2>The run</h2>", f"<table>{''.join(rows)}</table>"]
-
-
-def markdown_page(certificate: dict[str, Any]) -> str:
-    page = Page(certificate)
-    rows = [
-        f"| {r['name']} | {_epsilon(r)} | {r['kind'] if r['applies'] else 'refused'} |"
-        for r in page.view["analyses"]
-        if not r["foreign"]
-    ]
-    marks = [
-        f"- [{'x' if met else ' '}] {told}"
-        for met, told in assumptions(certificate, page.guarantee.validity)
-    ]
-    lines = [
-        "# Privacy report",
-        "",
-        f"{page.numbers}, by {page.view['answer']['analysis']} ({page.view['answer']['kind']}).",
-        "",
-        f"> {headline(page.guarantee)}",
-        "",
-        "| analysis | epsilon | kind |",
-        "| --- | --- | --- |",
-        *rows,
-        "",
-        "## Assumptions",
-        *marks,
-        "",
-        "## What would change the guarantee",
-        *(f"- {item}" for item in what_would_change(certificate)),
-        "",
-    ]
-    return "\n".join(lines)
+def markdown_page(page: Page) -> str:
+    return as_markdown(blocks_of(page))

@@ -4,70 +4,165 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tightrope.accounting import Account
+from tightrope.evidence.diagnostics import Diagnostic
 from tightrope.guarantee.base import Guarantee
-from tightrope.report.plots import profile_axes, tradeoff_axes
+from tightrope.report.blocks import Figure
+from tightrope.report.plots import profile_axes
 from tightrope.report.style import COLOURS, figure
+from tightrope.report.words import FALSE_ALARMS, PEOPLE, found_of
 
-__all__ = ["tradeoff_svg", "profile_svg", "history_svg"]
+__all__ = ["people", "tradeoff", "profile", "history", "losses", "clipping"]
 
-# Drawn with this ink, then replaced by the page's own text colour.
-_INK = "#123456"
-
-
-def tradeoff_svg(guarantee: Guarantee, attack: dict[str, Any] | None) -> str:
-    """The best possible attack, and the attacks that were tried (if any)."""
-    with figure(width=6.0, height=4.0) as (made, axes):
-        tradeoff_axes(axes, guarantee)
-        if attack and attack.get("roc"):
-            points = [(p["false_positive_rate"], p["true_positive_rate"]) for p in attack["roc"]]
-            alarms, hits = zip(*points, strict=True)
-            axes.plot(alarms, hits, ".", color=COLOURS["attack"], label="attack on this run")
-            axes.legend(fontsize=8)
-        return _svg(made, "Trade-off curve: true positive rate against false positive rate")
+_INK = "#123456"  # drawn with it, then replaced by the page's own text colour
+_COLUMNS, _CELL = 50, 10
+_WIDTH, _HEIGHT = 6.0, 3.8
 
 
-def profile_svg(account: Account, delta: float) -> str:
-    with figure(width=6.0, height=4.0) as (made, axes):
+def people(guarantee: Guarantee) -> Figure:
+    """A thousand dots: found by luck, found by the best attacker, not found."""
+    found = found_of(guarantee)
+    lucky = min(FALSE_ALARMS, found)
+    groups = {"plain": range(lucky), "attack": range(lucky, found), "pale": range(found, PEOPLE)}
+    dots = "".join(f'<path class="dots {kind}" d="{_dots(at)}"/>' for kind, at in groups.items())
+    height = PEOPLE // _COLUMNS * _CELL
+    alt = (
+        f"{PEOPLE:,} dots, one for each person in the data: {lucky} are found by luck, "
+        f"{found - lucky} more by the best possible attacker, {PEOPLE - found} are not found."
+    )
+    box = f'viewBox="0 0 {_COLUMNS * _CELL} {height}"'
+    caption = (
+        f"Each dot is one of {PEOPLE:,} people in the data. Grey: found by guessing ({lucky}). "
+        f"Orange: found as well by the best possible attacker (at most {found - lucky}). "
+        f"The others (at least {PEOPLE - found}) are not found."
+    )
+    return Figure(f'<svg class="people" {box}>{dots}</svg>', alt, caption)
+
+
+def _dots(places: range) -> str:
+    half = _CELL // 2
+    centres = ((p % _COLUMNS * _CELL + half, p // _COLUMNS * _CELL + half) for p in places)
+    return "".join(f"M{x} {y}h0" for x, y in centres)
+
+
+def tradeoff(guarantee: Guarantee, attack: Sequence[tuple[float, float]] = ()) -> Figure:
+    """The best possible attack, and the attack that was tried (if any), in people."""
+    rates = np.concatenate([np.geomspace(1e-3, 0.1, 9), np.linspace(0.15, 1.0, 9)])
+    alarms = PEOPLE * rates
+    hits = PEOPLE * np.array([guarantee.true_positive_rate(float(a)).upper for a in rates])
+    with figure(width=_WIDTH, height=_HEIGHT) as (made, axes):
+        axes.fill_between(alarms, alarms, hits, alpha=0.15, **_line("exact"))
+        axes.plot(alarms, hits, label="best possible attacker", **_line("exact"))
+        if attack:
+            alarmed, found = PEOPLE * _thinned(np.array(attack)).T
+            axes.plot(
+                alarmed, found, ".", markersize=5, label="attack that was tried", **_line("attack")
+            )
+        axes.plot(alarms, alarms, ":", label="guessing", **_line("plain"))
+        axes.set(xscale="log", xlim=(1, PEOPLE), ylim=(0, PEOPLE))
+        axes.set(xlabel=f"false alarms among {PEOPLE:,} people not in the data")
+        axes.set(ylabel=f"found, of {PEOPLE:,} in the data")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        svg = _svg(made)
+    at = {level: round(PEOPLE * guarantee.true_positive_rate(level).upper) for level in (0.01, 0.1)}
+    alt = (
+        f"Curve of people found against false alarms. At 10 false alarms the best attacker finds "
+        f"at most {at[0.01]} of 1,000, at 100 false alarms at most {at[0.1]}."
+    )
+    tried = " Dots: the attack that was tried, counted on few records, so they scatter."
+    told = "What an attacker can do: in the long run, nobody gets above the green curve."
+    return Figure(svg, alt, told + (tried if attack else ""))
+
+
+def _thinned(points: Any) -> Any:
+    """About forty of the points, evenly spread over what is drawn."""
+    drawn = np.log10(np.maximum(points[:, 0], 1e-3)) / 3.0 + points[:, 1]
+    keep = np.unique(np.searchsorted(drawn, np.linspace(drawn[0], drawn[-1], 40)))
+    return points[np.minimum(keep, len(points) - 1)]
+
+
+def profile(account: Account, delta: float) -> Figure:
+    with figure(width=_WIDTH, height=4.6) as (made, axes):
         profile_axes(axes, account, delta)
-        return _svg(made, "Epsilon against delta for every analysis")
+        axes.set_title("")
+        axes.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+        svg = _svg(made)
+    alt = "Epsilon against delta for every analysis; the table below has the numbers."
+    return Figure(svg, alt, "Epsilon against delta for every analysis; lower is better.")
 
 
-def history_svg(history: list[dict[str, Any]], budget: float | None) -> str:
-    """Epsilon over training with the budget line, and the loss above it."""
-    steps = [row["step"] for row in history]
-    with figure(width=6.0, height=4.0) as (made, axes):
-        spent = [row["epsilon"] for row in history]
-        axes.plot(steps, spent, color=COLOURS["exact"], label="epsilon")
+def history(rows: list[dict[str, Any]], budget: float | None) -> Figure:
+    """Epsilon over training with the budget line."""
+    known = [row for row in rows if row["epsilon"] is not None]
+    steps, spent = [row["step"] for row in known], [row["epsilon"] for row in known]
+    with figure(width=_WIDTH, height=_HEIGHT) as (made, axes):
+        axes.plot(steps, spent, marker="o", markersize=3, label="spent", **_line("exact"))
         if budget is not None:
-            axes.axhline(budget, color=COLOURS["attack"], linestyle="--", label="budget")
-        axes.set(xlabel="step", ylabel="epsilon (certified)", title="Privacy spent during training")
-        axes.legend(fontsize=8)
-        return _svg(made, "Epsilon over the steps of training")
+            axes.axhline(budget, linestyle="--", label="budget", **_line("attack"))
+        axes.set(xlabel="step of training", ylabel="epsilon (certified)", xlim=(0, None))
+        axes.set_ylim(0, None)
+        svg = _svg(made)
+    end = f"epsilon {spent[-1]:.4g} after step {steps[-1]}" if known else "no finite epsilon"
+    limit = "" if budget is None else f"; the budget is {budget:g}"
+    return Figure(svg, f"Rising curve: {end}{limit}.", "Privacy spent during training.")
 
 
-def _svg(made: Any, title: str) -> str:
-    """The drawing as an accessible inline SVG element."""
+def losses(rows: Sequence[Diagnostic]) -> Figure:
+    steps = [row.step for row in rows if row.mean_loss is not None]
+    values = [row.mean_loss for row in rows if row.mean_loss is not None]
+    with figure(width=_WIDTH, height=_HEIGHT) as (made, axes):
+        axes.plot(steps, values, linewidth=1, label="mean loss of the batch", **_line("bound"))
+        axes.set(xlabel="step of training", ylabel="mean loss")
+        svg = _svg(made)
+    told = f"Mean loss from {values[0]:.3g} to {values[-1]:.3g}." if values else "No losses."
+    return Figure(svg, told, "Loss on the private batches.")
+
+
+def clipping(rows: Sequence[Diagnostic]) -> Figure:
+    steps = [row.step for row in rows]
+    shares = [100.0 * row.clipped_fraction for row in rows]
+    with figure(width=_WIDTH, height=_HEIGHT) as (made, axes):
+        axes.plot(steps, shares, linewidth=1, label="gradients clipped", **_line("estimate"))
+        axes.set(xlabel="step of training", ylabel="clipped, in %", ylim=(0, 102))
+        svg = _svg(made)
+    broken = sum(row.nonfinite for row in rows)
+    told = f"Between {min(shares):.0f} % and {max(shares):.0f} % of the gradients were clipped."
+    odd = f" {broken} gradients were not finite and counted as zero." if broken else ""
+    return Figure(svg, told, f"Share of gradients longer than the clip.{odd}")
+
+
+def _line(kind: str) -> dict[str, str]:
+    return {"color": COLOURS[kind]}
+
+
+def _svg(made: Any) -> str:
+    """The drawing as an inline SVG element whose colours are those of the page."""
     for axes in made.axes:
         _ink(axes)
     buffer = io.StringIO()
     made.savefig(buffer, format="svg", bbox_inches="tight", transparent=True)
     text = buffer.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)  # no outside addresses
-    drawing = text[text.index("<svg") :].replace(_INK, "currentColor")
-    head = f'<svg role="img" aria-label="{title}"'
-    return drawing.replace("<svg", head, 1)
+    text = text[text.index("<svg") :].replace(_INK, "currentColor")
+    for kind, colour in COLOURS.items():
+        text = text.replace(colour.lower(), f"var(--{kind})")
+    return text
 
 
 def _ink(axes: Any) -> None:
+    legend = axes.get_legend()
+    if legend is None and axes.get_legend_handles_labels()[1]:
+        legend = axes.legend(fontsize=9)
     axes.tick_params(colors=_INK, which="both")
     axes.title.set_color(_INK)
     axes.xaxis.label.set_color(_INK)
     axes.yaxis.label.set_color(_INK)
     for spine in axes.spines.values():
         spine.set_color(_INK)
-    legend = axes.get_legend()
     for label in legend.get_texts() if legend else ():
         label.set_color(_INK)

@@ -5,19 +5,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tightrope.evidence.statement import rounded_up
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.process import NoisySGD, PoissonSampling, Released
 from tightrope.process.codec import from_json
 
-__all__ = ["headline", "assumptions", "what_would_change"]
+__all__ = ["PEOPLE", "found_of", "headline", "meaning", "assumptions", "what_would_change"]
 
-PEOPLE = 1000
+PEOPLE, FALSE_ALARMS = 1000, 10
 
 
-def headline(guarantee: Guarantee, false_alarms: int = 10) -> str:
-    """What the best attacker finds among a thousand people, at so many false alarms."""
+def found_of(guarantee: Guarantee, false_alarms: int = FALSE_ALARMS) -> int:
+    """How many of a thousand people the best attacker finds at so many false alarms, rounded up."""
     rate = guarantee.true_positive_rate(false_alarms / PEOPLE).upper
-    found = math.ceil(PEOPLE * rate - 1e-9)
+    return min(math.ceil(PEOPLE * rate - 1e-6), PEOPLE)  # a millionth of a person is rounding
+
+
+def headline(guarantee: Guarantee, false_alarms: int = FALSE_ALARMS) -> str:
+    """What the best attacker finds among a thousand people, at so many false alarms."""
+    found = found_of(guarantee, false_alarms)
     if found >= PEOPLE:
         return (
             "This guarantee does not rule out that an attacker who is allowed "
@@ -30,32 +36,60 @@ def headline(guarantee: Guarantee, false_alarms: int = 10) -> str:
     )
 
 
-def assumptions(certificate: dict[str, Any], validity: Validity) -> list[tuple[bool, str]]:
+def meaning(guarantee: Guarantee, delta: float) -> tuple[str, ...]:
+    """The same guarantee said in three other ways."""
+    right = math.ceil(1000 * (0.5 + 0.5 * min(guarantee.advantage().upper, 1.0))) / 10
+    epsilon = guarantee.epsilon(delta).upper
+    if math.isinf(epsilon):
+        return (f"No finite epsilon holds at delta = {rounded_up(delta)}: nothing is promised.",)
+    factor = rounded_up(math.exp(min(epsilon, 700.0)), 3)
+    return (
+        f"Asked about one person whose presence is a coin flip, the best attacker is right at most "
+        f"{right:g} % of the time. Guessing is right 50 % of the time.",
+        f"epsilon = {rounded_up(epsilon)}: with your record in the data nothing becomes more than "
+        f"{factor} times as likely as without it. Smaller is better; 0 would mean that your record "
+        "changes nothing at all.",
+        f"delta = {rounded_up(delta)}: the extra chance that the previous sentence does not cover. "
+        "It should be far smaller than one over the number of people.",
+        "It holds against every attacker, with any computer and any knowledge about other people, "
+        "now and later.",
+    )
+
+
+def assumptions(certificate: dict[str, Any], validity: Validity) -> tuple[tuple[bool, str], ...]:
     """Each assumption with whether it is met, as far as the certificate can tell."""
-    run = certificate.get("run") or {}
-    neighbours = certificate["setting"]["adjacency"]
-    process = from_json(certificate["process"])
+    run = certificate["run"]
+    private = run is not None and run["private"]
+    setting, process = certificate["setting"], from_json(certificate["process"])
     rows = [
-        (True, f"The guarantee is about one record ({neighbours} neighbours)."),
-        (validity is not Validity.ESTIMATE, "The number is a proved bound, not an estimate."),
         (
-            bool(run) and not run.get("seeded", False),
-            "Noise and sampling came from the operating system's entropy.",
+            True,
+            f"One person is {setting['unit_of_privacy']} ({setting['adjacency']} neighbours). "
+            "People with several records are protected less.",
+        ),
+        (validity is not Validity.ESTIMATE, "The number is a proved bound, not an estimate."),
+        (private, "Noise and sampling came from the operating system's entropy, with no seed."),
+        (run is not None, "The process was derived from the objects that really ran."),
+        (
+            run is not None and run["data"] is not None,
+            "The run committed to its data: their holder can show which data were used.",
         ),
     ]
     if isinstance(process, NoisySGD) and isinstance(process.sampling, PoissonSampling):
-        rows.append((True, "Batches were drawn by Poisson sampling, and stayed secret."))
-    rows.append((bool(run), "The process was derived from the objects that really ran."))
-    rows.append((True, "Everything else done with the released model is free: post-processing."))
-    return rows
+        rows.append((private, "Batches were drawn by Poisson sampling, and stayed secret."))
+    if getattr(process, "released", None) is Released.LAST_ITERATE:
+        rows.append((private, "Only the final model was released; no iterate before it was seen."))
+    return tuple(rows)
 
 
-def what_would_change(certificate: dict[str, Any]) -> list[str]:
+def what_would_change(certificate: dict[str, Any]) -> tuple[str, ...]:
     """What a reader must not do, or must account for."""
-    return [
+    return (
         "Training again on the same people adds to the loss: compose the certificates.",
-        "Choosing among several runs by their accuracy costs privacy unless it is accounted for.",
-        f"A household of k people is protected less: the guarantee is for "
-        f"{certificate['setting']['unit_of_privacy']}.",
-        "Releasing the training batches, the seed or the exact gradients voids the guarantee.",
-    ]
+        "Choosing among several runs by their accuracy costs privacy unless it is accounted for "
+        "(`tightrope.search`).",
+        "A household of several people, or a person with several records, is protected less: the "
+        f"guarantee is for {certificate['setting']['unit_of_privacy']}.",
+        "Releasing the batches, the seed, the run folder or exact gradients voids the guarantee.",
+        "Nothing that is done with the released model afterwards weakens it.",
+    )

@@ -1,0 +1,258 @@
+"""The sections of a report, from the certificate and what a run folder adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+from tightrope.accounting import Account, account
+from tightrope.audit.folder import FolderAudit
+from tightrope.evidence.check import Check, holds
+from tightrope.evidence.diagnostics import Diagnostic
+from tightrope.evidence.statement import rounded_up
+from tightrope.evidence.verify import verify
+from tightrope.guarantee.base import Guarantee
+from tightrope.process.codec import from_json
+from tightrope.report import page_figures as draw
+from tightrope.report.account_view import account_view
+from tightrope.report.blocks import Block, Bullets, Callout, Heading, Marks, Table, Text
+from tightrope.report.words import assumptions, headline, meaning, what_would_change
+
+__all__ = ["Page", "blocks_of"]
+
+
+@final
+@dataclass(frozen=True)
+class Page:
+    """A certificate, checked again; an attack and diagnostics where a run folder has them."""
+
+    certificate: dict[str, Any]
+    attack: FolderAudit | None = None
+    diagnostics: Sequence[Diagnostic] = ()
+
+    @cached_property
+    def checks(self) -> list[Check]:
+        return verify(self.certificate)
+
+    @property
+    def trusted(self) -> bool:
+        return holds(self.checks)
+
+    @cached_property
+    def account(self) -> Account:
+        return account(from_json(self.certificate["process"]))
+
+    @property
+    def delta(self) -> float:
+        return float(self.certificate["setting"]["delta"])
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        return self.account.guarantee(self.delta)
+
+    @property
+    def run(self) -> dict[str, Any] | None:
+        return self.certificate["run"]  # type: ignore[no-any-return]
+
+    @property
+    def private(self) -> bool:
+        return self.run is None or bool(self.run["private"])
+
+    @cached_property
+    def view(self) -> dict[str, Any]:
+        return account_view(self.account, self.delta)
+
+
+def blocks_of(page: Page) -> list[Block]:
+    return [
+        *_top(page),
+        *_meaning(page),
+        *_pictures(page),
+        *_attack(page),
+        Heading("Assumptions"),
+        Marks(assumptions(page.certificate, page.guarantee.validity)),
+        Heading("What would change the guarantee"),
+        Bullets(what_would_change(page.certificate)),
+        *_run(page),
+        *_diagnostics(page),
+        *_specialists(page),
+        *_checks(page),
+    ]
+
+
+def _top(page: Page) -> list[Block]:
+    title = Heading("Privacy report", 1)
+    if not page.private:
+        told = Text("What follows would hold for a run whose randomness nobody knows.")
+        return [title, Callout(str(page.certificate["statement"]), good=False), told]
+    if not page.trusted:
+        broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if not c.holds)
+        told = Text("What follows is computed from the process that the file names now.")
+        return [title, Callout(f"Do not trust this certificate. {broken}.", good=False), told]
+    return [title, Text(_subject(page.run)), Callout(headline(page.guarantee))]
+
+
+def _subject(run: dict[str, Any] | None) -> str:
+    if run is None:
+        return "This page is about a declared process: nothing was run, and all is conditional."
+    what = "a model trained on" if run["kind"] == "training" else "a model fitted to"
+    return f"This page is about {what} private records, and how little it gives away about them."
+
+
+def _meaning(page: Page) -> list[Block]:
+    people = [draw.people(page.guarantee)] if page.private and page.trusted else []
+    return [*people, Heading("What this means"), Bullets(meaning(page.guarantee, page.delta))]
+
+
+def _pictures(page: Page) -> list[Block]:
+    attack = page.attack.audit.roc if page.attack is not None else ()
+    drawn: list[Block] = [draw.tradeoff(page.guarantee, attack)]
+    if page.run is not None and page.run["history"]:
+        limit = (page.run["budget"] or {}).get("epsilon")
+        drawn.append(draw.history(page.run["history"], limit))
+    return [Heading("In pictures"), *drawn]
+
+
+def _attack(page: Page) -> list[Block]:
+    if page.attack is None:
+        return []
+    audit, claimed = page.attack.audit, rounded_up(page.attack.claimed_epsilon)
+    verdict = (
+        Callout("The attack found more than the claim allows: the code leaks.", good=False)
+        if page.attack.contradicted
+        else Text(
+            "An attack that stays below the claim is what to expect. It is no proof of privacy: "
+            "other attacks may find more, up to the certified number."
+        )
+    )
+    return [
+        Heading("An attack was tried"),
+        Text(
+            f"{audit.canaries} made-up records were hidden in the data by coin flips, and the "
+            f"attacker guessed {audit.guesses} of the coins from what the training released: "
+            f"{audit.correct} were right. With {audit.confidence:.0%} confidence that proves "
+            f"epsilon at least {audit.epsilon_lower:.3f}; certified is at most {claimed}."
+        ),
+        verdict,
+    ]
+
+
+_LABELS = {
+    "kind": "what ran",
+    "steps": "steps really taken",
+    "clip": "clipping",
+    "sensitivity": "largest share of one record",
+    "noise": "noise",
+    "sampling": "randomness of the batches",
+    "data": "commitment to the data",
+}
+
+
+def _run(page: Page) -> list[Block]:
+    run, process = page.run, tuple(_process_rows(page.certificate["process"]))
+    described = Table("What is accounted: the process", (), process)
+    if run is None:
+        return [Heading("The process"), described]
+    rows = [(label, str(run[key])) for key, label in _LABELS.items() if run[key] is not None]
+    rows += [(name.replace("_", " "), str(value)) for name, value in run["settings"].items()]
+    if run["measured"]:
+        last = run["measured"][-1]
+        told = f"{last['value']:.4g} after step {last['step']}"
+        rows.append((f"{last['name']} on public data", told))
+    facts = Table("Public facts about the run", (), tuple(rows))
+    return [Heading("The run"), facts, described]
+
+
+def _process_rows(process: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The process, a row for each field; parts one after the other."""
+    yield "process", process["type"]
+    for name, value in process.items():
+        if name == "parts":
+            for part in value:
+                yield from _process_rows(part)
+        elif name != "type" and value is not None:
+            yield name.replace("_", " "), _plain(value)
+
+
+def _plain(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    if set(value) == {"type", "value"}:
+        return str(value["value"])
+    fields = ", ".join(f"{k} = {_plain(v)}" for k, v in value.items() if k != "type")
+    return f"{value['type']}({fields})"
+
+
+def _diagnostics(page: Page) -> list[Block]:
+    if not page.diagnostics:
+        return []
+    return [
+        Heading("Clipping and loss during training"),
+        Callout(
+            "Not covered by epsilon; do not publish this page. Losses, gradient norms and batch "
+            "sizes were computed from private records without noise.",
+            good=False,
+        ),
+        draw.losses(page.diagnostics),
+        draw.clipping(page.diagnostics),
+    ]
+
+
+def _specialists(page: Page) -> list[Block]:
+    answer, setting = page.view["answer"], page.certificate["setting"]
+    theorems = page.certificate["analysis"]["theorems"]
+    rows = [_analysis(row) for row in page.view["analyses"] if not row["foreign"]]
+    return [
+        Heading("For specialists"),
+        Text(
+            f"epsilon = {_number(answer['epsilon']['upper'])} at delta = {rounded_up(page.delta)} "
+            f"({setting['adjacency']} neighbours), by {answer['analysis']} ({answer['kind']}; "
+            f"{'; '.join(theorem['source'] for theorem in theorems)})."
+        ),
+        draw.profile(page.account, page.delta),
+        Table(
+            f"Every analysis of this process, at delta = {rounded_up(page.delta)}",
+            ("analysis", "epsilon", "kind", "source, or why refused"),
+            tuple(rows),
+            numbers=(1,),
+        ),
+    ]
+
+
+def _analysis(row: dict[str, Any]) -> tuple[str, str, str, str]:
+    told = row["source"] if row["applies"] else row["reason"]
+    return row["name"], _epsilon(row), row["kind"] if row["applies"] else "refused", told
+
+
+def _epsilon(row: dict[str, Any]) -> str:
+    value = row["epsilon"]
+    if value is None:
+        return "-"
+    if "estimate" in value:
+        return f"about {value['estimate']:.4g}"
+    return _number(value["upper"])
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else rounded_up(value, 6)
+
+
+def _checks(page: Page) -> list[Block]:
+    certificate = page.certificate
+    library, link = certificate["library"], certificate["chain"]["statement"][:16]
+    told = "all hold" if page.trusted else "NOT all hold"
+    return [
+        Heading("Check it yourself"),
+        Text(
+            f"When this page was made, {len(page.checks)} checks of the certificate were made and "
+            f"{told}. `tightrope verify certificate.json` repeats them: every claim is computed "
+            "again from the process alone, by two numerical methods that share no code. "
+            "`--rigorous` proves the main claim in ball arithmetic."
+        ),
+        Text(
+            f"Cite as: Tightrope {library['version']}, certificate `{link}` "
+            f"(code `{library['code'][7:23]}`)."
+        ),
+    ]
