@@ -47,6 +47,11 @@ def test_theorem_30_is_true_but_not_directly(reproduced: Reproduced, table_of: T
     assert delta_of(0.99, 2 / lines[2]["ours"]) == pytest.approx(1e-6, rel=1e-9)
     printed = 4 * np.sqrt(2) / np.sqrt(1000) * np.sqrt(1 + 10 * noise**2)
     assert lines[3]["claim"] == pytest.approx(printed, rel=1e-12)
+    scale = 0.99 / (2 * np.sqrt(1000 * np.log(1e6)))
+    draws = np.random.default_rng(1).standard_normal((200_000, 10))
+    spread = float(np.mean(np.linalg.norm(draws, axis=1)))  # E|Z| within 4e-4 (six deviations)
+    assert lines[4]["ours"] == pytest.approx(scale * spread, rel=2e-3)
+    assert lines[4]["ours"] < lines[4]["claim"] < 2 * scale * np.sqrt(10)
     for row in table_of("iteration-thm-30", "per_person")[::8]:
         after = 1001 - row["position"]
         assert row["promised"] == pytest.approx(0.99 / np.sqrt(after), rel=1e-12)

@@ -109,7 +109,7 @@ def _sampling(setup: Setup, sampled: float) -> Line:
         ours=ours / poisson.upper,
         truth=Interval(least, ours / poisson.lower),
         verdict=Verdict.INVALID if least > 1.0 else Verdict.DIFFERS,
-        because=f"sampling hides every record alike (epsilon {sampled:.3g}); the ratio grows with Q",
+        because=f"sampling hides every record alike (epsilon {sampled:.3g}); this grows with Q",
     )
 
 
