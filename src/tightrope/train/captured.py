@@ -61,6 +61,8 @@ class CapturedStep:
         self.mode = "not captured yet"
         if run.device.type != "cuda":
             self._stay_eager(f"CUDA graphs need a CUDA device, and the model is on {run.device}")
+        elif run.sharding:
+            self._stay_eager("parameters that are gathered for each step lie elsewhere each time")
 
     def __call__(self, *batch: Any) -> StepReport:
         """Take the private step."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from tightrope.errors import InvalidInput
 from tightrope.train.noise import Noise
 from tightrope.train.samplers import AbstractSampler
+from tightrope.train.sharded import is_sharded
 
 __all__ = [
     "rank_and_size",
@@ -58,7 +59,8 @@ def start_together(model: torch.nn.Module, facts: dict[str, Any]) -> None:
         )
     with torch.no_grad():
         for tensor in [*model.parameters(), *model.buffers()]:
-            dist.broadcast(tensor, src=0)
+            if not is_sharded(tensor):  # the shards of the ranks are one model already
+                dist.broadcast(tensor, src=0)
 
 
 def check_splits(sampler: AbstractSampler, noise: Noise) -> None:
@@ -76,16 +78,9 @@ def check_splits(sampler: AbstractSampler, noise: Noise) -> None:
 
 
 def check_one_copy(model: torch.nn.Module) -> None:
-    """Each rank must hold the bare model, whole."""
+    """Each rank must hold the bare model."""
     if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
         raise InvalidInput(
             f"Got a model wrapped in {type(model).__name__}, which adds up raw gradients over the "
             "ranks on its own. Pass the bare model: the private step adds the clipped sums up."
-        )
-    sharded = [name for name, p in model.named_parameters() if hasattr(p, "placements")]
-    if sharded:
-        raise InvalidInput(
-            f"The parameters {sharded[:3]} are sharded over ranks (FSDP2), so no rank sees an "
-            "example's whole gradient and its norm. That is not supported: give every rank the "
-            "whole model."
         )

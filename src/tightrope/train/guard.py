@@ -25,7 +25,13 @@ _guarded_optimizers: WeakSet[torch.optim.Optimizer] = WeakSet()
 class Guard:
     """Closed by default; `opened()` lets the private step through."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: Sequence[Tensor],
+        differentiated: Sequence[Tensor],
+    ) -> None:
+        """parameters: what is stepped; differentiated: the same as the backward pass sees them."""
         if optimizer in _guarded_optimizers:
             raise InvalidInput(
                 "This optimizer already belongs to a private run; a second one would step it "
@@ -34,7 +40,7 @@ class Guard:
         _check_same_parameters(optimizer, parameters)
         self._optimizer, self._open = optimizer, False
         self._handles = [optimizer.register_step_pre_hook(self._before_step)]
-        for parameter in parameters:
+        for parameter in differentiated:
             register: Any = parameter.register_post_accumulate_grad_hook
             self._handles.append(register(self._raw_gradient))
         _guarded_optimizers.add(optimizer)

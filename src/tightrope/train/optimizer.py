@@ -40,6 +40,7 @@ from tightrope.train.noise import Noise
 from tightrope.train.packed import whole
 from tightrope.train.record import RunRecord, Sensitive, StepReport
 from tightrope.train.samplers import AbstractSampler
+from tightrope.train.sharded import Sharding, check_whole, local_part
 from tightrope.validate import check_count, check_delta, check_positive
 
 __all__ = ["PrivateOptimizer", "WriteAhead"]
@@ -76,8 +77,13 @@ class PrivateOptimizer:
     ) -> None:
         check_one_copy(model)
         self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
+        self.sharding = Sharding(model)
+        self._stepped = [p for p in model.parameters() if p.requires_grad]
+        self.sharding.gather()
         self.gradients = Gradients(model, method="auto") if gradients is None else gradients
-        self.guard = Guard(optimizer, self.gradients.parameters)
+        check_whole(self.gradients.parameters)
+        self.guard = Guard(optimizer, self._stepped, self.gradients.parameters)
+        self.sharding.release()
         self.model, self.optimizer = model, optimizer
         self.sampler, self.clip, self.noise = sampler, clip, noise
         self.ledger = Ledger(sampler, noise, budget, history)
@@ -164,6 +170,7 @@ class PrivateOptimizer:
 
     def expect(self, ticket: Ticket) -> None:
         """Announce a drawn part; step() takes announcements in order."""
+        self.sharding.gather()
         self._tickets.append(ticket)
 
     @property
@@ -281,11 +288,12 @@ class PrivateOptimizer:
         # On the CPU a tensor divides in half the time of a Python number.
         constant = torch.scalar_tensor(self.expected_batch_size, dtype=torch.float64)
         torch._foreach_div_(whole(sums), constant)
-        for parameter, mean in zip(self.gradients.parameters, sums, strict=True):
-            parameter.grad = mean.to(parameter.dtype)
+        for parameter, mean in zip(self._stepped, sums, strict=True):
+            parameter.grad = self.sharding.part(parameter, mean)
+        self.sharding.release()
         with self.guard.opened():
             self.optimizer.step()
-        for parameter in self.gradients.parameters:
+        for parameter in self._stepped:
             parameter.grad = None
         self.mark_weights()
 
@@ -298,15 +306,16 @@ class PrivateOptimizer:
         """Forget a batch that was drawn but not released."""
         self._tickets.clear()
         self._sums = None
+        self.sharding.release()
 
     def mark_weights(self) -> None:
         """Remember the weights as they are now as the outcome of the private steps."""
-        self._versions = [p._version for p in self.gradients.parameters]
+        self._versions = [local_part(p)._version for p in self._stepped]
 
     @property
     def weights_touched(self) -> bool:
         """Have weights been written to since the last private step?"""
-        return self._versions != [p._version for p in self.gradients.parameters]
+        return self._versions != [local_part(p)._version for p in self._stepped]
 
     def close(self) -> None:
         """Give model and optimizer back to ordinary training. The record stays readable."""

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
+from tightrope.train.sharded import is_sharded
 
 __all__ = ["write_snapshot", "read_snapshot", "latest_snapshot", "replace_text"]
 
@@ -88,6 +89,11 @@ def _sync_folder(path: Path) -> None:
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """An optimizer's state as flat tensors and plain json."""
+    if any(is_sharded(p) for group in optimizer.param_groups for p in group["params"]):
+        raise InvalidInput(
+            "A run of sharded parameters (fully_shard) cannot be stored yet: no rank holds it "
+            "whole. Train without a folder, or give every rank the whole model."
+        )
     whole = optimizer.state_dict()
     tensors: dict[str, Tensor] = {}
     plain: dict[str, Any] = {}

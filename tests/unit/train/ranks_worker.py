@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
 
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, TightropeError
 from tightrope.train import (
     FixedSizeSampler,
     FullBatchSampler,
@@ -102,6 +103,79 @@ def resume(shard, folder):
     return {"same": bool(torch.equal(flat(run), flat(again))), "counted": counted}
 
 
+class Words(nn.Module):
+    """Embedding, broadcast positions, norms and a tied head, sharded layer by layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(11, 6), nn.Parameter(torch.randn(1, 5, 6))
+        self.mix, self.norm = nn.Linear(6, 6), nn.LayerNorm(6)
+        self.head = nn.Linear(6, 11, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, x):
+        ids = (x.abs() * 3).long().clamp(max=10)
+        z = self.words(ids) + self.places
+        return self.head(self.norm(z + self.mix(z).tanh())).mean(1)
+
+
+def words_run(sampler, noise, *, shard_it):
+    torch.manual_seed(0)
+    model = Words()
+    if shard_it:
+        for part in (model.mix, model.norm):  # 6 and 11 rows: equal and unequal shards
+            fully_shard(part)
+        fully_shard(model)
+    return noisy_sgd(
+        model, learning_rate=1.0, momentum=0.5, sampler=sampler, clip=FlatClip(0.5), noise=noise,
+        expected_batch_size=10,
+    )  # fmt: skip
+
+
+def whole(run):
+    parts = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in run.model.parameters()]
+    return torch.cat([p.detach().reshape(-1) for p in parts])
+
+
+def sharded(shard):
+    """The same with sharded parameters: unequal micro-batches, empty batches, noise once."""
+    exact = words_run(FullBatchSampler(), GaussianNoise(0.0), shard_it=True)
+    start = whole(exact).tolist()
+    train(exact, shard, steps=3, micro_batch=7 if dist.get_rank() else 30)
+    plain = words_run(PoissonSampler(0.05, seed=4), GaussianNoise(1.0, seed=4), shard_it=False)
+    sizes = train(plain, shard, steps=12)
+    same = words_run(PoissonSampler(0.05, seed=4), GaussianNoise(1.0, seed=4), shard_it=True)
+    train(same, shard, steps=12)
+    empty = words_run(PoissonSampler(0.0), GaussianNoise(2.0), shard_it=True)
+    before = whole(empty)
+    train(empty, shard, steps=1)
+    held = sum(p.to_local().numel() for p in empty.model.parameters())
+    return {
+        "start": start,
+        "exact": whole(exact).tolist(),
+        "sizes": gathered(sizes),
+        "apart": float((whole(same) - whole(plain)).abs().max()),
+        "process": repr(same.process),
+        "noise": ((whole(empty) - before) * 10 / 2.0 / 0.5).tolist(),
+        "held": gathered(held),
+    }
+
+
+def sharded_refusals(shard, folder):
+    told = []
+    run = words_run(PoissonSampler(0.1), GaussianNoise(1.0), shard_it=True)
+
+    def raw():
+        cross_entropy(run.model(shard[0]), shard[1]).backward()
+
+    for attempt in (lambda: RunFolder(folder).attach(run, shard), run.optimizer.step, raw):
+        try:
+            attempt()
+        except TightropeError as error:
+            told.append(str(error)[:60])
+    return told
+
+
 def refusals():
     told = []
     for make in (
@@ -127,6 +201,8 @@ def main() -> None:
         "noise": noise(shard),
         "resume": resume(shard, Path(sys.argv[1])),
         "refusals": refusals(),
+        "sharded": sharded(shard),
+        "sharded_refusals": sharded_refusals(shard, Path(sys.argv[1]) / "sharded"),
     }
     if rank == 0:
         Path(sys.argv[2]).write_text(json.dumps(report))

@@ -5,6 +5,7 @@ Statistical checks have a false-alarm rate of 1e-6 each.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -22,6 +23,9 @@ from tightrope.train import FullBatchSampler, GaussianNoise, noisy_sgd
 from tightrope.train.clip import FlatClip
 
 WORKER = Path(__file__).with_name("ranks_worker.py")
+_spec = importlib.util.spec_from_file_location("ranks_worker", WORKER)
+ranks_worker = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(ranks_worker)
 FALSE_ALARM = 1e-6
 
 
@@ -87,3 +91,45 @@ def test_what_does_not_split_over_ranks_is_refused(report):
     sampler, noise, settings = report["refusals"]
     assert "FixedSizeSampler" in sampler and "GridGaussianNoise" in noise
     assert "different private settings" in settings
+
+
+# ---- parameters sharded over the ranks (FSDP2) ---------------------------------------------------
+
+
+def test_sharded_ranks_equal_one_process_without_noise(report, data):
+    run = ranks_worker.words_run(FullBatchSampler(), GaussianNoise(0.0), shard_it=False)
+    start = ranks_worker.whole(run)
+    assert torch.equal(torch.tensor(report["sharded"]["start"]), start)
+    for x, y in run.batches(data, steps=3):
+        run.step(cross_entropy(run.model(x), y, reduction="none"))
+    end = ranks_worker.whole(run)
+    assert (end - start).abs().max() > 0.05
+    torch.testing.assert_close(torch.tensor(report["sharded"]["exact"]), end, rtol=1e-4, atol=1e-5)
+
+
+def test_sharded_ranks_take_the_steps_of_unsharded_ranks_empty_batches_too(report):
+    first, second = np.array(report["sharded"]["sizes"])
+    assert ((first == 0) != (second == 0)).any(), "one rank must have drawn nobody"
+    assert report["sharded"]["apart"] < 1e-4
+    assert report["sharded"]["process"] == repr(NoisySGD(PoissonSampling(0.05), 1.0, 12))
+
+
+def test_every_coordinate_of_a_sharded_model_gets_its_noise_once(report):
+    draws = np.array(report["sharded"]["noise"])
+    assert stats.kstest(draws, "norm").pvalue > FALSE_ALARM
+    assert stats.chi2.sf((draws**2).sum(), draws.size) > FALSE_ALARM
+    assert stats.chi2.cdf((draws**2).sum(), draws.size) > FALSE_ALARM
+    assert len(np.unique(draws)) == draws.size
+
+
+def test_at_rest_a_rank_holds_its_shard_only(report):
+    held = report["sharded"]["held"]
+    assert sum(held) == len(report["sharded"]["noise"])
+    assert max(held) < 0.7 * sum(held)  # a first dimension of 1 cannot be shared
+
+
+def test_a_sharded_run_refuses_raw_gradients_and_folders(report):
+    folder, step, raw = report["sharded_refusals"]
+    assert "sharded parameters" in folder
+    assert "belongs to a private run" in step
+    assert "backward() was called" in raw

@@ -1,0 +1,107 @@
+"""Models whose parameters are sharded over the ranks (FSDP2, `fully_shard`).
+
+Every rank draws a batch of its own, which may be larger than another's, or empty. So nothing that
+depends on a batch may wait for other ranks: the parameters are gathered once a step, when a batch
+is drawn, and stay whole for all forward and backward passes of the step. Then the engine sees
+ordinary parameters, norms are those of whole gradients, and the noisy sum is formed as for models
+that are not sharded: every coordinate gets its noise exactly once. Each rank keeps its part of the
+sum. At rest, weights and optimizer state are sharded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast, final
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from tightrope.errors import InvalidInput
+
+__all__ = ["Sharding", "check_whole", "is_sharded", "local_part"]
+
+
+def is_sharded(parameter: Tensor) -> bool:
+    """Whether it is a DTensor, which has placements."""
+    return hasattr(parameter, "placements")
+
+
+def local_part(parameter: Tensor) -> Tensor:
+    """What this rank holds of a parameter."""
+    return cast(Any, parameter)._local_tensor if is_sharded(parameter) else parameter
+
+
+def check_whole(parameters: Iterable[Tensor]) -> None:
+    """A gradient engine must have been made for gathered parameters."""
+    if any(is_sharded(parameter) for parameter in parameters):
+        raise InvalidInput(
+            "The gradient engine was made for the shards of a model, and no shard has an example's "
+            "whole gradient. Leave `gradients` out: the run makes one for the gathered model."
+        )
+
+
+@final
+class Sharding:
+    """Gathers and shards the parameters of a model; of an ordinary model it does nothing."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules: list[Any] = []
+        named = [(n, p) for n, p in model.named_parameters() if is_sharded(p)]
+        if not named:
+            return
+        from torch.distributed.fsdp import FSDPModule
+
+        self._modules = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        _check_placements(named, bool(self._modules))
+        for module in self._modules:
+            module.set_reshard_after_forward(False, recurse=False)
+            module.set_reshard_after_backward(False, recurse=False)
+            module.set_requires_gradient_sync(False, recurse=False)
+
+    def __bool__(self) -> bool:
+        return bool(self._modules)
+
+    def gather(self) -> None:
+        """Whole parameters on every rank. All ranks call it once for each step."""
+        for module in self._modules:
+            module.unshard()
+
+    def release(self) -> None:
+        """Keep the shards only."""
+        for module in self._modules:
+            module.reshard()
+
+    def part(self, parameter: Tensor, total: Tensor) -> Tensor:
+        """What becomes the gradient of `parameter`, of a sum over the whole of it."""
+        total = total.to(parameter.dtype)
+        if not is_sharded(parameter):
+            return total
+        from torch.distributed.tensor import DTensor
+
+        mine, sharded = local_part(parameter), cast(Any, parameter)
+        start = _rows_before(len(total), dist.get_rank(), dist.get_world_size())
+        part = total[start : start + len(mine)].to(mine.device)
+        return DTensor.from_local(
+            part, sharded.device_mesh, sharded.placements, run_check=False,
+            shape=parameter.shape, stride=parameter.stride(),
+        )  # fmt: skip
+
+
+def _rows_before(rows: int, rank: int, ranks: int) -> int:
+    """Where a rank's rows begin: as torch.chunk cuts, all parts but the last ones are full."""
+    each = -(-rows // ranks)
+    return min(rank * each, rows)
+
+
+def _check_placements(named: list[tuple[str, Any]], managed: bool) -> None:
+    from torch.distributed.tensor import Shard
+
+    ranks = dist.get_world_size()
+    odd = [n for n, p in named if p.placements != (Shard(0),) or p.device_mesh.size() != ranks]
+    if not managed or odd:
+        raise InvalidInput(
+            f"The parameters {(odd or [n for n, _ in named])[:3]} are distributed tensors, but not "
+            f"sharded along their first dimension over all {ranks} ranks by fully_shard(model). "
+            "Tensor parallel and hybrid layouts are not supported: shard over one mesh of all "
+            "ranks, or give every rank the whole model."
+        )
