@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -50,9 +52,14 @@ def reproduce(
         for each in chosen:
             console.print(f"[bold]{each.name}[/]  {each.paper}: {each.title}", highlight=False)
         return
-    records = _run(console, chosen, out, quick, device)
-    console.print(_lines(records[0]) if len(records) == 1 else _table(records))
-    page = write_index(out)[1]
+    try:
+        records = _run(console, chosen, out, quick, device)
+    finally:  # a run that is stopped leaves an index of what it finished
+        page = write_index(out)[1]
+    if len(records) == 1:
+        _print_lines(console, records[0])
+    else:
+        _print_table(console, records)
     console.print(f"index page: [bold]{escape(str(page))}[/]", highlight=False)
 
 
@@ -80,27 +87,34 @@ def _tell(progress: Progress, task: TaskID, name: str, word: str) -> None:
     progress.update(task, description=f"{name}: {word}")
 
 
-def _table(records: list[dict[str, Any]]) -> Table:
+def _print_table(console: Console, records: list[dict[str, Any]]) -> None:
     """One row an item: how its claims fared; the index page has every line."""
     met = counts(records)
-    table = Table("item", "figure or table", show_footer=True)
-    table.columns[0].footer = f"{sum(met.values())} claims"
-    for verdict, count in met.items():
-        name = f"[{_COLOURS[verdict]}]{MARKS[verdict]} {verdict}[/]"
-        table.add_column(name, f"[{_COLOURS[verdict]}]{count}[/]", justify="right")
+    table = Table(box=box.SIMPLE)
+    table.add_column("item", no_wrap=True)
+    names = max(len(record["item"]) for record in records)
+    room = max(console.width - names - 5 * len(met) - 8, 16)  # what names and counts leave
+    table.add_column("figure or table", no_wrap=True, overflow="ellipsis", max_width=room)
+    for verdict in met:
+        head = f"[{_COLOURS[verdict]}]{MARKS[verdict]}[/]"
+        table.add_column(head, justify="right", no_wrap=True, min_width=2)
     for record in records:
         own = counts([record])
         cells = (f"[{_COLOURS[v]}]{own[v]}[/]" if v in own else "" for v in met)
         table.add_row(record["item"], escape(record["title"]), *cells)
-    return table
+    console.print(table)
+    sums = "  ".join(f"[{_COLOURS[v]}]{MARKS[v]} {n} {v}[/]" for v, n in met.items())
+    console.print(f"{sum(met.values())} claims: {sums}", highlight=False)
 
 
-def _lines(record: dict[str, Any]) -> Table:
-    """Every claim of one item."""
-    table = Table("what", "claim", "ours", "truth", "verdict", title=record["title"])
+def _print_lines(console: Console, record: dict[str, Any]) -> None:
+    """Every claim of one item, a short paragraph each: reasons are long, terminals narrow."""
+    console.print(f"[bold]{escape(record['title'])}[/]", highlight=False)
     for line in record["lines"]:
         colour, mark = _COLOURS[line["verdict"]], MARKS[line["verdict"]]
-        numbers = (escape(show(line[key])) for key in ("claim", "ours", "truth"))
-        verdict = f"[{colour}]{mark} {line['verdict']}[/] {escape(line['because'])}"
-        table.add_row(escape(line["what"]), *numbers, verdict)
-    return table
+        claim, ours, truth = (escape(show(line[key])) for key in ("claim", "ours", "truth"))
+        console.print(f"[{colour}]{mark} {line['verdict']}[/]  {escape(line['what'])}")
+        numbers = f"[dim]claim[/] {claim}  [dim]ours[/] {ours}  [dim]truth[/] {truth}"
+        console.print(Padding(numbers, (0, 0, 0, 4)), highlight=False)
+        if line["because"]:
+            console.print(Padding(f"[dim]{escape(line['because'])}[/]", (0, 0, 0, 4)))

@@ -7,18 +7,21 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from tightrope.cli import reproduce_command
 from tightrope.cli.app import app, run
 from tightrope.reproduce.catalog import items
 from tightrope.reproduce.folder import RECORD
 from tightrope.reproduce.index import records_in
 from tightrope.reproduce.index_markdown import markdown
 from tightrope.reproduce.index_page import page
+from tightrope.reproduce.item import Outcome, Setting
 
 
 def _reproduce(*words: str) -> str:
@@ -149,3 +152,21 @@ def test_words_cannot_break_the_pages() -> None:
 def test_intervals_are_shown_by_both_ends() -> None:
     assert "<td>1 to 1.5</td>" in page([_record(False)])
     assert "<td>-</td>" in page([_record(False)])
+
+
+def test_a_stopped_run_leaves_an_index_of_what_it_finished(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = items()[:2]
+    shutil.copytree(whole / first.name, tmp_path / first.name)
+
+    def stopped(setting: Setting) -> Outcome:
+        raise KeyboardInterrupt
+
+    broken = replace(second, run=stopped)
+    monkeypatch.setattr(reproduce_command, "find", lambda name: (first, broken))
+    outcome = CliRunner().invoke(app, ["reproduce", "--quick", "--out", str(tmp_path)])
+    assert outcome.exit_code != 0
+    text = (tmp_path / "index.html").read_text()
+    assert f'<article id="{first.name}">' in text
+    assert f'<article id="{second.name}">' not in text

@@ -120,7 +120,8 @@ def _picture(rows: list[Areas]) -> Picture:
             axes[1].plot(steps, lower - claimed, ".-", color=colour, label=label)
             axes[1].fill_between(steps, lower - claimed, upper - claimed, color=colour, alpha=0.3)
             axes[2].plot(steps, f_dp - renyi, ".-", color=colour, label=label)
-        axes[1].text(11000, 0.085, "above 0, (54) is\nno outer bound", fontsize=8)
+        words = {"transform": axes[1].transAxes, "ha": "right", "va": "top", "fontsize": 8}
+        axes[1].text(0.98, 0.97, "above 0, (54) is\nno outer bound", **words)
         titles = ("As printed: (55) minus (54)", "Exact minus (54)", "(55) minus valid RDP")
         for panel, title in zip(axes, titles, strict=True):
             panel.axhline(0.0, color=COLOURS["plain"], linewidth=0.8)
