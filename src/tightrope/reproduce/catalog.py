@@ -45,6 +45,7 @@ MODULES = (
     "survey.ye_shokri",
     "survey.frontier",
     "today.gains",
+    "today.beyond",
 )
 
 

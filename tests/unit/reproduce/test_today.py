@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from tightrope import NoisySGD, PoissonSampling, account
-from tightrope.reproduce.item import Setting
-from tightrope.reproduce.learning.paper import CLAIMS, TABLE_1
+from tightrope.reproduce.item import Setting, Verdict
+from tightrope.reproduce.learning.beyond import at_the_papers, beyond, candidate
+from tightrope.reproduce.learning.paper import CLAIMS, TABLE_1, TABLE_4
 from tightrope.reproduce.learning.result import Result, Store
+from tightrope.reproduce.today.beyond import run as run_beyond
 from tightrope.reproduce.today.gains import Gain, _improvement, _score_lines, _scores
 
 Reproduced = Callable[[str], dict[str, Any]]
@@ -58,15 +60,48 @@ def test_what_the_trained_gains_say(tmp_path: Path) -> None:
     for recipe, values in (
         (gain.row, (95.0, 95.2)),
         (gain.quieter, (95.5, 95.7)),
-        (gain.longer, (95.8, 96.0)),
+        (gain.longer, (95.8, 95.8)),
     ):
         for seed, value in enumerate(values):
             store.add(Result(recipe, seed, (value,), 1.0, "test", recipe.process, "2020-01-01"))
     scores = _scores(gain, Setting(learned=tmp_path))
     quieter, longer = _score_lines(gain, scores)
     assert quieter.ours == "95.60 +- 0.14 (2 runs)"
-    assert quieter.because.startswith("+0.500 against our 95.10")
-    assert longer.because.startswith("+0.800")
-    value, error = _improvement(gain.row, scores[0], scores[2])
-    assert value == pytest.approx(0.8)
-    assert error == pytest.approx(2 * (0.02 / 2 + 0.02 / 2) ** 0.5)
+    assert quieter.because.startswith("+0.500 (two standard errors: 0.000)")
+    assert longer.because.startswith("+0.700 (two standard errors: 0.200)")
+    before, after = scores[0], scores[2]
+    assert not isinstance(before, str) and not isinstance(after, str)
+    assert _improvement(gain.row, before, after) == pytest.approx((0.7, 0.2))
+    assert _improvement(TABLE_4, before, after) == pytest.approx((-70.0, 20.0))
+
+
+def test_beyond_spends_no_more_than_its_epsilon(reproduced: Reproduced, quick_folder: Path) -> None:
+    record = reproduced("today-beyond")
+    goals = [line for line in record["lines"] if "accuracy (%) at epsilon 3" in line["what"]]
+    assert [line["claim"] for line in goals] == ["goal 98.5"] * 2 + ["goal 87"] * 2
+    for line in goals:
+        assert 2.999 < line["truth"]["lower"] <= line["truth"]["upper"] <= 3.0
+    with (quick_folder / "today-beyond" / "beyond.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4 + 2 * 6
+    for row in rows:
+        promised = float(row["recipe"].rsplit("-", 1)[1])
+        assert 0.99 * promised < float(row["epsilon_upper"]) <= promised
+    charged = next(line for line in record["lines"] if "protected data" in line["what"])
+    assert charged["ours"] > 3.0  # choosing on the same data is never free
+
+
+def test_beyond_reads_what_was_learned(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    every = (*beyond(), *at_the_papers(), candidate("mnist-linear", (2048, 20, 0.1, 0.25, 0.0)))
+    for recipe in every:
+        for seed, value in enumerate((98.6, 98.8)):
+            store.add(Result(recipe, seed, (value,), 60.0, "test", recipe.process, "2020-01-01"))
+    outcome = run_beyond(Setting(learned=tmp_path))
+    mnist, fashion = outcome.lines[0], outcome.lines[2]
+    assert mnist.ours == "98.70 +- 0.14 (2 runs)" and mnist.because.startswith("goal met")
+    assert fashion.verdict is Verdict.BEYOND
+    minutes = next(line for line in outcome.lines if line.what.startswith("minutes"))
+    assert minutes.ours == pytest.approx(2.0)
+    first = next(line for line in outcome.lines if "mnist-1.3's epsilon 0.86" in line.what)
+    assert first.claim == 95.0 and first.because == "+3.70 at no more epsilon"

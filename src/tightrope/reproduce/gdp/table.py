@@ -145,7 +145,12 @@ def twin_of(recipe: Recipe) -> Recipe:
 
 
 def outcome(
-    recipes: Sequence[Recipe], setting: Setting, unit: str, within: float, pictures: Pictures
+    recipes: Sequence[Recipe],
+    setting: Setting,
+    unit: str,
+    within: float,
+    pictures: Pictures,
+    baselines: tuple[Line, ...] = (),
 ) -> Outcome:
     """The outcome of one table; `unit` names its measure, `within` is what counts as the same."""
     rows = [Row(recipe) for recipe in recipes]
@@ -154,4 +159,4 @@ def outcome(
     twin = twin_of(recipes[0])
     lines.append(score_line(f"non-private twin: {unit}", twin, setting, within))
     table = Table("rows", COLUMNS, [row.numbers(setting) for row in rows])
-    return Outcome(tuple(lines), (table,), pictures(rows, setting))
+    return Outcome((*lines, *baselines), (table,), pictures(rows, setting))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tightrope.reproduce.gdp.baselines import adult_baselines
 from tightrope.reproduce.gdp.profiles import profiles
 from tightrope.reproduce.gdp.table import PAPER, outcome
 from tightrope.reproduce.item import Item, Outcome, Setting
@@ -9,7 +10,9 @@ from tightrope.reproduce.learning.paper import TABLE_2
 
 
 def run(setting: Setting) -> Outcome:
-    return outcome((TABLE_2,), setting, "test accuracy (%)", 0.5, profiles)
+    return outcome(
+        (TABLE_2,), setting, "test accuracy (%)", 0.5, profiles, adult_baselines(setting)
+    )
 
 
 ITEM = Item("gdp-table-2", PAPER, "Table 2: Adult income", run, ("table-2",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tightrope.reproduce.gdp.baselines import imdb_baselines
 from tightrope.reproduce.gdp.profiles import profiles
 from tightrope.reproduce.gdp.table import PAPER, outcome
 from tightrope.reproduce.item import Item, Outcome, Setting
@@ -9,7 +10,7 @@ from tightrope.reproduce.learning.paper import TABLE_3
 
 
 def run(setting: Setting) -> Outcome:
-    return outcome((TABLE_3,), setting, "test accuracy (%)", 0.5, profiles)
+    return outcome((TABLE_3,), setting, "test accuracy (%)", 0.5, profiles, imdb_baselines(setting))
 
 
 ITEM = Item("gdp-table-3", PAPER, "Table 3: IMDb reviews", run, ("table-3",))

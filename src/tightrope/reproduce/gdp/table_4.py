@@ -5,6 +5,7 @@ A record is one rating: the guarantee protects a rating, not the user who gave m
 
 from __future__ import annotations
 
+from tightrope.reproduce.gdp.baselines import movielens_baselines
 from tightrope.reproduce.gdp.profiles import profiles
 from tightrope.reproduce.gdp.table import PAPER, outcome
 from tightrope.reproduce.item import Item, Outcome, Setting
@@ -12,7 +13,14 @@ from tightrope.reproduce.learning.paper import TABLE_4
 
 
 def run(setting: Setting) -> Outcome:
-    return outcome((TABLE_4,), setting, "root mean squared error (stars)", 0.01, profiles)
+    return outcome(
+        (TABLE_4,),
+        setting,
+        "root mean squared error (stars)",
+        0.01,
+        profiles,
+        movielens_baselines(setting),
+    )
 
 
 ITEM = Item(

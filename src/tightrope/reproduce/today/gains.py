@@ -6,8 +6,10 @@ exactly: less noise over the same rounds, or more rounds with the same noise; an
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean, stdev
 from typing import Any, final
 
 import numpy as np
@@ -133,8 +135,11 @@ def _score_lines(gain: Gain, scores: Scores) -> list[Line]:
             if reason != "quick run":
                 lines.append(Line(what, gain.row.claim, None, None, Verdict.NOT_RUN, reason))
             continue
-        change = found.mean - before.mean
-        because = f"{change:+.3f} against our {spread(before)} at the paper's setting"
+        change, error = _change(before, found)
+        because = (
+            f"{change:+.3f} (two standard errors: {error:.3f}) over the same seeds at the paper's "
+            f"setting, {spread(before)}"
+        )
         lines.append(Line(what, gain.row.claim, spread(found), None, Verdict.BEYOND, because))
     return lines
 
@@ -201,22 +206,34 @@ def _draw_scores(axes: Any, gains: list[Gain], scores: list[Scores], places: Any
     looks = (("less noise", "bound", "o", 0.12), ("more rounds", "exact", "s", -0.12))
     for which, (name, kind, marker, shift) in enumerate(looks, 1):
         points = [
-            (place + shift, *_improvement(gain.row, found[0], found[which]))
+            (place + shift, *_improvement(gain.row, before, after))
             for gain, found, place in zip(gains, scores, places, strict=True)
-            if isinstance(found[0], Summary) and isinstance(found[which], Summary)
+            if isinstance(before := found[0], Summary)
+            and isinstance(after := found[which], Summary)
         ]
         y, value, error = np.transpose(points) if points else ([], [], [])
-        axes.errorbar(value, y, xerr=error, fmt=marker, color=COLOURS[kind], label=name)
+        shown = np.where(np.isfinite(error), error, 0.0)
+        axes.errorbar(value, y, xerr=shown, fmt=marker, color=COLOURS[kind], label=name)
     axes.axvline(0.0, color=COLOURS["plain"], linewidth=0.8)
     axes.set(xlabel="better by (points)", title="What it buys")
     axes.legend(fontsize=8)
 
 
-def _improvement(row: Recipe, before: Any, after: Any) -> tuple[float, float]:
+def _improvement(row: Recipe, before: Summary, after: Summary) -> tuple[float, float]:
     """The gain and two standard errors, in points; an error falls where accuracy rises."""
     factor = -100.0 if row.task == "movielens" else 1.0
-    parts = [s.deviation**2 / len(s.results) for s in (before, after)]
-    return factor * (after.mean - before.mean), 2.0 * abs(factor) * float(np.sqrt(sum(parts)))
+    change, error = _change(before, after)
+    return factor * change, abs(factor) * error
+
+
+def _change(before: Summary, after: Summary) -> tuple[float, float]:
+    """Mean change over the seeds both have (same start, same batches), two standard errors."""
+    earlier = {result.seed: result.final for result in before.results}
+    changes = [r.final - earlier[r.seed] for r in after.results if r.seed in earlier]
+    if not changes:
+        return after.mean - before.mean, math.inf
+    error = stdev(changes) / math.sqrt(len(changes)) if len(changes) > 1 else math.inf
+    return fmean(changes), 2.0 * error
 
 
 ITEM = Item(
