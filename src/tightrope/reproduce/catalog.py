@@ -20,6 +20,7 @@ MODULES = (
     "variants.fig_7_composed_regions",
     "variants.fig_8_sgd_regions",
     "variants.fig_9_areas",
+    "variants.proposition_1",
     "variants.theorem_5",
     "gdp.fig_2",
     "gdp.fig_3",

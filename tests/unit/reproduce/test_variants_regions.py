@@ -109,6 +109,19 @@ def test_areas(reproduced: Reproduced, table_of: TableOf) -> None:
         assert row["exact_lower"] < row["exact_upper"] < row["renyi"]
 
 
+def test_proposition_1_without_its_extra_term(reproduced: Reproduced, table_of: TableOf) -> None:
+    lines = reproduced("variants-proposition-1")["lines"]
+    assert [line["verdict"] for line in lines] == ["differs"] * 3 + ["reproduced"]
+    assert lines[3]["ours"]["lower"] <= 1.0 <= lines[3]["ours"]["upper"] < 1.00001
+    for row in table_of("variants-proposition-1", "renyi"):
+        order, leak = row["order"], row["leak"]
+        truth = -math.log(1 - leak)
+        assert row["corrected_lower"] - 1e-15 <= truth <= row["corrected_upper"] + 1e-15
+        printed = math.log(leak + (1 - leak) ** (1 - order)) / (order - 1)
+        assert row["printed"] == pytest.approx(printed, rel=1e-9, abs=1e-12)
+        assert row["corrected_upper"] < printed or leak == 0
+
+
 def _kullback(p: float, q: float) -> float:
     return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
 
