@@ -153,8 +153,8 @@ def _picture(
 
     caption = (
         f"Mean excess loss over runs (bars: two standard errors); everything released is "
-        f"({EPSILON:g}, {DELTA:g})-DP for every record. The minimiser lies on the edge of the ball, "
-        "which suits output perturbation: its steps are free of noise."
+        f"({EPSILON:g}, {DELTA:g})-DP for every record. The minimiser lies on the edge of the "
+        "ball, which suits output perturbation: its steps are free of noise."
     )
     return Picture("excess_loss", caption, draw, columns=2, width=5.2, height=4.4)
 
