@@ -2,7 +2,8 @@
 
 Noisy SGD with rate 0.003, noise 0.6, 10,000 steps. The paper's curve lies below that of f-DP (the
 central limit theorem), because its Renyi rate is used outside the conditions of the lemma it comes
-from. Beside both: Lemma 1 with the true divergences, and the exact accountant.
+from. Beside both: Lemma 1 with the true divergences, and the exact accountant, for Poisson batches
+with a record added or removed: the reading that favours the paper (see Fig. 4).
 """
 
 from __future__ import annotations

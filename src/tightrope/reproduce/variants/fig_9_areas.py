@@ -2,7 +2,8 @@
 
 The area of (55) minus that of (54) over the number of rounds, for several noises; positive numbers
 were read as "Renyi DP is tighter". Beside it: by how much (54) falls short of the exact region,
-and the same difference with the true Renyi divergences.
+and the same difference with the true Renyi divergences (Poisson batches, a record added or
+removed).
 """
 
 from __future__ import annotations
