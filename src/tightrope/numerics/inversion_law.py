@@ -19,7 +19,7 @@ from tightrope.numerics.quadrature import UNIT, FloatArray
 
 __all__ = ["AbstractFamily", "SumLaw", "Samples", "Wanted", "TotalLaw", "OnLine", "check_work"]
 
-MAX_WORK = 1e8  # frequencies x points of one family
+MAX_WORK = 2e8  # frequencies x points of one family
 
 
 class AbstractFamily(ABC):

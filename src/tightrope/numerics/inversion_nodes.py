@@ -22,6 +22,7 @@ __all__ = ["ComplexArray", "TiltedNodes", "tilted_nodes", "log1p_complex"]
 
 ComplexArray = NDArray[np.complex128]
 _TABLE = 1 << 16  # entries of a table, to stay within the cache
+_NEGLIGIBLE = 1e-26  # weights left out; what they add up to counts as an error
 
 
 def log1p_complex(x: ComplexArray) -> ComplexArray:
@@ -136,7 +137,7 @@ def tilted_nodes(
     """
     value, rounding = mass
     p = np.exp(exponents - value[:, None])
-    keep = np.any(p > 1e-40, axis=0)
+    keep = np.any(p > _NEGLIGIBLE, axis=0)
     left_out = np.sum(p[:, ~keep], axis=1)
     p, x = p[:, keep], points[:, keep]
     centre = np.sum(p * x, axis=1)

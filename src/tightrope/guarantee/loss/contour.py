@@ -14,14 +14,19 @@ from typing import Literal
 
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.closed_form import log_delta_single, log_gaussian_delta
-from tightrope.guarantee.loss.contour_inverse import Inverse, invert_closed_form
+from tightrope.guarantee.loss.contour_inverse import (
+    Goal,
+    invert_closed_form,
+    invert_jumps,
+    invert_none,
+    invert_whole,
+)
 from tightrope.guarantee.loss.contour_line import (
-    CUT_NATS,
     certified_value,
     finite_log_delta,
     first_certified,
 )
-from tightrope.guarantee.loss.cumulant import log_dropped, plain_mu, sum_law
+from tightrope.guarantee.loss.cumulant import plain_mu, sum_law
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import Enclosure
 from tightrope.numerics.inversion_kernel import (
@@ -170,14 +175,13 @@ def epsilon(components: Components, delta: float, relative_width: float = 1e-6) 
     slack = 8.0 * UNIT * (abs(log_target) + abs(log_target) * share + 4.0) / (1.0 - share)
     log_finite = log_target + math.log1p(-share)
 
-    def solve(sharpness: float | None, most: int) -> Interval:
-        if sharpness is None:
-            return Inverse(sum_law(held), log_finite, relative_width, slack, most).solve()
-        law = sum_law(held, CUT_NATS - log_finite, sharpness)
-        missed = 2.0 * math.exp(log_dropped(law) - log_finite)
-        return Inverse(law, log_finite, relative_width, slack + missed, most).solve()
-
-    return first_certified(held, solve)
+    goal = Goal(log_finite, relative_width, slack)
+    return first_certified(
+        held,
+        lambda most: invert_whole(sum_law(held), goal, most),
+        lambda most: invert_none(held, goal, most),
+        lambda: invert_jumps(held, goal),
+    )
 
 
 def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:

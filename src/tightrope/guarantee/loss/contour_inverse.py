@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import final
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.contour_line import CAUTION, certified_line, certified_value
+from tightrope.guarantee.base import Components
+from tightrope.guarantee.loss.contour_line import (
+    CAUTION,
+    COARSE,
+    FINE,
+    certified_line,
+    certified_value,
+    one_step,
+)
+from tightrope.guarantee.loss.contour_split import Jumps
+from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import MAX_FREQUENCIES, Enclosure, Line
 from tightrope.numerics.inversion_kernel import EXCESS
@@ -15,50 +26,135 @@ from tightrope.numerics.inversion_law import TotalLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle, saddle_of_level
 from tightrope.numerics.quadrature import UNIT
 
-__all__ = ["Inverse", "invert_closed_form"]
+__all__ = ["Goal", "invert_whole", "invert_jumps", "invert_none", "invert_closed_form"]
 
 _MAX_LINES = 24
+_LOWER = 0.9  # laws with jumps are made for a little less than epsilon
+
+
+@final
+@dataclass(frozen=True)
+class Goal:
+    """The target of ln g, the width of epsilon asked for, and the rounding of the target."""
+
+    log_target: float
+    relative_width: float
+    slack: float
+
+
+def invert_whole(law: TotalLaw, goal: Goal, most: int) -> Interval:
+    """The smallest epsilon >= 0, from the transform of the whole law."""
+    x = log_estimate(law, EXCESS, saddle_of_level(law, EXCESS, goal.log_target))[0]
+    if x <= 0.0:
+        at_zero = certified_value(law, EXCESS, 0.0, 1e-6)
+        if at_zero.upper <= goal.log_target - goal.slack:
+            return Interval(0.0, 0.0)
+    return Inverse(goal, lambda _: (law, -math.inf, 0.0), most, FINE).solve(max(x, 0.0))
+
+
+def invert_jumps(held: Components, goal: Goal) -> Interval:
+    """The same from the law with at least one jump, which holds from an epsilon on."""
+    jumps = Jumps(held, goal.log_target, goal.relative_width)
+
+    def law_at(x: float) -> tuple[TotalLaw, float, float]:
+        return *jumps.at(_LOWER * x), _LOWER * x
+
+    inverse = Inverse(goal, law_at, MAX_FREQUENCIES, max(FINE, COARSE * goal.relative_width))
+    try:
+        return inverse.solve(_one_step_epsilon(held, goal.log_target))
+    except NotCertified:  # more than one step decides
+        whole = sum_law(held)
+        start = log_estimate(whole, EXCESS, saddle_of_level(whole, EXCESS, goal.log_target))[0]
+        return inverse.solve(max(start, 1e-300))
+
+
+def invert_none(held: Components, goal: Goal, most: int) -> Interval:
+    """The same from the law without any jump, where jumps are too rare to matter."""
+    law, missing = Jumps(held, goal.log_target, goal.relative_width).none()
+    x = log_estimate(law, EXCESS, saddle_of_level(law, EXCESS, goal.log_target))[0]
+    tolerance = max(FINE, COARSE * goal.relative_width)
+    inverse = Inverse(goal, lambda _: (law, missing, 0.0), most, tolerance)
+    return inverse.solve(max(x, 0.0))
+
+
+def _one_step_epsilon(held: Components, log_target: float) -> float:
+    """Where the sum of the steps' own delta is the target."""
+    low, high = 1e-12, 1.0
+    while one_step(held, high) > log_target and high < 1e6:
+        low, high = high, 4.0 * high
+    while high > 1.02 * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if one_step(held, middle) > log_target else (low, middle)
+    return high
 
 
 @final
 class Inverse:
-    """Newton's method on ln g on one line, then the certificate on both sides of the root."""
+    """Newton's method on ln g on one line, then the certificate on both sides of the root.
+
+    law_at(x): a law, ln of what it misses of g, and the x from which on that holds.
+    """
 
     def __init__(
         self,
-        law: TotalLaw,
-        log_target: float,
-        relative_width: float,
-        slack: float,
-        most: int = MAX_FREQUENCIES,
+        goal: Goal,
+        law_at: Callable[[float], tuple[TotalLaw, float, float]],
+        most: int,
+        tolerance: float,
     ) -> None:
-        self.law, self.log_target, self.relative_width = law, log_target, relative_width
-        self.most = most  # frequencies
-        self.slack = slack  # the target is rounded: ln, and the infinite part taken off
+        self.law_at, self.most, self.tolerance = law_at, most, tolerance
+        self.log_target, self.relative_width = goal.log_target, goal.relative_width
+        self.slack, self.lowest = goal.slack, 0.0
+        self._rounding = goal.slack
+        self.best: Interval | None = None
 
-    def solve(self) -> Interval:
-        c = saddle_of_level(self.law, EXCESS, self.log_target)
-        x = log_estimate(self.law, EXCESS, c)[0]
-        if x <= 0.0:
-            at_zero = certified_value(self.law, EXCESS, 0.0, 1e-6)
-            if at_zero.upper <= self.log_target - self.slack:
-                return Interval(0.0, 0.0)
-            x = 0.0
-        low, high, caution = 0.0, math.inf, CAUTION
+    def solve(self, x: float) -> Interval:
+        try:
+            found = self._search(x)
+        except NotCertified as problem:
+            raise self._refusal(str(problem)) from problem
+        if found is None:
+            raise self._refusal(
+                "No epsilon of the relative width asked for could be proved by the inversion "
+                "integral. Use the lattice method."
+            )
+        return found
+
+    @property
+    def _best_width(self) -> float:
+        return math.inf if self.best is None else self.best.width
+
+    def _refusal(self, message: str) -> NotCertified:
+        best = self.best
+        return NotCertified(message, None if best is None else (best.lower, best.upper))
+
+    def _law(self, x: float) -> TotalLaw:
+        law, missing, self.lowest = self.law_at(x)
+        self.slack = self._rounding + 2.0 * math.exp(min(missing - self.log_target, 700.0))
+        return law
+
+    def _search(self, x: float) -> Interval | None:
+        low, high, caution, law, log_c = 0.0, math.inf, CAUTION, self._law(x), 0.0
         for _ in range(_MAX_LINES):
-            c = saddle(self.law, EXCESS, x, math.log(c))
-            line = certified_line(self.law, EXCESS, c, x, self.log_target, caution, self.most)
-            at = line.certified(x)
+            if x < self.lowest or x * _LOWER**2 > self.lowest > 0.0:
+                law = self._law(x)
+            c = saddle(law, EXCESS, x, log_c)
+            line = certified_line(
+                law, EXCESS, c, x, self.log_target, caution, self.most, self.tolerance
+            )
+            at, log_c = line.certified(x), math.log(c)
             if at.width < 1.0:
                 if at.lower > self.log_target:
                     low = max(low, x)
                 elif at.upper < self.log_target:
                     high = min(high, x)
                 root = self._newton(line, x)
-                if abs(root - x) * line.c < 3.0:
-                    answer = self._verify(line, max(root, 0.0))
+                if abs(root - x) * line.c < 3.0 and root >= self.lowest:
+                    before, answer = self._best_width, self._verify(line, max(root, 0.0))
                     if answer is not None:
                         return answer
+                    if self._best_width > 0.3 * before:
+                        return None  # other lines do not help
                     caution *= 3.0  # too much cancelled for the width asked for
                 x = root
             elif at.upper <= self.log_target:
@@ -69,10 +165,7 @@ class Inverse:
                 break
             if not low <= x < high:
                 x = _between(low, high, line.spread)
-        raise NotCertified(
-            "No epsilon of the relative width asked for could be proved by the inversion integral. "
-            "Use the lattice method."
-        )
+        return None
 
     def _newton(self, line: Line, x: float) -> float:
         """The root on this line, or the point where the line stops being useful."""
@@ -96,14 +189,20 @@ class Inverse:
         reach = (at.width + 4.0 * self.slack) / slope + 8.0 * UNIT * x
         for _ in range(6):
             low, high = max(x - reach, 0.0), x + reach
-            if high - low > self.relative_width * high:
+            if low < self.lowest:
                 return None
             above = line.certified(low).lower >= self.log_target + self.slack or low == 0.0
             below = line.certified(high).upper <= self.log_target - self.slack
             if above and below:
-                return Interval(low, high)
+                return self._kept(Interval(low, high))
             reach *= 2.0
         return None
+
+    def _kept(self, found: Interval) -> Interval | None:
+        """The interval if it is as narrow as asked for; otherwise it is only remembered."""
+        if found.width < self._best_width:
+            self.best = found
+        return found if found.width <= self.relative_width * found.upper else None
 
 
 def _between(low: float, high: float, spread: float) -> float:

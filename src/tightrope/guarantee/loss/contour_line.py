@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
+
+import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss.cumulant import log_dropped, sum_law
+from tightrope.guarantee.loss.closed_form import log_delta_single
+from tightrope.guarantee.loss.contour_split import Jumps
+from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion import MAX_FREQUENCIES, Enclosure, Line
 from tightrope.numerics.inversion_kernel import EXCESS, Kernel
@@ -20,64 +25,83 @@ __all__ = [
     "certified_value",
     "certified_line",
     "first_certified",
-    "CUT_NATS",
+    "FINE",
+    "COARSE",
+    "one_step",
     "CAUTION",
 ]
 
 Answer = TypeVar("Answer")
-SHARPNESS = (3.0, 16.0, 64.0)  # of the cut, tried in turn
-CUT_NATS = 32.0  # losses left out weigh about e^-32 of delta
 CAUTION = 0.1  # see inversion_saddle.plan
-_QUICK = 500  # frequencies worth spending before something is cut off
+FINE, COARSE = 1e-12, 1e-3  # error allowed to a line: of delta; of the width asked for, with jumps
+_QUICK = 500  # frequencies worth spending before jumps are followed apart
+_LEVELS = 4
 
 
 def finite_log_delta(held: Components, epsilon: float, relative_width: float) -> Enclosure:
-    """The finite part of ln delta, with sharper and sharper cuts until one is certified."""
+    """The finite part of ln delta."""
+    return first_certified(
+        held,
+        lambda most: certified_value(sum_law(held), EXCESS, epsilon, relative_width, most),
+        lambda most: _by_level(
+            held, epsilon, relative_width, Jumps.none, _saddle_level(held, epsilon), most
+        ),
+        lambda: _by_level(
+            held, epsilon, relative_width, lambda jumps: jumps.at(epsilon), one_step(held, epsilon)
+        ),
+    )
 
-    def answer(sharpness: float | None, most: int) -> Enclosure:
-        if sharpness is None:
-            return certified_value(sum_law(held), EXCESS, epsilon, relative_width, most)
-        return _cut_log_delta(held, epsilon, relative_width, sharpness)
 
-    return first_certified(held, answer)
+def first_certified(
+    held: Components,
+    whole: Callable[[int], Answer],
+    none: Callable[[int], Answer],
+    jumps: Callable[[], Answer],
+) -> Answer:
+    """The whole law or the law without jumps where few frequencies do; jumps apart; at any cost.
 
-
-def first_certified(held: Components, answer: Callable[[float | None, int], Answer]) -> Answer:
-    """The first certified answer of (sharpness of the cut or None, most frequencies).
-
-    The whole law first, where few frequencies do; otherwise cuts, of which sharper ones hold larger
-    tilts back but need finer grids.
+    Raises the NotCertified that came nearest.
     """
     if not any(isinstance(p, SampledGaussianPair) and p.direction == "remove" for p, _ in held):
-        return answer(None, MAX_FREQUENCIES)
-    ways = [(None, _QUICK), *((sharpness, MAX_FREQUENCIES) for sharpness in SHARPNESS[:-1])]
-    for way in ways:
+        return whole(MAX_FREQUENCIES)
+    problems = []
+    slow = MAX_FREQUENCIES
+    ways = partial(whole, _QUICK), partial(none, 5 * _QUICK), jumps, partial(none, slow)
+    for way in (*ways, partial(whole, slow)):
         try:
-            return answer(*way)
-        except NotCertified:
-            continue
-    return answer(SHARPNESS[-1], MAX_FREQUENCIES)
+            return way()
+        except NotCertified as problem:
+            problems.append(problem)
+    reached = [p for p in problems if p.reached is not None]
+    raise min(reached, key=_width) if reached else problems[-1]
 
 
-def _cut_log_delta(
-    held: Components, epsilon: float, relative_width: float, sharpness: float
+def _width(problem: NotCertified) -> float:
+    assert problem.reached is not None
+    return problem.reached[1] - problem.reached[0]
+
+
+def _by_level(
+    held: Components,
+    epsilon: float,
+    relative_width: float,
+    law_of: Callable[[Jumps], tuple[TotalLaw, float]],
+    log_guess: float,
+    most: int = MAX_FREQUENCIES,
 ) -> Enclosure:
-    """The finite part of ln delta, from a law without the losses too rare to matter.
+    """The finite part of ln delta, from a law that leaves something out.
 
-    Each of them adds at most its probability to delta. Without them the tilted law has no second
-    mode, and there is no phase transition (theory D(i), hard regime).
+    What it leaves out adds at most its probability to delta, and how much that may be follows from
+    delta, so that a first guess is corrected.
     """
-    whole = sum_law(held)
-    at, estimate, _ = log_estimate(whole, EXCESS, c := saddle(whole, EXCESS, epsilon))
-    log_guess = min(estimate - c * (epsilon - at), 0.0)
-    for _ in range(4):
-        law = sum_law(held, CUT_NATS - log_guess, sharpness)
-        found = certified_value(law, EXCESS, epsilon, relative_width)
-        missing = log_dropped(law)
-        if missing <= found.lower - 0.8 * CUT_NATS:
+    tolerance = max(FINE, COARSE * relative_width)
+    for _ in range(_LEVELS):
+        law, missing = law_of(Jumps(held, log_guess, relative_width))
+        found = certified_value(law, EXCESS, epsilon, relative_width, most, tolerance)
+        share = math.exp(min(missing - found.lower, 700.0))
+        if share <= 0.1 * relative_width:
             break
         log_guess = found.lower
-    share = math.exp(min(missing - found.lower, 700.0))
     if share > relative_width:
         raise _too_wide(found, relative_width)
     return Enclosure(
@@ -90,23 +114,44 @@ def _cut_log_delta(
     )
 
 
+def _saddle_level(held: Components, epsilon: float) -> float:
+    """The saddle-point estimate of ln delta."""
+    whole = sum_law(held)
+    at, estimate, _ = log_estimate(whole, EXCESS, c := saddle(whole, EXCESS, epsilon))
+    return min(estimate - c * (epsilon - at), 0.0)
+
+
+def one_step(held: Components, epsilon: float) -> float:
+    """ln of the sum of the steps' own delta: the size of delta where one large loss decides."""
+    logs = [math.log(n) + log_delta_single(pair, epsilon).upper for pair, n in held]
+    return min(float(np.logaddexp.reduce(np.array(logs))), 0.0)
+
+
 def certified_value(
     law: TotalLaw,
     kernel: Kernel,
     x: float,
     relative_width: float,
     most: int = MAX_FREQUENCIES,
+    tolerance: float = FINE,
 ) -> Enclosure:
     """ln g(x), on further lines when the first guess of g was far off or too much cancelled."""
     c = saddle(law, kernel, x)
-    guess, caution = None, CAUTION
+    guess, caution, best = None, CAUTION, None
     for _ in range(4):
-        line = certified_line(law, kernel, c, x, guess, caution, most)
+        try:
+            line = certified_line(law, kernel, c, x, guess, caution, most, tolerance)
+        except NotCertified:
+            if best is None:
+                raise
+            break
         found = line.certified(x)
+        best = found if best is None or found.width < best.width else best
         if found.width <= relative_width:
             return found
         guess, caution = _better_guess(line, found), 4.0 * caution
-    raise _too_wide(found, relative_width)
+    assert best is not None
+    raise _too_wide(best, relative_width)
 
 
 def _better_guess(line: Line, found: Enclosure) -> float:
@@ -123,13 +168,14 @@ def certified_line(
     guess: float | None,
     caution: float,
     most: int = MAX_FREQUENCIES,
+    tolerance: float = FINE,
 ) -> Line:
     if guess is None:
         k, _, k2 = law.moments(c)
         guess = k - c * x + kernel.log_size(c)
         guess -= 0.5 * math.log(2.0 * math.pi * (k2 + kernel.slope(c)[1]))
     try:
-        return Line(law, kernel, c, x, guess, caution=caution, most=most)
+        return Line(law, kernel, c, x, guess, tolerance, caution, most)
     except OverflowError as error:
         raise NotCertified(
             f"The inversion integral needs too much work ({error}). Use the lattice method."
@@ -139,5 +185,6 @@ def certified_line(
 def _too_wide(found: Enclosure, relative_width: float) -> NotCertified:
     return NotCertified(
         f"The inversion integral proved a relative width of {found.width:.1e} where "
-        f"{relative_width:.1e} was asked for. Ask for a wider interval, or use the lattice method."
+        f"{relative_width:.1e} was asked for. Ask for a wider interval, or use the lattice method.",
+        (found.lower, found.upper),
     )

@@ -7,7 +7,6 @@ term by term with elementary functions taken to be right to 4 units in the last 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
@@ -23,7 +22,6 @@ from tightrope.guarantee.loss.cumulant_points import (
     LaplaceCumulant,
 )
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
-from tightrope.guarantee.loss.cumulant_window import Window
 from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
@@ -35,7 +33,7 @@ from tightrope.numerics.inversion_nodes import log1p_complex
 from tightrope.numerics.quadrature import UNIT, FloatArray
 from tightrope.validate import check_order
 
-__all__ = ["Enclosed", "cumulant", "renyi", "law_of", "sum_law", "log_dropped", "plain_mu"]
+__all__ = ["Enclosed", "cumulant", "renyi", "law_of", "sum_law", "plain_mu"]
 
 _NATS = 42.0  # quadrature errors below 1e-18
 _FAMILY = 32  # sampled Gaussians treated in one go
@@ -79,16 +77,8 @@ def law_of(pair: AbstractLossPair, count: int = 1) -> AbstractFamily:
     return make(pair, count)  # type: ignore[no-any-return]
 
 
-def sum_law(
-    components: tuple[tuple[AbstractLossPair, int], ...],
-    cut_nats: float | None = None,
-    sharpness: float = 3.0,
-) -> SumLaw:
-    """The loss of a composition. An unsampled Gaussian has K(z) = mu^2 z (z + 1)/2.
-
-    With cut_nats, losses so large that all of them together have a probability of about e^-cut_nats
-    under P are left out, smoothly with the given sharpness; `log_dropped` bounds what is missing.
-    """
+def sum_law(components: tuple[tuple[AbstractLossPair, int], ...]) -> SumLaw:
+    """The loss of a composition. An unsampled Gaussian has K(z) = mu^2 z (z + 1)/2."""
     variance = 0.0
     parts: dict[AbstractLossPair, int] = {}
     for pair, count in components:
@@ -97,34 +87,10 @@ def sum_law(
             variance += count * mu * mu
         elif count > 0:
             parts[pair] = parts.get(pair, 0) + count
-    steps = max(sum(parts.values()), 1)
-    cut = None if cut_nats is None else (cut_nats + math.log(steps), sharpness)
-    return SumLaw(_families(parts, cut), 0.5 * variance, variance)
+    return SumLaw(_families(parts), 0.5 * variance, variance)
 
 
-def log_dropped(law: SumLaw) -> float:
-    """ln of a bound on the probability of the losses that a cut law leaves out."""
-    logs = [
-        np.log(part.counts) + part.strip.window.log_dropped(part.strip.log_rate, part.strip.mu)
-        for part in law.parts
-        if isinstance(part, SampledCumulant) and part.strip.window is not None
-    ]
-    return float(np.logaddexp.reduce(np.concatenate(logs))) if logs else -math.inf
-
-
-def _cuts(pairs: Sequence[SampledGaussianPair], cut: tuple[float, float]) -> Window:
-    """Up to the s that a step exceeds with probability about e^-nats, cut = (nats, sharpness)."""
-    nats, sharpness = cut
-    rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
-    scale = math.sqrt(2.0 * (1.0 + sharpness**-2))
-    missed = scale * math.sqrt(nats)
-    hit = mu + scale * np.sqrt(np.maximum(nats + np.log(rate), 0.5))
-    return Window.up_to(np.maximum(missed, hit)[:, None], sharpness)
-
-
-def _families(
-    parts: dict[AbstractLossPair, int], cut: tuple[float, float] | None
-) -> tuple[AbstractFamily, ...]:
+def _families(parts: dict[AbstractLossPair, int]) -> tuple[AbstractFamily, ...]:
     """Sampled Gaussians of one direction are treated in families, neighbours in mu together."""
     families = [law_of(p, n) for p, n in parts.items() if not isinstance(p, SampledGaussianPair)]
     for direction in ("remove", "add"):
@@ -136,9 +102,7 @@ def _families(
         members.sort(key=lambda member: member[0].mu)
         for first in range(0, len(members), _FAMILY):
             pairs, counts = zip(*members[first : first + _FAMILY], strict=True)
-            if cut is not None and direction == "remove":
-                families.append(SampledCumulant(pairs, counts, _cuts(pairs, cut)))
-            elif len(pairs) == 1:
+            if len(pairs) == 1:
                 families.append(law_of(pairs[0], counts[0]))
             else:
                 families.append(SampledCumulant(pairs, counts))

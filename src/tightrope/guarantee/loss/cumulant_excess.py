@@ -8,11 +8,18 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.loss.cumulant_window import Window
-from tightrope.numerics.quadrature import FloatArray, expm1_minus
+from tightrope.numerics.quadrature import UNIT, FloatArray, expm1_minus, log_sum_exp
 
-__all__ = ["Excess"]
+__all__ = ["Excess", "log_mass"]
 
 _Parts = tuple[FloatArray, FloatArray]
+
+
+def log_mass(exponents: FloatArray, error: FloatArray) -> _Parts:
+    """ln of the sum of e^exponents, and its rounding where each exponent is off by `error`."""
+    value = log_sum_exp(exponents)
+    p = np.exp(exponents - value[:, None])
+    return value, (p * error).sum(axis=1) + 24.0 * UNIT * (1.0 + np.abs(value))
 
 
 @final
@@ -26,17 +33,18 @@ class Excess:
     lr: FloatArray
     log_weight: FloatArray
 
-    def within(self, window: Window | None, s: FloatArray, log_share: FloatArray | None) -> _Parts:
+    def within(
+        self, window: Window | None, log_b: FloatArray, log_share: FloatArray | None
+    ) -> _Parts:
         """G_window - 1 = E[share (r^w - 1 - w(r-1)) - dropped (1 + w(r-1))]."""
         if window is None:
             return self._terms(self.log_weight)
         assert log_share is not None
         terms, sizes = self._terms(self.log_weight + log_share)
-        dropped = window.dropped(s)
-        # 1 + w(r-1) = (1 - w) + w r
-        base = np.exp(self.log_weight) * (1.0 - self.w) * dropped
-        hit = self.w * np.exp(self.log_weight + np.minimum(self.lr, 700.0)) * dropped
-        return terms - base - hit, sizes + 4.0 * (np.abs(base) + np.abs(hit))
+        dropped = window.dropped(log_b)
+        lost = np.exp(self.log_weight) * dropped
+        gain = lost * self.w * np.expm1(np.minimum(self.lr, 700.0))
+        return terms - lost - gain, sizes + 4.0 * (lost + np.abs(gain))
 
     def _terms(self, log_weight: FloatArray) -> _Parts:
         """Weighted r^w - 1 - w(r - 1), whose integral is G - 1 because E r = 1."""
@@ -61,3 +69,22 @@ class Excess:
         far = parts[0] - w * parts[1] - (1.0 - w) * weight
         size = parts[0] + np.abs(w) * parts[1] + np.abs(1.0 - w) * weight
         return np.where(near, terms, far), np.where(near, sizes, size * (2.0 + np.abs(w * lr)))
+
+    def total(
+        self, parts: _Parts, exponents: FloatArray, error: FloatArray, lr_error: FloatArray
+    ) -> _Parts:
+        """The sum, and the bound on its rounding."""
+        terms, sizes = parts
+        plain = np.exp(self.log_weight + np.minimum(self.lr, 700.0))
+        slope = np.abs(self.w) * np.abs(np.exp(np.minimum(exponents, 700.0)) - plain)
+        small = np.sum(sizes * (error + 64.0 * UNIT) + slope * lr_error, axis=1)
+        return np.sum(terms, axis=1), small
+
+    def near(
+        self, value: FloatArray, rounding: FloatArray, total: FloatArray, small: FloatArray
+    ) -> _Parts:
+        """ln(1 + total) and its error where ln G is near 0, `value` and `rounding` elsewhere."""
+        near = np.abs(value) <= 0.5
+        total = np.where(near, total, 0.0)
+        small = 1.2 * small / (1.0 + total) + 2.0 * UNIT * np.abs(total)
+        return np.where(near, np.log1p(total), value), np.where(near, small, rounding)

@@ -9,10 +9,10 @@ from typing import final
 
 import numpy as np
 
-from tightrope.guarantee.loss.cumulant_excess import Excess
+from tightrope.guarantee.loss.cumulant_excess import Excess, log_mass
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, Reach, SampledStrip
 from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
-from tightrope.numerics.quadrature import UNIT, FloatArray, log_sum_exp
+from tightrope.numerics.quadrature import UNIT, FloatArray
 from tightrope.numerics.quadrature_rows import dyadic_floors, log_strip_errors, widest_steps
 
 __all__ = ["SampledGrid", "make_grid"]
@@ -60,7 +60,8 @@ class SampledGrid:
 
     @cached_property
     def _log_share(self) -> FloatArray | None:
-        return None if self.of.window is None else self.of.window.log_share(self.s)
+        window = self.of.window
+        return None if window is None else window.log_share(self.of.log_size(self.s))
 
     @cached_property
     def _exponents(self) -> FloatArray:
@@ -80,8 +81,9 @@ class SampledGrid:
         lr_error = UNIT * (2.0 * self.of.share(self.s, self.lr) * size + 4.0 * lr_size)
         exponent = UNIT * (8.0 + 1.5 * self.s * self.s + 3.0 * np.abs(np.log(self.step))[:, None])
         exponent = exponent + np.abs(self.w) * (4.0 * UNIT * lr_size + lr_error)
-        if self._log_share is not None:  # log_ndtr and its argument, for both ends
-            exponent = exponent + UNIT * (32.0 + 16.0 * np.abs(self._log_share))
+        if self.of.window is not None and self._log_share is not None:
+            added = np.abs(self.of.log_rate) + size
+            exponent = exponent + self.of.window.log_error(self.of.log_size(self.s), added)
         return np.asarray(exponent), np.asarray(lr_error)
 
     @cached_property
@@ -93,8 +95,9 @@ class SampledGrid:
         ends = np.stack(self.reach, axis=1)
         f = -0.5 * ends * ends + self.w * self.of.log_ratio(ends) - value[:, None]
         if self.of.window is not None:
-            f[:, :1] += self.of.window.log_rising(ends[:, :1])
-            f[:, 1:] += self.of.window.log_falling(ends[:, 1:])
+            left, right = self.of.window.log_outside(self.of.log_size(ends), np.zeros((1, 1)))
+            f[:, :1] += left
+            f[:, 1:] += right
         beyond = np.sum(np.exp(np.minimum(f, 700.0)), axis=1) * (self.step + 1.2534)
         if not self._may_be_near:
             return np.asarray(strip + beyond)
@@ -103,7 +106,7 @@ class SampledGrid:
     @property
     def _may_be_near(self) -> bool:
         """Whether G may be written as 1 + a small sum."""
-        return self.of.window is None or self.of.window.start is None
+        return self.of.window is None or self.of.window.log_start is None
 
     def _base_error(self) -> FloatArray:
         """Trapezoidal and truncation error of the Gaussian part 1 + w (r - 1) of the excess."""
@@ -116,21 +119,12 @@ class SampledGrid:
     def _log_mass(self) -> tuple[FloatArray, FloatArray]:
         """ln G(w) and its rounding error. Near 1, G - 1 is a sum of positive terms (z > 0)."""
         error, lr_error = self._errors
-        exponents = self._exponents
-        value = log_sum_exp(exponents)
-        p = np.exp(exponents - value[:, None])
-        rounding = np.sum(p * error, axis=1) + 24.0 * UNIT * (1.0 + np.abs(value))
-        near = np.abs(value) <= 0.5
-        if not self._may_be_near or not bool(np.any(near)):
+        value, rounding = log_mass(self._exponents, error)
+        if not self._may_be_near or not bool(np.any(np.abs(value) <= 0.5)):
             return value, rounding
         excess = Excess(self.w, self.tilt, self.removes, self.lr, self.log_weight)
-        terms, sizes = excess.within(self.of.window, self.s, self._log_share)
-        total = np.where(near, np.sum(terms, axis=1), 0.0)
-        plain = np.exp(self.log_weight + np.minimum(self.lr, 700.0))
-        slope = np.abs(self.w) * np.abs(np.exp(np.minimum(exponents, 700.0)) - plain)
-        small = np.sum(sizes * (error + 64.0 * UNIT) + slope * lr_error, axis=1)
-        small = 1.2 * small / (1.0 + total) + 2.0 * UNIT * np.abs(total)
-        return np.where(near, np.log1p(total), value), np.where(near, small, rounding)
+        parts = excess.within(self.of.window, self.of.log_size(self.s), self._log_share)
+        return excess.near(value, rounding, *excess.total(parts, self._exponents, error, lr_error))
 
 
 def power(removes: bool, tilt: FloatArray) -> FloatArray:
@@ -153,9 +147,7 @@ def make_grid(
     w = power(removes, tilt)
     nats = nats + np.log1p(2.0 * np.abs(w[:, 0]))  # the weight of the Gaussian part of the excess
     reach = of.reach(w, nats + 3.0)
-    # e^{frequency * angle} on the right needs a longer Gaussian tail for the strip than the sum
-    further = np.sqrt(2.0 * nats + 3.0 * frequency[:, 0]) - np.sqrt(2.0 * nats)
-    depths, logs = of.bound(w, frequency, (reach[0], reach[1] + further))
+    depths, logs = of.bound(w, frequency, (reach[0], of.last_edge(reach[1], nats, frequency)))
     step, depth, log_integral = widest_steps(depths, logs, nats - log_size)
     step = np.minimum(step, dyadic_floors(math.pi * np.sqrt(2.0 / (nats + 3.0))))
     first, last = np.ceil(reach[0] / step), np.floor(reach[1] / step)

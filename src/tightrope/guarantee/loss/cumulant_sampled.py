@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
+from tightrope.guarantee.loss.cumulant_density import layers_of_density
 from tightrope.guarantee.loss.cumulant_grid import SampledGrid, make_grid
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip
-from tightrope.guarantee.loss.cumulant_window import Window
+from tightrope.guarantee.loss.cumulant_window import ORDER, Window
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
-from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
+from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_law import AbstractFamily
 from tightrope.numerics.inversion_nodes import TiltedNodes
 from tightrope.numerics.quadrature import UNIT, FloatArray, log_sum_exp
@@ -52,12 +53,12 @@ class SampledCumulant(AbstractFamily):
 
     @property
     def max_tilt(self) -> float:
+        window = self.strip.window
         if not self.removes:
             return 1e9
-        # the end of a window holds the tilted normal back by this factor (see SampledStrip.reach)
-        window = self.strip.window
-        held = 0.0 if window is None else window.fall**2
-        return min(1e9, _MAX_SHIFT * (1.0 + held) / self._widest_mu)
+        if window is not None and window.log_end is not None:
+            return max(window.max_tilt(self.strip.rate), _MAX_SHIFT / self._widest_mu)
+        return min(1e9, _MAX_SHIFT / self._widest_mu)
 
     # ------------------------------------------------------------------ quick values for searching
     def _make_search_grid(self, top: float) -> tuple[FloatArray, FloatArray]:
@@ -66,13 +67,16 @@ class SampledCumulant(AbstractFamily):
         low, high = self.strip.reach(top * rows, 32.0)
         # r^w with w < 0 grows on the way to the branch points
         depth = np.minimum((0.75 if top > 0 else 0.3) * math.pi / self.strip.mu[:, 0], 8.0)
-        depth = depth if window is None else np.minimum(depth, 7.0 / window.sharpness)
-        bend = 0.5 * (1.0 if window is None else 1.0 + window.bend)
+        bend: Any = 0.5
+        if window is not None:
+            depth = np.minimum(depth, 1.0 / self.strip.mu[:, 0])
+            bend = bend + 0.5 * ORDER * self.strip.mu[:, 0] ** 2
         step = 2.0 * math.pi * depth / (30.0 + bend * depth * depth)
         points = int(np.max((high - low) / step)) + 2
         s = low[:, None] + step[:, None] * np.arange(points)
         log_weight = np.log(step)[:, None] - LOG_ROOT_2PI - 0.5 * s * s
-        log_weight = log_weight if window is None else log_weight + window.log_share(s)
+        if window is not None:
+            log_weight = log_weight + window.log_share(self.strip.log_size(s))
         return self.strip.log_ratio(s), log_weight
 
     def _search_grid(self, power: float) -> tuple[FloatArray, FloatArray]:
@@ -167,28 +171,10 @@ class SampledCumulant(AbstractFamily):
 
     def decay(self, tilt: float) -> Decay:
         """Layers of the density of L under the tilted law, which is w(s)/|L'(s)|, L' = mu t."""
-        w, of, mu = self.power(tilt), self.strip, self.strip.mu
-        low, high = (end[:, None] for end in of.reach(w * np.ones_like(mu), 12.0))
-        low = low - mu  # the density of L leans left of that of s
-        cell = np.minimum(0.1, 0.5 / (mu * math.sqrt(max(w + 1.0, 1.0))))
-        cells = min(4000, math.ceil(float(np.max((high - low) / cell))))
-        width = (high - low) / cells
-        edges = low + width * np.arange(cells + 1)
-        lr, log_size = of.log_ratio(edges), self._log_size(tilt)
-        scale = log_size[:, None] + LOG_MASS_SLACK + of.log_rate + np.log(mu) + LOG_ROOT_2PI
-        g = -0.5 * edges * edges + (w + 1.0) * lr - (mu * edges - of.half) - scale
-        if of.window is not None:  # concave: least at an end of a cell
-            g = g + of.window.log_share(edges)
-        square = 0.125 * width * width
-        bend = square * np.maximum(0.0, 0.25 * (w + 1.0) * mu**2 - 1.0)
-        heights = np.exp(np.minimum(np.minimum(g[:, :-1], g[:, 1:]) - bend, 700.0))
-        # at most two maxima (a line meets a sigmoid three times): variation <= 4 sup
-        above = (square * (1.0 + max(0.0, -(w + 1.0)) * 0.25 * mu**2))[:, 0]
-        variation = 4.0 * np.exp(np.minimum(np.max(g, axis=1) + above, 700.0))
-        if of.window is not None:
-            variation = np.full(len(variation), math.inf)
-        peaks = np.argmax(heights, axis=1)
-        layers = [layers_of_steps(*row) for row in zip(lr, heights, peaks.tolist(), strict=True)]
+        w, mu, log_size = self.power(tilt), self.strip.mu, self._log_size(tilt)
+        low, high = self.strip.reach(w * np.ones_like(mu), 12.0)
+        low = low - mu[:, 0]  # the density of L leans left of that of s
+        layers, variation = layers_of_density(self.strip, w, (low, high), log_size)
         few = float(np.sum(self.counts)) <= _FEW_STEPS
         return Decay.of(layers, variation, log_size, self.shifted(tilt) if few else None)
 

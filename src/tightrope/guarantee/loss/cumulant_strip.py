@@ -13,14 +13,14 @@ from typing import final
 
 import numpy as np
 
-from tightrope.guarantee.loss.cumulant_window import Window
+from tightrope.guarantee.loss.cumulant_window import ORDER, Window
 from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 
 __all__ = ["SampledStrip", "LOG_ROOT_2PI", "Reach"]
 
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
-_DEPTHS = np.array([0.02, 0.06, 0.14, 0.25, 0.36, 0.49, 0.65, 0.8, 0.92])
+_DEPTHS = np.array([0.002, 0.007, 0.02, 0.06, 0.14, 0.25, 0.36, 0.49, 0.65, 0.8, 0.92])
 
 _MAX_CELLS = 80_000
 
@@ -53,6 +53,14 @@ class SampledStrip:
         """t(s) = q e^u / r, the posterior probability of a hit; rises from 0 to 1."""
         return np.exp(np.minimum(self.log_rate + self.mu * s - self.half - lr, 0.0))
 
+    def log_size(self, s: FloatArray) -> FloatArray:
+        """ln b, b = q e^u, so that r = 1 - q + b."""
+        return np.asarray(self.log_rate + self.mu * s - self.half)
+
+    def _point(self, log_b: FloatArray) -> FloatArray:
+        """The s of ln b, (rows,)."""
+        return np.asarray(((log_b[:, None] - self.log_rate + self.half) / self.mu)[:, 0])
+
     def reach(self, w: FloatArray, nats: FloatArray | float) -> Reach:
         """Where the integrand, phi(s) and phi(s - mu) exceed about e^-nats of their integrals.
 
@@ -62,19 +70,33 @@ class SampledStrip:
         pad = np.sqrt(2.0 * np.asarray(nats)) + 0.5 + 0.0 * mu
         if bool(np.any(w < 0.0)):
             return np.minimum(self._lowest_peak(w), 0.0) - pad, mu + pad
-        low, top = -pad, w[:, 0] * mu
-        high, window = np.maximum(top, mu) + pad, self.window
-        if window is None:
+        low, high = -pad, np.maximum(w[:, 0] * mu, mu) + pad
+        if self.window is None:
             return low, high
-        if window.end is not None:  # (ln Phi(-x))' <= -x for x > 0: the integrand falls from here
-            end, k2 = window.end[:, 0], window.fall**2
-            held = np.maximum(end, np.minimum(top, (top + k2 * end) / (1.0 + k2)))
-            high = np.minimum(high, held + pad / math.sqrt(1.0 + k2))
-        if window.start is None:  # the Gaussian parts of G - 1 are summed to their ends
+        last = self.window.log_last()
+        if last is not None:
+            high = np.minimum(high, np.maximum(self._point(last), 0.5))
+        if self.window.log_start is None:  # the Gaussian parts of G - 1 are summed to their ends
             return low, np.maximum(high, mu + pad)
-        k2 = window.rise**2
-        low = np.maximum(low, (k2 * window.start[:, 0]) / (1.0 + k2) - pad / math.sqrt(1.0 + k2))
+        begin = self._point(self.window.log_start[:, 0])
+        first = self.window.log_first(np.asarray(nats) + 0.5 * begin * begin)
+        assert first is not None
+        # left of it (ln P)' >= mu (m - x), which must outweigh the rise of phi to the left
+        x = ORDER * np.exp(first - self.window.log_start[:, 0])
+        left = self._point(first)
+        low = np.where(mu * (ORDER - x) >= left, np.maximum(low, left), low)
         return low, np.maximum(high, low + 1.0)
+
+    def last_edge(self, high: FloatArray, nats: FloatArray, frequency: FloatArray) -> FloatArray:
+        """Where the cells of the strip end when the sum ends at `high`.
+
+        e^{frequency * angle} on the right needs a longer Gaussian tail, or the end of a window.
+        """
+        last = None if self.window is None else self.window.log_last()
+        if last is not None:
+            return np.maximum(high, self._point(last))
+        further = np.sqrt(2.0 * nats + 3.0 * frequency[:, 0]) - np.sqrt(2.0 * nats)
+        return np.asarray(high + further)
 
     def _lowest_peak(self, w: FloatArray) -> FloatArray:
         """For w < 0: a point left of the only maximum of -s^2/2 + w ln r, where s = w mu t(s)."""
@@ -88,24 +110,24 @@ class SampledStrip:
         return np.asarray(low[:, 0])
 
     def bound(
-        self, w: FloatArray, frequency: FloatArray, reach: Reach
+        self, w: FloatArray, frequency: FloatArray, reach: Reach, closed: bool = False
     ) -> tuple[FloatArray, FloatArray]:
         """ln of a bound on int |phi(s+id) r(s+id)^w| ds for several depths d, |Im w| <= frequency.
 
         r(s+id)/r(s) = 1 - t + t e^{i theta}, theta = mu d: squared modulus
         1 - 2t(1-t)(1-cos theta), argument rising with t. -s^2/2 + w ln r is at most its larger end
         plus width^2/8 times -f'' = 1 - w mu^2 t(1-t). A negative frequency bounds the side on which
-        e^{iyL} decays. Both results have shape (rows, depths).
+        e^{iyL} decays; closed: nothing beyond the right end counts. Both results have shape
+        (rows, depths).
         """
         negative, window = bool(np.any(w < 0.0)), self.window
-        sharpness = 0.0 if window is None else window.sharpness
-        deepest = 14.0 if window is None else min(14.0, 25.0 / sharpness)
-        depths = _DEPTHS * np.minimum((0.5 if negative else 1.0) * math.pi / self.mu, deepest)
-        edges = self._edges(reach, sharpness)
+        widest = 0.5 if negative else 1.0 if window is None else 1.0 / 3.0
+        depths = _DEPTHS * np.minimum(widest * math.pi / self.mu, 14.0)
+        edges = self._edges(reach)
         lr = self.log_ratio(edges)
         t = self.share(edges, lr)
         f = -0.5 * edges * edges + w * lr
-        width = (edges[:, 1:2] - edges[:, :1])[:, :, None]
+        width = edges[:, 1:2] - edges[:, :1]
         if negative:
             middle = np.clip(0.5, t[:, :-1], t[:, 1:])
             crossed = middle * (1.0 - middle)
@@ -114,27 +136,24 @@ class SampledStrip:
             cross = t * (1.0 - t)
             crossed = np.minimum(cross[:, :-1], cross[:, 1:])
             bend = np.float64(1.0)
-        if window is None:
-            square = 0.125 * width[:, :, 0] ** 2
-            inside = (np.maximum(f[:, :-1], f[:, 1:]) + square * bend)[:, None, :]
-        else:
-            inside = window.log_cells(edges, f, depths)
+        f = np.maximum(f[:, :-1], f[:, 1:]) + 0.125 * width * width * bend + np.log(width)
         theta = (self.mu * depths)[:, :, None]
         end = (t[:, :-1] if bool(np.any(frequency < 0.0)) else t[:, 1:])[:, None, :]
-        inside = inside + np.log(width) + frequency[:, :, None] * _angle(end, theta)
+        inside = f[:, None, :] + frequency[:, :, None] * _angle(end, theta)
         inside += 0.5 * w[:, :, None] * np.log1p(-2.0 * crossed[:, None, :] * (1.0 - np.cos(theta)))
-        ends = edges[:, [0, -1]], lr[:, [0, -1]], t
-        outside = self._tails(w, frequency, ends, theta[:, :, 0])
         if window is not None:
-            outside = outside + 0.5 * window.bend * depths * depths
+            inside += window.log_cells(self.log_size(edges), theta)
+        ends = edges[:, [0, -1]], lr[:, [0, -1]], t[:, [0, -1]]
+        left, right = self._tails(w, frequency, ends, theta[:, :, 0])
+        outside = left if closed else np.logaddexp(left, right)
         total = np.logaddexp(log_sum_exp(inside), outside) - LOG_ROOT_2PI + 1e-9
         return depths, total + 0.5 * depths * depths
 
-    def _edges(self, reach: Reach, sharpness: float) -> FloatArray:
+    def _edges(self, reach: Reach) -> FloatArray:
         low, high = reach[0][:, None], reach[1][:, None]
         cell = 0.25 if float(np.max(high - low)) < 1000.0 else 0.5
-        cell = min(cell, 1.0 / sharpness) if sharpness > 0.0 else cell
-        cells = max(8, math.ceil(float(np.max((high - low) / np.minimum(cell, 0.6 / self.mu)))))
+        finest = (0.6 if self.window is None else 1.0 / ORDER) / self.mu
+        cells = max(8, math.ceil(float(np.max((high - low) / np.minimum(cell, finest)))))
         if cells > _MAX_CELLS:
             raise OverflowError(f"{cells} cells")
         return np.asarray(low + (high - low) / cells * np.arange(cells + 1))
@@ -145,26 +164,51 @@ class SampledStrip:
         frequency: FloatArray,
         ends: tuple[FloatArray, FloatArray, FloatArray],
         theta: FloatArray,
-    ) -> FloatArray:
+    ) -> tuple[FloatArray, FloatArray]:
         """The same integral beyond the first and the last edge; f falls at least like a Gaussian.
 
         int_0^inf e^{-x^2/2} dx < 1.2534; beyond the right end the argument is at most theta.
         """
         push = np.maximum(frequency, 0.0)
-        edges, lr, t = ends[0], ends[1], ends[2][:, :1]
-        left = w * lr[:, :1] - 0.5 * edges[:, :1] ** 2 + push * _angle(t, theta)
+        edges, lr, t = ends
+        left = w * lr[:, :1] - 0.5 * edges[:, :1] ** 2 + push * _angle(t[:, :1], theta)
         if bool(np.any(w < 0.0)):  # theta <= pi/2: |r(s+id)| rises with s and is >= 1 - q
-            most = np.minimum(t, 0.5)
-            left = left + 0.5 * w * np.log1p(-2.0 * most * (1.0 - most) * (1.0 - np.cos(theta)))
-            b = self.log_rate + self.mu * edges[:, 1:] - self.half
+            left = left + 0.5 * w * _log_modulus(np.minimum(t[:, :1], 0.5), theta)
+            b = self.log_size(edges[:, 1:])
             floor = 0.5 * np.logaddexp(2.0 * self.log_rest, 2.0 * b)
             right = w * floor - 0.5 * edges[:, 1:] ** 2 + push * theta
         else:
             right = w * lr[:, 1:] - 0.5 * edges[:, 1:] ** 2 + push * theta
         if self.window is not None:
-            left = left + self.window.log_rising(edges[:, :1])
-            right = right + self.window.log_falling(edges[:, 1:])
-        return np.asarray(np.logaddexp(left, right) + math.log(1.2534))
+            # before w mu it is the end of the window that makes the integrand fall
+            held = edges[:, 1:] < w * self.mu
+            right = right + np.where(held, 0.5 * w * _log_modulus(t[:, 1:], theta), 0.0)
+            outer = self.window.log_outside(self.log_size(edges), theta)
+            left, right = left + outer[0], right + outer[1]
+            right = right + np.minimum(self._turned(push, edges[:, 1:], theta) - push * theta, 0.0)
+        return left + math.log(1.2534), right + math.log(1.2534)
+
+    def _turned(self, push: FloatArray, edge: FloatArray, theta: FloatArray) -> FloatArray:
+        """push times a bound on the argument at `edge`, where it rises slower than Q falls.
+
+        The argument is at most b sin/(1-q). With push (B/m) tan <= 0.15 (1-q) and x >= 600 the
+        bounds of Window.max_tilt still fall: 0.735 + 0.15 < 1 - 35/600. inf where this fails.
+        """
+        assert self.window is not None
+        end = self.window.log_end
+        if end is None:
+            return np.full(theta.shape, np.inf)
+        rest = 1.0 - self.rate
+        slow = push * np.exp(end) / ORDER * np.tan(theta) <= 0.15 * rest
+        log_b = self.log_size(edge)
+        far = log_b >= end + math.log(600.0 / ORDER) - 1e-9
+        turn = push * np.exp(np.minimum(log_b, 600.0)) * np.sin(theta) / rest
+        return np.where(slow & far, turn, np.inf)
+
+
+def _log_modulus(t: FloatArray, theta: FloatArray) -> FloatArray:
+    """2 ln |1 - t + t e^{i theta}|."""
+    return np.asarray(np.log1p(-2.0 * t * (1.0 - t) * (1.0 - np.cos(theta))))
 
 
 def _angle(t: FloatArray, theta: FloatArray) -> FloatArray:

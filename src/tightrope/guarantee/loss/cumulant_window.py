@@ -1,8 +1,10 @@
-"""Smooth windows on the points s of a sampled Gaussian: which steps a part of a law is made of.
+"""Smooth windows on the size of one step's loss: which steps a part of a sampled law is made of.
 
-Phi(k s) is entire. Shifting the path of the integral that defines it, its modulus on s + id is at
-most e^{(kd)^2/2} Phi(k s); written as 1 - Phi(-k s), it is also at most 1 + e^{(kd)^2/2} Phi(-k s).
-Its logarithm is concave, with a second derivative >= -k^2.
+With b = q e^u (so that r = 1 - q + b) a step of size b is below the size B with the share
+Q(m, x) = e^-x sum_{k<m} x^k/k!, x = m b/B, and above it with P = 1 - Q. Both are entire in b. On
+b e^{i theta} the modulus of Q is at most e^{x (1 - cos theta)} Q(m, x), that of P the same with P;
+as 1 - P and 1 - Q they are also at most 1 plus the bound of the other. Beyond B, Q falls like e^-x,
+so that it holds tilts e^{zL} up to about z = m/B back, which no window of Gaussian shape does.
 """
 
 from __future__ import annotations
@@ -12,95 +14,176 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr
 
-from tightrope.numerics.quadrature import FloatArray
+from tightrope.numerics.quadrature import UNIT, FloatArray
 
-__all__ = ["Window"]
+__all__ = ["Window", "ORDER", "shares", "log_tail"]
+
+ORDER = 36
+_LOG_FACTORIAL = math.lgamma(ORDER + 1.0)
+_FARTHEST = 600.0  # x up to which shares are computed: Q is below e^-450 from there on
+_LARGEST_TILT = 0.6  # of m/B, see max_tilt
+
+
+def shares(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """ln Q(m, x) and ln P(m, x), each with a relative error below 4 m units of e^value."""
+    x = np.clip(x, 1e-250, _FARTHEST)
+    total, series = np.ones_like(x), np.ones_like(x)
+    for k in range(ORDER - 1, 0, -1):  # sum_{k<m} x^k/k!
+        total = 1.0 + total * x / k
+    y = np.minimum(x, float(ORDER))
+    for k in range(3 * ORDER, 0, -1):  # P = e^-x x^m/m! (1 + x/(m+1) (1 + x/(m+2) (...)))
+        series = 1.0 + series * y / (ORDER + k)
+    log_q = -x + np.log(total)
+    log_p = -y + ORDER * np.log(y) - _LOG_FACTORIAL + np.log(series)
+    above = x > ORDER
+    low_p, low_q = np.where(above, -1.0, log_p), np.where(above, log_q, -1.0)
+    return (
+        np.where(above, log_q, np.log1p(-np.exp(low_p))),
+        np.where(above, np.log1p(-np.exp(low_q)), log_p),
+    )
 
 
 @final
 @dataclass(frozen=True)
 class Window:
-    """The share Phi(rise (s - start)) Phi(-fall (s - end)) of each s; one row for each law.
+    """The share P(b > start) Q(b < end) of each step; one row for each law.
 
-    rise = 0: all small s are kept in full; fall = 0: all large ones.
+    log_start or log_end None: no such end.
     """
 
-    start: FloatArray | None = None  # (rows, 1)
-    rise: float = 0.0
-    end: FloatArray | None = None
-    fall: float = 0.0
-
-    @classmethod
-    def up_to(cls, end: FloatArray, fall: float) -> Window:
-        return cls(end=end, fall=fall)
+    log_start: FloatArray | None = None  # (rows, 1)
+    log_end: FloatArray | None = None
 
     def repeated(self, times: int) -> Window:
         """The rows, `times` times one after the other."""
         start, end = (
-            None if at is None else np.tile(at, (times, 1)) for at in (self.start, self.end)
+            None if at is None else np.tile(at, (times, 1)) for at in (self.log_start, self.log_end)
         )
-        return Window(start, self.rise, end, self.fall)
+        return Window(start, end)
 
-    @property
-    def sharpness(self) -> float:
-        return max(self.rise, self.fall)
+    def log_rising(self, log_b: FloatArray) -> FloatArray:
+        return np.zeros_like(log_b) if self.log_start is None else shares(self._x(log_b, True))[1]
 
-    @property
-    def bend(self) -> float:
-        """The largest -(ln share)''."""
-        return self.rise**2 + self.fall**2
+    def log_falling(self, log_b: FloatArray) -> FloatArray:
+        """-inf where the share is below e^-450."""
+        if self.log_end is None:
+            return np.zeros_like(log_b)
+        x = self._x(log_b, False)
+        return np.where(x < _FARTHEST, shares(x)[0], -np.inf)
 
-    def log_rising(self, s: FloatArray) -> FloatArray:
-        return np.zeros_like(s) if self.start is None else log_ndtr(self.rise * (s - self.start))
+    def log_share(self, log_b: FloatArray) -> FloatArray:
+        return np.asarray(self.log_rising(log_b) + self.log_falling(log_b))
 
-    def log_falling(self, s: FloatArray) -> FloatArray:
-        return np.zeros_like(s) if self.end is None else log_ndtr(self.fall * (self.end - s))
+    def log_error(self, log_b: FloatArray, size: FloatArray) -> FloatArray:
+        """Relative rounding of a share; size: what was added up to ln b.
 
-    def log_share(self, s: FloatArray) -> FloatArray:
-        return np.asarray(self.log_rising(s) + self.log_falling(s))
-
-    def dropped(self, s: FloatArray) -> FloatArray:
-        """1 - share, for a window without a start."""
-        assert self.start is None and self.end is not None
-        return np.asarray(ndtr(self.fall * (s - self.end)))
-
-    def log_dropped(self, log_rate: FloatArray, mu: FloatArray) -> FloatArray:
-        """ln of the mass of (1-q) N(0,1) + q N(mu,1) beyond the end: E_mix Phi(fall (s - end))."""
-        assert self.end is not None
-        scale = self.fall / math.sqrt(1.0 + self.fall**2)
-        base, shifted = log_ndtr(-scale * self.end), log_ndtr(-scale * (self.end - mu))
-        return np.asarray(np.logaddexp(base, log_rate + shifted)[:, 0] + 1e-9)
-
-    def log_cells(self, edges: FloatArray, f: FloatArray, depths: FloatArray) -> FloatArray:
-        """ln of bounds on |e^f share| in each cell, (rows, depths, cells), f given on the edges.
-
-        f'' >= -1. Either f + ln share is at most its larger end plus width^2/8 times -(f + ln
-        share)'', or the share is bounded on its own; the better one for each of the two ends.
+        Of x: ln b and the end are rounded thrice each, and x P'/P <= m, x Q'/Q <= m P/Q and <= x.
+        Of the formulas: Horner's rule 2 m times, and the terms of the exponent. Where a share is
+        near 1 only the other one, which is small, is rounded.
         """
-        square = 0.125 * np.diff(edges, axis=1) ** 2
-        best = None
-        for rising in self._ways(edges, self.start, self.rise, 1.0, depths):
-            for falling in self._ways(edges, self.end, -self.fall, -1.0, depths):
-                g = f + rising[0] + falling[0]
-                cells = np.maximum(g[:, :-1], g[:, 1:]) + square * (1.0 + rising[1] + falling[1])
-                value = cells[:, None, :] + rising[2] + falling[2]
-                best = value if best is None else np.minimum(best, value)
-        assert best is not None
-        return best
+        total = np.full(log_b.shape, 8.0 * UNIT)
+        for at, start in ((self.log_start, True), (self.log_end, False)):
+            if at is None:
+                continue
+            x = self._x(log_b, start)
+            log_q, log_p = shares(x)
+            slope = ORDER if start else np.minimum(np.maximum(x, ORDER), _FARTHEST)
+            terms = np.minimum(x, _FARTHEST) + ORDER * (4.0 + np.abs(np.log(np.maximum(x, 1e-300))))
+            own = slope * (8.0 + 3.0 * (size + np.abs(at))) + 2.0 * (terms + _LOG_FACTORIAL)
+            total = total + 2.0 * UNIT * np.exp(log_q if start else log_p) * own
+        return total
+
+    def dropped(self, log_b: FloatArray) -> FloatArray:
+        """1 - share, for a window without a start."""
+        assert self.log_start is None
+        return np.asarray(np.exp(shares(self._x(log_b, False))[1]))
+
+    def _x(self, log_b: FloatArray, start: bool) -> FloatArray:
+        at = self.log_start if start else self.log_end
+        assert at is not None
+        return np.exp(np.minimum(log_b - at + math.log(ORDER), 600.0))
+
+    def max_tilt(self, rate: FloatArray) -> float:
+        """The largest tilt whose r^w Q falls beyond x = 600 on every line with theta <= pi/3.
+
+        There (ln |r^w|)' = w mu b (b + (1-q) cos)/|1-q+b e^{i theta}|^2 is at most
+        0.6 * 1.155 * 1.06 mu x cos for w <= 0.6 m (1-q+B)/B, and (ln |Q|)' <= mu (m - 1 - x cos).
+        """
+        if self.log_end is None:
+            return math.inf
+        end = np.exp(np.minimum(self.log_end, 600.0))
+        return float(np.min(_LARGEST_TILT * ORDER * (1.0 - rate + end) / end)) - 1.0
+
+    def log_last(self) -> FloatArray | None:
+        """ln b where x = 600."""
+        return None if self.log_end is None else self.log_end[:, 0] + math.log(_FARTHEST / ORDER)
+
+    def log_first(self, nats: FloatArray) -> FloatArray | None:
+        """ln b where the share of the start is about e^-nats."""
+        if self.log_start is None:
+            return None
+        return np.asarray(self.log_start[:, 0] - math.log(ORDER) + (_LOG_FACTORIAL - nats) / ORDER)
+
+    def log_outside(self, log_b: FloatArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """ln of bounds on |share| left of the first and right of the second of two ln b.
+
+        Right of x = m/cos the modulus of Q falls; before that it is at most e^{m (1 - cos)/cos}.
+        """
+        cos, left, right = np.cos(theta), np.zeros_like(theta), np.zeros_like(theta)
+        if self.log_start is not None:
+            x = self._x(log_b[:, :1], True)
+            left = left + shares(x)[1] + x * (1.0 - cos)
+            right = right + np.logaddexp(0.0, ORDER * (1.0 - cos) / cos)
+        if self.log_end is not None:
+            x = self._x(log_b[:, :1], False)
+            left = left + np.logaddexp(0.0, shares(x)[1] + x * (1.0 - cos))
+            x = self._x(log_b[:, 1:], False)
+            falling = np.where(x > ORDER, -x * cos + _log_sum(x), 0.0)
+            right = right + np.where(x * cos > ORDER, falling, ORDER * (1.0 - cos) / cos)
+        return left, right
+
+    def log_cells(self, log_b: FloatArray, theta: FloatArray) -> FloatArray:
+        """ln of bounds on |share| in each cell at several angles, (rows, depths, cells).
+
+        log_b rises along the edges, (rows, cells + 1); theta < pi/2 has shape (rows, depths, 1).
+        """
+        turn = 1.0 - np.cos(theta)
+        total = np.zeros((1, 1, 1))
+        for start in (True, False):
+            if (self.log_start if start else self.log_end) is None:
+                continue
+            x = self._x(log_b, start)
+            log_q, log_p = shares(x)
+            own_q = self._on_cells(x, log_q, turn, False)
+            own_p = self._on_cells(x, log_p, turn, True)
+            one, other = (own_p, own_q) if start else (own_q, own_p)
+            total = total + np.minimum(one, np.logaddexp(0.0, other))
+        return np.asarray(total)
 
     @staticmethod
-    def _ways(
-        edges: FloatArray, at: FloatArray | None, k: float, side: float, depths: FloatArray
-    ) -> list[tuple[FloatArray, float, FloatArray]]:
-        """(ln share on the edges, its bend, what the depth adds) in two ways."""
-        nothing = np.zeros((1, 1, 1))
-        if at is None:
-            return [(nothing[0], 0.0, nothing)]
-        x = k * (edges - at)
-        growth = 0.5 * (k * depths[:, :, None]) ** 2
-        # 1 + e^growth Phi(-x) is largest where x is smallest
-        low = (x[:, :-1] if side > 0 else x[:, 1:])[:, None, :]
-        alone = np.logaddexp(0.0, growth + log_ndtr(-low))
-        return [(log_ndtr(x), k * k, growth), (nothing[0], 0.0, alone)]
+    def _on_cells(
+        x: FloatArray, log_share: FloatArray, turn: FloatArray, rises: bool
+    ) -> FloatArray:
+        """(1 - cos) x + ln of the share, x at the right end and the share at its larger end."""
+        share = log_share[:, 1:] if rises else log_share[:, :-1]
+        left, right = x[:, None, :-1], x[:, None, 1:]
+        value = turn * right + share[:, None, :]
+        if rises:
+            return value
+        # far out e^{-x cos} sum x^k/k! falls
+        far = -left * (1.0 - turn) + _log_sum(left)
+        return np.where(left * (1.0 - turn) > ORDER, np.minimum(value, far), value)
+
+
+def _log_sum(x: FloatArray) -> FloatArray:
+    """ln of a bound on sum_{k<m} x^k/k! for x > m: the last term over 1 - (m-1)/x."""
+    y = np.maximum(x, ORDER + 1.0)
+    last = (ORDER - 1) * np.log(y) - math.lgamma(ORDER)
+    return np.asarray(last - np.log1p(-(ORDER - 1) / y))
+
+
+def log_tail(s: FloatArray, log_rate: FloatArray, mu: FloatArray) -> FloatArray:
+    """ln of a bound on the mass of (1-q) N(0,1) + q N(mu,1) beyond s, at most 1 + q too large."""
+    return np.asarray(np.logaddexp(log_ndtr(-s), log_rate + log_ndtr(mu - s)))

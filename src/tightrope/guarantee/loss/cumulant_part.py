@@ -1,0 +1,183 @@
+"""Sampled Gaussian steps ("remove") up to a largest loss, or only those with a large one ("jumps").
+
+The part of G(w) = E_{N(0,1)} r^w with s <= end and, for jumps, the share P(b > start) of each step
+(cumulant_window), by Gauss-Legendre panels (cumulant_panels).
+
+Error: of the panels, and rounding term by term.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from tightrope.guarantee.loss.cumulant_density import layers_of_density
+from tightrope.guarantee.loss.cumulant_excess import Excess, log_mass
+from tightrope.guarantee.loss.cumulant_panels import POINTS, TURN, Panels, panel_points
+from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip
+from tightrope.guarantee.loss.cumulant_window import Window, log_tail
+from tightrope.guarantee.loss.gaussian import SampledGaussianPair
+from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
+from tightrope.numerics.inversion_law import AbstractFamily
+from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
+from tightrope.numerics.quadrature import UNIT, FloatArray, log_sum_exp
+
+__all__ = ["PartCumulant"]
+
+_MAX_EXPONENT = 300.0  # of the largest loss times a tilt
+_LEFT_NATS = 60.0
+
+
+@final
+class PartCumulant(AbstractFamily):
+    """The part of each of several SampledGaussianPairs, one row for each pair."""
+
+    def __init__(
+        self,
+        pairs: Sequence[SampledGaussianPair],
+        counts: Sequence[int],
+        end: FloatArray,
+        log_start: FloatArray | None = None,
+    ) -> None:
+        """end: the last s, (rows,); log_start: ln b from which steps count as jumps, (rows, 1)."""
+        self.counts = np.array(counts, dtype=np.float64)
+        rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
+        self.strip = SampledStrip(rate, mu, None if log_start is None else Window(log_start))
+        self.end = end
+        low = self.strip.reach(np.ones_like(self.strip.mu), _LEFT_NATS)[0]
+        self.low = np.minimum(low, end - 0.5)
+
+    @property
+    def max_tilt(self) -> float:
+        return _MAX_EXPONENT / float(np.max(self.strip.log_ratio(self.end[:, None])))
+
+    def log_dropped(self) -> float:
+        """ln of a bound on the probability of any step beyond the end."""
+        tails = log_tail(self.end, self.strip.log_rate[:, 0], self.strip.mu[:, 0])
+        return float(np.logaddexp.reduce(tails + np.log(self.counts))) + 1e-9
+
+    # ------------------------------------------------------------------ quick values for searching
+    @cached_property
+    def _search_grid(self) -> tuple[FloatArray, FloatArray]:
+        """ln r, and ln of the weight with r^0."""
+        widest = np.minimum(0.5 / self.strip.mu[:, 0], 0.7)
+        panels = math.ceil(float(np.max((self.end - self.low) / widest)))
+        share = np.linspace(0.0, 1.0, panels + 1)
+        s, log_weight = panel_points(self.low[:, None] + (self.end - self.low)[:, None] * share, 16)
+        return self.strip.log_ratio(s), log_weight - LOG_ROOT_2PI - 0.5 * s * s + self._log_share(s)
+
+    def _log_share(self, s: FloatArray) -> FloatArray:
+        window = self.strip.window
+        return np.zeros_like(s) if window is None else window.log_share(self.strip.log_size(s))
+
+    def row_values(self, tilts: FloatArray) -> FloatArray:
+        lr, lw = self._search_grid
+        return log_sum_exp((1.0 + tilts)[:, None, None] * lr + lw)
+
+    def row_moments(self, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        lr, lw = self._search_grid
+        exponent = (1.0 + tilt) * lr + lw
+        value = log_sum_exp(exponent)
+        p = np.exp(exponent - value[:, None])
+        mean = (p * lr).sum(axis=1)
+        return value, mean, (p * (lr - mean[:, None]) ** 2).sum(axis=1)
+
+    def values(self, tilts: FloatArray) -> FloatArray:
+        return np.asarray(self.row_values(tilts) @ self.counts)
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        value, mean, variance = self.row_moments(tilt)
+        n = self.counts
+        return float(n @ value), float(n @ mean), float(n @ variance)
+
+    # ----------------------------------------------------------------------------- proved values
+    def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
+        log_size = self.row_values(np.array([tilt]))[0]
+        found = [
+            self._row(row, tilt, frequency, nats, float(log_size[row]))
+            for row in range(len(self.counts))
+        ]
+        longest = max(len(row[0]) for row in found)
+        s = np.array([np.pad(row[0], (0, longest - len(row[0])), "edge") for row in found])
+        log_weight = np.array(
+            [np.pad(row[1], (0, longest - len(row[1])), constant_values=-np.inf) for row in found]
+        )
+        size = np.where(log_weight > -np.inf, np.abs(log_weight), 0.0)
+        log_weight = log_weight - LOG_ROOT_2PI - 0.5 * s * s
+        w, lr = 1.0 + tilt, self.strip.log_ratio(s)
+        exponents = log_weight + w * lr + self._log_share(s)
+        error, lr_error = self._errors(w, s, lr)
+        error = error + 3.0 * UNIT * size
+        value, rounding = log_mass(exponents, error)
+        if self.strip.window is None and bool(np.any(np.abs(value) <= 0.5)):
+            powers = np.full((len(value), 1), w), np.full((len(value), 1), tilt)
+            excess = Excess(*powers, True, lr, log_weight)
+            total, small = excess.total(excess.within(None, s, None), exponents, error, lr_error)
+            value, rounding = excess.near(value, rounding, total - self._beyond(w), small)
+        lost = np.exp(np.array([row[2] for row in found]) - value)
+        return tilted_nodes(lr, exponents, (value, rounding), error, lr_error, lost)
+
+    def _beyond(self, w: float) -> FloatArray:
+        """E[1 + w (r - 1); s > end], what the excess takes from 1 beyond the end."""
+        mu, s = self.strip.mu[:, 0], self.end
+        miss, hit = np.exp(log_ndtr(-s)), np.exp(log_ndtr(mu - s))
+        return np.asarray(miss + w * self.strip.rate[:, 0] * (hit - miss))
+
+    def _errors(self, w: float, s: FloatArray, lr: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Rounding of exponents and of ln r (see SampledGrid); weights and nodes to 64 units."""
+        of, window = self.strip, self.strip.window
+        size = of.mu * np.abs(s) + of.mu**2
+        lr_error = UNIT * (6.0 * of.share(s, lr) * size + 4.0 * np.abs(lr))
+        exponent = UNIT * (72.0 + 6.0 * s * s) + w * (4.0 * UNIT * np.abs(lr) + lr_error)
+        if window is not None:
+            exponent = exponent + window.log_error(of.log_size(s), np.abs(of.log_rate) + size)
+        return np.asarray(exponent), np.asarray(lr_error)
+
+    def _row(
+        self, row: int, tilt: float, frequency: float, nats: float, log_size: float
+    ) -> tuple[FloatArray, FloatArray, float]:
+        """Points and ln weights of one law, and ln of the bound on what they miss of G."""
+        panels, turn = Panels(self.strip, row, 1.0 + tilt, frequency), TURN
+        for _ in range(8):
+            edges = panels.edges(float(self.low[row]), float(self.end[row]), turn)
+            log_error = panels.log_error(edges)
+            if log_error <= log_size - nats:
+                break
+            turn *= 0.6
+        s, log_weight = panel_points(edges, POINTS)
+        return s, log_weight, float(np.logaddexp(log_error, panels.log_left(float(edges[0]))))
+
+    # ------------------------------------------------------------------------------------- decay
+    def shifted(self, tilt: float) -> Callable[[float], FloatArray]:
+        """|M(c+iy)|/M(c) on the path at depth d up to the end, then straight down to it.
+
+        On the way down arg r >= t sin(mu d') >= 0.82 t mu d'. It holds when ln M is the quick
+        estimate within LOG_MASS_SLACK, and falls with y.
+        """
+        log_size, ones = self.row_values(np.array([tilt]))[0], np.ones_like(self.strip.mu)
+        w, end, of = (1.0 + tilt) * ones, self.end[:, None], self.strip
+        lr = of.log_ratio(end)
+        pace = 0.82 * of.mu * of.share(end, lr)
+        peak = w * lr - 0.5 * end * end - LOG_ROOT_2PI
+        window, at_end = of.window, np.repeat(of.log_size(end), 2, axis=1)
+
+        def further(y: float) -> FloatArray:
+            depths, logs = of.bound(w, -y * ones, (self.low, self.end), closed=True)
+            down = peak + 0.5 * depths * depths - np.log(y * pace)
+            if window is not None:
+                down = down + window.log_cells(at_end, (of.mu * depths)[:, :, None])[:, :, 0]
+            total = np.min(np.logaddexp(logs, down), axis=1) - log_size + LOG_MASS_SLACK
+            return np.asarray(np.exp(np.minimum(total, 0.0)))
+
+        return further
+
+    def decay(self, tilt: float) -> Decay:
+        log_size = self.row_values(np.array([tilt]))[0]
+        reach = self.low - self.strip.mu[:, 0], self.end
+        layers, _ = layers_of_density(self.strip, 1.0 + tilt, reach, log_size)
+        return Decay.of(layers, np.full(len(layers), math.inf), log_size)
