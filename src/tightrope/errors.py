@@ -41,7 +41,14 @@ class DoesNotApply(TightropeError):
 
 
 class NotCertified(TightropeError):
-    """The certified interval could not be made as narrow as asked for."""
+    """The certified interval could not be made as narrow as asked for.
+
+    reached: the narrowest (lower, upper) that was proved nevertheless, where there is one.
+    """
+
+    def __init__(self, message: str, reached: tuple[float, float] | None = None) -> None:
+        super().__init__(message)
+        self.reached = reached
 
 
 class ContradictoryMethods(TightropeError):
