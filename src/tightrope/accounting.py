@@ -13,18 +13,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Any, Literal, final
 
 from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.estimate import Estimate, compose_estimates
+from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process, parts_of
 from tightrope.theorems.base import Source, Theorem
 from tightrope.theorems.catalog import ANALYSES, Analysis
 
-__all__ = ["account", "Account", "Finding"]
+__all__ = ["account", "Account", "Finding", "Check"]
+
+# Is an exact number held against the second method (the lattice) before it is returned?
+# "quick": against a coarse lattice, some milliseconds; "full": against a fine one, up to seconds.
+Check = Literal["quick", "full", "off"]
 
 
 @final
@@ -70,6 +75,7 @@ class Account:
 
     process: Process
     findings: tuple[Finding, ...]
+    check: Check = "quick"
 
     @property
     def certified(self) -> tuple[Finding, ...]:
@@ -104,10 +110,20 @@ class Account:
         return _guarantee(self.best(lambda g: g.epsilon(delta).upper))
 
     def epsilon(self, delta: float) -> Interval:
-        return self._answer(lambda g: g.epsilon(delta), lambda answer: answer.upper)
+        """The smallest epsilon; ContradictoryMethods where two methods disagree about it."""
+        return self._answer(
+            lambda g: g.epsilon(delta),
+            lambda answer: answer.upper,
+            lambda g, answer, full: g.confirm_epsilon(delta, answer, full),
+        )
 
     def delta(self, epsilon: float) -> Interval:
-        return self._answer(lambda g: g.delta(epsilon), lambda answer: answer.upper)
+        """The smallest delta; ContradictoryMethods where two methods disagree about it."""
+        return self._answer(
+            lambda g: g.delta(epsilon),
+            lambda answer: answer.upper,
+            lambda g, answer, full: g.confirm_delta(epsilon, answer, full),
+        )
 
     def tradeoff(self, type_i: float) -> Interval:
         return self._answer(lambda g: g.tradeoff(type_i), lambda answer: -answer.lower)
@@ -116,13 +132,24 @@ class Account:
         return self._answer(lambda g: g.renyi(order), lambda answer: answer.upper)
 
     def _answer(
-        self, view: Callable[[Guarantee], Interval], loss: Callable[[Interval], float]
+        self,
+        view: Callable[[Guarantee], Interval],
+        loss: Callable[[Interval], float],
+        confirm: Callable[[LossGuarantee, Interval, bool], None] | None = None,
     ) -> Interval:
-        """The exact finding's answer at once; otherwise the best of all."""
+        """The exact finding's answer at once, otherwise the best of all; then the second look."""
+        guarantee, answer = None, None
         if self._exact is not None:
             with suppress(NotCertified):
-                return view(_guarantee(self._exact))
-        return view(_guarantee(self.best(lambda g: loss(view(g)))))
+                guarantee = _guarantee(self._exact)
+                answer = view(guarantee)
+        if guarantee is None or answer is None:
+            guarantee = _guarantee(self.best(lambda g: loss(view(g))))
+            answer = view(guarantee)
+        if confirm is not None and self.check != "off" and isinstance(guarantee, LossGuarantee):
+            with suppress(NotCertified):  # out of the lattice's reach: nothing to hold against
+                confirm(guarantee, answer, self.check == "full")
+        return answer
 
 
 def _judged(finding: Finding, loss: Callable[[Guarantee], float]) -> float:
@@ -138,9 +165,14 @@ def _guarantee(finding: Finding) -> Guarantee:
     return finding.outcome
 
 
-def account(process: Process, analyses: tuple[Analysis, ...] = ANALYSES) -> Account:
-    """Analyse a process by every analysis that applies to it."""
-    return Account(process, tuple(_try(analysis, process) for analysis in analyses))
+def account(
+    process: Process, analyses: tuple[Analysis, ...] = ANALYSES, *, check: Check = "quick"
+) -> Account:
+    """Analyse a process by every analysis that applies to it.
+
+    `check` says how exact numbers are held against the second method before they are returned.
+    """
+    return Account(process, tuple(_try(analysis, process) for analysis in analyses), check)
 
 
 def _try(analysis: Analysis, process: Any) -> Finding:

@@ -96,8 +96,8 @@ def _schemes(first: SamplingName, adjacency: str) -> list[tuple[SamplingName, st
 
 
 def _answer(run: Any, delta: float, as_json: bool, plot: str | None) -> None:
-    result = analyse(run)
-    view = account_view(result, delta, cross_check=True)
+    result = analyse(run, check="full")
+    view = account_view(result, delta)
     if as_json:
         print(json.dumps(view))
     else:

@@ -12,7 +12,6 @@ from typing import Any
 from tightrope.accounting import Account, Finding
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.estimate import Estimate
-from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import to_json
 
@@ -29,21 +28,19 @@ def interval_view(value: Interval) -> dict[str, float | str]:
     return {"lower": number(value.lower), "upper": number(value.upper)}
 
 
-def account_view(account: Account, delta: float, cross_check: bool = False) -> dict[str, Any]:
+def account_view(account: Account, delta: float) -> dict[str, Any]:
     """Everything a reader of the answer may want: the answer, and every analysis with its fate.
 
-    With `cross_check` a second, independent numerical method must agree, or nothing is answered.
+    Nothing is answered where a second, independent numerical method contradicts (account's check).
     """
     best = account.best(lambda g: g.epsilon(delta).upper)
     assert isinstance(best.outcome, Guarantee)
-    if cross_check and isinstance(best.outcome, LossGuarantee):
-        best.outcome.cross_checked_epsilon(delta)
     return {
         "schema": SCHEMA,
         "process": to_json(account.process),
         "delta": delta,
         "answer": {
-            "epsilon": interval_view(best.outcome.epsilon(delta)),
+            "epsilon": interval_view(account.epsilon(delta)),
             "analysis": best.name,
             "kind": str(best.kind),
             "source": "; ".join(map(str, best.sources)),

@@ -37,10 +37,13 @@ class LossGuarantee(Guarantee):
                 found.append(profile.epsilon(order, d))
         return Interval.worst(found)
 
-    def cross_checked_epsilon(self, delta: float) -> Interval:
-        """epsilon(delta) by two independent methods; ContradictoryMethods when they disagree."""
-        d = check_delta(delta)
-        return Interval.worst([profile.cross_check(order, d) for order in self.orders])
+    def confirm_epsilon(self, delta: float, answer: Interval, thorough: bool = False) -> None:
+        """A second look at an answer by the lattice; ContradictoryMethods when it is excluded."""
+        profile.confirm_epsilon(self.orders, check_delta(delta), answer, thorough)
+
+    def confirm_delta(self, epsilon: float, answer: Interval, thorough: bool = False) -> None:
+        """The same for delta(epsilon)."""
+        profile.confirm_delta(self.orders, check_real(epsilon, "epsilon"), answer, thorough)
 
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon")

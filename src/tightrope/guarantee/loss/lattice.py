@@ -17,7 +17,7 @@ from typing import final
 
 from tightrope.errors import ContradictoryMethods, NotCertified
 from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss.lattice_law import OneSide, one_side
+from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
 from tightrope.guarantee.loss.lattice_plan import Plan, best_plan, guesses
 from tightrope.numerics.interval import Interval
 
@@ -67,23 +67,13 @@ class LatticeLaw:
     below: OneSide
 
     def log_delta(self, epsilon: float) -> Interval:
-        lower, upper = self.log_lower(epsilon), self.log_upper(epsilon)
+        lower, upper = self.below.log_lower(epsilon), self.above.log_upper(epsilon)
         if lower > upper:
             raise ContradictoryMethods(
                 f"The lattice's bounds on ln delta({epsilon!r}) crossed: [{lower!r}, {upper!r}]. "
                 "Neither is believed; please report this."
             )
         return Interval(lower, upper)
-
-    def log_upper(self, epsilon: float) -> float:
-        value, error = self.above.log_value(epsilon)
-        return min(0.0, _log_sum(value, error, self.above.log_given(epsilon)))
-
-    def log_lower(self, epsilon: float) -> float:
-        value, error = self.below.log_value(epsilon)
-        if error >= value:
-            return self.below.log_infinite
-        return min(0.0, max(value + math.log1p(-math.exp(error - value)), self.below.log_infinite))
 
     def explain(self, epsilon: float, width: float) -> Explanation:
         up, up_error = self.above.log_value(epsilon)
@@ -101,11 +91,6 @@ class LatticeLaw:
 
 def _share(log_part: float, log_whole: float) -> float:
     return math.exp(min(log_part - log_whole, 700.0)) if log_part > -math.inf else 0.0
-
-
-def _log_sum(*logs: float) -> float:
-    top = max(logs)
-    return top if top == -math.inf else top + math.log(math.fsum(math.exp(x - top) for x in logs))
 
 
 def build(plan: Plan) -> LatticeLaw:
@@ -197,15 +182,6 @@ def _mirrored(value: Interval, epsilon: float) -> Interval:
         for end in (value.lower, value.upper)
     ]
     return Interval(ends[0] - 1e-15, min(0.0, ends[1] + 1e-15))
-
-
-def infinite_log_mass(components: Components) -> Interval:
-    """ln P(some loss is +inf), which no epsilon removes."""
-    finite = math.fsum(n * math.log1p(-pair.infinite_mass) for pair, n in components)
-    if finite == 0.0:
-        return Interval.exact(-math.inf)
-    value = math.log(-math.expm1(finite))
-    return Interval(value - 1e-14, min(0.0, value + 1e-14))
 
 
 def _trivial(components: Components, epsilon: float) -> Interval | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from tightrope.numerics.lattice_cells import CELL_ERROR, shared_mass
@@ -141,21 +142,19 @@ def _peaks(points: FloatArray, mu: float, tilt: float, log_tilt: FloatArray) -> 
 def _core(rate: float, mu: float, step: float) -> tuple[float, float, float]:
     """Lift of the mean of r below the point one step above that mean, that point, its log mass."""
 
+    log_rate_odds = math.log(rate) - math.log1p(-rate)
+
     def mean_offset(offset: float) -> tuple[float, float]:
-        s = float(points_at(np.array([offset]), rate, mu)[0])
-        log_odds = math.log(rate) - math.log1p(-rate) + float(log_ndtr(s - mu) - log_ndtr(s))
-        return float(np.logaddexp(0.0, log_odds)), s
+        log_expm1 = offset + math.log(-math.expm1(-offset))
+        s = (log_expm1 - log_rate_odds) / mu + 0.5 * mu
+        log_odds = log_rate_odds + float(log_ndtr(s - mu) - log_ndtr(s))
+        return max(log_odds, 0.0) + math.log1p(math.exp(-abs(log_odds))), s
 
     low, high = step, 2.0 * step
     while high - mean_offset(high)[0] < step:
         low, high = high, 2.0 * high
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        if middle - mean_offset(middle)[0] < step:
-            low = middle
-        else:
-            high = middle
-    lift, s = mean_offset(high)
+    top = brentq(lambda x: x - mean_offset(x)[0] - step, low, high, xtol=1e-300, rtol=1e-15)
+    lift, s = mean_offset(float(top))
     return lift, s, float(log_ndtr(s))
 
 

@@ -45,8 +45,8 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
     plan = best_plan(components, guess, target, width)
     for _ in range(3):
         law = lattice.build(plan)
-        upper = _crossing(law.log_upper, target, guess, highest, slope, relative_width)[1]
-        lower = _crossing(law.log_lower, target, guess, highest, slope, relative_width)[0]
+        upper = _crossing(law.above.log_upper, target, guess, highest, slope, relative_width)[1]
+        lower = _crossing(law.below.log_lower, target, guess, highest, slope, relative_width)[0]
         answer = Interval(min(lower, upper), upper)
         if answer.relative_width <= relative_width:
             break
@@ -101,7 +101,7 @@ def _estimate(components: Components, epsilon: float) -> float:
 def _slope(law: lattice.LatticeLaw, epsilon: float, highest: float) -> float:
     move = max(1e-3 * epsilon, 1e-300)
     move = min(move, 0.25 * (highest - epsilon)) if epsilon < highest else move
-    change = law.log_upper(epsilon) - law.log_upper(epsilon + move)
+    change = law.above.log_upper(epsilon) - law.above.log_upper(epsilon + move)
     return max(change / move, 1e-6) if math.isfinite(change) else 1.0
 
 

@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 from scipy.special import log_ndtr
 
+from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF
@@ -21,14 +22,14 @@ from tightrope.guarantee.loss.lattice_jumps import (
 from tightrope.guarantee.loss.lattice_plan import MAX_SIZE, Plan, has_jumps
 from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
 from tightrope.guarantee.loss.lattice_step import Side, step_measure
+from tightrope.numerics.interval import Interval
 from tightrope.numerics.lattice import LatticeMeasure, convolve, support
 from tightrope.numerics.lattice_coarse import coarsened
 from tightrope.numerics.lattice_tail import TailTable, tail_table
 from tightrope.validate import FloatArray
 
-__all__ = ["OneSide", "one_side"]
+__all__ = ["OneSide", "infinite_log_mass", "one_side"]
 
-_NATS = 40.0
 _SMALL = 4096.0  # a window this small need not be smaller
 
 
@@ -52,6 +53,18 @@ class OneSide:
             return self.log_left_out
         chernoff = self.log_moment - self.plan.rate * epsilon
         return float(np.logaddexp(self.log_left_out, chernoff))
+
+    def log_upper(self, epsilon: float) -> float:
+        """ln of the upper bound on delta(epsilon)."""
+        value, error = self.log_value(epsilon)
+        return min(0.0, float(np.logaddexp.reduce([value, error, self.log_given(epsilon)])))
+
+    def log_lower(self, epsilon: float) -> float:
+        """ln of the lower bound on delta(epsilon)."""
+        value, error = self.log_value(epsilon)
+        if error >= value:
+            return self.log_infinite
+        return min(0.0, max(value + math.log1p(-math.exp(error - value)), self.log_infinite))
 
     def log_value(self, epsilon: float) -> tuple[float, float]:
         """ln of delta as computed on this side, and ln of the bound on its numerical error."""
@@ -86,12 +99,20 @@ def _call(tables: tuple[TailTable, ...], points: FloatArray) -> tuple[FloatArray
     return values, errors.min(axis=0)
 
 
+def infinite_log_mass(components: Components) -> Interval:
+    """ln P(some loss is +inf), which no epsilon removes."""
+    finite = math.fsum(n * math.log1p(-pair.infinite_mass) for pair, n in components)
+    if finite == 0.0:
+        return Interval.exact(-math.inf)
+    value = math.log(-math.expm1(finite))
+    return Interval(value - 1e-14, min(0.0, value + 1e-14))
+
+
 def one_side(plan: Plan, side: Side) -> OneSide:
     small = _Small(plan, side)
     tables: list[tuple[TailTable, ...]] = [small.tables((plan.rate,), 0) if plan.followed else ()]
     tables += [small.tables(plan.ladder, k) for k in range(1, plan.jumps + 1)]
     pair, count = plan.components[0]
-    infinite = math.fsum(n * math.log1p(-p.infinite_mass) for p, n in plan.components)
     log_moment = -math.inf if plan.followed else small.log_moment(plan.rate)
     given = []
     if plan.jumps:
@@ -109,8 +130,8 @@ def one_side(plan: Plan, side: Side) -> OneSide:
         ]
     given += [LOG_CUT_OFF + math.log(n) for p, n in plan.components if _is_cut_off(p)]
     log_given = float(np.logaddexp.reduce(given)) if given else -math.inf
-    with np.errstate(divide="ignore"):
-        log_infinite = float(np.log(-np.expm1(infinite)))
+    infinite = infinite_log_mass(plan.components)
+    log_infinite = infinite.upper if side == "upper" else infinite.lower
     return OneSide(
         plan, side, tuple(tables), laws, log_infinite, log_given, log_moment, small.highest()
     )
@@ -202,7 +223,7 @@ class _Small:
         if not factors:  # every step was a jump
             step = plan.step * plan.factor
             return LatticeMeasure(0.0, step, np.array([1.0]), 0.0, rate)
-        width, thetas = _window(plan.sketch, rate)
+        width, thetas = plan.sketch.window(rate)
         return convolve(factors, _size(width, factors), thetas)
 
     def _block(self, rate: float, i: int) -> LatticeMeasure:
@@ -216,14 +237,8 @@ class _Small:
 
     def _power(self, measure: LatticeMeasure, count: int, rate: float, i: int) -> LatticeMeasure:
         losses, logs, _ = self.plan.sketch.parts[i]
-        width, thetas = _window(Sketch(((losses, logs, count),)), rate)
+        width, thetas = Sketch(((losses, logs, count),)).window(rate)
         return convolve([(measure, count)], _size(width, [(measure, count)]), thetas)
-
-
-def _window(sketch: Sketch, rate: float) -> tuple[float, tuple[float, float]]:
-    spread = math.sqrt(sketch.cumulant(rate)[2]) + 1e-300
-    total = sum(count for _, _, count in sketch.parts)
-    return sketch.window(rate, spread, _NATS + math.log(total))
 
 
 def _size(width: float, factors: list[tuple[LatticeMeasure, int]]) -> int:

@@ -24,7 +24,7 @@ from tightrope.guarantee.loss.lattice_split import (
 )
 from tightrope.guarantee.loss.lattice_staging import staging
 
-__all__ = ["Plan", "best_plan", "guesses", "has_jumps", "MAX_SIZE"]
+__all__ = ["Plan", "best_plan", "plain_plan", "guesses", "has_jumps", "MAX_SIZE"]
 
 _UNIT = 1e-14  # rounding of one step, relative to the tilted mass
 _LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0)  # ln of the expected number of jumps
@@ -102,6 +102,13 @@ def best_plan(
         cuts += [loss_with_tail(whole, x - log_count) for x in levels if x > goal.enough]
     plans = [_plan(goal, whole, cut) for cut in cuts]
     return min((plan for plan in plans if plan is not None), key=lambda plan: plan.cost)
+
+
+def plain_plan(components: Components, epsilon: float, log_delta: float, width: float) -> Plan:
+    """The plan without jumps: quicker to make, and enough where no loss is rare and large."""
+    plan = _plan(Goal(components, epsilon, log_delta, width), sketch_of(components), math.inf)
+    assert plan is not None  # only jumps can be too many
+    return plan
 
 
 def _plan(goal: Goal, whole: Sketch, cut_loss: float) -> Plan | None:

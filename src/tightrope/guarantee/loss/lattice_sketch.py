@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import final
 
@@ -24,6 +24,8 @@ from tightrope.validate import FloatArray
 __all__ = ["Sketch", "Saddle", "sketch_of", "log_choose"]
 
 _STEP = 0.04  # of s
+_NATS = 40.0
+Window = tuple[float, tuple[float, float]]
 _LOG_ROOT = -0.5 * math.log(2.0 * math.pi)
 
 
@@ -69,6 +71,7 @@ class Sketch:
     """Losses and log masses of each component, with its count; jumps beyond `cut` left out."""
 
     parts: tuple[tuple[FloatArray, FloatArray, int], ...]
+    _windows: dict[float, Window] = field(default_factory=dict, compare=False, repr=False)
 
     def without_jumps(self, cut: float) -> Sketch:
         """Only losses up to `cut` of the first (then only) component."""
@@ -130,9 +133,16 @@ class Sketch:
         correction = math.log(c) + math.log1p(c) + 0.5 * math.log(2.0 * math.pi * curvature)
         return Saddle(c, log_chernoff, log_chernoff - correction, math.sqrt(second) + 1e-300)
 
-    def window(self, rate: float, spread: float, nats: float) -> tuple[float, tuple[float, float]]:
-        """Width holding all but e^-nats of the tilted law, and the two tilts that show it."""
-        here = self.cumulant(rate)[0]
+    def window(self, rate: float) -> Window:
+        """Width holding all but e^-40 per step of the tilted law, and two tilts that show it."""
+        if rate not in self._windows:
+            self._windows[rate] = self._window(rate)
+        return self._windows[rate]
+
+    def _window(self, rate: float) -> Window:
+        here, _, second = self.cumulant(rate)
+        spread = math.sqrt(second) + 1e-300
+        nats = _NATS + math.log(sum(count for _, _, count in self.parts))
         longest = max(float(losses[-1] - losses[0]) for losses, _, _ in self.parts)
         thetas = [x / spread for x in (0.3, 0.8, 2.0, 4.0, 7.0, 12.0)]
         if longest > 12.0 * spread:  # rare large losses ask for a milder tilt

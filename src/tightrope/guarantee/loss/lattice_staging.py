@@ -10,8 +10,6 @@ from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 
 __all__ = ["staging"]
 
-_NATS = 40.0  # mass outside the window below e^-40
-
 
 def staging(goal: Goal, split: Split) -> tuple[float, int, float, float]:
     """Step, factor, total size of the windows, and that size were it not capped.
@@ -23,7 +21,7 @@ def staging(goal: Goal, split: Split) -> tuple[float, int, float, float]:
     rates = [(rate, split.jumps) for rate in split.ladder]
     if split.followed or not rates:
         rates.insert(0, (split.saddle.rate, 1))
-    wides = [_width(split.small, rate) for rate, _ in rates]
+    wides = [split.small.window(rate)[0] for rate, _ in rates]
     wide = sum(n * w for w, (_, n) in zip(wides, rates, strict=True))
     grids = [g for g in (spacing(pair) for pair, _ in goal.components) if g is not None]
     if grids:
@@ -48,7 +46,7 @@ def staging(goal: Goal, split: Split) -> tuple[float, int, float, float]:
             if 4 * factor * factor > count or fine > resolved:
                 break
             losses, logs, _ = split.small.parts[0]
-            narrow = _width(Sketch(((losses, logs, factor * factor),)), rates[0][0])
+            narrow = Sketch(((losses, logs, factor * factor),)).window(rates[0][0])[0]
         largest = max(max(wides) / factor, narrow) / fine
         # the cap on the size must not make a step so wide that the tilt changes e-fold on it
         fine *= max(1.0, min(largest / MAX_SIZE, 2.0 / (fine * (max(rates)[0] + 1.0))))
@@ -81,7 +79,3 @@ def _step_wanted(goal: Goal, split: Split) -> float:
         0.3 / (max(main, *split.ladder, 0.0) + 1.0),
         0.1 * float(losses[-1] - losses[0]),
     )
-
-
-def _width(sketch: Sketch, rate: float) -> float:
-    return sketch.window(rate, math.sqrt(sketch.cumulant(rate)[2]) + 1e-300, _NATS)[0]

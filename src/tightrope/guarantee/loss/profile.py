@@ -1,7 +1,7 @@
 """One door to the profile of composed pairs: closed forms, then contour, then lattice.
 
-Contour and lattice are independent certified methods. Either answers alone; `cross_check` asks
-both and refuses to answer when they contradict each other.
+Contour and lattice are independent certified methods. Either answers alone; `confirm_epsilon` and
+`confirm_delta` hold an answer against a lattice and refuse it when the two contradict each other.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from tightrope.guarantee.base import Components
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
+from tightrope.guarantee.loss.lattice_check import confirm
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
 
-__all__ = ["delta", "epsilon", "cross_check"]
+__all__ = ["delta", "epsilon", "confirm_epsilon", "confirm_delta"]
 
 
 def delta(components: Components, epsilon: float) -> Interval:
@@ -75,9 +76,26 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
     return Interval(min(below, found.below), found.below)
 
 
-def cross_check(components: Components, delta: float) -> Interval:
-    """epsilon(delta) by the usual way and by the lattice; raises when they contradict."""
-    return epsilon(components, delta).intersect(lattice.epsilon(components, delta))
+def confirm_epsilon(
+    orders: tuple[Components, ...], delta: float, answer: Interval, thorough: bool = False
+) -> None:
+    """Hold epsilon(delta) of the worst order against a lattice."""
+    at_most = (answer.upper, delta if answer.upper < math.inf else 1.0)
+    at_least = (answer.lower, delta if 0.0 < answer.lower < math.inf else 0.0)
+    if not all(map(_has_closed_form, orders)):
+        confirm(orders, at_most, at_least, thorough)
+
+
+def confirm_delta(
+    orders: tuple[Components, ...], epsilon: float, answer: Interval, thorough: bool = False
+) -> None:
+    """Hold delta(epsilon) of the worst order, epsilon >= 0, against a lattice."""
+    if epsilon >= 0.0 and not all(map(_has_closed_form, orders)):
+        confirm(orders, (epsilon, answer.upper), (epsilon, answer.lower), thorough)
+
+
+def _has_closed_form(components: Components) -> bool:
+    return sum(count for _, count in components) <= 1 or _gaussian_mu(components) is not None
 
 
 def _gaussian_mu(components: Components) -> float | None:
