@@ -14,7 +14,7 @@ __all__ = ["COLOURS", "figure", "save"]
 # Okabe-Ito: told apart by people with any common colour-vision deficiency
 COLOURS = {
     "exact": "#009E73",
-    "bound": "#0072B2",
+    "bound": "#1f83c4",
     "estimate": "#E69F00",
     "attack": "#D55E00",
     "other": "#CC79A7",
