@@ -73,10 +73,11 @@ def _table(places: list[tuple[int, int]], sigmas: Sigmas) -> Table:
     rows = []
     for records, epochs in places:
         setup = _setup(records, epochs)
+        orders = dict.fromkeys(("ACG16", "FMTT18"), setup.order_of_sampling)
+        orders["CYS21"] = setup.order_of_langevin  # the others are not in the printed table
         for technique in TECHNIQUES:
             sigma = sigmas[technique.key, records, epochs]
-            langevin = technique.key == "CYS21"
-            order = setup.order_of_langevin if langevin else setup.order_of_sampling
+            order = orders.get(technique.key, "")
             on_mean = 2.0 * sigma / (records if technique.key in full else BATCH)
             rows.append((technique.name, records, epochs, setup.iterations, sigma, order, on_mean))
     return Table("sigma", COLUMNS, rows)
