@@ -126,7 +126,7 @@ def law_at(
         if known.width <= 1.0:
             break
     assert law is not None
-    for target in (max(relative_width, _FINEST), _MODEST):
+    for target in (max(relative_width, _FINEST), max(relative_width, _MODEST)):
         if known.width > target:  # the modest width where the one asked for was too much
             law, known = _refined(components, epsilon, law, known, target)
     return law, known
