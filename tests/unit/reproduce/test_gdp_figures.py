@@ -14,8 +14,12 @@ from scipy.stats import norm
 from tightrope import NoisySGD, PoissonSampling, account
 from tightrope.reproduce.gdp.analyses import ORDERS, Analyses, epochs_of
 from tightrope.reproduce.gdp.band import one_way_band, slopes_up_to, symmetric_band
+from tightrope.reproduce.gdp.fig_4_learned import learned_lines
 from tightrope.reproduce.gdp.fig_5 import squeezed
 from tightrope.reproduce.gdp.theorem_3 import batch_size_advantage
+from tightrope.reproduce.item import Setting, Verdict
+from tightrope.reproduce.learning.paper import FIGURE_4
+from tightrope.reproduce.learning.result import Result, Summary
 
 Reproduced = Callable[[str], dict[str, Any]]
 
@@ -146,3 +150,32 @@ def test_the_batch_size_shows_more_than_theorem_3_allows(reproduced: Reproduced)
     assert one["ours"] == pytest.approx(0.5 * (2 * norm.cdf(1 / 20) - 1), rel=1e-9)
     assert one["verdict"] == mnist["verdict"] == "claim invalid"
     assert mnist["ours"] == pytest.approx((60 / 60_000) ** 0.5, rel=0.003)
+
+
+def curve_of(recipe: Any, values: list[float]) -> Summary:
+    return Summary(recipe, (Result(recipe, 0, tuple(values), 1.0, "test", recipe.process, "day"),))
+
+
+def test_figure_4_reads_accuracies_off_the_learned_curves() -> None:
+    rising = [90 + 0.3 * n for n in range(1, 71)]  # 95 % at epoch 17, 96 % at 20, 97 % at 24
+    more, less = (curve_of(recipe, rising) for recipe in FIGURE_4[2:])
+    lines = {each.what: each for each in learned_lines(more, less, Setting())}
+    assert lines["epochs until 95 %, noise 0.638"].ours == 17
+    assert lines["epochs until 95 %, noise 0.638"].verdict is Verdict.REPRODUCED
+    assert lines["epochs until 97 %, noise 0.7"].verdict is Verdict.DIFFERS
+    (clt,) = [each for what, each in lines.items() if "CLT says epsilon 4" in what]
+    assert clt.what.endswith("(epoch 18)") and clt.verdict is Verdict.INVALID
+    assert clt.because.endswith("epsilon 4.99")
+    (spent,) = [each for what, each in lines.items() if "really spent, noise 0.7 " in what]
+    assert spent.what.endswith("(epoch 21)")
+    at_the_end, one_more = (account(epochs_of(n, 0.7)).epsilon(1e-5) for n in (21, 22))
+    assert at_the_end.upper <= 4.0 < one_more.lower
+
+
+def test_figure_4_says_what_was_not_reached_or_not_run() -> None:
+    flat = [94.0] * 70
+    more, less = (curve_of(recipe, flat) for recipe in FIGURE_4[2:])
+    first = learned_lines(more, less, Setting())[0]
+    assert (first.ours, first.verdict) == ("not reached", Verdict.DIFFERS)
+    (missing,) = learned_lines("no data", less, Setting())
+    assert (missing.verdict, missing.because) == (Verdict.NOT_RUN, "no data")
