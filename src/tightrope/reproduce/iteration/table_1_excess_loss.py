@@ -96,8 +96,8 @@ def _one_task(contender: Contender, rows: dict[Any, Row], sizes: Sequence[int]) 
         ours=mean,
         truth=None,
         verdict=Verdict.REPRODUCED if held else Verdict.DIFFERS,
-        because=f"standard error {error:.2g}, falls like n^{power:.2f}; R G/sqrt(n) for averaged "
-        f"iterates is {bound:.3g}" + ("" if contender.per_step else TUNED),
+        because=f"standard error {error:.2g}, measured power of n {power:.2f}; R G/sqrt(n) for "
+        f"averaged iterates is {bound:.3g}" + ("" if contender.per_step else TUNED),
     )
 
 
