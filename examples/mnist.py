@@ -4,18 +4,19 @@
     TIGHTROPE_DATA=/path/to/data python examples/mnist.py --row 2    # sigma 1.1, 60 epochs
 
 The paper divides by the realised batch size; here the divisor is the public constant 256.
+`python -m tightrope.reproduce.learning table-1` repeats the whole table.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 
 import torch
-from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tightrope.data import Split, load_mnist
+from tightrope.reproduce.learning.models import mnist_cnn
+from tightrope.reproduce.learning.paper import TABLE_1
 from tightrope.train import (
     Evaluation,
     FlatClip,
@@ -25,48 +26,6 @@ from tightrope.train import (
     accuracy,
     noisy_sgd,
 )
-
-DELTA = 1e-5
-PUBLIC_SIZE, BATCH = 60_000, 256  # the size of MNIST is public knowledge
-
-
-@dataclass(frozen=True)
-class Setting:
-    learning_rate: float
-    clip_norm: float
-    noise_multiplier: float
-    epochs: int
-    paper_accuracy: float
-
-
-PAPER = [
-    Setting(0.25, 1.5, 1.3, 15, 95.0),
-    Setting(0.15, 1.0, 1.1, 60, 96.6),
-    Setting(0.25, 1.5, 0.7, 45, 97.0),
-    Setting(0.25, 1.5, 0.6, 62, 97.6),
-    Setting(0.25, 1.5, 0.55, 68, 97.8),
-    Setting(0.25, 1.5, 0.5, 100, 98.0),
-]
-
-
-def make_model() -> nn.Sequential:
-    model = nn.Sequential(
-        nn.Conv2d(1, 16, 8, stride=2, padding=3),  # (B, 16, 14, 14)
-        nn.ReLU(),
-        nn.MaxPool2d(2, stride=1),  # (B, 16, 13, 13)
-        nn.Conv2d(16, 32, 4, stride=2),  # (B, 32, 5, 5)
-        nn.ReLU(),
-        nn.MaxPool2d(2, stride=1),  # (B, 32, 4, 4)
-        nn.Flatten(),
-        nn.Linear(512, 32),
-        nn.ReLU(),
-        nn.Linear(32, 10),  # (B, 10)
-    )
-    for layer in model:
-        if isinstance(layer, nn.Conv2d | nn.Linear):  # as the paper's library starts them
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
-    return model.to(memory_format=torch.channels_last)  # fast pooling on CPUs
 
 
 def losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -85,26 +44,25 @@ def main() -> None:
     options.add_argument("--steps", type=int, help="train that long instead of the paper's epochs")
     options.add_argument("--quiet", action="store_true", help="no progress bar")
     chosen = options.parse_args()
-    setting = PAPER[chosen.row - 1]
+    setting = TABLE_1[chosen.row - 1]
 
     mnist = load_mnist(chosen.data)
     run = noisy_sgd(
-        make_model(),
+        mnist_cnn(),
         learning_rate=setting.learning_rate,
-        sampler=PoissonSampler(rate=BATCH / PUBLIC_SIZE),
+        sampler=PoissonSampler(rate=setting.rate),  # 256 / 60,000: the size of MNIST is public
         clip=FlatClip(setting.clip_norm),
         noise=GaussianNoise(setting.noise_multiplier),
-        expected_batch_size=BATCH,
+        expected_batch_size=setting.batch_size,
     )
     test = Evaluation(as_tensors(mnist.test), accuracy, every=500)
-    trainer = Trainer(run, losses, delta=DELTA, evaluation=test, progress=not chosen.quiet)
-    length = {"steps": chosen.steps} if chosen.steps else {"epochs": setting.epochs}
-    outcome = trainer.fit(as_tensors(mnist.train), **length)
+    trainer = Trainer(run, losses, delta=setting.delta, evaluation=test, progress=not chosen.quiet)
+    outcome = trainer.fit(as_tensors(mnist.train), steps=chosen.steps or setting.steps)
 
     print(f"steps           {outcome.steps}")
     reached = 100 * trainer.evaluate(test)
-    print(f"test accuracy   {reached:.2f} %  (paper: {setting.paper_accuracy} %)")
-    print(f"privacy         epsilon <= {outcome.epsilon.upper:.4f} at delta = {DELTA:g}")
+    print(f"test accuracy   {reached:.2f} %  (paper: {setting.claim} %)")
+    print(f"privacy         epsilon <= {outcome.epsilon.upper:.4f} at delta = {setting.delta:g}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from tightrope.accounting import account
 from tightrope.errors import InvalidInput
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.reproduce.learning import Recipe, Result, Store
+from tightrope.reproduce.learning.beyond import CHOSEN, at_the_papers, beyond, candidate, candidates
 from tightrope.reproduce.learning.catalog import GROUPS, recipes_of
 from tightrope.reproduce.learning.gains import ROWS, less_noise, more_rounds
 from tightrope.reproduce.learning.paper import CLAIMS, FIGURE_4, TABLE_1, TABLE_4, TWINS
@@ -79,6 +80,25 @@ def test_a_twin_has_nothing_to_spend() -> None:
         less_noise(QUICK_TWIN, epsilon=3.0)
 
 
+def test_the_best_recipes_spend_the_epsilon_they_name() -> None:
+    for recipe in (*beyond(), *at_the_papers()):
+        allowed = float(recipe.name.rsplit("-", 1)[1])
+        assert recipe.process is not None
+        assert 0.99 * allowed < account(recipe.process).epsilon(1e-5).upper <= allowed
+
+
+@pytest.mark.parametrize("task", CHOSEN)
+def test_settings_were_chosen_on_the_other_data_set(task: str) -> None:
+    """Among all settings tried there with the same network, the best; none was tried unseen."""
+    data, network = task.split("-")
+    other = {"mnist": "fashion", "fashion": "mnist"}[data]
+    tried = {recipe.name for recipe in candidates(other) if recipe.task == f"{other}-{network}"}
+    entries = json.loads((COMMITTED / "tuning.json").read_text())
+    scores = {name: entries[name]["runs"]["0"]["curve"][-1] for name in tried}
+    assert max(scores, key=scores.__getitem__) == candidate(f"{other}-{network}", CHOSEN[task]).name
+    assert len({recipe.name for recipe in candidates(other)}) == 176
+
+
 def test_a_store_gives_back_what_it_was_given(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert store.results(QUICK) is None
@@ -107,9 +127,10 @@ def test_committed_runs_are_the_recipes_of_the_catalog(path: Path) -> None:
     """What is published was trained by today's recipes, and accounted as what ran."""
     known = {recipe.name: recipe for recipe in GROUPS[path.stem]()}
     for name, entry in json.loads(path.read_text()).items():
-        found = Store(COMMITTED).results(known[name])
-        assert found is not None
-        assert len(found.results) == len(entry["runs"]) > 0
-        for run in found.results:
-            assert run.process == known[name].process
-            assert len(run.curve) == len(known[name].measured_at)
+        recipe = known[name]
+        assert entry["recipe"] == recipe.as_dict()
+        assert entry["runs"]
+        for seed, stored in entry["runs"].items():
+            run = Result.from_dict(recipe, int(seed), stored)
+            assert run.process == recipe.process
+            assert len(run.curve) == len(recipe.measured_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,15 @@ from tightrope.reproduce.learning.quick import QUICK, QUICK_TWIN  # noqa: E402
 from tightrope.reproduce.learning.scattering import Scattering  # noqa: E402
 from tightrope.reproduce.learning.tasks import star_rmse  # noqa: E402
 from tightrope.reproduce.learning.work import jobs_left, work  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads of tiny models only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def test_a_private_run_learns_and_says_what_it_was() -> None:
