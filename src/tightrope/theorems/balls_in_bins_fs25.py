@@ -72,7 +72,8 @@ def _epoch_pairs(batches: int, mu: float) -> tuple[DiscretePair, DiscretePair]:
     """One epoch as a pair for each order of the neighbours, never below its profile."""
     epoch = Epoch(batches, mu)
     grid = np.linspace(0.0, max(epoch.epsilon(1e-16), 1e-3), _GRID)
-    return pair_above(epoch.remove, epoch.add, grid), pair_above(epoch.add, epoch.remove, grid)
+    remove, add = lru_cache(maxsize=None)(epoch.remove), lru_cache(maxsize=None)(epoch.add)
+    return pair_above(remove, add, grid), pair_above(add, remove, grid)
 
 
 class Epoch:

@@ -90,7 +90,8 @@ def pair_above(
     positive = grid[grid > 0]
     losses = np.concatenate([-positive[::-1], [0.0], positive])
     back = _values(backward, positive)
-    ahead = _values(forward, np.concatenate([[0.0], positive]))
+    ahead = back if forward is backward else _values(forward, positive)
+    ahead = np.append(forward(0.0), ahead)
     deltas = np.concatenate([(back - (1.0 - back) * np.expm1(-positive))[::-1], ahead])
     x = np.exp(losses)
     # read from the left: less steep slopes than the chords only raise the profile
