@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from tightrope.errors import InvalidInput
 from tightrope.reproduce.learning.beyond import at_the_papers, beyond, candidates
@@ -20,6 +21,7 @@ def _twin(task: str) -> Recipe:
     return next(twin for twin in TWINS if twin.task == task)
 
 
+@cache
 def _gain() -> Recipes:
     return tuple(change(row) for row in ROWS for change in (less_noise, more_rounds))
 
