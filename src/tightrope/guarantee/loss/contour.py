@@ -12,21 +12,22 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
+from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.closed_form import log_delta_single, log_gaussian_delta
 from tightrope.guarantee.loss.contour_inverse import (
     Goal,
+    accepted,
     invert_closed_form,
     invert_jumps,
     invert_none,
     invert_whole,
 )
-from tightrope.guarantee.loss.contour_line import (
-    certified_value,
-    finite_log_delta,
-    first_certified,
-)
+from tightrope.guarantee.loss.contour_line import certified_value
+from tightrope.guarantee.loss.contour_ways import finite_log_delta, first_certified
 from tightrope.guarantee.loss.cumulant import plain_mu, sum_law
+from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import Enclosure
 from tightrope.numerics.inversion_kernel import (
@@ -49,7 +50,10 @@ _KERNELS: dict[tuple[str, str], Kernel] = {
 
 
 def log_delta(components: Components, epsilon: float, relative_width: float = 1e-6) -> Enclosure:
-    """ln delta(epsilon) for any real epsilon, between two proved bounds."""
+    """ln delta(epsilon) for any real epsilon, between two proved bounds.
+
+    Where the width asked for is out of reach, up to 1e-4 is given; NotCertified beyond that.
+    """
     held = tuple((pair, count) for pair, count in components if count > 0)
     log_infinite = _log_infinite_mass(held)
     if epsilon >= _largest_loss(held):
@@ -57,7 +61,14 @@ def log_delta(components: Components, epsilon: float, relative_width: float = 1e
     closed = _closed_form(held, epsilon)
     if closed is not None:
         return Enclosure(closed.lower, closed.upper)
-    return _with_infinite(finite_log_delta(held, epsilon, relative_width), log_infinite)
+    try:
+        found = finite_log_delta(held, epsilon, relative_width)
+    except NotCertified as problem:
+        if problem.reached is None:
+            raise
+        whole = _with_infinite(Enclosure(*problem.reached), log_infinite)
+        raise NotCertified(str(problem), (whole.lower, whole.upper)) from problem
+    return _with_infinite(found, log_infinite)
 
 
 def log_survival(
@@ -155,7 +166,7 @@ def _log_add(a: float, b: float) -> float:
 def epsilon(components: Components, delta: float, relative_width: float = 1e-6) -> Interval:
     """The smallest epsilon >= 0 with delta(epsilon) <= delta, between two proved bounds.
 
-    [inf, inf] when delta is below P(L = inf).
+    [inf, inf] when delta is below P(L = inf). Widths as in `log_delta`.
     """
     held = tuple((pair, count) for pair, count in components if count > 0)
     log_infinite = _log_infinite_mass(held)
@@ -181,6 +192,7 @@ def epsilon(components: Components, delta: float, relative_width: float = 1e-6) 
         lambda most: invert_whole(sum_law(held), goal, most),
         lambda most: invert_none(held, goal, most),
         lambda: invert_jumps(held, goal),
+        accepted,
     )
 
 
@@ -192,6 +204,22 @@ def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:
 
 
 def _trivially_zero(components: Components, log_target: float) -> bool:
-    """delta(0) is at most the sum of the parts' delta(0) (total variation is subadditive)."""
+    """delta(0) is at most the sum of the parts' delta(0) (total variation is subadditive).
+
+    Also delta(0) = E_Q|r - 1|/2 <= sqrt(E_Q (r-1)^2)/2, and E_Q r^2 = 1 + q^2 (e^{mu^2} - 1) for
+    one sampled step, in either order of the neighbours.
+    """
     total = sum(count * math.exp(log_delta_single(pair, 0.0).upper) for pair, count in components)
-    return total * (1.0 + 1e-12) <= math.exp(log_target)
+    logs = [count * _log_second_moment(pair) for pair, count in components]
+    square = 0.25 * math.expm1(min(math.fsum(logs), 700.0))
+    return min(total, math.sqrt(square)) * (1.0 + 1e-12) <= math.exp(log_target)
+
+
+def _log_second_moment(pair: AbstractLossPair) -> float:
+    """ln E_Q r^2 of a sampled or plain Gaussian; inf where no formula is known."""
+    mu = plain_mu(pair)
+    if mu is not None:
+        return mu * mu
+    if isinstance(pair, SampledGaussianPair) and pair.mu < 20.0:
+        return math.log1p(pair.rate**2 * math.expm1(pair.mu**2))
+    return math.inf

@@ -15,9 +15,9 @@ from tightrope.guarantee.loss.contour_line import (
     FINE,
     certified_line,
     certified_value,
-    one_step,
 )
 from tightrope.guarantee.loss.contour_split import Jumps
+from tightrope.guarantee.loss.contour_ways import one_step
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import MAX_FREQUENCIES, Enclosure, Line
@@ -26,9 +26,10 @@ from tightrope.numerics.inversion_law import TotalLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle, saddle_of_level
 from tightrope.numerics.quadrature import UNIT
 
-__all__ = ["Goal", "invert_whole", "invert_jumps", "invert_none", "invert_closed_form"]
+__all__ = ["Goal", "accepted", "invert_whole", "invert_jumps", "invert_none", "invert_closed_form"]
 
 _MAX_LINES = 24
+_ACCEPTED = 1e-4  # relative width
 _LOWER = 0.9  # laws with jumps are made for a little less than epsilon
 
 
@@ -42,11 +43,19 @@ class Goal:
     slack: float
 
 
+def accepted(lower: float, upper: float) -> Interval | None:
+    """A wide answer, where it is narrow enough to be given at all."""
+    return Interval(lower, upper) if upper - lower <= _ACCEPTED * upper else None
+
+
 def invert_whole(law: TotalLaw, goal: Goal, most: int) -> Interval:
     """The smallest epsilon >= 0, from the transform of the whole law."""
     x = log_estimate(law, EXCESS, saddle_of_level(law, EXCESS, goal.log_target))[0]
     if x <= 0.0:
-        at_zero = certified_value(law, EXCESS, 0.0, 1e-6)
+        try:
+            at_zero = certified_value(law, EXCESS, 0.0, 1e-6, most)
+        except NotCertified as problem:  # what it reached is no epsilon
+            raise NotCertified(str(problem)) from problem
         if at_zero.upper <= goal.log_target - goal.slack:
             return Interval(0.0, 0.0)
     return Inverse(goal, lambda _: (law, -math.inf, 0.0), most, FINE).solve(max(x, 0.0))
@@ -59,13 +68,14 @@ def invert_jumps(held: Components, goal: Goal) -> Interval:
     def law_at(x: float) -> tuple[TotalLaw, float, float]:
         return *jumps.at(_LOWER * x), _LOWER * x
 
-    inverse = Inverse(goal, law_at, MAX_FREQUENCIES, max(FINE, COARSE * goal.relative_width))
+    start = _one_step_epsilon(held, goal.log_target)
     try:
-        return inverse.solve(_one_step_epsilon(held, goal.log_target))
+        law_at(start)
     except NotCertified:  # more than one step decides
         whole = sum_law(held)
         start = log_estimate(whole, EXCESS, saddle_of_level(whole, EXCESS, goal.log_target))[0]
-        return inverse.solve(max(start, 1e-300))
+    tolerance = max(FINE, COARSE * goal.relative_width)
+    return Inverse(goal, law_at, MAX_FREQUENCIES, tolerance).solve(max(start, 1e-300))
 
 
 def invert_none(held: Components, goal: Goal, most: int) -> Interval:

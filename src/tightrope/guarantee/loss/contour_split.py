@@ -28,7 +28,7 @@ from tightrope.numerics.quadrature import FloatArray
 __all__ = ["Jumps"]
 
 _HALVINGS = 9.0
-_MORE = 8.0  # nats: jumps this much rarer are followed too where they are not much larger
+_MORE = 20.0  # nats: jumps this much rarer are followed too where they are not much larger
 _LARGE = 12.0  # times epsilon
 
 

@@ -166,12 +166,17 @@ class PartCumulant(AbstractFamily):
         peak = w * lr - 0.5 * end * end - LOG_ROOT_2PI
         window, at_end = of.window, np.repeat(of.log_size(end), 2, axis=1)
 
+        outline = of.outline(w, (self.low, self.end), right_ends=False)
+        left = of.tails(w, 0.0 * ones, outline)[0]
+        down = peak + 0.5 * outline.depths**2 - np.log(pace)
+        if window is not None:
+            down = down + window.log_cells(at_end, outline.theta[:, :, None])[:, :, 0]
+
         def further(y: float) -> FloatArray:
-            depths, logs = of.bound(w, -y * ones, (self.low, self.end), closed=True)
-            down = peak + 0.5 * depths * depths - np.log(y * pace)
-            if window is not None:
-                down = down + window.log_cells(at_end, (of.mu * depths)[:, :, None])[:, :, 0]
-            total = np.min(np.logaddexp(logs, down), axis=1) - log_size + LOG_MASS_SLACK
+            logs = outline.total(-y * ones, left)
+            total = (
+                np.min(np.logaddexp(logs, down - math.log(y)), axis=1) - log_size + LOG_MASS_SLACK
+            )
             return np.asarray(np.exp(np.minimum(total, 0.0)))
 
         return further

@@ -57,7 +57,7 @@ class SampledCumulant(AbstractFamily):
         if not self.removes:
             return 1e9
         if window is not None and window.log_end is not None:
-            return max(window.max_tilt(self.strip.rate), _MAX_SHIFT / self._widest_mu)
+            return max(window.max_tilt(self.strip.rate), self.strip.plain_tilt())
         return min(1e9, _MAX_SHIFT / self._widest_mu)
 
     # ------------------------------------------------------------------ quick values for searching
@@ -126,6 +126,8 @@ class SampledCumulant(AbstractFamily):
         columns = [np.repeat(np.array(column), laws) for column in zip(*wants, strict=True)]
         of = self.strip if times == 1 else self.strip.repeated(times)
         tilt, frequency, nats = columns
+        if self.strip.window is not None and float(np.max(tilt)) > self.max_tilt:
+            raise OverflowError(f"a tilt beyond {self.max_tilt:.1e}")
         log_size = self.row_values(tilt[::laws]).reshape(-1)
         return make_grid(of, self.removes, tilt[:, None], frequency[:, None], nats, log_size)
 
@@ -187,9 +189,11 @@ class SampledCumulant(AbstractFamily):
         log_size, ones = self._log_size(tilt), np.ones_like(self.strip.mu)
         w = self.power(tilt) * ones
         reach = self.strip.reach(w, 40.0 + np.maximum(0.0, -log_size))
+        outline = self.strip.outline(w, reach, right_ends=False)
+        outside = np.logaddexp(*self.strip.tails(w, 0.0 * ones, outline))
 
         def further(y: float) -> FloatArray:
-            _, logs = self.strip.bound(w, -y * ones, reach)
+            logs = outline.total(-y * ones, outside)
             log_bound = np.min(logs, axis=1) - log_size + LOG_MASS_SLACK
             return np.asarray(np.exp(np.minimum(log_bound, 0.0)))
 

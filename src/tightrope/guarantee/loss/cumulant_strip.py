@@ -9,6 +9,7 @@ for each (rate, mu) of a family, and powers w one entry for each row: w >= 0 eve
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -17,7 +18,7 @@ from tightrope.guarantee.loss.cumulant_window import ORDER, Window
 from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 
-__all__ = ["SampledStrip", "LOG_ROOT_2PI", "Reach"]
+__all__ = ["SampledStrip", "Outline", "LOG_ROOT_2PI", "Reach"]
 
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 _DEPTHS = np.array([0.002, 0.007, 0.02, 0.06, 0.14, 0.25, 0.36, 0.49, 0.65, 0.8, 0.92])
@@ -25,6 +26,24 @@ _DEPTHS = np.array([0.002, 0.007, 0.02, 0.06, 0.14, 0.25, 0.36, 0.49, 0.65, 0.8,
 _MAX_CELLS = 80_000
 
 Reach = tuple[FloatArray, FloatArray]  # first and last s of each row
+
+
+@final
+@dataclass(frozen=True)
+class Outline:
+    """ln of bounds on the modulus in each cell, (rows, depths, cells), and on the argument of r."""
+
+    depths: FloatArray  # (rows, depths)
+    theta: FloatArray
+    cells: FloatArray
+    angle: FloatArray
+    ends: tuple[FloatArray, FloatArray, FloatArray]  # s, ln r and t at the first and last edge
+
+    def total(self, frequency: FloatArray, outside: FloatArray) -> FloatArray:
+        """ln of the integral of the modulus times e^{frequency * argument}."""
+        inside = log_sum_exp(self.cells + frequency[:, :, None] * self.angle)
+        total = np.logaddexp(inside, outside) - LOG_ROOT_2PI + 1e-9
+        return np.asarray(total + 0.5 * self.depths * self.depths)
 
 
 @final
@@ -98,6 +117,12 @@ class SampledStrip:
         further = np.sqrt(2.0 * nats + 3.0 * frequency[:, 0]) - np.sqrt(2.0 * nats)
         return np.asarray(high + further)
 
+    def plain_tilt(self) -> float:
+        """Up to this tilt the integrand falls beyond the end of the window without its help."""
+        last = None if self.window is None else self.window.log_last()
+        assert last is not None
+        return float(np.min(self._point(last) / self.mu[:, 0])) - 1.0
+
     def _lowest_peak(self, w: FloatArray) -> FloatArray:
         """For w < 0: a point left of the only maximum of -s^2/2 + w ln r, where s = w mu t(s)."""
         low, high = w * self.mu, 0.0 * self.mu
@@ -110,15 +135,23 @@ class SampledStrip:
         return np.asarray(low[:, 0])
 
     def bound(
-        self, w: FloatArray, frequency: FloatArray, reach: Reach, closed: bool = False
+        self, w: FloatArray, frequency: FloatArray, reach: Reach
     ) -> tuple[FloatArray, FloatArray]:
         """ln of a bound on int |phi(s+id) r(s+id)^w| ds for several depths d, |Im w| <= frequency.
 
+        Both results have shape (rows, depths).
+        """
+        outline = self.outline(w, reach, right_ends=True)
+        left, right = self.tails(w, frequency, outline)
+        return outline.depths, outline.total(frequency, np.logaddexp(left, right))
+
+    def outline(self, w: FloatArray, reach: Reach, right_ends: bool) -> Outline:
+        """Bounds on the integrand cell by cell, for any frequency.
+
         r(s+id)/r(s) = 1 - t + t e^{i theta}, theta = mu d: squared modulus
         1 - 2t(1-t)(1-cos theta), argument rising with t. -s^2/2 + w ln r is at most its larger end
-        plus width^2/8 times -f'' = 1 - w mu^2 t(1-t). A negative frequency bounds the side on which
-        e^{iyL} decays; closed: nothing beyond the right end counts. Both results have shape
-        (rows, depths).
+        plus width^2/8 times -f'' = 1 - w mu^2 t(1-t). right_ends: the argument is at most that at
+        the right end of a cell; otherwise at least that at its left end.
         """
         negative, window = bool(np.any(w < 0.0)), self.window
         widest = 0.5 if negative else 1.0 if window is None else 1.0 / 3.0
@@ -138,16 +171,13 @@ class SampledStrip:
             bend = np.float64(1.0)
         f = np.maximum(f[:, :-1], f[:, 1:]) + 0.125 * width * width * bend + np.log(width)
         theta = (self.mu * depths)[:, :, None]
-        end = (t[:, :-1] if bool(np.any(frequency < 0.0)) else t[:, 1:])[:, None, :]
-        inside = f[:, None, :] + frequency[:, :, None] * _angle(end, theta)
-        inside += 0.5 * w[:, :, None] * np.log1p(-2.0 * crossed[:, None, :] * (1.0 - np.cos(theta)))
+        cells = 0.5 * w[:, :, None] * np.log1p(-2.0 * crossed[:, None, :] * (1.0 - np.cos(theta)))
+        cells += f[:, None, :]
         if window is not None:
-            inside += window.log_cells(self.log_size(edges), theta)
+            cells += window.log_cells(self.log_size(edges), theta)
+        angle = _angle((t[:, 1:] if right_ends else t[:, :-1])[:, None, :], theta)
         ends = edges[:, [0, -1]], lr[:, [0, -1]], t[:, [0, -1]]
-        left, right = self._tails(w, frequency, ends, theta[:, :, 0])
-        outside = left if closed else np.logaddexp(left, right)
-        total = np.logaddexp(log_sum_exp(inside), outside) - LOG_ROOT_2PI + 1e-9
-        return depths, total + 0.5 * depths * depths
+        return Outline(depths, theta[:, :, 0], cells, angle, ends)
 
     def _edges(self, reach: Reach) -> FloatArray:
         low, high = reach[0][:, None], reach[1][:, None]
@@ -158,19 +188,14 @@ class SampledStrip:
             raise OverflowError(f"{cells} cells")
         return np.asarray(low + (high - low) / cells * np.arange(cells + 1))
 
-    def _tails(
-        self,
-        w: FloatArray,
-        frequency: FloatArray,
-        ends: tuple[FloatArray, FloatArray, FloatArray],
-        theta: FloatArray,
+    def tails(
+        self, w: FloatArray, frequency: FloatArray, outline: Outline
     ) -> tuple[FloatArray, FloatArray]:
         """The same integral beyond the first and the last edge; f falls at least like a Gaussian.
 
         int_0^inf e^{-x^2/2} dx < 1.2534; beyond the right end the argument is at most theta.
         """
-        push = np.maximum(frequency, 0.0)
-        edges, lr, t = ends
+        push, theta, (edges, lr, t) = frequency, outline.theta, outline.ends
         left = w * lr[:, :1] - 0.5 * edges[:, :1] ** 2 + push * _angle(t[:, :1], theta)
         if bool(np.any(w < 0.0)):  # theta <= pi/2: |r(s+id)| rises with s and is >= 1 - q
             left = left + 0.5 * w * _log_modulus(np.minimum(t[:, :1], 0.5), theta)

@@ -33,7 +33,7 @@ def shares(x: FloatArray) -> tuple[FloatArray, FloatArray]:
     for k in range(ORDER - 1, 0, -1):  # sum_{k<m} x^k/k!
         total = 1.0 + total * x / k
     y = np.minimum(x, float(ORDER))
-    for k in range(3 * ORDER, 0, -1):  # P = e^-x x^m/m! (1 + x/(m+1) (1 + x/(m+2) (...)))
+    for k in range(2 * ORDER, 0, -1):  # P = e^-x x^m/m! (1 + x/(m+1) (1 + x/(m+2) (...)))
         series = 1.0 + series * y / (ORDER + k)
     log_q = -x + np.log(total)
     log_p = -y + ORDER * np.log(y) - _LOG_FACTORIAL + np.log(series)
