@@ -15,7 +15,8 @@ from tightrope.reproduce.learning.beyond import at_the_papers, beyond, candidate
 from tightrope.reproduce.learning.paper import CLAIMS, TABLE_1, TABLE_4
 from tightrope.reproduce.learning.result import Result, Store
 from tightrope.reproduce.today.beyond import run as run_beyond
-from tightrope.reproduce.today.gains import Gain, _improvement, _score_lines, _scores
+from tightrope.reproduce.today.gain import Gain, improvement
+from tightrope.reproduce.today.gains import _score_lines, _scores
 
 Reproduced = Callable[[str], dict[str, Any]]
 
@@ -67,12 +68,12 @@ def test_what_the_trained_gains_say(tmp_path: Path) -> None:
     scores = _scores(gain, Setting(learned=tmp_path))
     quieter, longer = _score_lines(gain, scores)
     assert quieter.ours == "95.60 +- 0.14 (2 runs)"
-    assert quieter.because.startswith("+0.500 (two standard errors: 0.000)")
-    assert longer.because.startswith("+0.700 (two standard errors: 0.200)")
+    assert quieter.because.startswith("+0.5 (two standard errors: ")
+    assert longer.because.startswith("+0.7 (two standard errors: 0.2)")
     before, after = scores[0], scores[2]
     assert not isinstance(before, str) and not isinstance(after, str)
-    assert _improvement(gain.row, before, after) == pytest.approx((0.7, 0.2))
-    assert _improvement(TABLE_4, before, after) == pytest.approx((-70.0, 20.0))
+    assert improvement(gain.row, before, after) == pytest.approx((0.7, 0.2))
+    assert improvement(TABLE_4, before, after) == pytest.approx((-70.0, 20.0))
 
 
 def test_beyond_spends_no_more_than_its_epsilon(reproduced: Reproduced, quick_folder: Path) -> None:
