@@ -10,13 +10,17 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-from tightrope.reproduce.learning import Store  # noqa: E402
+from tightrope.errors import InvalidInput, TightropeError  # noqa: E402
+from tightrope.reproduce.learning import Recipe, Store  # noqa: E402
 from tightrope.reproduce.learning.learn import learn  # noqa: E402
 from tightrope.reproduce.learning.models import CollaborativeNet, ImdbNet, mnist_cnn  # noqa: E402
+from tightrope.reproduce.learning.paper import TABLE_2, TABLE_4  # noqa: E402
 from tightrope.reproduce.learning.quick import QUICK, QUICK_TWIN  # noqa: E402
 from tightrope.reproduce.learning.scattering import Scattering  # noqa: E402
-from tightrope.reproduce.learning.tasks import star_rmse  # noqa: E402
-from tightrope.reproduce.learning.work import jobs_left, work  # noqa: E402
+from tightrope.reproduce.learning.tasks import TASKS, star_rmse  # noqa: E402
+from tightrope.reproduce.learning.work import Job, jobs_left, work  # noqa: E402
+
+SPLITS = [(TABLE_2, 29_305, 3_256), (TABLE_4, 800_168, 200_041)]
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +71,32 @@ def test_finished_runs_are_not_trained_again(tmp_path: Path) -> None:
     assert jobs_left(recipes, range(2), store) == jobs[3:]
     work(jobs[3:], store, tell=told.append, no_new_after=-1.0)
     assert len(told) == 3
+
+
+@pytest.mark.slow
+def test_processes_share_the_work(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    recipes = [QUICK.but("short", steps=10), QUICK.but("shorter", steps=5)]
+    work(jobs_left(recipes, range(2), store), store, processes=2)
+    assert jobs_left(recipes, range(2), store) == []
+    with pytest.raises(TightropeError, match="ended early"):
+        work([Job(QUICK.but("no such", task="nothing"), 0)], store, processes=2)
+
+
+def test_unknown_tasks_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="movielens"):
+        learn(QUICK.but("no such", task="nothing"), 0)
+
+
+@pytest.mark.parametrize(("recipe", "train", "test"), SPLITS, ids=["adult", "movielens"])
+def test_random_splits_have_the_papers_sizes(recipe: Recipe, train: int, test: int) -> None:
+    try:
+        data, other = (TASKS[recipe.task].load(None, seed) for seed in (0, 1))
+    except InvalidInput as missing:
+        pytest.skip(str(missing))
+    assert (len(data.train[1]), len(data.test[1])) == (train, test)
+    assert not torch.equal(data.test[0], other.test[0])
+    assert recipe.public_size == pytest.approx(train, rel=1e-4)
 
 
 def test_networks_have_the_papers_sizes() -> None:

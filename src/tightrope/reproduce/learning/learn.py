@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tightrope.process import NoisySGD
 from tightrope.reproduce.learning.recipe import Recipe
 from tightrope.reproduce.learning.result import Result
-from tightrope.reproduce.learning.tasks import TASKS, Examples, Rows, Task, losses
+from tightrope.reproduce.learning.tasks import Examples, Rows, Task, losses, task_of
 from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, PrivateOptimizer
 
 __all__ = ["learn", "Epoch"]
@@ -38,7 +38,7 @@ def learn(
     on_epoch: Epoch | None = None,
 ) -> Result:
     """Train `recipe` with `seed` and measure it on the test part after every epoch."""
-    task = TASKS[recipe.task]
+    task = task_of(recipe)
     data = task.load(folder, seed) if examples is None else examples
     train, test = _moved(data.train, device), _moved(data.test, device)
     torch.manual_seed(seed)

@@ -78,7 +78,7 @@ TABLE_3 = Recipe(
     claim=83.8,
 )
 
-# rate 1/80 exactly: 800,160 is the multiple of 80 next to the 800,167 training ratings
+# rate 1/80 exactly: 800,160 is the multiple of 80 next to the 800,168 training ratings
 TABLE_4 = Recipe(
     name="movielens",
     group="table-4",

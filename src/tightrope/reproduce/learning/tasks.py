@@ -25,10 +25,12 @@ from tightrope.data import (
     load_movielens,
 )
 from tightrope.data.imdb import words_of
+from tightrope.errors import InvalidInput
 from tightrope.reproduce.learning import models
+from tightrope.reproduce.learning.recipe import Recipe
 from tightrope.reproduce.learning.scattering import Scattering
 
-__all__ = ["Task", "Examples", "TASKS"]
+__all__ = ["Task", "Examples", "TASKS", "task_of", "losses"]
 
 Rows = tuple[Tensor, Tensor]  # inputs and labels; row i of both belongs to example i
 
@@ -162,3 +164,10 @@ TASKS = {
     "movielens": Task(_movielens, models.CollaborativeNet, star_rmse, "root mean squared error"),
     "digits": Task(_digits, models.digits_mlp, accuracy_percent),
 }
+
+
+def task_of(recipe: Recipe) -> Task:
+    if recipe.task not in TASKS:
+        known = ", ".join(TASKS)
+        raise InvalidInput(f"No task is called {recipe.task!r} ({recipe.name}); known: {known}.")
+    return TASKS[recipe.task]

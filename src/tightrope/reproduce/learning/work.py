@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from tightrope.errors import TightropeError
 from tightrope.reproduce.learning.recipe import Recipe
 from tightrope.reproduce.learning.result import Store
 
@@ -65,6 +66,11 @@ def work(
         worker.start()
     for worker in workers:
         worker.join()
+    if any(worker.exitcode for worker in workers):
+        raise TightropeError(
+            "A training process ended early (its own message is above). Finished runs are kept; "
+            "start again to go on with the others."
+        )
 
 
 def _worker(
