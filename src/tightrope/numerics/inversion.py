@@ -113,7 +113,7 @@ class Line:
         y: FloatArray = 3.0 / self.spread * 1.15 ** np.arange(_AT_ONCE, dtype=np.float64)
         end = self._most * self.step
         while True:
-            enough = self._log_tail(y) <= target
+            enough = (self._log_tail(y) <= target) & (y <= end)
             if enough.any():
                 return math.ceil(float(y[np.argmax(enough)]) / self.step) + 1
             if y[-1] > end:
