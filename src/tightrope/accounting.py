@@ -131,6 +131,22 @@ class Account:
     def renyi(self, order: float) -> Interval:
         return self._answer(lambda g: g.renyi(order), lambda answer: answer.upper)
 
+    def estimate_error(self, finding: Finding, delta: float) -> Interval | None:
+        """An estimate's epsilon less the true one, where that is known; negative claims too much.
+
+        None for guarantees, and where no exact finding answers.
+        """
+        if not isinstance(finding.outcome, Estimate) or self._exact is None:
+            return None
+        estimate = finding.outcome.epsilon(delta)
+        try:
+            truth = _guarantee(self._exact).epsilon(delta)
+        except NotCertified:
+            return None
+        if math.isinf(truth.upper) or math.isinf(estimate):
+            return None
+        return Interval(estimate - truth.upper, estimate - truth.lower)
+
     def _answer(
         self,
         view: Callable[[Guarantee], Interval],

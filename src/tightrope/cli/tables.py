@@ -13,15 +13,23 @@ _STYLE = {"exact": "green", "bound": "cyan", "estimate": "yellow"}
 
 
 def epsilon_text(value: Any) -> str:
-    """A certified interval by its safe end (and its width), an estimate with a tilde."""
+    """A certified interval by its safe end, an estimate with a tilde and its error where known."""
     if value is None:
         return "-"
     if "estimate" in value:
-        return f"~ {_number(value['estimate'])}"
+        return f"~ {_number(value['estimate'])}{_miss(value.get('error'))}"
     lower, upper = value["lower"], value["upper"]
     if "infinity" in (lower, upper):
         return "infinite" if upper == "infinity" else _number(upper)
     return _number(upper)
+
+
+def _miss(error: dict[str, float] | None) -> str:
+    """By how much an estimate misses the truth, where both ends agree on the side."""
+    if error is None or error["lower"] <= 0.0 <= error["upper"]:
+        return ""
+    side = "too small" if error["upper"] < 0.0 else "too large"
+    return f" ({min(abs(error['lower']), abs(error['upper'])):.3g} {side})"
 
 
 def _number(value: float | str) -> str:

@@ -1,7 +1,8 @@
 """An account as plain data: what the command prints with --json, and what reports are made of.
 
 Schema `tightrope.account/1`. Numbers are JSON numbers; an infinite epsilon is the string
-"infinity". A certified value is {"lower": x, "upper": y}; an estimate is {"estimate": x}.
+"infinity". A certified value is {"lower": x, "upper": y}; an estimate is {"estimate": x}, with
+{"error": {"lower", "upper"}}, the estimate less the truth, where the truth is known.
 """
 
 from __future__ import annotations
@@ -47,8 +48,17 @@ def account_view(account: Account, delta: float) -> dict[str, Any]:
             "adjacency": str(best.outcome.adjacency),
             "membership_advantage": interval_view(best.outcome.advantage()),
         },
-        "analyses": [finding_view(finding, delta) for finding in account.findings],
+        "analyses": [_with_error(account, finding, delta) for finding in account.findings],
     }
+
+
+def _with_error(account: Account, finding: Finding, delta: float) -> dict[str, Any]:
+    """A finding; for an estimate also by how much it misses the truth, where that is known."""
+    view = finding_view(finding, delta)
+    error = account.estimate_error(finding, delta)
+    if error is not None:
+        view["epsilon"]["error"] = interval_view(error)
+    return view
 
 
 def finding_view(finding: Finding, delta: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast, final
 
 from tightrope.theorems import (
+    asymmetric_clt_bdls19,
     balls_in_bins_fs25,
     balls_in_bins_rdp_fs25,
     composed_approx_dp,
@@ -81,6 +82,7 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis("composition", _theorem(composed_approx_dp), by_parts=False),
     Analysis("leading-moments", _theorem(poisson_gaussian_rdp_abadi16)),
     Analysis("clt", _theorem(sampled_gaussian_clt_bdls19)),
+    Analysis("clt-any", _theorem(asymmetric_clt_bdls19), by_parts=False),
     *(Analysis(key, _theorem(module)) for key, module in HIDDEN_STATE),
 )
 

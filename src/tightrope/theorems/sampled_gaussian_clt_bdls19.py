@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from scipy.special import ndtr
 
 from tightrope.guarantee.base import Validity
@@ -31,6 +32,7 @@ from tightrope.process import (
     FixedSizeSampling,
     FullBatch,
     GaussianMechanism,
+    NoiseSchedule,
     NoisySGD,
     PoissonSampling,
 )
@@ -45,6 +47,8 @@ _WHY = "a limit for many steps of small rate; its error at this setting is not b
 def applies(process: Any) -> str | None:
     if isinstance(process, (GaussianMechanism, DeclaredGaussianDP)):
         return None
+    if isinstance(process, NoiseSchedule):
+        return applies(NoisySGD(process.sampling, 1.0, 1, process.adjacency))
     if not isinstance(process, NoisySGD):
         return f"{NAME} is stated here for (sampled) Gaussian steps; got {type(process).__name__}."
     if isinstance(process.sampling, (PoissonSampling, FullBatch)):
@@ -70,6 +74,13 @@ def mu(process: Any) -> float:
     if isinstance(process, GaussianMechanism):
         noise = float(process.noise_multiplier)
         return 1.0 / noise if noise > 0 else math.inf
+    if isinstance(process, NoiseSchedule):
+        noises, counts = np.unique(np.array(process.noise_multipliers), return_counts=True)
+        parts = [
+            mu(NoisySGD(process.sampling, float(noise), int(count), process.adjacency))
+            for noise, count in zip(noises, counts, strict=True)
+        ]
+        return math.hypot(*parts)
     m, rate, steps = process.step_mu, process.sampling.rate, process.steps
     if rate == 0.0 or steps == 0:
         return 0.0
