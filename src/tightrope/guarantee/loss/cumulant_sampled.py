@@ -45,6 +45,7 @@ class SampledCumulant(AbstractFamily):
         self.strip = SampledStrip(rate, mu, window)
         self.removes = pairs[0].direction == "remove"
         self._grid = lru_cache(maxsize=8)(self._make_search_grid)
+        self.row_moments = lru_cache(maxsize=8)(self._row_moments)
         self._widest_mu = float(np.max(mu))
 
     def power(self, tilt: float) -> float:
@@ -97,7 +98,7 @@ class SampledCumulant(AbstractFamily):
     def values(self, tilts: FloatArray) -> FloatArray:
         return np.asarray(self.row_values(tilts) @ self.counts)
 
-    def row_moments(self, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _row_moments(self, tilt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """K, K' and K'' of each law; estimates."""
         w = self.power(tilt)
         lr, lw = self._search_grid(w)
@@ -115,9 +116,7 @@ class SampledCumulant(AbstractFamily):
 
     def _log_size(self, tilt: float) -> FloatArray:
         """Estimates of ln G."""
-        w = self.power(tilt)
-        lr, lw = self._search_grid(w)
-        return log_sum_exp(w * lr + lw)
+        return self.row_moments(tilt)[0]
 
     # ----------------------------------------------------------------------------- proved values
     def _proved(self, wants: Sequence[tuple[float, float, float]]) -> SampledGrid:

@@ -23,6 +23,7 @@ __all__ = ["SampledStrip", "Outline", "LOG_ROOT_2PI", "Reach"]
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 _DEPTHS = np.array([0.002, 0.007, 0.02, 0.06, 0.14, 0.25, 0.36, 0.49, 0.65, 0.8, 0.92])
 
+_SIXTEENTHS = np.arange(17) / 16.0
 _MAX_CELLS = 80_000
 
 Reach = tuple[FloatArray, FloatArray]  # first and last s of each row
@@ -126,11 +127,12 @@ class SampledStrip:
     def _lowest_peak(self, w: FloatArray) -> FloatArray:
         """For w < 0: a point left of the only maximum of -s^2/2 + w ln r, where s = w mu t(s)."""
         low, high = w * self.mu, 0.0 * self.mu
-        for _ in range(40):
-            mid = 0.5 * (low + high)
-            left = mid < w * self.mu * self.share(mid, self.log_ratio(mid))
-            low, high = np.where(left, mid, low), np.where(left, high, mid)
-            if bool(np.all(high - low < 0.02 * (1.0 - high))):
+        for _ in range(8):  # s - w mu t(s) rises: count the points left of its zero
+            s = low + (high - low) * _SIXTEENTHS
+            left = s < w * self.mu * self.share(s, self.log_ratio(s))
+            step, below = (high - low) / 16.0, left.sum(axis=1, keepdims=True)
+            low, high = low + step * np.maximum(below - 1, 0), low + step * np.minimum(below, 16)
+            if bool((high - low < 0.1 * (1.0 - high)).all()):
                 break
         return np.asarray(low[:, 0])
 
