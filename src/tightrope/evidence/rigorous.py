@@ -15,6 +15,7 @@ from typing import Any, final
 
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
 from tightrope.evidence.check import Check
+from tightrope.evidence.rigorous_advice import TOO_SLOW
 from tightrope.evidence.statement import main_claim
 from tightrope.process import (
     Adjacency,
@@ -30,15 +31,20 @@ from tightrope.process.codec import from_json
 __all__ = ["Proof", "reprove", "prove_epsilon"]
 
 # Relative slack in epsilon, smallest first: the claim itself is often exact to 13 digits.
-SLACKS = (0.0, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
-GOOD_ENOUGH = 1e-9
-_BITS = 128
+SLACKS = (0.0, *(10.0**-k for k in range(13, 1, -1)))
+ROUNDING = 1e-6
+# Shares of delta that the sum may lose: the first that is affordable is taken.
+TOLERANCES = (1e-11, 1e-8, 1e-5, 1e-3)
+_BITS = 96
 
 
 @final
 @dataclass(frozen=True)
 class Proof:
-    """(epsilon (1 + slack), delta)-DP is proved; slack is None where no listed one could be."""
+    """(epsilon (1 + slack), delta)-DP is proved; slack is None where no listed one could be.
+
+    A slack within the rounding of the claim counts as a proof of it; a larger one proves less.
+    """
 
     epsilon: float
     delta: float
@@ -46,7 +52,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        return self.slack is not None
+        return self.slack is not None and self.slack <= ROUNDING
 
 
 def reprove(certificate: dict[str, Any]) -> Check:
@@ -64,6 +70,9 @@ def reprove(certificate: dict[str, Any]) -> Check:
         told = f"epsilon = {proof.epsilon!r} could not be proved, nor {1 + SLACKS[-1]} times it"
         return Check(name, False, told)
     extra = f" (1 + {proof.slack:g})" if proof.slack else ""
+    if not proof.holds:
+        told = f"only ({proof.epsilon!r}{extra}, {delta:g})-DP could be proved: claim that epsilon"
+        return Check(name, False, told)
     return Check(name, True, f"proved: ({proof.epsilon!r}{extra}, {delta:g})-DP")
 
 
@@ -89,17 +98,20 @@ def _rank(slack: float | None) -> float:
 
 
 def _slack(law: Any, epsilon: float, delta: float) -> float | None:
-    """With more terms of the sum while less than GOOD_ENOUGH is proved."""
-    from tightrope.evidence.rigorous_profile import SIZES, Line
+    """With the finest sum that is affordable; a coarser one proves a little less."""
+    from flint import arb
 
+    from tightrope.evidence.rigorous_profile import MOST_EFFORT, Line, Reach
+
+    if law.never_above(arb(epsilon)):
+        return 0.0
     if not law.steps:
         return _smallest(gaussian_delta(law.variance), epsilon, delta)
-    found: float | None = None
-    for size in SIZES:
-        found = _smallest(Line(law, epsilon, size).delta_upper, epsilon, delta)
-        if found is not None and found <= GOOD_ENOUGH:
-            return found
-    return found
+    reaches = (Reach.of(law, epsilon, delta, tolerance) for tolerance in TOLERANCES)
+    affordable = next((reach for reach in reaches if reach.effort <= MOST_EFFORT), None)
+    if affordable is None:
+        raise NotCertified(TOO_SLOW)
+    return _smallest(Line(law, affordable).delta_upper, epsilon, delta)
 
 
 def _smallest(bound: Any, epsilon: float, delta: float) -> float | None:

@@ -9,9 +9,11 @@ With r(s) = 1 - q + q e^u, u = mu s - mu^2/2, and G(w) = E_{N(0,1)}[r^w]:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, final
 
+import numpy as np
 from flint import acb, arb
 
 __all__ = ["SampledStep", "normal_tail", "upper", "PAD"]
@@ -62,15 +64,16 @@ class SampledStep:
         shift = max(0.0, float((w.real if isinstance(w, acb) else w).mid()) * float(self.mu.mid()))
         return -PAD, int(shift) + PAD + 1
 
-    def transform(self, z: Any) -> Any:
-        """A ball around E e^{zL}."""
+    def transform(self, z: Any, tolerance: float | None = None) -> Any:
+        """A ball around E e^{zL}, about as wide as `tolerance` (as narrow as can be if None)."""
         w = self.power(acb(z))
         low, high = self._ends(w)
 
         def integrand(s: Any, analytic: bool) -> Any:
             return (w * self.ratio(s).log(analytic=analytic)).exp() * _density(s)
 
-        inside = acb.integral(integrand, low, high)
+        wide = None if tolerance is None else arb(tolerance)
+        inside = acb.integral(integrand, low, high, abs_tol=wide, rel_tol=wide)
         rest = self.left_tail(w.real, low) + self.right_tail(w.real, high)
         return inside + acb(arb(0, rest), arb(0, rest))
 
@@ -99,18 +102,26 @@ class SampledStep:
         excess = (up + down) / (2 * self.transform(c).real) - 1
         return (upper(excess).max(0) * 2).sqrt() / a
 
-    def far(self, c: Any) -> tuple[Any, Any]:
+    def moments(self, c: float) -> tuple[float, float]:
+        """Mean and variance of the loss tilted by c, in floating point: only to choose by."""
+        q, mu, w = float(self.rate.mid()), float(self.mu.mid()), float(self.power(c))
+        s = np.linspace(-12.0, max(0.0, w * mu) + 12.0, 4001)
+        loss = np.logaddexp(math.log1p(-q), math.log(q) + mu * s - mu * mu / 2)
+        log_weight = w * loss - 0.5 * s * s
+        weight = np.exp(log_weight - log_weight.max())
+        mean = float(weight @ loss / weight.sum())
+        return self.sign * mean, float(weight @ (loss - mean) ** 2 / weight.sum())
+
+    def far(self, c: Any, low: int) -> tuple[Any, Any]:
         """(out, v) with |E e^{(c+iy)L}| / E e^{cL} <= out + v/y for all y > 0.
 
         One integration by parts on [low, high], where L is monotone with |L'| = q mu e^u / r:
-        v = total variation and end values of density / |L'|; `out` is the mass outside.
+        v = total variation and end values of density / |L'|; `out` is the mass outside. A smaller
+        `low` leaves less outside, and L is flatter there, so v is larger.
         """
         p = self.power(arb(c))
         mass, high = self.transform(c).real, self._ends(p)[1]
-        for low in range(-1, -PAD, -1):
-            out = upper((self.left_tail(p, low) + self.right_tail(p, high)) / mass)
-            if out < arb(0.3):
-                break
+        out = upper((self.left_tail(p, low) + self.right_tail(p, high)) / mass)
         width = arb(high - low) / _PIECES
         varied = self._weight(arb(low), p)[0] + self._weight(arb(high), p)[0]
         for piece in range(_PIECES):

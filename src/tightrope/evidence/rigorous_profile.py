@@ -3,32 +3,26 @@
 delta(eps) = (1/2 pi i) int e^{K(z) - z eps} / (z (z+1)) dz along z = c + iy, for any c > 0. The
 trapezoidal sum with step h is exactly sum_k delta(eps + k P) e^{ckP}, P = 2 pi/h (Poisson): all
 terms are >= 0, so the sum bounds delta from above whatever h is. What is left out of the sum beyond
-frequency Y is bounded by |E e^{(c+iy)L}|:
-    Y..far   a grid of balls and the Lipschitz constant of |E e^{iyL}|, the standard deviation
-    far..    out + v/y (integration by parts)
+the last frequency is bounded by |E e^{(c+iy)L}| (see `rigorous_tail`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
-from flint import acb, arb, ctx
+from flint import acb, arb
 from scipy.optimize import minimize_scalar
 
-from tightrope.errors import NotCertified
 from tightrope.evidence.rigorous_law import SampledStep, upper
+from tightrope.evidence.rigorous_tail import Tail
 
-__all__ = ["Composition", "Line", "SIZES"]
+__all__ = ["Composition", "Line", "MOST_EFFORT", "Reach"]
 
-# Period of the trapezoidal sum in standard deviations of the total loss, and largest frequency in
-# their inverse: for a total close to a Gaussian, and for laws with heavier tails.
-SIZES = ((13.0, 10.0), (24.0, 24.0), (45.0, 60.0))
-_MOST_BLOCKS = 1000
-_BLOCK_BITS = 53  # blocks need few digits
+# In transforms at low frequency, of about 5 ms each: half a minute.
+MOST_EFFORT = 6_000.0
 
 
 @final
@@ -38,6 +32,13 @@ class Composition:
 
     steps: tuple[tuple[SampledStep, int], ...]
     variance: Any
+
+    def never_above(self, epsilon: Any) -> bool:
+        """Is every loss certainly at most epsilon? Then delta(epsilon) = 0."""
+        if self.variance > 0 or any(step.sign > 0 for step, _ in self.steps):
+            return False
+        largest = sum((-count * (1 - step.rate).log() for step, count in self.steps), arb(0))
+        return bool(largest <= epsilon)
 
     # --- floating point, only to choose where to integrate: any choice gives a valid bound ------
     def rough(self, z: float) -> tuple[float, float, float]:
@@ -59,6 +60,20 @@ class Composition:
             total += count * np.array([log_mass, step.sign * mean, spread])
         return float(total[0]), float(total[1]), float(total[2])
 
+    def decay(self, c: float, y: float) -> float:
+        """ln |E e^{(c+iy)L}| / E e^{cL}."""
+        total = -0.5 * float(self.variance.mid()) * y * y
+        for step, count in self.steps:
+            q, mu = float(step.rate.mid()), float(step.mu.mid())
+            w = float(step.power(c))
+            s = np.linspace(-12.0, max(0.0, w * mu) + 12.0, 10001)
+            loss = np.logaddexp(math.log1p(-q), math.log(q) + mu * s - mu * mu / 2)
+            log_weight = w * loss - 0.5 * s * s
+            weight = np.exp(log_weight - log_weight.max())
+            share = abs(weight @ np.exp(1j * y * loss)) / weight.sum()
+            total += count * math.log(max(share, 1e-300))
+        return total
+
     def saddle(self, epsilon: float) -> float:
         def height(log_z: float) -> float:
             z = math.exp(log_z)
@@ -69,17 +84,56 @@ class Composition:
 
 
 @final
+@dataclass(frozen=True)
+class Reach:
+    """Where to integrate, chosen in floating point: any choice gives a valid bound.
+
+    c: abscissa of the line. period: of the trapezoidal sum, so long that its aliases are a share
+    `tolerance` of delta. frequency: where the integrand has fallen to that share.
+    """
+
+    c: float
+    period: float
+    frequency: float
+
+    @staticmethod
+    def of(law: Composition, epsilon: float, delta: float, tolerance: float) -> Reach:
+        c = law.saddle(epsilon)
+        need = -math.log(delta * tolerance)
+        lead = law.rough(c)[0] - c * epsilon + need
+        reach = Reach(c, _period(law, c, epsilon, need), 1 / math.sqrt(law.rough(c)[2] + 1 / c**2))
+        while lead + law.decay(c, reach.frequency) - math.log(reach.frequency) > 0.0:
+            reach = replace(reach, frequency=1.15 * reach.frequency)
+            if reach.effort > MOST_EFFORT:
+                break
+        return reach
+
+    @property
+    def points(self) -> int:
+        return math.ceil(self.frequency * self.period / (2 * math.pi)) + 1
+
+    @property
+    def effort(self) -> float:
+        """Faster oscillations take longer to integrate."""
+        return self.points * (1.0 + self.frequency / 100.0)
+
+
+def _period(law: Composition, c: float, epsilon: float, need: float) -> float:
+    """delta(eps - P) e^{-cP} <= e^{-cP}; delta(eps + P) e^{cP} by Chernoff at other tilts."""
+    tilts = c * np.geomspace(1.02, 6.0, 40)
+    above = [(law.rough(t)[0] - t * epsilon + need) / (t - c) for t in tilts.tolist()]
+    return max(need / c, float(min(above)))
+
+
+@final
 class Line:
     """The integrand on one line, sampled once; `delta_upper` then answers near one epsilon."""
 
-    def __init__(self, law: Composition, epsilon: float, size: tuple[float, float]) -> None:
+    def __init__(self, law: Composition, reach: Reach) -> None:
         self._law = law
-        c = law.saddle(epsilon)
-        self.c = arb(float(f"{c:.6g}"))
-        curvature = law.rough(c)[2] + 1 / c**2 + 1 / (1 + c) ** 2
-        scale = math.sqrt(curvature)
-        self._step = 2 * arb.pi() / arb(round(size[0] * scale, 6))
-        count = math.ceil(size[1] / scale / float(self._step.mid())) + 1
+        self.c = arb(float(f"{reach.c:.6g}"))
+        self._step = 2 * arb.pi() / arb(float(f"{reach.period:.6g}"))
+        count = reach.points
         self._points = [acb(self.c, n * self._step) for n in range(count)]
         self._values = [self._integrand(z) for z in self._points]
         self._rest = self._beyond(count)
@@ -103,64 +157,8 @@ class Line:
         total = (terms[0] / 2 + sum(terms[1:], arb(0))) * self._step / arb.pi()
         return upper(total + self._rest * (-self.c * epsilon).exp())
 
-    # --- what the sum leaves out -----------------------------------------------------------------
     def _beyond(self, count: int) -> Any:
         """A bound on (h/pi) sum_{n >= count} |e^{K(c + iy)}| / y^2, y = nh."""
         lead = self._log_transform(acb(self.c)).real.exp() / arb.pi()
-        start = arb((self._step * count).lower())
-        far = [(step.far(self.c), times) for step, times in self._law.steps]
-        stop = max([float(4 * v.mid()) for (_, v), _ in far], default=0.0)
-        total, at = arb(0), start
-        if stop > float(at.mid()):
-            blocks = _Blocks(self._law.steps, self.c)
-            while float(at.mid()) < stop:
-                after, size = blocks.next(at)
-                total += size * self._gaussian(at) * self._share(at, after)
-                at = after
-        return upper(lead * (total + self._last(at, far)))
-
-    def _share(self, at: Any, after: Any) -> Any:
-        """h sum of 1/y^2 over the points of [at, after)."""
-        return self._step / at**2 + 1 / at - 1 / after
-
-    def _gaussian(self, y: Any) -> Any:
-        return (-self._law.variance * y**2 / 2).exp()
-
-    def _last(self, at: Any, far: Sequence[tuple[tuple[Any, Any], int]]) -> Any:
-        size = self._gaussian(at)
-        for (out, v), times in far:
-            size *= (out + v / at).min(1) ** times
-        return size * (self._step / at**2 + 1 / at)
-
-
-@final
-class _Blocks:
-    """Frequencies cut into blocks on each of which |E e^{iyL}|^count has a proved bound."""
-
-    def __init__(self, steps: Sequence[tuple[SampledStep, int]], c: Any) -> None:
-        self._steps, self._c, self._used = steps, c, 0
-        self._mass = [step.transform(c).real for step, _ in steps]
-        self._slope = []
-        for step, _ in steps:
-            alone = Composition(((step, 1),), arb(0))
-            _, mean, curvature = alone.rough(float(c.mid()))
-            reach = min(1.0, 0.1 / math.sqrt(curvature), float(c.mid()) / 2)
-            self._slope.append(step.spread(c, mean, reach))
-
-    def next(self, at: Any) -> tuple[Any, Any]:
-        """(end of the block that starts at `at`, bound on the product of the powers)."""
-        self._used += 1
-        if self._used > _MOST_BLOCKS:
-            raise NotCertified("the transform of the loss decays too slowly for a proof in balls")
-        width, size = math.inf, arb(1)
-        found = []
-        for (step, times), mass, slope in zip(self._steps, self._mass, self._slope, strict=True):
-            with ctx.workprec(_BLOCK_BITS):
-                value = upper(abs(step.transform(acb(self._c, at))) / mass).min(1)
-            found.append((value, times, slope))
-            gap = float((1 - value).mid())
-            width = min(width, max(gap, 1e-12) / (2 * float(slope.mid())))
-        after = arb(float((at + width).mid()))
-        for value, times, slope in found:
-            size *= (value + slope * (after - at)).min(1) ** times
-        return after, upper(size)
+        tail = Tail(self._law.steps, self._law.variance, self.c, self._step)
+        return upper(lead * tail.beyond(arb((self._step * count).lower())))
