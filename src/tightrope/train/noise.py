@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 import torch
@@ -37,6 +37,9 @@ __all__ = ["Noise", "GaussianNoise"]
 _FIRST_WORD, _WORDS = 24, 624
 # Draws made at once: 64 MiB of float32.
 _TOGETHER = 2**24
+# Draws whose memory is kept for the next step, where allocating and cutting it takes longer than
+# filling it.
+_LARGEST_KEPT = 2**16
 _SUMMANDS = 2
 
 
@@ -66,6 +69,7 @@ class GaussianNoise:
         self._noise_multiplier = float(check_non_negative(noise_multiplier, "noise_multiplier"))
         self._stream = open_stream("noise", seed=seed)
         self._generators: dict[torch.device, torch.Generator] = {}
+        self._kept: tuple[list[Any], Tensor, list[Tensor]] | None = None
 
     @property
     def noise_multiplier(self) -> float:
@@ -84,14 +88,26 @@ class GaussianNoise:
         scale = self._noise_multiplier * sensitivity
         if scale == 0.0:
             return
-        for group in _groups(whole(sums)):
-            size = sum(total.numel() for total in group)
-            draws = torch.empty(size, dtype=group[0].dtype, device=group[0].device)
-            views = unpack(draws, group)
-            generator = self._generator(draws.device)
+        for group in self._groups(whole(sums)):
+            generator = self._generator(group.draws.device)
             for _ in range(_SUMMANDS):
-                draws.normal_(0.0, scale / math.sqrt(_SUMMANDS), generator=generator)
-                torch._foreach_add_(group, views)
+                group.draws.normal_(0.0, scale / math.sqrt(_SUMMANDS), generator=generator)
+                torch._foreach_add_(group.sums, group.views)
+
+    def _groups(self, sums: list[Tensor]) -> Iterator[Group]:
+        """The sums in groups; where there is a single small one, its memory serves again."""
+        shapes = [(total.shape, total.dtype, total.device) for total in sums]
+        if self._kept is not None and self._kept[0] == shapes:
+            yield Group(sums, *self._kept[1:])
+            return
+        self._kept = None
+        for tensors in _neighbours(sums):
+            size = sum(total.numel() for total in tensors)
+            draws = torch.empty(size, dtype=tensors[0].dtype, device=tensors[0].device)
+            views = unpack(draws, tensors)
+            if len(tensors) == len(sums) and size <= _LARGEST_KEPT:
+                self._kept = (shapes, draws, views)
+            yield Group(tensors, draws, views)
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:
@@ -115,7 +131,16 @@ class GaussianNoise:
             self._generators[torch.device(name)] = generator
 
 
-def _groups(sums: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+@final
+class Group(NamedTuple):
+    """Tensors that get their noise together, and the memory for it."""
+
+    sums: list[Tensor]
+    draws: Tensor
+    views: list[Tensor]  # of the draws, in the shapes of the sums
+
+
+def _neighbours(sums: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """Neighbouring tensors of one kind, up to a size: few launches, little extra memory."""
     group: list[Tensor] = []
     size = 0

@@ -79,6 +79,7 @@ class PrivateOptimizer:
         self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
         self.sharding = Sharding(model)
         self._stepped = [p for p in model.parameters() if p.requires_grad]
+        self._held = [local_part(p) for p in self._stepped]
         self.sharding.gather()
         self.gradients = Gradients(model, method="auto") if gradients is None else gradients
         check_whole(self.gradients.parameters)
@@ -237,10 +238,11 @@ class PrivateOptimizer:
         self._tickets.popleft()
         with self.guard.opened():
             batch, losses = clipped()
-        self._accumulate(batch.sums)
         report = StepReport(self.steps + 1, ticket.last, Sensitive(batch, losses))
-        if ticket.last:
-            self._release(ticket)
+        with torch.no_grad():
+            self._accumulate(batch.sums)
+            if ticket.last:
+                self._release(ticket)
         return report
 
     def _check_accounted(self) -> None:
@@ -261,15 +263,13 @@ class PrivateOptimizer:
             )
 
     def _accumulate(self, sums: Sequence[Tensor]) -> None:
-        with torch.no_grad():
-            if self._sums is None:  # half-precision sums are widened before anything is added
-                self._sums = [s.float() if s.dtype.itemsize < 4 else s for s in sums]
-            else:
-                torch._foreach_add_(
-                    self._sums, [s.to(t.dtype) for s, t in zip(sums, self._sums, strict=True)]
-                )
+        if self._sums is None:  # half-precision sums are widened before anything is added
+            self._sums = [s.float() if s.dtype.itemsize < 4 else s for s in sums]
+        else:
+            torch._foreach_add_(
+                self._sums, [s.to(t.dtype) for s, t in zip(sums, self._sums, strict=True)]
+            )
 
-    @torch.no_grad()
     def _release(self, ticket: Ticket) -> None:
         sums, self._sums = self._sums, None
         assert sums is not None
@@ -289,7 +289,8 @@ class PrivateOptimizer:
         constant = torch.scalar_tensor(self.expected_batch_size, dtype=torch.float64)
         torch._foreach_div_(whole(sums), constant)
         for parameter, mean in zip(self._stepped, sums, strict=True):
-            parameter.grad = self.sharding.part(parameter, mean)
+            mean = mean.to(parameter.dtype)
+            parameter.grad = self.sharding.part(parameter, mean) if self.sharding else mean
         self.sharding.release()
         with self.guard.opened():
             self.optimizer.step()
@@ -310,12 +311,12 @@ class PrivateOptimizer:
 
     def mark_weights(self) -> None:
         """Remember the weights as they are now as the outcome of the private steps."""
-        self._versions = [local_part(p)._version for p in self._stepped]
+        self._versions = [part._version for part in self._held]
 
     @property
     def weights_touched(self) -> bool:
         """Have weights been written to since the last private step?"""
-        return self._versions != [local_part(p)._version for p in self._stepped]
+        return self._versions != [part._version for part in self._held]
 
     def close(self) -> None:
         """Give model and optimizer back to ordinary training. The record stays readable."""

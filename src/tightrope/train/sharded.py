@@ -73,7 +73,6 @@ class Sharding:
 
     def part(self, parameter: Tensor, total: Tensor) -> Tensor:
         """What becomes the gradient of `parameter`, of a sum over the whole of it."""
-        total = total.to(parameter.dtype)
         if not is_sharded(parameter):
             return total
         from torch.distributed.tensor import DTensor

@@ -80,7 +80,8 @@ class Factors:
         """Together with the sums."""
         nonfinite = 0 if self.bad is None else int(self.bad.sum())
         squared = self.squared_norms
-        return ClippedBatch(tuple(sums), len(squared), squared, self.rows, nonfinite, self.health)
+        count = squared.shape[0]
+        return ClippedBatch(tuple(sums), count, squared, self.rows, nonfinite, self.health)
 
 
 def empty_batch(parameters: Sequence[nn.Parameter]) -> ClippedBatch:

@@ -132,9 +132,10 @@ class Patches(Form):
         for start in range(0, batch // groups, chunk):
             x, g = (full_precision(v[start : start + chunk]) for v in (self.x, self.g))
             with scratch_scope():
-                a = self.convolution.unfold(x).transpose(1, 2)
-                g = g.flatten(2).unflatten(1, (groups, -1)).flatten(0, 1)
-                yield a, g.transpose(1, 2)
+                a, g = self.convolution.unfold(x), g.flatten(2)
+                if groups > 1:
+                    g = g.unflatten(1, (groups, -1)).flatten(0, 1)
+                yield a.transpose(1, 2), g.transpose(1, 2)
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
         if self._direct is None and self._by_kernel():

@@ -22,6 +22,11 @@ from tightrope.train.gradients.rounding import UNIT_FLOAT32, matmul_unit
 __all__ = ["RankOne", "Shift", "Signal"]
 
 
+def _column(factors: Tensor, dtype: torch.dtype) -> Tensor:
+    column = factors.unsqueeze(1)
+    return column if factors.dtype is dtype else column.to(dtype)
+
+
 @final
 class Signal:
     """An output gradient (B, p), with what its users have asked for already."""
@@ -38,7 +43,7 @@ class Signal:
 
     def scaled(self, factors: Tensor) -> Tensor:
         if self._scaled is None or self._scaled[0] is not factors:
-            self._scaled = (factors, self.values * factors.to(self.values.dtype)[:, None])
+            self._scaled = (factors, self.values * _column(factors, self.values.dtype))
         return self._scaled[1]
 
     def zero(self, examples: Tensor) -> None:

@@ -32,11 +32,12 @@ def linear(module: nn.Linear, x: Tensor, g: Tensor) -> Forms:
 def _once(module: nn.Linear, x: Tensor, g: Tensor) -> Forms:
     """One position for each example."""
     signal = Signal(g)
+    weight, bias = module._parameters["weight"], module._parameters["bias"]
     forms: Forms = []
-    if trainable(module.weight):
-        forms.append((module.weight, RankOne(x, signal)))
-    if trainable(module.bias):
-        forms.append((module.bias, Shift(signal)))
+    if weight is not None and weight.requires_grad:
+        forms.append((weight, RankOne(x, signal)))
+    if bias is not None and bias.requires_grad:
+        forms.append((bias, Shift(signal)))
     return forms
 
 
