@@ -55,4 +55,5 @@ def test_digits_example():
         check=True,
     )
     accuracy = float(done.stdout.split("test accuracy")[1].split("%")[0])
-    assert accuracy > 75 and "-differential privacy for one record under add-or-remove" in done.stdout
+    assert accuracy > 75
+    assert "-differential privacy for one record under add-or-remove" in done.stdout
