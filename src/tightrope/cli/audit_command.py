@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tightrope.cli import options as opt
+from tightrope.cli.roc_drawing import roc_drawing, roc_table, scatter
 from tightrope.errors import InvalidInput
 
 __all__ = ["audit", "doctor"]
@@ -36,7 +37,12 @@ def audit(
             f"attack: epsilon >= [bold]{lower:.4g}[/] with {found.audit.confidence:.0%} "
             f"confidence; certified: epsilon <= [bold green]{found.claimed_epsilon:.4g}[/]"
         )
-        console.print(_roc_table(found.claim, found.audit.roc))
+        console.print(roc_table(found.claim, found.audit.roc))
+        console.print(roc_drawing(found.claim, found.audit.roc), highlight=False)
+        console.print(
+            f"Frequencies among {found.audit.canaries} canaries stray by "
+            f"{scatter(found.audit.canaries):.2f} or so; the lower bound allows for that."
+        )
         if found.contradicted:
             console.print("[bold red]The attack contradicts the claim: the code leaks.[/]")
     if plot is not None:
@@ -45,15 +51,6 @@ def audit(
         roc_plot(found.claim, found.roc(), plot)
     if found.contradicted:
         raise typer.Exit(1)
-
-
-def _roc_table(claim: Any, points: Any) -> Table:
-    """The attack's measured hit rates beside the largest that the guarantee allows."""
-    table = Table("false alarms", "attack found", "at most (certified)", header_style="bold")
-    for alarms, hits in points[:: max(1, len(points) // 8)]:
-        limit = claim.true_positive_rate(min(max(alarms, 0.0), 1.0)).upper
-        table.add_row(f"{alarms:.3f}", f"{hits:.3f}", f"{limit:.3f}")
-    return table
 
 
 def doctor(
