@@ -2,8 +2,10 @@
 
     python benchmarks/accountants.py [--peer-python .peers/bin/python] [--out FILE.md]
 
-Prints a Markdown table. Times are medians of warm calls (ours) and single calls after a small
-warm-up (peers, which take seconds).
+Prints a Markdown table for each row of what the accountant has to reach. Times are medians of warm
+calls, each with a slightly different question (ours), and single calls after a small warm-up
+(peers, which take seconds). A comparison program of fixed work is timed before and after: when it
+slows down, other programs shared the machine.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from tightrope import NoisySGD, PoissonSampling, Sequence, Target, account, find_noise
+from tightrope.guarantee.loss import contour
+from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.theorems.catalog import ANALYSES
 
 MNIST = 256 / 60000
@@ -33,14 +37,14 @@ EXACT = ANALYSES[:1]
 
 
 def timed(function, repeat: int = 7):
-    """The median time of warm calls, and the last answer."""
-    times = []
-    for _ in range(repeat):
+    """Median and shortest time of warm calls function(k), k = 0, 1, ...; and the first answer."""
+    times, answers = [], []
+    for k in range(-1, repeat):
         gc.collect()
         start = time.perf_counter()
-        answer = function()
+        answers.append(function(max(k, 0)))
         times.append(time.perf_counter() - start)
-    return statistics.median(times), answer
+    return statistics.median(times[1:]), min(times[1:]), answers[0]
 
 
 def peak_memory(function) -> float:
@@ -55,8 +59,9 @@ def run_of(rate: float, noise: float, steps: int) -> NoisySGD:
     return NoisySGD(PoissonSampling(rate), noise, steps)
 
 
-def epsilon(rate: float, noise: float, steps: int, delta: float):
-    return account(run_of(rate, noise, steps), EXACT).epsilon(delta)
+def epsilon(rate: float, noise: float, steps: int, delta: float, k: int = 0):
+    """epsilon(delta); k makes it another question of the same size."""
+    return account(run_of(rate, noise, steps), EXACT).epsilon(delta * (1.0 - 1e-4 * k))
 
 
 def ask_peers(python: str | None, tasks: list[dict]) -> list[dict]:
@@ -87,6 +92,10 @@ def table(title: str, head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
 
+def milliseconds(median: float, least: float) -> str:
+    return f"{median * 1e3:.1f} (least {least * 1e3:.1f})"
+
+
 def usual_regime(python: str | None) -> str:
     setting = {"rate": MNIST, "noise": 1.1, "steps": 14062, "delta": 1e-5}
     peers = [
@@ -98,22 +107,33 @@ def usual_regime(python: str | None) -> str:
         {"peer": "dp_accounting_rdp"},
     ]
     answers = ask_peers(python, [{**setting, **peer} for peer in peers])
-    seconds, answer = timed(lambda: epsilon(**setting))
+    median, least, answer = timed(lambda k: epsilon(**setting, k=k), 15)
     rows = [
         [
-            "tightrope, both sides",
-            f"**{seconds * 1e3:.1f} ms**: lower {answer.lower:.10f}, upper {answer.upper:.10f} "
-            f"(relative width {answer.relative_width:.0e})",
+            "tightrope, both sides, both orders of the neighbours",
+            f"**{milliseconds(median, least)} ms**: lower {answer.lower:.10f}, "
+            f"upper {answer.upper:.10f} (relative width {answer.relative_width:.0e})",
         ]
     ]
     rows += [[_name(peer), told(row)] for peer, row in zip(peers, answers, strict=True)]
-    seconds, value = timed(lambda: account(run_of(MNIST, 1.1, 14062), EXACT).delta(2.0))
-    rows.append(
-        ["tightrope, delta(eps=2)", f"{seconds * 1e3:.1f} ms, width {value.relative_width:.0e}"]
-    )
-    memory = peak_memory(lambda: epsilon(**setting))
-    rows.append(["tightrope, peak extra memory", f"{memory:.1f} MB"])
     return table("epsilon at q=256/60000, noise 1.1, T=14062, delta=1e-5", ["who", "answer"], rows)
+
+
+def profile_values() -> str:
+    """delta(eps) by the contour to 1e-10: each order of the neighbours, and the whole way."""
+    rows = []
+    for direction in ("remove", "add"):
+        parts = ((SampledGaussianPair(MNIST, 1 / 1.1, direction), 14062),)
+        median, least, found = timed(
+            lambda k, p=parts: contour.log_delta(p, 2.0 + 1e-3 * k, 1e-10), 25
+        )
+        rows.append([direction, milliseconds(median, least), f"{found.width:.0e}"])
+    run = run_of(MNIST, 1.1, 14062)
+    median, least, found = timed(lambda k: account(run, EXACT).delta(2.0 + 1e-3 * k), 25)
+    rows.append(["both, from process to answer", milliseconds(median, least), ""])
+    rows[-1][-1] = f"{found.relative_width:.0e}"
+    head = ["order of the neighbours", "ms", "relative width"]
+    return table("delta(eps = 2), same setting, asked for 1e-10", head, rows)
 
 
 def _name(peer: dict) -> str:
@@ -125,48 +145,48 @@ def calibration(python: str | None) -> str:
     setting = {"rate": MNIST, "steps": 14062, "epsilon": 3.0, "delta": 1e-5}
     names = ["dp_accounting_noise", "opacus_noise"]
     answers = ask_peers(python, [{**setting, "peer": name} for name in names])
-    target = Target.approx_dp(3.0, 1e-5)
-    seconds, found = timed(lambda: find_noise(run_of(MNIST, 1.0, 14062), target), 5)
-    rows = [["tightrope, certified", f"**{seconds * 1e3:.0f} ms**: noise {found.value:.9f}"]]
+    run = run_of(MNIST, 1.0, 14062)
+    median, least, found = timed(
+        lambda k: find_noise(run, Target.approx_dp(3.0 + 1e-4 * k, 1e-5)), 5
+    )
+    rows = [
+        [
+            "tightrope, certified",
+            f"**{milliseconds(median, least)} ms**: noise {found.value:.9f}",
+        ]
+    ]
     rows += [[name, told(row)] for name, row in zip(names, answers, strict=True)]
     return table("noise for eps=3, delta=1e-5 (truth 0.96840792)", ["who", "answer"], rows)
 
 
-def flat_in_steps() -> str:
+def asked(settings: list[tuple[float, float, int, float]], repeat: int) -> list[list[str]]:
     rows = []
-    for steps in (1, 100, 10**4, 10**6, 10**8, 10**9):
-        seconds, answer = timed(lambda steps=steps: epsilon(0.01, 1.0, steps, 1e-5), 5)
+    for setting in settings:
+        median, least, answer = timed(lambda k, s=setting: epsilon(*s, k=k), repeat)
         rows.append(
             [
-                f"{steps:.0e}",
-                f"{seconds * 1e3:.1f}",
+                *(f"{x:g}" for x in setting),
+                milliseconds(median, least),
                 f"{answer.upper:.9g}",
                 f"{answer.relative_width:.0e}",
             ]
         )
-    return table(
-        "T from 1 to 1e9 (q=0.01, noise 1)", ["T", "ms", "epsilon", "relative width"], rows
-    )
+    return rows
+
+
+HEAD = ["q", "noise", "T", "delta", "ms", "epsilon", "relative width"]
+
+
+def flat_in_steps() -> str:
+    steps = (1, 10, 100, 10**3, 10**4, 10**5, 10**6, 10**7, 10**8, 10**9)
+    rows = asked([(0.01, 1.0, n, 1e-5) for n in steps], 7)
+    return table("T from 1 to 1e9", HEAD, rows)
 
 
 def small_deltas() -> str:
-    rows = []
-    for exponent in (2, 5, 10, 20, 50, 100, 200, 300):
-        delta = 10.0**-exponent
-        seconds, answer = timed(lambda d=delta: epsilon(MNIST, 1.1, 14062, d), 3)
-        rows.append(
-            [
-                f"1e-{exponent}",
-                f"{seconds * 1e3:.1f}",
-                f"{answer.upper:.9g}",
-                f"{answer.relative_width:.0e}",
-            ]
-        )
-    return table(
-        "delta from 1e-2 to 1e-300 (MNIST setting)",
-        ["delta", "ms", "epsilon", "relative width"],
-        rows,
-    )
+    exponents = (2, 5, 10, 20, 50, 100, 200, 300)
+    rows = asked([(MNIST, 1.1, 14062, 10.0**-n) for n in exponents], 7)
+    return table("delta from 1e-2 to 1e-300", HEAD, rows)
 
 
 def hard_regime() -> str:
@@ -177,28 +197,58 @@ def hard_regime() -> str:
         (1e-6, 1.0, 1000, 1e-9),
         (1e-8, 0.7, 10**6, 1e-10),
         (0.05, 0.3, 2, 1e-5),
+        (0.01, 0.5, 4, 1e-6),
+        (1e-7, 0.3, 10**6, 1e-12),
+        (7e-7, 0.85, 93, 1e-15),
     ]
-    rows = []
-    for setting in settings:
-        seconds, answer = timed(lambda s=setting: epsilon(*s), 3)
-        cells = [f"{x:g}" for x in setting]
-        rows.append(
-            [*cells, f"{seconds * 1e3:.0f}", f"{answer.upper:.8g}", f"{answer.relative_width:.0e}"]
-        )
-    head = ["q", "noise", "T", "delta", "ms", "epsilon", "relative width"]
-    return table("hard regime (T q << 1, phase transition)", head, rows)
+    return table("hard regime (T q << 1, few steps, phase transition)", HEAD, asked(settings, 3))
+
+
+def corners() -> str:
+    """Noise 0.2..100, rate 1e-8..1, epsilon up to 1e4."""
+    settings = [
+        (noise_rate, noise, steps, 1e-6)
+        for noise_rate in (1e-8, 1e-3, 1.0)
+        for noise in (0.2, 100.0)
+        for steps in (3, 10**4, 10**9)
+    ]
+    settings.append((0.9, 0.2, 700, 1e-6))
+    return table("the corners of the range", HEAD, asked(settings, 1))
+
+
+def memory() -> str:
+    settings = [(MNIST, 1.1, 14062, 1e-5), (1e-5, 0.5, 10**4, 1e-8), (1e-8, 0.7, 10**6, 1e-10)]
+    rows = [
+        [*(f"{x:g}" for x in setting), f"{peak_memory(lambda s=setting: epsilon(*s)):.1f}"]
+        for setting in settings
+    ]
+    return table("peak extra memory", [*HEAD[:4], "MB"], rows)
 
 
 def schedule() -> str:
     noises = np.linspace(0.8, 2.0, 1000)
 
-    def whole():
+    def whole(k: int):
         parts = tuple(run_of(0.001, float(noise), 1000) for noise in noises)
-        return account(Sequence(parts), EXACT).epsilon(1e-5)
+        return account(Sequence(parts), EXACT).epsilon(1e-5 * (1.0 - 1e-4 * k))
 
-    seconds, answer = timed(whole, 3)
-    row = [f"{seconds:.2f} s", f"{answer.upper:.9g}", f"{answer.relative_width:.0e}"]
-    return table("1e6 steps, 1000 distinct noises", ["time", "epsilon", "relative width"], [row])
+    median, least, answer = timed(whole, 3)
+    row = [
+        f"{median:.2f} (least {least:.2f})",
+        f"{answer.upper:.9g}",
+        f"{answer.relative_width:.0e}",
+    ]
+    return table("1e6 steps, 1000 distinct noises", ["seconds", "epsilon", "relative width"], [row])
+
+
+def fixed_work() -> float:
+    """Milliseconds of a small numpy program, the shortest of many: the pace of the machine now."""
+    x = np.linspace(0.0, 1.0, 200_000)
+
+    def work(_: int):
+        return float(np.sum(np.exp(np.sin(x))))
+
+    return timed(work, 25)[1] * 1e3
 
 
 def main() -> None:
@@ -206,20 +256,28 @@ def main() -> None:
     parser.add_argument("--peer-python")
     parser.add_argument("--out")
     options = parser.parse_args()
-    python = platform.python_version()
+    python, load = platform.python_version(), os.getloadavg()[0]
     words = f"{platform.machine()}, {os.cpu_count()} cores, 1 thread, Python {python}"
+    before = fixed_work()
     parts = [f"## Accountants, {datetime.date.today()}, {words}\n"]
     makers = [
         lambda: usual_regime(options.peer_python),
+        profile_values,
         lambda: calibration(options.peer_python),
         flat_in_steps,
         small_deltas,
         hard_regime,
+        corners,
+        memory,
         schedule,
     ]
     for make in makers:
         parts.append(make())
         print(parts[-1], file=sys.stderr)
+    parts.append(
+        f"Load of the machine {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end; fixed "
+        f"work took {before:.1f} ms before and {fixed_work():.1f} ms after.\n"
+    )
     text = "\n".join(parts)
     print(text)
     if options.out:

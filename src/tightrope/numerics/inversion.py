@@ -16,14 +16,26 @@ import numpy as np
 from tightrope.errors import NotCertified
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_kernel import Kernel
-from tightrope.numerics.inversion_law import TotalLaw, Wanted
+from tightrope.numerics.inversion_law import MAX_WORK, TotalLaw, Wanted
 from tightrope.numerics.inversion_saddle import plan
 from tightrope.numerics.quadrature import UNIT, FloatArray, dyadic_floor
 
-__all__ = ["Enclosure", "Line", "MAX_FREQUENCIES"]
+__all__ = ["Enclosure", "Line", "Limit", "NO_LIMIT"]
 
 MAX_FREQUENCIES = 30_000
 _AT_ONCE = 12  # ends tried in one go, each 15 % further out
+
+
+@final
+@dataclass(frozen=True)
+class Limit:
+    """What a line may cost: the number of frequencies, and frequencies times points of a law."""
+
+    frequencies: int = MAX_FREQUENCIES
+    work: float = MAX_WORK
+
+
+NO_LIMIT = Limit()
 
 
 @final
@@ -63,7 +75,7 @@ class Line:
         log_guess: float,
         tolerance: float = 1e-12,
         caution: float = 0.1,
-        most: int = MAX_FREQUENCIES,
+        limit: Limit = NO_LIMIT,
     ) -> None:
         chosen = plan(law, kernel, c, x, log_guess, tolerance, caution)
         self.law, self.kernel, self.c, self.tolerance = law, kernel, chosen.c, tolerance
@@ -72,7 +84,7 @@ class Line:
         self.spread = math.sqrt(k2 + kernel.slope(c)[1])
         self.step = dyadic_floor(2.0 * math.pi / chosen.period)
         self.period = 2.0 * math.pi / self.step
-        self._on_line, self._most = law.on_line(c), most
+        self._on_line, self._limit = law.on_line(c), limit
         self.count = self._enough(k - c * x + kernel.log_size(c))
         last = np.array([(self.count - 1) * self.step])
         self._log_truncation = float(self._log_tail(last)[0])
@@ -111,16 +123,16 @@ class Line:
         """The number of frequencies beyond which the proved tail is small."""
         target = math.log(self.tolerance) - 1.5 + self.log_guess - log_lead
         y: FloatArray = 3.0 / self.spread * 1.15 ** np.arange(_AT_ONCE, dtype=np.float64)
-        end = self._most * self.step
+        end = self._limit.frequencies * self.step
         while True:
             enough = (self._log_tail(y) <= target) & (y <= end)
             if enough.any():
                 return math.ceil(float(y[np.argmax(enough)]) / self.step) + 1
             if y[-1] > end:
                 raise NotCertified(
-                    f"The transform of the loss decays too slowly: more than {self._most} "
-                    "frequencies would be needed (few sampled steps, or a law with atoms). Use the "
-                    "lattice method."
+                    "The transform of the loss decays too slowly: more than "
+                    f"{self._limit.frequencies} frequencies would be needed (few sampled steps, or "
+                    "a law with atoms). Use the lattice method."
                 )
             y = y * 1.15**_AT_ONCE
 
@@ -132,7 +144,8 @@ class Line:
         """
         steps, tilts = math.log(max(self.law.steps, 1.0)), self._alias_tilts
         nats = steps - math.log(self.tolerance) + 2.0
-        at = self._on_line.sample(Wanted(self.step, self.count, nats, tilts, steps + 6.0))
+        wanted = Wanted(self.step, self.count, nats, tilts, steps + 6.0, self._limit.work)
+        at = self._on_line.sample(wanted)
         self._alias_sizes = []
         for tilt, (value, error) in zip(tilts, at.real, strict=True):
             peak = float(self.kernel.log_peak(np.array(tilt - self.kernel.edge)))

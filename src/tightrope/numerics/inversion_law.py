@@ -17,7 +17,16 @@ from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_nodes import ComplexArray, TiltedNodes, log1p_complex
 from tightrope.numerics.quadrature import UNIT, FloatArray
 
-__all__ = ["AbstractFamily", "SumLaw", "Samples", "Wanted", "TotalLaw", "OnLine", "check_work"]
+__all__ = [
+    "AbstractFamily",
+    "SumLaw",
+    "Samples",
+    "Wanted",
+    "TotalLaw",
+    "OnLine",
+    "check_work",
+    "MAX_WORK",
+]
 
 MAX_WORK = 2e8  # frequencies x points of one family
 
@@ -89,6 +98,7 @@ class Wanted:
     nats: float
     tilts: tuple[float, ...] = ()
     coarse: float = 0.0  # nats at the other tilts
+    work: float = MAX_WORK
 
     @property
     def y(self) -> FloatArray:
@@ -209,7 +219,7 @@ class SumOnLine:
                 self.tilt, float(y[-1]), wanted.nats, wanted.tilts, wanted.coarse
             )
             others.append(real)
-            check_work(nodes, decay.log_mass, count)
+            check_work(nodes, decay.log_mass, wanted)
             x, error = nodes.transform(wanted.step, count)
             log_part = log1p_complex(x)
             log_phi += times @ log_part
@@ -230,12 +240,12 @@ class SumOnLine:
         return Samples(log_mass, mass_error, mean, turn, np.exp(log_phi), error, sums)
 
 
-def check_work(nodes: TiltedNodes, log_mass: FloatArray | None, count: int) -> None:
+def check_work(nodes: TiltedNodes, log_mass: FloatArray | None, wanted: Wanted) -> None:
     """Refuses too much work, and a quick estimate of the mass that turns out to be off."""
-    if count * nodes.size > MAX_WORK:
+    if wanted.count * nodes.size > wanted.work:
         raise NotCertified(
-            f"The inversion integral would need {count * nodes.size:.1e} evaluations; the limit is "
-            f"{MAX_WORK:.0e}. Use the lattice method."
+            f"The inversion integral would need {wanted.count * nodes.size:.1e} evaluations; the "
+            f"limit is {wanted.work:.0e}. Use the lattice method."
         )
     if log_mass is None:
         return

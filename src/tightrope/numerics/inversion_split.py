@@ -199,8 +199,8 @@ class RestOnLine:
             jump, jump_real = split.jump.nodes_and_real(
                 self.tilt, last, precise, wanted.tilts, wanted.coarse
             )
-            check_work(bulk, decay.log_mass, wanted.count)
-            check_work(jump, ratio + bulk.log_mass, wanted.count)
+            check_work(bulk, decay.log_mass, wanted)
+            check_work(jump, ratio + bulk.log_mass, wanted)
             sums.add(bulk, jump, split.bulk.counts)
             found.append(list(zip(bulk_real, jump_real, strict=True)))
         real = tuple(

@@ -189,8 +189,8 @@ def epsilon(components: Components, delta: float, relative_width: float = 1e-6) 
     goal = Goal(log_finite, relative_width, slack)
     return first_certified(
         held,
-        lambda most: invert_whole(sum_law(held), goal, most),
-        lambda most: invert_none(held, goal, most),
+        lambda limit: invert_whole(sum_law(held), goal, limit),
+        lambda limit: invert_none(held, goal, limit),
         lambda: invert_jumps(held, goal),
         accepted,
     )

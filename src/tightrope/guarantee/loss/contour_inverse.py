@@ -20,7 +20,7 @@ from tightrope.guarantee.loss.contour_split import Jumps
 from tightrope.guarantee.loss.contour_ways import one_step
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion import MAX_FREQUENCIES, Enclosure, Line
+from tightrope.numerics.inversion import NO_LIMIT, Enclosure, Limit, Line
 from tightrope.numerics.inversion_kernel import EXCESS
 from tightrope.numerics.inversion_law import TotalLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle, saddle_of_level
@@ -48,17 +48,17 @@ def accepted(lower: float, upper: float) -> Interval | None:
     return Interval(lower, upper) if upper - lower <= _ACCEPTED * upper else None
 
 
-def invert_whole(law: TotalLaw, goal: Goal, most: int) -> Interval:
+def invert_whole(law: TotalLaw, goal: Goal, limit: Limit) -> Interval:
     """The smallest epsilon >= 0, from the transform of the whole law."""
     x = log_estimate(law, EXCESS, saddle_of_level(law, EXCESS, goal.log_target))[0]
     if x <= 0.0:
         try:
-            at_zero = certified_value(law, EXCESS, 0.0, 1e-6, most)
+            at_zero = certified_value(law, EXCESS, 0.0, 1e-6, limit)
         except NotCertified as problem:  # what it reached is no epsilon
             raise NotCertified(str(problem)) from problem
         if at_zero.upper <= goal.log_target - goal.slack:
             return Interval(0.0, 0.0)
-    return Inverse(goal, lambda _: (law, -math.inf, 0.0), most, FINE).solve(max(x, 0.0))
+    return Inverse(goal, lambda _: (law, -math.inf, 0.0), limit, FINE).solve(max(x, 0.0))
 
 
 def invert_jumps(held: Components, goal: Goal) -> Interval:
@@ -75,15 +75,15 @@ def invert_jumps(held: Components, goal: Goal) -> Interval:
         whole = sum_law(held)
         start = log_estimate(whole, EXCESS, saddle_of_level(whole, EXCESS, goal.log_target))[0]
     tolerance = max(FINE, COARSE * goal.relative_width)
-    return Inverse(goal, law_at, MAX_FREQUENCIES, tolerance).solve(max(start, 1e-300))
+    return Inverse(goal, law_at, NO_LIMIT, tolerance).solve(max(start, 1e-300))
 
 
-def invert_none(held: Components, goal: Goal, most: int) -> Interval:
+def invert_none(held: Components, goal: Goal, limit: Limit) -> Interval:
     """The same from the law without any jump, where jumps are too rare to matter."""
     law, missing = Jumps(held, goal.log_target, goal.relative_width).none()
     x = log_estimate(law, EXCESS, saddle_of_level(law, EXCESS, goal.log_target))[0]
     tolerance = max(FINE, COARSE * goal.relative_width)
-    inverse = Inverse(goal, lambda _: (law, missing, 0.0), most, tolerance)
+    inverse = Inverse(goal, lambda _: (law, missing, 0.0), limit, tolerance)
     return inverse.solve(max(x, 0.0))
 
 
@@ -109,10 +109,10 @@ class Inverse:
         self,
         goal: Goal,
         law_at: Callable[[float], tuple[TotalLaw, float, float]],
-        most: int,
+        limit: Limit,
         tolerance: float,
     ) -> None:
-        self.law_at, self.most, self.tolerance = law_at, most, tolerance
+        self.law_at, self.limit, self.tolerance = law_at, limit, tolerance
         self.log_target, self.relative_width = goal.log_target, goal.relative_width
         self.slack, self.lowest = goal.slack, 0.0
         self._rounding = goal.slack
@@ -145,14 +145,18 @@ class Inverse:
 
     def _search(self, x: float) -> Interval | None:
         low, high, caution, law, log_c = 0.0, math.inf, CAUTION, self._law(x), 0.0
+        seen: set[tuple[float, float, float]] = set()
         for _ in range(_MAX_LINES):
             if x < self.lowest or x * _LOWER**2 > self.lowest > 0.0:
                 law = self._law(x)
             c = saddle(law, EXCESS, x, log_c)
             line = certified_line(
-                law, EXCESS, c, x, self.log_target, caution, self.most, self.tolerance
+                law, EXCESS, c, x, self.log_target, caution, self.limit, self.tolerance
             )
             at, log_c = line.certified(x), math.log(c)
+            if (x, line.c, line.period) in seen:
+                return None
+            seen.add((x, line.c, line.period))
             if at.width < 1.0:
                 if at.lower > self.log_target:
                     low = max(low, x)

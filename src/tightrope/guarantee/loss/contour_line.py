@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tightrope.errors import NotCertified
-from tightrope.numerics.inversion import MAX_FREQUENCIES, Enclosure, Line
+from tightrope.numerics.inversion import NO_LIMIT, Enclosure, Limit, Line
 from tightrope.numerics.inversion_kernel import Kernel
 from tightrope.numerics.inversion_law import TotalLaw
 from tightrope.numerics.inversion_saddle import saddle
@@ -21,7 +21,7 @@ def certified_value(
     kernel: Kernel,
     x: float,
     relative_width: float,
-    most: int = MAX_FREQUENCIES,
+    limit: Limit = NO_LIMIT,
     tolerance: float = FINE,
 ) -> Enclosure:
     """ln g(x), on further lines when the first guess of g was far off or too much cancelled."""
@@ -29,7 +29,7 @@ def certified_value(
     guess, caution, best = None, CAUTION, None
     for _ in range(4):
         try:
-            line = certified_line(law, kernel, c, x, guess, caution, most, tolerance)
+            line = certified_line(law, kernel, c, x, guess, caution, limit, tolerance)
         except NotCertified:
             if best is None:
                 raise
@@ -56,7 +56,7 @@ def certified_line(
     x: float,
     guess: float | None,
     caution: float,
-    most: int = MAX_FREQUENCIES,
+    limit: Limit = NO_LIMIT,
     tolerance: float = FINE,
 ) -> Line:
     if guess is None:
@@ -64,7 +64,7 @@ def certified_line(
         guess = k - c * x + kernel.log_size(c)
         guess -= 0.5 * math.log(2.0 * math.pi * (k2 + kernel.slope(c)[1]))
     try:
-        return Line(law, kernel, c, x, guess, tolerance, caution, most)
+        return Line(law, kernel, c, x, guess, tolerance, caution, limit)
     except OverflowError as error:
         raise NotCertified(
             f"The inversion integral needs too much work ({error}). Use the lattice method."

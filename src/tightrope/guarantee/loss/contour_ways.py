@@ -16,7 +16,7 @@ from tightrope.guarantee.loss.contour_line import COARSE, FINE, certified_value
 from tightrope.guarantee.loss.contour_split import Jumps
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
-from tightrope.numerics.inversion import MAX_FREQUENCIES, Enclosure
+from tightrope.numerics.inversion import NO_LIMIT, Enclosure, Limit
 from tightrope.numerics.inversion_kernel import EXCESS
 from tightrope.numerics.inversion_law import TotalLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle
@@ -24,7 +24,8 @@ from tightrope.numerics.inversion_saddle import log_estimate, saddle
 __all__ = ["finite_log_delta", "first_certified", "one_step"]
 
 Answer = TypeVar("Answer")
-_QUICK, _MORE = 500, 2500  # frequencies worth spending before the next way is tried
+# worth spending before the next way is tried
+_QUICK, _MORE = Limit(4000, 1e6), Limit(4000, 1e7)
 _ACCEPTED = 1e-4  # the widest answer that is given where the width asked for is out of reach
 _LEVELS = 4
 
@@ -38,17 +39,17 @@ def finite_log_delta(held: Components, epsilon: float, relative_width: float) ->
     level = partial(_by_level, held, epsilon, relative_width)
     return first_certified(
         held,
-        lambda most: certified_value(sum_law(held), EXCESS, epsilon, relative_width, most),
-        lambda most: level(Jumps.none, _saddle_level(held, epsilon), most),
-        lambda: level(lambda jumps: jumps.at(epsilon), one_step(held, epsilon), MAX_FREQUENCIES),
+        lambda limit: certified_value(sum_law(held), EXCESS, epsilon, relative_width, limit),
+        lambda limit: level(Jumps.none, _saddle_level(held, epsilon), limit),
+        lambda: level(lambda jumps: jumps.at(epsilon), one_step(held, epsilon), NO_LIMIT),
         accept,
     )
 
 
 def first_certified(
     held: Components,
-    whole: Callable[[int], Answer],
-    none: Callable[[int], Answer],
+    whole: Callable[[Limit], Answer],
+    none: Callable[[Limit], Answer],
     jumps: Callable[[], Answer],
     accept: Callable[[float, float], Answer | None],
 ) -> Answer:
@@ -58,10 +59,10 @@ def first_certified(
     NotCertified raised carries it.
     """
     if not any(isinstance(p, SampledGaussianPair) and p.direction == "remove" for p, _ in held):
-        return whole(MAX_FREQUENCIES)
+        return whole(NO_LIMIT)
     ways = partial(whole, _QUICK), partial(none, _MORE), jumps
     nearest: NotCertified | None = None
-    for way in (*ways, partial(none, MAX_FREQUENCIES), partial(whole, MAX_FREQUENCIES)):
+    for way in (*ways, partial(none, NO_LIMIT), partial(whole, NO_LIMIT)):
         try:
             return way()
         except NotCertified as problem:
@@ -85,7 +86,7 @@ def _by_level(
     relative_width: float,
     law_of: Callable[[Jumps], tuple[TotalLaw, float]],
     log_guess: float,
-    most: int,
+    limit: Limit,
 ) -> Enclosure:
     """The finite part of ln delta, from a law that leaves something out.
 
@@ -96,7 +97,7 @@ def _by_level(
     for _ in range(_LEVELS):
         law, missing = law_of(Jumps(held, log_guess, relative_width))
         try:
-            found = certified_value(law, EXCESS, epsilon, relative_width, most, tolerance)
+            found = certified_value(law, EXCESS, epsilon, relative_width, limit, tolerance)
         except NotCertified as problem:
             raise _with_missing(problem, missing) from problem
         share = math.exp(min(missing - found.lower, 700.0))

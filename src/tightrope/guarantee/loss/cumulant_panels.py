@@ -50,10 +50,11 @@ class Panels:
         """From the end leftwards, each panel for about `turn` radians of yL."""
         mu, log_rate = self.mu, float(self.one.log_rate[0, 0])
         widest = turn / TURN * min(0.9 / mu, 1.2)
+        turning = max(self.frequency, 0.5 * self.w)  # e^{wL} rises as e^{iyL} turns
         edges = [end]
         while edges[-1] > low:
             log_b = log_rate + mu * edges[-1] - 0.5 * mu * mu
-            pace = self.frequency * mu / (1.0 + math.exp(-min(log_b, 700.0)))
+            pace = turning * mu / (1.0 + math.exp(-min(log_b, 700.0)))
             edges.append(edges[-1] - min(widest, turn / max(pace, 1e-300)))
             if len(edges) > _MAX_PANELS:
                 raise OverflowError(f"more than {_MAX_PANELS} panels")

@@ -29,7 +29,7 @@ from tightrope.numerics.quadrature import UNIT, FloatArray, log_sum_exp
 
 __all__ = ["PartCumulant"]
 
-_MAX_EXPONENT = 300.0  # of the largest loss times a tilt
+_MAX_EXPONENT = 5000.0  # of the largest loss times a tilt
 _LEFT_NATS = 60.0
 
 
@@ -67,7 +67,11 @@ class PartCumulant(AbstractFamily):
         """ln r, and ln of the weight with r^0."""
         widest = np.minimum(0.5 / self.strip.mu[:, 0], 0.7)
         panels = math.ceil(float(np.max((self.end - self.low) / widest)))
-        share = np.linspace(0.0, 1.0, panels + 1)
+        # large tilts live next to the end: the last panel halves on the way there
+        share = (
+            1.0
+            - np.append(np.arange(panels, 0, -1), [*(2.0 ** -np.arange(1.0, 12.0)), 0.0]) / panels
+        )
         s, log_weight = panel_points(self.low[:, None] + (self.end - self.low)[:, None] * share, 16)
         return self.strip.log_ratio(s), log_weight - LOG_ROOT_2PI - 0.5 * s * s + self._log_share(s)
 
