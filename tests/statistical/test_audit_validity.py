@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from tightrope import NoisySGD, PoissonSampling, account
 from tightrope.audit import audit_many_runs, audit_one_run
 from tightrope.audit.many_runs import rates_of
+from tightrope.audit.scores import log_likelihood_ratio
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 
 TRIALS = 1000
@@ -71,17 +73,55 @@ def test_one_run_when_canaries_leak_all_together() -> None:
     assert leaked.sum() > 15 and wrong <= LIMIT
 
 
+def sampled_releases(
+    steps: int, rate: float, noise: float, replaced: bool, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(TRIALS, steps, canaries) releases of canaries in a run with Poisson batches, and coins."""
+    generator, canaries = np.random.default_rng(seed), 60
+    bits = generator.random((TRIALS, canaries)) < 0.5
+    drawn = generator.random((TRIALS, steps, canaries)) < rate
+    shift = np.where(bits, 1.0, -1.0 if replaced else 0.0)[:, None, :]
+    return drawn * shift + noise * generator.normal(size=drawn.shape), bits
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0])
+def test_one_run_on_noisy_sgd_by_its_likelihood(noise: float) -> None:
+    """The best attack there is on Poisson-sampled steps, against the exact accountant's epsilon."""
+    steps, rate, delta = 10, 0.2, 1e-3
+    truth = account(NoisySGD(PoissonSampling(rate), noise, steps)).epsilon(delta).upper
+    releases, bits = sampled_releases(steps, rate, noise, replaced=False, seed=8)
+    found = [
+        audit_one_run(log_likelihood_ratio(x, rate, noise), b, delta=delta).epsilon_lower
+        for x, b in zip(releases, bits, strict=True)
+    ]
+    assert sum(bound > truth for bound in found) <= LIMIT
+    if noise < 1.0:
+        assert np.median(found) > 0.3
+
+
+def test_one_run_when_records_are_replaced() -> None:
+    """Full batches: 2/noise per step, Gaussian DP of mu = 2 sqrt(steps)/noise."""
+    steps, noise, delta = 4, 4.0, 1e-3
+    truth = GaussianGuarantee(2.0 * steps**0.5 / noise)
+    releases, bits = sampled_releases(steps, 1.0, noise, replaced=True, seed=9)
+    found = [
+        audit_one_run(log_likelihood_ratio(x, 1.0, noise, replaced=True), b, delta=delta)
+        for x, b in zip(releases, bits, strict=True)
+    ]
+    assert sum(a.epsilon_lower > truth.epsilon(delta).upper for a in found) <= LIMIT
+    assert sum(a.mu_lower > truth.mu for a in found) <= LIMIT
+
+
 def test_many_runs_on_the_gaussian_mechanism() -> None:
     generator, mu, delta = np.random.default_rng(5), 1.0, 1e-3
     truth, wrong_epsilon, wrong_mu = GaussianGuarantee(mu).epsilon(delta).upper, 0, 0
-    for _ in range(200):  # the threshold is chosen anew in every audit
+    for _ in range(TRIALS):  # the threshold is chosen anew in every audit
         found = audit_many_runs(
-            generator.normal(size=60) + mu, generator.normal(size=60), delta=delta
+            generator.normal(size=40) + mu, generator.normal(size=40), delta=delta
         )
         wrong_epsilon += found.epsilon_lower > truth
         wrong_mu += found.mu_lower > mu
-    limit = int(binom.isf(1e-6, 200, 0.05))
-    assert wrong_epsilon <= limit and wrong_mu <= limit
+    assert wrong_epsilon <= LIMIT and wrong_mu <= LIMIT
 
 
 def test_many_runs_at_the_worst_threshold_of_a_gaussian() -> None:

@@ -13,7 +13,6 @@ Two scores for each canary, from the releases x_t in its direction (in units of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from torch import Tensor
 
 from tightrope.audit.folder import save_audit
 from tightrope.audit.result import Audit, audit_one_run
-from tightrope.audit.scores import Bits
+from tightrope.audit.scores import Bits, log_likelihood_ratio
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency, FullBatch, PoissonSampling
 from tightrope.train.noise import Noise
@@ -105,21 +104,13 @@ class GradientCanaries:
         if not self._seen:
             raise InvalidInput("No step was taken while the canaries were planted.")
         releases = np.stack(self._seen)
-        kinds = {"gradient canaries, likelihood": self._likelihood(releases)}
+        likelihood = log_likelihood_ratio(
+            releases, self.rate, self.noise_multiplier, replaced=self._absent != 0.0
+        )
+        kinds = {"gradient canaries, likelihood": likelihood}
         if len(releases) > 1:
             kinds["gradient canaries, spread"] = np.ptp(releases, axis=0)
         return kinds
-
-    def _likelihood(self, releases: FloatArray) -> FloatArray:
-        """ln p_in/p_out of all releases; without claimed noise just their sum."""
-        variance = self.noise_multiplier**2
-        if variance == 0.0:
-            return np.asarray(releases.sum(0))
-        present = _log_mixture(self.rate, (releases - 0.5) / variance)
-        if self._absent == 0.0:
-            return np.asarray(present.sum(0))
-        replaced = _log_mixture(self.rate, (-releases - 0.5) / variance)
-        return np.asarray((present - replaced).sum(0))
 
     def audit(self, *, delta: float, confidence: float = 0.95) -> Audit:
         return audit_one_run(self.scores(), self.included, delta=delta, confidence=confidence)
@@ -131,13 +122,6 @@ class GradientCanaries:
         return save_audit(
             folder, self.scores(), self.included, process, delta=delta, confidence=confidence
         )
-
-
-def _log_mixture(rate: float, exponent: FloatArray) -> FloatArray:
-    """ln(1 - rate + rate e^exponent)."""
-    if rate == 1.0:
-        return exponent
-    return np.asarray(np.logaddexp(math.log1p(-rate), math.log(rate) + exponent))
 
 
 def _rate(run: PrivateOptimizer) -> float:

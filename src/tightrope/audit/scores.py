@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
-__all__ = ["checked", "count_correct", "roc_points"]
+__all__ = ["checked", "count_correct", "log_likelihood_ratio", "roc_points"]
 
 Bits = NDArray[np.bool_]
 
@@ -51,3 +52,27 @@ def roc_points(scores: FloatArray, included: Bits) -> tuple[tuple[float, float],
         alarms / max(int(np.sum(~included)), 1), hits / max(int(np.sum(included)), 1), strict=True
     )
     return ((0.0, 0.0), *((float(a), float(h)) for a, h in rates))
+
+
+def log_likelihood_ratio(
+    releases: FloatArray, rate: float, noise_multiplier: float, *, replaced: bool = False
+) -> FloatArray:
+    """ln p_in/p_out of each canary, from releases (steps, canaries) in units of the sensitivity.
+
+    Under the claim a release is N(b, noise_multiplier^2), b = 1 with probability `rate` and else 0;
+    without the canary b = 0, or (replaced) b = -1 with probability `rate`. The best test of an
+    honest run (Neyman and Pearson). Without claimed noise: the sum.
+    """
+    variance = noise_multiplier**2
+    if variance == 0.0:
+        return np.asarray(releases.sum(0))
+    present = _log_mixture(rate, (releases - 0.5) / variance)
+    absent = _log_mixture(rate, (-releases - 0.5) / variance) if replaced else 0.0
+    return np.asarray((present - absent).sum(0))
+
+
+def _log_mixture(rate: float, exponent: FloatArray) -> FloatArray:
+    """ln(1 - rate + rate e^exponent)."""
+    if rate == 1.0:
+        return exponent
+    return np.asarray(np.logaddexp(math.log1p(-rate), math.log(rate) + exponent))
