@@ -289,7 +289,7 @@ class PrivateOptimizer:
         constant = torch.scalar_tensor(self.expected_batch_size, dtype=torch.float64)
         torch._foreach_div_(whole(sums), constant)
         for parameter, mean in zip(self._stepped, sums, strict=True):
-            mean = mean.to(parameter.dtype)
+            mean = mean if mean.dtype is parameter.dtype else mean.to(parameter.dtype)
             parameter.grad = self.sharding.part(parameter, mean) if self.sharding else mean
         self.sharding.release()
         with self.guard.opened():

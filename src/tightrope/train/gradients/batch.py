@@ -64,11 +64,19 @@ class Factors:
         health: Tensor | None = None,
     ) -> None:
         self.rows, self.squared_norms, self.bad, self.health = rows, squared_norms, bad, health
-        self._each = (rows if scale == 1.0 else rows / scale).unbind()
+        self._scaled = rows if scale == 1.0 else rows / scale
+
+    @cached_property
+    def _each(self) -> tuple[Tensor, ...]:
+        return self._scaled.unbind()
 
     def of(self, row: int) -> Tensor:
-        """Factors of one parameter, for gradients that carry the loss scale."""
+        """(B,) factors of one parameter, for gradients that carry the loss scale."""
         return self._each[row if len(self._each) > 1 else 0]
+
+    def column(self) -> Tensor:
+        """(B, 1): the same where all parameters have common factors."""
+        return self._scaled.t()
 
     def sum(self, form: Form, row: int) -> Tensor:
         """The clipped sum of one parameter."""
@@ -96,12 +104,13 @@ def find_factors(
 ) -> Factors:
     """squared: (parameters, B) squared norms of gradients multiplied by `scale`.
 
+    Where all parameters have common factors, their sum (B,) is enough.
     present: (B,) where given, the rows that are examples; the factor of others is zero.
     """
     if scale != 1.0:
         squared = squared.mul_(1 / scale**2)
-    together = squared.sum(0, keepdim=True)
-    wanted, total = (squared if clip.per_parameter else together), together[0]
+    total = squared if squared.dim() == 1 else squared.sum(0)
+    wanted = squared if clip.per_parameter else total.unsqueeze(0)
     if present is not None:  # nothing may wait for the device: the health is checked later
         rows = clip.factors(wanted).masked_fill(~present, 0)
         return Factors(rows, total, scale, health=total.sum())

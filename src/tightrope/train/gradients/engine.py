@@ -17,6 +17,7 @@ from tightrope.train.gradients.passes import Work, book_keeping, two_pass
 from tightrope.train.gradients.plan import Plan, make_plan, resolve
 from tightrope.train.gradients.recorder import Recorder, Use
 from tightrope.train.gradients.single import single_example_work
+from tightrope.train.gradients.vectors import only_vectors, sum_of_vectors
 
 __all__ = ["Gradients"]
 
@@ -96,6 +97,8 @@ class Gradients:
             work.present = present
             uses.clear()  # what a layer read is freed as soon as its gradient is formed
             with torch.no_grad(), scratch_scope():
+                if self._run is book_keeping and only_vectors(work, clip):
+                    return sum_of_vectors(work, clip)
                 return self._run(work, clip)
         finally:
             self._recorder.paused = False

@@ -19,7 +19,15 @@ from tightrope.train.gradients.forms.base import (
 from tightrope.train.gradients.forms.outer import Outer
 from tightrope.train.gradients.rounding import UNIT_FLOAT32, matmul_unit
 
-__all__ = ["RankOne", "Shift", "Signal"]
+__all__ = ["RankOne", "Shift", "Signal", "rank_one_squares"]
+
+
+def rank_one_squares(a: Tensor, signal_squares: Tensor) -> Tensor:
+    """(B,) squared norms of g a^T from a: (B, d) and the squares of g."""
+    squares = blocked_squares(a).mul_(signal_squares)
+    unit = matmul_unit(a.device)
+    # Operands rounded to the unit move a product by at most 2 unit, its square by 5 unit.
+    return squares if unit == UNIT_FLOAT32 else squares.mul_(1 + 5 * unit)
 
 
 def _column(factors: Tensor, dtype: torch.dtype) -> Tensor:
@@ -58,10 +66,7 @@ class RankOne(Form):
         self.a, self.signal = full_precision(a), signal
 
     def squared_norms(self) -> Tensor:
-        squares = blocked_squares(self.a).mul_(self.signal.squares())
-        unit = matmul_unit(self.a.device)
-        # Operands rounded to the unit move a product by at most 2 unit, its square by 5 unit.
-        return squares if unit == UNIT_FLOAT32 else squares.mul_(1 + 5 * unit)
+        return rank_one_squares(self.a, self.signal.squares())
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
         return torch.mm(self.signal.scaled(factors).t(), self.a)
