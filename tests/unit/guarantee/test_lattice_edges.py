@@ -155,3 +155,11 @@ def test_a_loss_is_not_called_unreachable_within_rounding_of_the_largest() -> No
     epsilon = math.nextafter(-2.0 * math.log1p(-rate), 0.0)
     found = lattice.log_delta(((SampledGaussianPair(rate, mu, "add"), 2),), epsilon)
     assert found.upper >= -84.0  # the truth is about -83.3 a few ulp below
+
+
+def test_epsilon_next_to_the_largest_loss_of_one_release() -> None:
+    """The closed form rounds to a positive delta at the largest loss itself."""
+    pair = SampledGaussianPair(0.00017662169315740622, 2.7064984408075596, "add")
+    found = profile.epsilon(((pair, 1),), 5.318487939396393e-297)
+    assert found.upper == pytest.approx(pair.support[1], rel=1e-12)
+    assert found.relative_width < 1e-12

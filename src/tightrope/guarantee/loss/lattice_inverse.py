@@ -55,7 +55,18 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
         if finer.step > 0.95 * plan.step or finer.rounding > width:
             break
         plan = finer
+    if answer.relative_width > 10.0 * relative_width:
+        return Interval(max(answer.lower, _from_below(components, answer.upper, target)), upper)
     return answer
+
+
+def _from_below(components: Components, upper: float, target: float) -> float:
+    """A lower end for where no lattice at the answer itself gives one."""
+    for share in (1e-3, 1e-2, 0.1):
+        below = min(upper, _LARGEST) * (1.0 - share)
+        if lattice.law_at(components, below, _ROUGH)[1].lower > target:
+            return below
+    return 0.0
 
 
 def _just_below(
@@ -63,7 +74,7 @@ def _just_below(
 ) -> float | None:
     """An epsilon next to the largest loss where delta is still above the target, if it is."""
     room = relative_width if all(spacing(pair) is None for pair, _ in components) else _ATOMS
-    below = highest * (1.0 - 0.5 * room)
+    below = highest * (1.0 - 0.95 * room)
     if _estimate(components, below) < target - 3.0:
         return None
     return below if lattice.law_at(components, below, _ROUGH)[1].lower > target else None

@@ -173,7 +173,7 @@ def _steepest(goal: Goal) -> float:
         for pair, _ in goal.components
         if pair.support[1] < math.inf
     ]
-    return MAX_SIZE / (8.0 * max([*spans, 1e-300]))
+    return MAX_SIZE / max([*spans, 1e-300])
 
 
 def _idle(small: Sketch) -> Saddle:

@@ -34,7 +34,7 @@ def staging(goal: Goal, split: Split) -> tuple[float, int, float, float]:
         return grids[0] / max(1, math.ceil(grids[0] / step)), 1, wide / step, wide / step
     # a lattice of one release reaches down from its largest loss
     tops = [pair.support[1] for pair, _ in goal.components if pair.support[1] < math.inf]
-    step = max([step, *(top / MAX_SIZE for top in tops)])
+    step = max([step, *(top / (2 * MAX_SIZE) for top in tops)])
     count = min(n for _, n in goal.components)
     resolved = split.small.bulk_width() * 0.3
     options = []

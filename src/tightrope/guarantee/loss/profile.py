@@ -68,12 +68,16 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
     seen: dict[float, Interval] = {}
 
     def excess(epsilon: float) -> float:
+        if epsilon >= top:  # above every finite loss, whatever rounding makes of the closed form
+            return -1.0
         seen[epsilon] = log_delta_single(pair, epsilon)
         return max(seen[epsilon].upper, -1e300) - target
 
-    found = crossing(excess, min(1.0, top), smallest=1e-300, largest=min(top, 1e8), tolerance=1e-12)
+    largest = min(top * (1.0 + 1e-12), 1e8)  # in reach of a search that takes logarithms
+    found = crossing(excess, min(1.0, top), smallest=1e-300, largest=largest, tolerance=1e-12)
     below = max((e for e, value in seen.items() if value.lower > target), default=0.0)
-    return Interval(min(below, found.below), found.below)
+    upper = min(found.below, top)
+    return Interval(min(below, upper), upper)
 
 
 def confirm_epsilon(
