@@ -199,6 +199,12 @@ def test_nothing_to_split_is_refused_with_a_next_step() -> None:
         Jumps(((GaussianPair(1.0), 1),), -20.0, 1e-6).none()
 
 
+def test_jumps_of_very_many_kinds_are_refused() -> None:
+    many = tuple((SampledGaussianPair(1e-6, 1.0 + 1e-3 * k), 1) for k in range(33))
+    with pytest.raises(NotCertified, match="at most 32 kinds"):
+        Jumps(many, -20.0, 1e-6).at(1e-3)
+
+
 def test_what_is_left_out_is_bounded() -> None:
     parts = ((SampledGaussianPair(0.01, 1.0), 1000),)
     whole = contour.log_delta(parts, 2.0)

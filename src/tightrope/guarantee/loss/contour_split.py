@@ -28,6 +28,7 @@ from tightrope.numerics.quadrature import FloatArray
 __all__ = ["Jumps"]
 
 _HALVINGS = 9.0
+_MAX_KINDS = 32
 _MORE = 20.0  # nats: jumps this much rarer are followed too where they are not much larger
 _LARGE = 12.0  # times epsilon
 
@@ -61,6 +62,11 @@ class Jumps:
         jumping, others = self._parts()
         if not jumping or epsilon <= 0.0:
             raise NotCertified("There are no jumps to follow; use the lattice method.")
+        if len(jumping) > _MAX_KINDS:
+            raise NotCertified(
+                f"Jumps of at most {_MAX_KINDS} kinds of steps are followed apart; got "
+                f"{len(jumping)}. Use the lattice method, or group steps with nearly equal noise."
+            )
         pairs, counts = [p for p, _ in jumping], [n for _, n in jumping]
         bulk, quiet = self._bulk(pairs, counts, sum_law(others), epsilon)
         window = bulk.strip.window
