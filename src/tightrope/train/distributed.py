@@ -84,3 +84,8 @@ def check_one_copy(model: torch.nn.Module) -> None:
             f"Got a model wrapped in {type(model).__name__}, which adds up raw gradients over the "
             "ranks on its own. Pass the bare model: the private step adds the clipped sums up."
         )
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+        raise InvalidInput(
+            "Got a model wrapped in FullyShardedDataParallel (FSDP1), whose flat parameters hide "
+            "the layers' own. Shard it with torch.distributed.fsdp.fully_shard(model) instead."
+        )

@@ -286,7 +286,7 @@ class PrivateOptimizer:
 
     def _apply(self, sums: list[Tensor]) -> None:
         # On the CPU a tensor divides in half the time of a Python number.
-        constant = torch.scalar_tensor(self.expected_batch_size, dtype=torch.float64)
+        constant = torch.scalar_tensor(self.expected_batch_size, dtype=sums[0].dtype)
         torch._foreach_div_(whole(sums), constant)
         for parameter, mean in zip(self._stepped, sums, strict=True):
             mean = mean if mean.dtype is parameter.dtype else mean.to(parameter.dtype)
