@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 from tightrope.errors import NotCertified
@@ -65,6 +66,7 @@ def invert_jumps(held: Components, goal: Goal) -> Interval:
     """The same from the law with at least one jump, which holds from an epsilon on."""
     jumps = Jumps(held, goal.log_target, goal.relative_width)
 
+    @lru_cache(maxsize=2)
     def law_at(x: float) -> tuple[TotalLaw, float, float]:
         return *jumps.at(_LOWER * x), _LOWER * x
 

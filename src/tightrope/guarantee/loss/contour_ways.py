@@ -25,7 +25,7 @@ __all__ = ["finite_log_delta", "first_certified", "one_step"]
 
 Answer = TypeVar("Answer")
 # worth spending before the next way is tried
-_QUICK, _MORE = Limit(4000, 1e6), Limit(4000, 1e7)
+_QUICK, _MORE = Limit(4000, 1e6), Limit(4000, 2e7)
 _ACCEPTED = 1e-4  # the widest answer that is given where the width asked for is out of reach
 _LEVELS = 4
 

@@ -29,20 +29,26 @@ _LARGEST_TILT = 0.6  # of m/B, see max_tilt
 def shares(x: FloatArray) -> tuple[FloatArray, FloatArray]:
     """ln Q(m, x) and ln P(m, x), each with a relative error below 4 m units of e^value."""
     x = np.clip(x, 1e-250, _FARTHEST)
-    total, series = np.ones_like(x), np.ones_like(x)
-    for k in range(ORDER - 1, 0, -1):  # sum_{k<m} x^k/k!
-        total = 1.0 + total * x / k
-    y = np.minimum(x, float(ORDER))
-    for k in range(2 * ORDER, 0, -1):  # P = e^-x x^m/m! (1 + x/(m+1) (1 + x/(m+2) (...)))
-        series = 1.0 + series * y / (ORDER + k)
-    log_q = -x + np.log(total)
-    log_p = -y + ORDER * np.log(y) - _LOG_FACTORIAL + np.log(series)
     above = x > ORDER
-    low_p, low_q = np.where(above, -1.0, log_p), np.where(above, log_q, -1.0)
-    return (
-        np.where(above, log_q, np.log1p(-np.exp(low_p))),
-        np.where(above, np.log1p(-np.exp(low_q)), log_p),
-    )
+    log_q, log_p = np.empty_like(x), np.empty_like(x)
+    far, near = x[above], x[~above]
+    # e^-x sum_{k<m} x^k/k!, and P = e^-x x^m/m! (1 + x/(m+1) (1 + x/(m+2) (...)))
+    log_q[above] = -far + np.log(_nested(far, range(ORDER - 1, 0, -1)))
+    series = _nested(near, range(3 * ORDER, ORDER, -1))
+    log_p[~above] = -near + ORDER * np.log(near) - _LOG_FACTORIAL + np.log(series)
+    log_p[above] = np.log1p(-np.exp(log_q[above]))
+    log_q[~above] = np.log1p(-np.exp(log_p[~above]))
+    return log_q, log_p
+
+
+def _nested(x: FloatArray, divisors: range) -> FloatArray:
+    """1 + x/d_n (1 + x/d_{n-1} (1 + ...)), the divisors given from the inside."""
+    total = np.ones_like(x)
+    for d in divisors:
+        total *= x
+        total *= 1.0 / d
+        total += 1.0
+    return total
 
 
 @final
