@@ -312,3 +312,11 @@ def test_extreme_settings_are_answered_narrowly(
     pair: AbstractLossPair, count: int, epsilon: float
 ) -> None:
     assert lattice.log_delta(((pair, count),), epsilon).width <= 1e-4
+
+
+def test_a_gaussian_part_has_no_largest_loss() -> None:
+    """The lattice ends its tails somewhere; what lies beyond is not impossible."""
+    found = lattice.log_delta(((LaplacePair(2.0), 3), (GaussianPair(0.1), 1)), 30.0)
+    true = contour.log_delta(((LaplacePair(2.0), 3), (GaussianPair(0.1), 1)), 30.0)
+    assert found.lower <= true.upper
+    assert true.lower <= found.upper

@@ -190,6 +190,8 @@ class _Small:
     def highest(self) -> float:
         """Largest sum of the small losses, rounded up."""
         measures = list(zip(self._step(self.plan.rate), self.plan.components, strict=True))
+        if not all(m.closed for m, _ in measures):
+            return math.inf
         length = [m.step * (len(m.weights) - 1) for m, _ in measures]
         tops = [n * (m.first + x) for x, (m, (_, n)) in zip(length, measures, strict=True)]
         sizes = [n * (abs(m.first) + x) for x, (m, (_, n)) in zip(length, measures, strict=True)]
