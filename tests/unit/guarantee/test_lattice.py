@@ -317,6 +317,6 @@ def test_extreme_settings_are_answered_narrowly(
 def test_a_gaussian_part_has_no_largest_loss() -> None:
     """The lattice ends its tails somewhere; what lies beyond is not impossible."""
     found = lattice.log_delta(((LaplacePair(2.0), 3), (GaussianPair(0.1), 1)), 30.0)
-    true = contour.log_delta(((LaplacePair(2.0), 3), (GaussianPair(0.1), 1)), 30.0)
-    assert found.lower <= true.upper
-    assert true.lower <= found.upper
+    alone = log_gaussian_delta(30.0, 0.1)  # the Laplace releases can only add to it
+    assert alone.lower > -math.inf
+    assert found.upper >= alone.lower
