@@ -81,14 +81,21 @@ def fingerprint_of_arrays(*parts: Any) -> str:
     """SHA-256 over type, shape and every value of arrays (dense, sparse or lists)."""
     digest = hashlib.sha256()
     for part in parts:
-        dense = part.tocsr() if hasattr(part, "tocsr") else part
-        pieces = [dense.indptr, dense.indices, dense.data] if dense is not part else [dense]
-        for piece in pieces:
+        for piece in _pieces(part):
             array = np.asarray(piece)
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             plain = array.dtype.kind in "biufcSU"
             digest.update(np.ascontiguousarray(array).tobytes() if plain else _texts(array))
     return digest.hexdigest()
+
+
+def _pieces(part: Any) -> list[Any]:
+    """A sparse matrix by rows, entries in order; anything else as it is."""
+    if not hasattr(part, "tocsr"):
+        return [part]
+    rows = part.tocsr(copy=True)
+    rows.sum_duplicates()
+    return [np.array(rows.shape), rows.indptr, rows.indices, rows.data]
 
 
 def _texts(array: Any) -> bytes:

@@ -150,8 +150,8 @@ def _markdown(block: Block) -> str:
             return "\n".join(f"- [{'x' if met else ' '}] {told}" for met, told in items)
         case Table():
             return _markdown_table(block)
-        case Figure(_, alt, caption):
-            return f"*{caption}* {alt}"
+        case Figure(_, alt, _):
+            return f"*{alt}*"
 
 
 def _markdown_table(table: Table) -> str:

@@ -69,10 +69,10 @@ def tradeoff(guarantee: Guarantee, attack: Sequence[tuple[float, float]] = ()) -
         axes.set(ylabel=f"found, of {PEOPLE:,} in the data")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         svg = _svg(made)
-    at = {level: round(PEOPLE * guarantee.true_positive_rate(level).upper) for level in (0.01, 0.1)}
+    few, many = found_of(guarantee, 10), found_of(guarantee, 100)
     alt = (
-        f"Curve of people found against false alarms. At 10 false alarms the best attacker finds "
-        f"at most {at[0.01]} of 1,000, at 100 false alarms at most {at[0.1]}."
+        "Curve of people found against false alarms. At 10 false alarms the best attacker finds "
+        f"at most {few} of {PEOPLE:,}, at 100 false alarms at most {many}."
     )
     tried = " Dots: the attack that was tried, counted on few records, so they scatter."
     told = "What an attacker can do: in the long run, nobody gets above the green curve."

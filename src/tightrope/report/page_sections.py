@@ -68,8 +68,7 @@ class Page:
 def blocks_of(page: Page) -> list[Block]:
     return [
         *_top(page),
-        *_meaning(page),
-        *_pictures(page),
+        *(_meaning(page) + _pictures(page) if page.private and page.trusted else []),
         *_attack(page),
         Heading("Assumptions"),
         Marks(assumptions(page.certificate, page.guarantee.validity)),
@@ -85,11 +84,11 @@ def blocks_of(page: Page) -> list[Block]:
 def _top(page: Page) -> list[Block]:
     title = Heading("Privacy report", 1)
     if not page.private:
-        told = Text("What follows would hold for a run whose randomness nobody knows.")
+        told = Text("The numbers below would hold for a run whose randomness nobody knows.")
         return [title, Callout(str(page.certificate["statement"]), good=False), told]
     if not page.trusted:
         broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if not c.holds)
-        told = Text("What follows is computed from the process that the file names now.")
+        told = Text("The numbers below are computed from the process that the file names now.")
         return [title, Callout(f"Do not trust this certificate. {broken}.", good=False), told]
     return [title, Text(_subject(page.run)), Callout(headline(page.guarantee))]
 
@@ -102,8 +101,8 @@ def _subject(run: dict[str, Any] | None) -> str:
 
 
 def _meaning(page: Page) -> list[Block]:
-    people = [draw.people(page.guarantee)] if page.private and page.trusted else []
-    return [*people, Heading("What this means"), Bullets(meaning(page.guarantee, page.delta))]
+    means = Bullets(meaning(page.guarantee, page.delta))
+    return [draw.people(page.guarantee), Heading("What this means"), means]
 
 
 def _pictures(page: Page) -> list[Block]:
@@ -152,7 +151,7 @@ _LABELS = {
 
 def _run(page: Page) -> list[Block]:
     run, process = page.run, tuple(_process_rows(page.certificate["process"]))
-    described = Table("What is accounted: the process", (), process)
+    described = Table("The process, as it is accounted", (), process)
     if run is None:
         return [Heading("The process"), described]
     rows = [(label, str(run[key])) for key, label in _LABELS.items() if run[key] is not None]
