@@ -169,7 +169,7 @@ def _steepest(goal: Goal) -> float:
     if len(goal.components) == 1 and on_one_lattice(goal.components[0][0]):
         return 30.0 / (spacing(goal.components[0][0]) or 1.0)
     spans = [
-        pair.support[1] - (pair.support[0] if spacing(pair) else 0.0)
+        4.0 * (pair.support[1] - pair.support[0]) if spacing(pair) else pair.support[1]
         for pair, _ in goal.components
         if pair.support[1] < math.inf
     ]

@@ -31,7 +31,7 @@ def staging(goal: Goal, split: Split) -> tuple[float, int, float, float]:
         spans = [float(losses[-1] - losses[0]) for losses, _, _ in split.small.parts]
         capped = min(max(wides) / MAX_SIZE, 2.0 / (split.saddle.rate + 1.0))
         step = max(step, capped, max(spans) / (4 * MAX_SIZE))
-        return grids[0] / max(1, math.ceil(grids[0] / step)), 1, wide / step, wide / step
+        return _dividing(grids, step), 1, wide / step, wide / step
     # a lattice of one release reaches down from its largest loss
     tops = [pair.support[1] for pair, _ in goal.components if pair.support[1] < math.inf]
     step = max([step, *(top / (2 * MAX_SIZE) for top in tops)])
@@ -56,6 +56,17 @@ def staging(goal: Goal, split: Split) -> tuple[float, int, float, float]:
         options.append((size * penalty, factor, fine, size))
     wanted, factor, fine, size = min(options)
     return fine, factor, size, wanted
+
+
+def _dividing(grids: list[float], step: float) -> float:
+    """A step not above the one given that divides the first grid, and the others if it can."""
+    least = max(1, math.ceil(grids[0] / step))
+
+    def off(cells: int) -> float:
+        ratios = [grid * cells / grids[0] for grid in grids[1:]]
+        return round(sum(abs(ratio - round(ratio)) for ratio in ratios), 6)
+
+    return grids[0] / min(range(least, 2 * least + 1 if least < 200 else least + 200), key=off)
 
 
 def _step_wanted(goal: Goal, split: Split) -> float:
