@@ -100,7 +100,9 @@ class CapturedStep:
     def _surroundings_now(self) -> list[Any]:
         """Everything outside the batch that a recorded graph has taken for granted."""
         addresses = [t.data_ptr() for module in self._modules for t in _tensors_in(module)]
-        return [self._run.clip, addresses, [module.training for module in self._modules]]
+        clip = self._run.clip  # its sensitivity too: the object may have changed inside
+        modes = [module.training for module in self._modules]
+        return [clip, float(clip.sensitivity), addresses, modes]
 
     def _record(self, batch: tuple[Any, ...]) -> None:
         self._program = None  # its memory is free for the next

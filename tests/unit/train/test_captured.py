@@ -17,9 +17,10 @@ from tightrope.train import (
     Gradients,
     PerLayerClip,
     PoissonSampler,
+    Trainer,
     noisy_sgd,
 )
-from tightrope.train.clip import AutomaticClip
+from tightrope.train.clip import AutomaticClip, Clip
 from tightrope.train.padded import PaddedBatch, Program
 
 SIZE = 8
@@ -218,3 +219,60 @@ def test_what_the_sampler_did_not_draw_is_refused(data):
         step(x[1:], y)
     with pytest.raises(InvalidInput, match="size"):
         run.capture(losses_of(run.model), size=1)
+
+
+def test_everything_a_recorded_graph_takes_for_granted_is_watched():
+    class Changing(Clip):
+        clip_norm = 1.0
+
+        @property
+        def sensitivity(self):
+            return self.clip_norm
+
+        def factors(self, squared_norms):
+            return FlatClip(self.clip_norm).factors(squared_norms)
+
+    run = make_run(clip=Changing())
+    step = captured(run)
+    seen = [step._surroundings_now()]
+    assert seen[0] == step._surroundings_now()
+    run.clip.clip_norm = 0.5  # less noise for sums that a graph would still clip at 1
+    seen.append(step._surroundings_now())
+    run.model[1].eval()
+    seen.append(step._surroundings_now())
+    run.model[0].weight.data = run.model[0].weight.data.clone()
+    seen.append(step._surroundings_now())
+    run.clip = FlatClip(0.5)
+    seen.append(step._surroundings_now())
+    assert all(a != b for i, a in enumerate(seen) for b in seen[:i])
+
+
+@pytest.mark.parametrize("micro_batch", [None, 5])
+def test_the_trainer_captures_where_it_can(data, micro_batch):
+    def losses(outputs, labels):
+        return cross_entropy(outputs, labels, reduction="none")
+
+    eager, graph = make_run(), make_run()
+    Trainer(eager, losses, delta=1e-4, progress=False).fit(data, steps=5)
+    with pytest.warns(UserWarning, match="every step runs eagerly"):
+        trainer = Trainer(
+            graph, losses, delta=1e-4, progress=False, capture=True, micro_batch=micro_batch
+        )
+    assert trainer.fit(data, steps=5).steps == 5
+    for a, b in zip(eager.model.parameters(), graph.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_dictionaries_of_tensors_are_padded_too():
+    model, (x, y) = made("convolutions", 5)
+    engine = Gradients(model)
+
+    def compute(batch, present):
+        each = cross_entropy(model(batch["x"]), batch["y"], reduction="none")
+        return engine.clipped_sum(each, FlatClip(0.3), present=present), each.detach()
+
+    program = Program(compute, PaddedBatch({"x": x, "y": y}, SIZE))
+    found, _ = program.run({"x": x[:3], "y": y[:3]})
+    truth = engine.clipped_sum(losses_of(model)(x[:3], y[:3]), FlatClip(0.3))
+    for a, b in zip(found.sums, truth.sums, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
