@@ -64,3 +64,15 @@ def test_expm1_minus_keeps_relative_accuracy() -> None:
 def test_log_sum_exp_of_nothing_is_minus_infinity() -> None:
     assert log_sum_exp(np.array([-np.inf, -np.inf])) == -np.inf
     assert log_sum_exp(np.array([1000.0, 1000.0])) == pytest.approx(1000.0 + math.log(2.0))
+
+
+@pytest.mark.parametrize("count", [2, 16, 33])
+def test_gauss_legendre_is_right_to_one_unit(count: int) -> None:
+    nodes, weights = gauss_legendre(count)
+    with mpmath.workdps(40):
+        for x, w in zip(nodes.tolist(), weights.tolist(), strict=True):
+            root = mpmath.findroot(lambda t: mpmath.legendre(count, t), mpmath.mpf(x))
+            slope = mpmath.diff(lambda t: mpmath.legendre(count, t), root)
+            truth = 2 / ((1 - root**2) * slope**2)
+            assert abs(x - root) <= 2.0**-53
+            assert abs(w / truth - 1) <= 2.0**-52

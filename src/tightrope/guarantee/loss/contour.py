@@ -2,9 +2,13 @@
 
 delta(eps) = P(L = inf) + (1/2 pi i) int e^{K(z) - z eps} / (z(z+1)) dz,  K = sum of count * K_pair.
 
+Three laws are tried (contour_ways): the whole one; one without losses too rare to matter; and
+"at least one jump", which leaves out that the loss exceeds eps without any large step.
+
 Error: each answer is an enclosure; its terms are quadrature (strip or ellipse bound), aliasing
-(Chernoff at another tilt), truncation (decay of the transform) and rounding. Where they cannot be
-made small within the limits on work, NotCertified is raised before the work is done.
+(Chernoff at another tilt), truncation (decay of the transform, and what a law leaves out) and
+rounding. Where they cannot be made small within the limits on work, NotCertified is raised before
+the work is done; it carries what was proved nevertheless.
 """
 
 from __future__ import annotations

@@ -142,6 +142,8 @@ class Inverse:
 
     def _law(self, x: float) -> TotalLaw:
         law, missing, self.lowest = self.law_at(x)
+        if missing > self.log_target - 1.0:
+            raise NotCertified("A law leaves out too much to prove anything; use the lattice.")
         self.slack = self._rounding + 2.0 * math.exp(min(missing - self.log_target, 700.0))
         return law
 

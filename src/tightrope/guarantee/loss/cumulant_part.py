@@ -158,10 +158,10 @@ class PartCumulant(AbstractFamily):
 
     # ------------------------------------------------------------------------------------- decay
     def shifted(self, tilt: float) -> Callable[[float], FloatArray]:
-        """|M(c+iy)|/M(c) on the path at depth d up to the end, then straight down to it.
+        """|M(c+iy)|/M(c) of jumps on the path at depth d up to the end, then straight down to it.
 
-        On the way down arg r >= t sin(mu d') >= 0.82 t mu d'. It holds when ln M is the quick
-        estimate within LOG_MASS_SLACK, and falls with y.
+        A window keeps mu d below pi/3, so that arg r >= t sin(mu d') >= 0.82 t mu d' on that way.
+        The bound holds when ln M is the quick estimate within LOG_MASS_SLACK, and falls with y.
         """
         log_size, ones = self.row_values(np.array([tilt]))[0], np.ones_like(self.strip.mu)
         w, end, of = (1.0 + tilt) * ones, self.end[:, None], self.strip
@@ -169,12 +169,12 @@ class PartCumulant(AbstractFamily):
         pace = 0.82 * of.mu * of.share(end, lr)
         peak = w * lr - 0.5 * end * end - LOG_ROOT_2PI
         window, at_end = of.window, np.repeat(of.log_size(end), 2, axis=1)
+        assert window is not None
 
         outline = of.outline(w, (self.low, self.end), right_ends=False)
         left = of.tails(w, 0.0 * ones, outline)[0]
         down = peak + 0.5 * outline.depths**2 - np.log(pace)
-        if window is not None:
-            down = down + window.log_cells(at_end, outline.theta[:, :, None])[:, :, 0]
+        down = down + window.log_cells(at_end, outline.theta[:, :, None])[:, :, 0]
 
         def further(y: float) -> FloatArray:
             logs = outline.total(-y * ones, left)
