@@ -191,3 +191,33 @@ def test_a_first_cell_that_begins_further_left_keeps_its_mean_too(mu: float, ext
 def test_gathered_moves_each_share_to_its_end() -> None:
     masses = gathered(np.array([1.0, 2.0]), np.array([3.0, 4.0]), math.log(2.0))
     np.testing.assert_allclose(masses, [1.0, 8.0, 8.0])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_powers_read_off_a_table_are_within_their_error(seed: int) -> None:
+    """Random laws, tilts, windows and points next to the last one, against fifty digits."""
+    rng = np.random.default_rng(seed)
+    step, size, count = 10 ** rng.uniform(-6, 0), int(rng.integers(2, 12)), int(rng.integers(1, 9))
+    rate = rng.choice([0.0, 0.01, 0.3, 1.0]) * 10 ** rng.uniform(-2, 2) / step
+    masses = np.exp(rng.normal(size=size) * rng.choice([1, 5, 20]))
+    one = normalised(rng.normal(), step, masses, 10 * rng.normal(), rate, 0.0, 0.0)
+    tilts = tuple(10 ** rng.uniform(-1, 3, 2) / (step * size))
+    result = convolve([(one, count)], 1 << int(rng.integers(4, 8)), tilts)  # type: ignore[arg-type]
+    length = count * (size - 1) * step
+    points = count * one.first + length * (1.0 - np.append(10 ** rng.uniform(-14, 0, 4), 0.3))
+    values, errors = tail_table(result).log_call(points)
+    with mp.workdps(50):
+        law = [mp.mpf(1)]
+        for _ in range(count):
+            law = [
+                mp.fsum(law[i - j] * one.weights[j] for j in range(size) if 0 <= i - j < len(law))
+                for i in range(len(law) + size - 1)
+            ]
+        x = [count * mp.mpf(one.first) + i * mp.mpf(step) for i in range(len(law))]
+        for point, value, error in zip(points, values, errors, strict=True):
+            exact = mp.fsum(
+                w * mp.exp(count * mp.mpf(one.log_scale) - rate * p) * (1 - mp.exp(point - p))
+                for p, w in zip(x, law, strict=True)
+                if p > point
+            )
+            assert abs(mp.exp(value) - exact) <= mp.exp(error) + 1e-12 * mp.exp(value)
