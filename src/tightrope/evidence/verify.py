@@ -159,7 +159,8 @@ def _row_holds(row: Any, argument: str | None, view: Any, safe: str) -> bool:
         lower, upper = _end(row["lower"], math.inf), _end(row["upper"], math.inf)
     except (TightropeError, TypeError, ValueError):
         return False
-    if not lower <= upper:
+    largest = math.inf if argument in ("delta", "order") else 1.0  # losses, or probabilities
+    if not 0.0 <= lower <= upper <= largest:
         return False
     slack = _SLACK * abs(truth.upper) if math.isfinite(truth.upper) else 0.0
     if safe == "upper":

@@ -11,10 +11,10 @@ from typing import Any
 
 from tightrope.audit.folder import FILE as AUDIT
 from tightrope.audit.folder import FolderAudit, audit_folder
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.certificate import read
 from tightrope.evidence.diagnostics import read_diagnostics
-from tightrope.report.blocks import as_html, as_markdown
+from tightrope.report.blocks import Block, as_html, as_markdown
 from tightrope.report.page_sections import Page, blocks_of
 
 __all__ = ["Page", "page_of", "html_page", "markdown_page"]
@@ -45,15 +45,26 @@ def _attack(folder: Path, certificate: dict[str, Any]) -> FolderAudit | None:
     return found
 
 
+def _blocks(page: Page) -> list[Block]:
+    try:
+        return blocks_of(page)
+    except (KeyError, TypeError, ValueError, AttributeError, TightropeError) as error:
+        broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if not c.holds)
+        raise InvalidInput(
+            f"This certificate is too damaged for a report ({broken or error}). Ask for the "
+            "original file, or certify the process again."
+        ) from None
+
+
 def html_page(page: Page) -> str:
     style = files("tightrope.report").joinpath("page.css").read_text()
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Privacy report</title><style>{style}</style></head><body><main>\n"
-        f"{as_html(blocks_of(page))}\n</main></body></html>\n"
+        f"{as_html(_blocks(page))}\n</main></body></html>\n"
     )
 
 
 def markdown_page(page: Page) -> str:
-    return as_markdown(blocks_of(page))
+    return as_markdown(_blocks(page))

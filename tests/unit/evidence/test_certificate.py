@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from functools import lru_cache
@@ -179,6 +180,39 @@ def test_a_lower_end_above_the_truth_is_refused(kind: str) -> None:
     row = certificate["claims"][kind][0]
     row["lower"], row["upper"] = 1.2 * row["upper"], 1.5 * row["upper"]
     assert kind in failed(verify(rehashed(certificate)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "end", "value"),
+    [
+        ("epsilon", "lower", -1.0),
+        ("renyi", "lower", -1),
+        ("type_ii_error", "upper", 1.5),
+        ("type_ii_error", "upper", None),
+    ],
+)
+def test_impossible_ends_are_refused(kind: str, end: str, value: Any) -> None:
+    certificate = fresh()
+    certificate["claims"][kind][2][end] = value
+    assert kind in failed(verify(rehashed(certificate)))
+
+
+@pytest.mark.parametrize("odd", [None, [], {}, "x", 1.5, True, [{}], {"a": 1}, float("nan"), 1e400])
+def test_no_odd_content_breaks_verify_or_holds(odd: Any) -> None:
+    """Any section, or anything one level down, replaced; hashed again where that is possible."""
+    for section in SECTIONS:
+        places = [(section,)]
+        if isinstance(fresh()[section], dict):
+            places += [(section, key) for key in fresh()[section]]
+        for place in places:
+            certificate = fresh()
+            node = certificate if len(place) == 1 else certificate[section]
+            if node[place[-1]] == odd or place[:2] == ("library", "version"):
+                continue
+            node[place[-1]] = odd
+            with contextlib.suppress(TypeError, ValueError):
+                certificate = rehashed(certificate)
+            assert not holds(verify(certificate)) or place == ("library", "code"), place
 
 
 def test_a_weaker_claim_still_holds() -> None:

@@ -192,6 +192,12 @@ def test_an_edited_certificate_gets_a_warning_and_no_headline() -> None:
         assert "Do not trust this certificate" in text and "Of 1,000 people" not in text
 
 
+@pytest.mark.parametrize("section", ["process", "setting", "library", "chain", "analysis"])
+def test_a_damaged_certificate_gets_no_page(section: str) -> None:
+    with pytest.raises(InvalidInput, match="too damaged"):
+        html_page(Page({**fresh(), section: None}))
+
+
 def test_texts_of_the_certificate_are_not_code_of_the_page() -> None:
     certificate = certify(PROCESS, DELTA, facts(clip="<script>alert(1)</script>"))
     text = html_page(Page(json.loads(json.dumps(certificate))))
