@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from tightrope.audit import audit_estimator, audit_estimator_runs
+from tightrope.convex.entropy import Entropy
+from tightrope.convex.rows import Scaling
 from tightrope.errors import InvalidInput
 from tightrope.estimators import PrivateLogisticRegression, PrivateRidge
 
@@ -77,3 +79,55 @@ def test_labels_must_be_classes() -> None:
             canaries=4,
             seed=0,
         )
+
+
+# ---- planted leaks: code that claims epsilon 1 and does something else
+def leaking(monkeypatch: pytest.MonkeyPatch, leak: str) -> None:
+    honest = Entropy.normal
+
+    def normal(self: Entropy, shape: tuple[int, ...]) -> Any:
+        if leak == "noise off":
+            return np.zeros(shape)
+        if leak == "noise divided by the number of rows":
+            return honest(self, shape) / 120
+        return np.random.default_rng(7).standard_normal(shape)  # the same noise reused
+
+    monkeypatch.setattr(Entropy, "normal", normal)
+
+
+@pytest.mark.parametrize("leak", ["noise off", "noise divided by the number of rows"])
+def test_a_leaking_fit_exceeds_its_claim_in_one_run(
+    monkeypatch: pytest.MonkeyPatch, leak: str
+) -> None:
+    leaking(monkeypatch, leak)
+    found = audit_estimator(model(1.0), *rows(), labels=(1, 0), delta=DELTA, canaries=60, seed=0)
+    assert found.epsilon_lower > 1.0
+
+
+@pytest.mark.parametrize("leak", ["noise off", "same noise reused"])
+def test_a_leaking_fit_exceeds_its_claim_in_many_runs(
+    monkeypatch: pytest.MonkeyPatch, leak: str
+) -> None:
+    leaking(monkeypatch, leak)
+    fresh = model(1.0, random_state=None)
+    found = audit_estimator_runs(fresh, *rows(), labels=(1, 0), delta=DELTA, runs=60, seed=0)
+    assert found.epsilon_lower > 1.0
+
+
+def test_a_clip_that_forgets_to_shorten_exceeds_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise is made for rows of norm 1; rows of norm 30 are let through as they are."""
+
+    def factors(self: Scaling, features: Any) -> tuple[Any, Any]:
+        kept = np.full(features.shape[0], self._shrunk)
+        return kept / self.data_norm, kept
+
+    monkeypatch.setattr(Scaling, "factors", factors)
+
+    class LongRows:
+        adjacency, data_norm, random_state = "replace-one", 30.0, 1
+
+        def fit(self, features: Any, targets: Any) -> Any:
+            return model(1.0, data_norm=1.0).fit(features, targets)
+
+    found = audit_estimator(LongRows(), *rows(), labels=(1, 0), delta=DELTA, canaries=60, seed=0)
+    assert found.epsilon_lower > 1.0
