@@ -22,20 +22,22 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee, pair_above
 from tightrope.guarantee.loss import profile
-from tightrope.guarantee.loss.pair import DiscretePair, SampledGaussianPair
+from tightrope.guarantee.loss.lattice_curve import delta_upper
+from tightrope.guarantee.loss.pair import Direction, DiscretePair, SampledGaussianPair
 from tightrope.process import Adjacency, BallsInBinsSampling, NoisySGD
 from tightrope.theorems.base import Source, require
+from tightrope.validate import FloatArray
 
 NAME = "Balls in bins"
 SOURCE = Source("Feldman, Shenfeld 2025", "Theorem 4.1", "fs25")
 VALIDITY = Validity.BOUND
 
-_GRID = 160  # losses of one epoch; the pessimism of the chords falls with its square
+_GRID = 320  # losses of one epoch; the pessimism of the chords falls with its square
 
 
 def applies(process: Any) -> str | None:
@@ -72,7 +74,10 @@ def _epoch_pairs(batches: int, mu: float) -> tuple[DiscretePair, DiscretePair]:
     """One epoch as a pair for each order of the neighbours, never below its profile."""
     epoch = Epoch(batches, mu)
     grid = np.linspace(0.0, max(epoch.epsilon(1e-16), 1e-3), _GRID)
-    remove, add = lru_cache(maxsize=None)(epoch.remove), lru_cache(maxsize=None)(epoch.add)
+    remove, add = (
+        dict(zip(grid.tolist(), curve.tolist(), strict=True)).__getitem__
+        for curve in epoch.curves(grid)
+    )
     return pair_above(remove, add, grid), pair_above(add, remove, grid)
 
 
@@ -83,20 +88,37 @@ class Epoch:
         self.batches, self.mu = batches, mu
         self.some_hit = -math.expm1(batches * math.log1p(-1.0 / batches))  # lam
 
-    def _poisson(self, direction: str, epsilon: float) -> float:
-        pair = SampledGaussianPair(1.0 / self.batches, self.mu, direction)  # type: ignore[arg-type]
-        return profile.delta(((pair, self.batches),), epsilon).upper
+    def _poisson(self, direction: Direction) -> Components:
+        return ((SampledGaussianPair(1.0 / self.batches, self.mu, direction), self.batches),)
+
+    def _moved(self, direction: Direction, epsilon: Any) -> tuple[Any, Any]:
+        """Where the Poisson profile is read, and the factor before it."""
+        lam = self.some_hit
+        if direction == "remove":
+            return epsilon + np.log(lam - (lam - 1.0) * np.exp(-epsilon)), 1.0 / lam
+        factor = (lam + np.exp(np.minimum(epsilon, 700.0)) * (1.0 - lam)) / lam
+        return -np.log1p(lam * np.expm1(-epsilon)), factor
+
+    def _upper(self, direction: Direction, epsilon: float) -> float:
+        inner, factor = self._moved(direction, epsilon)
+        found = profile.delta(self._poisson(direction), float(inner)).upper
+        return min(1.0, float(factor) * found * (1 + 1e-12))
 
     def remove(self, epsilon: float) -> float:
-        lam = self.some_hit
-        inner = epsilon + math.log(lam - (lam - 1.0) * math.exp(-epsilon))
-        return min(1.0, self._poisson("remove", inner) / lam * (1 + 1e-12))
+        return self._upper("remove", epsilon)
 
     def add(self, epsilon: float) -> float:
-        lam = self.some_hit
-        inner = -math.log1p(lam * math.expm1(-epsilon))
-        factor = (lam + math.exp(min(epsilon, 700.0)) * (1.0 - lam)) / lam
-        return min(1.0, factor * self._poisson("add", inner) * (1 + 1e-12))
+        return self._upper("add", epsilon)
+
+    def curves(self, grid: FloatArray) -> list[FloatArray]:
+        """Both bounds on a whole grid, a little looser and far quicker than one by one."""
+        directions: tuple[Direction, ...] = ("remove", "add")
+        found = []
+        for direction in directions:
+            inner, factor = self._moved(direction, grid)
+            curve = delta_upper(self._poisson(direction), inner)
+            found.append(np.minimum(factor * curve * (1 + 1e-12), 1.0))
+        return found
 
     def delta(self, epsilon: float) -> float:
         return max(self.remove(epsilon), self.add(epsilon))
@@ -105,8 +127,7 @@ class Epoch:
         """The inverse: for removal the map of epsilon is undone, for addition it is checked."""
         if delta == 0.0:
             return math.inf
-        pair = SampledGaussianPair(1.0 / self.batches, self.mu, "remove")
-        inner = profile.epsilon(((pair, self.batches),), min(1.0, self.some_hit * delta)).upper
+        inner = profile.epsilon(self._poisson("remove"), min(1.0, self.some_hit * delta)).upper
         epsilon = math.log1p(math.expm1(inner) / self.some_hit) * (1 + 1e-12)
         if self.add(epsilon) <= delta:
             return epsilon

@@ -11,6 +11,8 @@ import pytest
 
 from tightrope.accounting import account
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
+from tightrope.guarantee.loss import profile
+from tightrope.guarantee.loss.pair import SampledGaussianPair
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,
@@ -76,10 +78,11 @@ def test_balls_in_bins_divergence(given, told, rtol) -> None:
 def test_balls_in_bins_transform(given, told, rtol) -> None:
     epoch, eps = Epoch(int(given["t"]), 1.0), given["eps"]
     assert epoch.some_hit == pytest.approx(told["lam"], rel=rtol)
-    direct = epoch._poisson("remove", told["eps_poisson_remove"]) * told["factor_remove"]
-    assert epoch.remove(eps) == pytest.approx(direct, rel=1e-9)
-    added = epoch._poisson("add", told["eps_poisson_add"]) * told["factor_add"]
-    assert epoch.add(eps) == pytest.approx(added, rel=1e-9)
+    for direction, bound in (("remove", epoch.remove(eps)), ("add", epoch.add(eps))):
+        inner, factor = told[f"eps_poisson_{direction}"], told[f"factor_{direction}"]
+        assert epoch._moved(direction, eps) == pytest.approx((inner, factor), rel=1e-12)
+        steps = ((SampledGaussianPair(1.0 / given["t"], 1.0, direction), int(given["t"])),)
+        assert bound == pytest.approx(profile.delta(steps, inner).upper * factor, rel=1e-9)
 
 
 def test_balls_in_bins_is_not_dominated_by_poisson() -> None:
