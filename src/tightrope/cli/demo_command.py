@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import itertools
 from pathlib import Path
 from typing import Annotated
 
@@ -36,8 +36,15 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     _account(console, out)
     _calibrate(console)
-    trained = _train(console, out / "run")
-    _evidence(console, out, out / "run" if trained else None)
+    folder = _fresh_folder(out)
+    trained = _train(console, folder)
+    _evidence(console, out, folder if trained else None)
+
+
+def _fresh_folder(out: Path) -> Path:
+    """A run folder that is not there yet: another run is never resumed or removed."""
+    names = (f"run-{number}" for number in itertools.count(1))
+    return next(out / name for name in names if not (out / name).exists())
 
 
 def _account(console: Console, out: Path) -> None:
@@ -62,7 +69,6 @@ def _train(console: Console, folder: Path) -> bool:
     if missing is not None:
         console.print(f"Training needs {missing}: pip install 'tightrope[train,sklearn]'. Skipped.")
         return False
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier demo
     trained = train_digits(folder)
     console.print(
         f"accuracy [bold green]{trained.accuracy:.1%}[/] on people it never saw, epsilon "

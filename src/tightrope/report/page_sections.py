@@ -142,7 +142,7 @@ _LABELS = {
     "kind": "what ran",
     "steps": "steps really taken",
     "clip": "clipping",
-    "sensitivity": "largest share of one record",
+    "sensitivity": "most that one record adds",
     "noise": "noise",
     "sampling": "randomness of the batches",
     "data": "commitment to the data",
