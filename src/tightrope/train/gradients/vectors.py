@@ -45,8 +45,7 @@ def sum_of_vectors(work: Work, clip: Clip) -> ClippedBatch:
         use.check_unchanged()
         a, g = full_precision(use.inputs[0]), full_precision(g)
         found.append((use.owner._parameters, a, g))
-        bias = blocked_squares(g)
-        squares = rank_one_squares(a, bias).add_(bias)
+        squares = rank_one_squares(a, blocked_squares(g), shifted=True)
         total = squares if total is None else total.add_(squares)
     if total is None:
         total = torch.zeros_like(full_precision(work.losses))

@@ -22,12 +22,15 @@ from tightrope.train.gradients.rounding import UNIT_FLOAT32, matmul_unit
 __all__ = ["RankOne", "Shift", "Signal", "rank_one_squares"]
 
 
-def rank_one_squares(a: Tensor, signal_squares: Tensor) -> Tensor:
-    """(B,) squared norms of g a^T from a: (B, d) and the squares of g."""
-    squares = blocked_squares(a).mul_(signal_squares)
-    unit = matmul_unit(a.device)
-    # Operands rounded to the unit move a product by at most 2 unit, its square by 5 unit.
-    return squares if unit == UNIT_FLOAT32 else squares.mul_(1 + 5 * unit)
+def rank_one_squares(a: Tensor, signal_squares: Tensor, *, shifted: bool = False) -> Tensor:
+    """(B,) squared norms of g a^T, from a: (B, d) and the squares of g; with those of g added."""
+    squares, unit = blocked_squares(a), matmul_unit(a.device)
+    if unit != UNIT_FLOAT32:
+        # Operands rounded to the unit move a product by at most 2 unit, its square by 5 unit.
+        squares.mul_(1 + 5 * unit)
+    if shifted:
+        return torch.addcmul(signal_squares, signal_squares, squares)
+    return squares.mul_(signal_squares)
 
 
 def _column(factors: Tensor, dtype: torch.dtype) -> Tensor:
