@@ -6,12 +6,12 @@ Statement: if rate * sqrt(steps) -> nu, the composed trade-off function tends to
     mu = sqrt(2) rate sqrt(steps (e^(m^2) Phi(3m/2) + 3 Phi(-m/2) - 2)), m = 2/s. mu^2 adds over
     different steps.
 Conditions: Poisson sampling (add-or-remove), fixed-size or Poisson sampling (replace-one), full
-    batches (where it is exact), declared mu-GDP.
+    batches (where it is exact), also with scheduled noise; declared mu-GDP.
 Validity: ESTIMATE in neither direction. It claims too much privacy in eight of the nine rows of the
     paper's own tables, by up to 2.14 in epsilon; never calibrate with it.
 Source: Bu, Dong, Long, Su 2019 (arXiv:1911.11607), Theorem 5 (its printed T inside mu is wrong);
     Dong, Roth, Su 2019 (arXiv:1905.02383v3), Corollary 5.4; theory notes A33, A37.
-Error: unknown at finite steps; `account` shows the exact epsilon beside it.
+Error: unknown at finite steps; `account` states the true error beside it (`estimate_error`).
 Vectors: clt_mu.
 """
 
