@@ -21,7 +21,7 @@ from tightrope.numerics.interval import Interval
 
 _DIGITS = 40
 _NEGLIGIBLE = mpf(10) ** -34
-_MOST_FREQUENCIES = 3000
+_MOST_FREQUENCIES = 600
 _PERIOD = 60  # in standard deviations of the tilted sum
 
 
