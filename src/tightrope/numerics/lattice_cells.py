@@ -15,6 +15,7 @@ import math
 
 import numpy as np
 
+from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.validate import FloatArray
 
 __all__ = ["shared_mass", "CELL_ERROR"]
@@ -25,7 +26,7 @@ _ROOT_TWO_PI = math.sqrt(2.0 * math.pi)
 
 
 def _rule(nodes: int) -> tuple[FloatArray, FloatArray]:
-    x, w = np.polynomial.legendre.leggauss(nodes)
+    x, w = gauss_legendre(nodes)
     return 0.5 * (x + 1.0), 0.5 * w
 
 

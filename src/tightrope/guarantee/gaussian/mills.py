@@ -18,6 +18,7 @@ import math
 import numpy as np
 from scipy.special import erfcx
 
+from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.validate import FloatArray
 
 __all__ = ["mills", "log_mills", "mills_difference"]
@@ -34,7 +35,7 @@ def _half_hermite(count: int) -> tuple[FloatArray, FloatArray]:
 
 
 _T, _WT = _half_hermite(64)
-_X, _WX = (0.5 * v for v in np.polynomial.legendre.leggauss(16))
+_X, _WX = (0.5 * v for v in gauss_legendre(16))
 _X = _X + 0.5
 
 

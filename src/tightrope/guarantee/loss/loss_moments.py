@@ -15,11 +15,12 @@ import numpy as np
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.discrete import DiscretePair
+from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.validate import FloatArray
 
 __all__ = ["LossMoments", "moments"]
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_NODES, _WEIGHTS = gauss_legendre(16)
 _EQUAL, _HALVINGS = 128, 34  # panels: equal ones from 1/64 of the largest loss on, halves below
 _NEGLIGIBLE = -80.0  # ln of a tail mass
 
