@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from tightrope.accounting import Account, Finding, account
-from tightrope.errors import NotCertified, TightropeError
+from tightrope.errors import TightropeError
 from tightrope.evidence.certificate import SCHEMA, SECTIONS, UNIT, analysis_of, chain_of
 from tightrope.evidence.check import Check, holds
 from tightrope.evidence.code import library
-from tightrope.evidence.statement import main_claim, statement
+from tightrope.evidence.statement import statement
 from tightrope.evidence.verify_run import run_checks
-from tightrope.guarantee.base import Components, Guarantee
-from tightrope.guarantee.loss import lattice
+from tightrope.evidence.verify_second import second_method
+from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import from_json
 from tightrope.validate import check_delta, check_real
@@ -48,7 +48,7 @@ def verify(certificate: dict[str, Any]) -> list[Check]:
     if not isinstance(claims, dict):
         return [*checks, Check("claims", False, "no claims are made")]
     checks.extend(_claims(claims, guarantee))
-    checks.append(_independent(claims, guarantee, level))
+    checks.append(second_method(claims, guarantee, level))
     checks.extend(run_checks(certificate.get("run"), process, level))
     checks.append(_statement(certificate))
     return checks
@@ -173,32 +173,3 @@ def _end(value: Any, absent: float) -> float:
     if value is None:
         return absent
     return float(check_real(value, "claim"))
-
-
-def _independent(claims: dict[str, Any], guarantee: Guarantee, delta: float) -> Check:
-    """The main claim by the lattice method, which shares no numerics with the first."""
-    try:
-        said = main_claim(claims, delta)
-        claimed = math.inf if said is None else float(check_real(said, "epsilon"))
-    except (KeyError, TightropeError) as error:
-        return Check("second method", False, str(error.args[0]))
-    directions = guarantee.directions()
-    if math.isinf(claimed) or directions is None:
-        return Check("second method", True, "nothing finite to compare by the lattice method")
-    if not any(directions):
-        return Check("second method", True, "nothing was released")
-    if all(_elementary(order) for order in directions):
-        return Check("second method", True, "one release of bounded loss: its closed form decides")
-    try:
-        second = Interval.worst([lattice.epsilon(order, delta) for order in directions if order])
-    except (NotCertified, ValueError, ArithmeticError) as error:
-        return Check("second method", False, f"the lattice method gave no answer: {error}")
-    agrees = claimed >= second.lower * (1 - _SLACK)
-    return Check(
-        "second method", agrees, f"lattice: epsilon in [{second.lower:.8g}, {second.upper:.8g}]"
-    )
-
-
-def _elementary(order: Components) -> bool:
-    """One release with a largest loss: a sum of a few terms, and no composition to check."""
-    return sum(count for _, count in order) == 1 and all(p.support[1] < math.inf for p, _ in order)

@@ -173,6 +173,15 @@ def test_every_claim_made_better_is_refused(kind: str, safe: str, factor: float)
         assert kind in failed(verify(rehashed(certificate))), (kind, index)
 
 
+def test_the_second_method_looks_at_every_delta() -> None:
+    certificate = fresh()
+    for row in certificate["claims"]["epsilon"]:
+        if row["delta"] == 1e-8:
+            row["upper"], row["lower"] = 0.99 * row["upper"], 0.0
+    (check,) = [c for c in verify(rehashed(certificate)) if c.name == "second method"]
+    assert not check.holds and "delta = 1e-08" in check.said
+
+
 @pytest.mark.parametrize("kind", ["epsilon", "renyi"])
 def test_a_lower_end_above_the_truth_is_refused(kind: str) -> None:
     """It would sell a loose claim as a tight one."""
