@@ -66,7 +66,7 @@ def log_delta(
 
     The inversion integral of e^{T K(z) - z eps}/(z (z + 1)), K from a trapezoidal sum over s, every
     step length fixed beforehand and far finer than needed. None where that takes too long, or where
-    the line is so far from the saddle point that the terms cancel.
+    the line is so far from the saddle point that the terms cancel or the period is too short.
     """
     with mp.workdps(_DIGITS):
         c, eps = mpf(tilt), mpf(epsilon)
@@ -75,6 +75,8 @@ def log_delta(
         points = [(loss, w / total) for loss, w in points if w > total * _NEGLIGIBLE]
         mean = fsum(loss * w for loss, w in points)
         spread = sqrt(steps * fsum((loss - mean) ** 2 * w for loss, w in points) + 1 / c**2)
+        if abs(steps * mean - eps) > _PERIOD / 4 * spread:
+            return None
         step = 2 * pi / (_PERIOD * spread)
         centred = [(loss - mean, w) for loss, w in points]
         found = _line(centred, steps, step, c, steps * mean - eps)
