@@ -36,27 +36,28 @@ def log1p_complex(x: ComplexArray) -> ComplexArray:
     return np.asarray(modulus + 1j * np.arctan2(x.imag, 1.0 + x.real))
 
 
-def _expm1_i(phase: FloatArray) -> ComplexArray:
-    """e^{i phase} - 1, each part with a small relative error."""
-    out = np.empty(phase.shape, dtype=np.complex128)
+def _rotations(phase: FloatArray) -> tuple[ComplexArray, FloatArray]:
+    """e^{i phase} - 1, and the imaginary part of e^{i phase} - 1 - i phase, all to a few units.
+
+    The real parts of both are the same, and the sines, which cost most, are taken once.
+    """
+    turned = np.empty(phase.shape, dtype=np.complex128)
     half = np.sin(0.5 * phase)
-    out.real = -2.0 * half * half
-    out.imag = np.sin(phase)
-    return out
+    turned.real = -2.0 * half * half
+    turned.imag = np.sin(phase)
+    curved = turned.imag - phase
+    small = np.abs(phase) < 1.0  # where sin x - x would lose digits
+    curved[small] = _sine_minus(phase[small])
+    return turned, curved
 
 
-def _curved(phase: FloatArray) -> ComplexArray:
-    """e^{i phase} - 1 - i phase, each part with a small relative error."""
-    out = np.empty(phase.shape, dtype=np.complex128)
-    half = np.sin(0.5 * phase)
-    out.real = -2.0 * half * half
-    square = np.minimum(phase * phase, 1.0)
-    series = np.ones_like(phase)
-    for k in (210.0, 156.0, 110.0, 72.0, 42.0, 20.0):  # sin x - x = -x^3/6 (1 - x^2/20 (1 - ...))
+def _sine_minus(x: FloatArray) -> FloatArray:
+    """sin x - x = -x^3/6 (1 - x^2/20 (1 - x^2/42 (...))) for |x| < 1."""
+    square = x * x
+    series = np.ones_like(x)
+    for k in (210.0, 156.0, 110.0, 72.0, 42.0, 20.0):
         series = 1.0 - square / k * series
-    near = -phase * square / 6.0 * series
-    out.imag = np.where(np.abs(phase) < 1.0, near, np.sin(phase) - phase)
-    return out
+    return np.asarray(-x * square / 6.0 * series)
 
 
 @final
@@ -104,10 +105,14 @@ class TiltedNodes:
         for first in range(0, points, block):
             d = self.deviations[:, None, first : first + block]
             p = self.weights[:, None, first : first + block]
-            near, far = near_y * d, far_y * d
-            x += _expm1_i(far) @ (_expm1_i(near) * p).transpose(0, 2, 1)
-            x += np.sum(_curved(near) * p, axis=2)[:, None, :]
-            x += np.sum(_curved(far) * p, axis=2)[:, :, None]
+            near, near_curved = _rotations(near_y * d)
+            far, far_curved = _rotations(far_y * d)
+            near *= p
+            x += far @ near.transpose(0, 2, 1)
+            x.real += np.sum(near.real, axis=2)[:, None, :]
+            x.real += np.sum(far.real * p, axis=2)[:, :, None]
+            x.imag += np.sum(near_curved * p, axis=2)[:, None, :]
+            x.imag += np.sum(far_curved * p, axis=2)[:, :, None]
         return np.asarray(x.reshape(laws, -1)[:, :count])
 
     def _error(self, y: FloatArray) -> FloatArray:
