@@ -3,7 +3,8 @@
 With M(z) = int e^{zx} dF(x) and points x_j of weight p_j (the tilted law at c, summing to 1),
 M(c + iy)/M(c) = e^{i y m} (1 + sum_j p_j (e^{iy d_j} - 1)),   d_j = x_j - m,  m any centre.
 Writing frequency n dy as a dy + b A dy, e^{iy d} - 1 = u + v + u v with u, v small: thin tables and
-one matrix product replace a table of all frequencies, and no digit is lost for |y d| << 1.
+one matrix product replace a table of all frequencies, and no digit is lost for |y d| << 1. The thin
+tables are made from thinner ones in the same way, so that few sines are taken.
 Every array has one row for each law of a family.
 """
 
@@ -21,7 +22,10 @@ from tightrope.numerics.quadrature import UNIT, FloatArray
 __all__ = ["ComplexArray", "TiltedNodes", "tilted_nodes", "log1p_complex"]
 
 ComplexArray = NDArray[np.complex128]
-_TABLE = 1 << 16  # entries of a table, to stay within the cache
+# e^{iyd} - 1 (laws, frequencies, points), and sum_j p_j (e^{iy d_j} - 1 - iy d_j)
+_Turned = tuple[ComplexArray, ComplexArray]
+_TABLE = 1 << 15  # entries of a table, to stay within the cache
+_FEW = 12  # frequencies for which sines cost less than products
 _NEGLIGIBLE = 1e-26  # weights left out; what they add up to counts as an error
 
 
@@ -58,6 +62,33 @@ def _sine_minus(x: FloatArray) -> FloatArray:
     for k in (210.0, 156.0, 110.0, 72.0, 42.0, 20.0):
         series = 1.0 - square / k * series
     return np.asarray(-x * square / 6.0 * series)
+
+
+def _direct(step: float, count: int, d: FloatArray, p: FloatArray) -> _Turned:
+    turned, curved = _rotations((np.arange(count) * step)[:, None] * d)
+    return turned, np.sum(turned.real * p, axis=2) + 1j * np.sum(curved * p, axis=2)
+
+
+def _multiples(step: float, count: int, d: FloatArray, p: FloatArray) -> _Turned:
+    """The table at y = 0, step, ..., for points d of weights p, both (laws, 1, points)."""
+    if count <= _FEW:
+        return _direct(step, count, d, p)
+    inner = math.isqrt(count)
+    near, far = _direct(step, inner, d, p), _direct(inner * step, -(-count // inner), d, p)
+    u, v = near[0][:, None, :, :], far[0][:, :, None, :]
+    turned = u * v
+    turned += u
+    turned += v
+    turned = turned.reshape(len(p), -1, p.shape[2])
+    return turned[:, :count], _joined(near, far, p)[:, :count]
+
+
+def _joined(near: _Turned, far: _Turned, p: FloatArray) -> ComplexArray:
+    """The weighted sums at all sums of two frequencies, those of `near` running fastest."""
+    sums = far[0] @ (near[0] * p).transpose(0, 2, 1)
+    sums += near[1][:, None, :]
+    sums += far[1][:, :, None]
+    return np.asarray(sums.reshape(len(p), -1))
 
 
 @final
@@ -98,22 +129,14 @@ class TiltedNodes:
         inner = max(1, math.isqrt(count))
         outer = -(-count // inner)
         laws, points = self.weights.shape
-        x = np.zeros((laws, outer, inner), dtype=np.complex128)
-        near_y = (np.arange(inner) * step)[:, None]
-        far_y = (np.arange(outer) * (inner * step))[:, None]
+        x = np.zeros((laws, outer * inner), dtype=np.complex128)
         block = max(64, _TABLE // (inner * laws))
         for first in range(0, points, block):
             d = self.deviations[:, None, first : first + block]
             p = self.weights[:, None, first : first + block]
-            near, near_curved = _rotations(near_y * d)
-            far, far_curved = _rotations(far_y * d)
-            near *= p
-            x += far @ near.transpose(0, 2, 1)
-            x.real += np.sum(near.real, axis=2)[:, None, :]
-            x.real += np.sum(far.real * p, axis=2)[:, :, None]
-            x.imag += np.sum(near_curved * p, axis=2)[:, None, :]
-            x.imag += np.sum(far_curved * p, axis=2)[:, :, None]
-        return np.asarray(x.reshape(laws, -1)[:, :count])
+            near = _multiples(step, inner, d, p)
+            x += _joined(near, _multiples(inner * step, outer, d, p), p)
+        return x[:, :count]
 
     def _error(self, y: FloatArray) -> FloatArray:
         """Rounding: of points and weights (first order in y), of sums and products (second)."""
@@ -121,8 +144,10 @@ class TiltedNodes:
         spread = np.sum(weights * size, axis=1)[:, None]
         second = np.sum(weights * size * size, axis=1)[:, None]
         slope = np.sum(weights * (size * (self.relative + 4.0 * UNIT) + self.point_error), axis=1)
-        # 48 units: phases, sines, pairwise sums, one for each block; n + 8 for the product
-        units = 48.0 + math.isqrt(len(y)) * weights.size / _TABLE + 2.0 * (weights.shape[1] + 8)
+        # With phases a, b, c, d of the four thinnest tables, a + b + c + d = y |d_j|: the products
+        # add up to at most ab + cd + (a+b)(c+d) <= (yd)^2/2, and to at most 4 + yd.
+        # 96 units: phases, sines, tables, pairwise sums, one for each block; n + 8 for products
+        units = 96.0 + math.isqrt(len(y)) * weights.size / _TABLE + 2.0 * (weights.shape[1] + 8)
         curved = np.minimum(0.5 * y * y * second, 4.1 + y * spread)
         return np.asarray(1.01 * (y * slope[:, None] + units * UNIT * curved))
 

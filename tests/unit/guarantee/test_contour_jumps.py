@@ -10,7 +10,7 @@ import pytest
 from scipy.special import gammainc, gammaincc, ndtr
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss import contour
+from tightrope.guarantee.loss import contour, contour_inverse, contour_ways
 from tightrope.guarantee.loss.contour_line import certified_value
 from tightrope.guarantee.loss.contour_split import Jumps
 from tightrope.guarantee.loss.cumulant_part import PartCumulant
@@ -177,6 +177,26 @@ def test_hard_regime(
     assert found.relative_width <= 1e-6
     assert contour.log_delta(parts, found.upper).lower <= math.log(delta)
     assert contour.log_delta(parts, found.lower).upper >= math.log(delta)
+
+
+@pytest.mark.parametrize("steps", [2, 5, 10])
+def test_order_of_the_ways_does_not_matter(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    parts = ((SampledGaussianPair(0.01, 1.0), steps),)
+    found, delta = contour.epsilon(parts, 1e-5), contour.log_delta(parts, 0.3)
+    monkeypatch.setattr(contour_ways, "_FEW", 0)
+    other = contour.epsilon(parts, 1e-5)
+    assert max(found.lower, other.lower) <= min(found.upper, other.upper)
+    assert max(found.relative_width, other.relative_width) <= 1e-6
+    again = contour.log_delta(parts, 0.3)
+    assert max(delta.lower, again.lower) <= min(delta.upper, again.upper)
+
+
+@pytest.mark.parametrize(("rate", "mu", "steps"), [(1e-3, 0.2, 3), (0.01, 1.0, 10), (0.5, 9.0, 4)])
+def test_search_for_one_step_starts_near(rate: float, mu: float, steps: int) -> None:
+    parts, target = ((SampledGaussianPair(rate, mu), steps),), math.log(1e-5)
+    start = contour_inverse._one_step_epsilon(parts, target)
+    assert contour_ways.one_step(parts, 1.05 * start) < target
+    assert contour_ways.one_step(parts, 0.95 * start) > target
 
 
 def test_jumps_beside_other_releases() -> None:

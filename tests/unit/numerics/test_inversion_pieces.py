@@ -38,19 +38,31 @@ def test_layers_of_a_skewed_law_bound_its_transform() -> None:
     assert no_decay().bound(3.0).tolist() == [1.0]
 
 
-def test_transform_of_points_matches_the_plain_sum_within_its_error() -> None:
+@pytest.mark.parametrize("count", [1, 2, 130, 700, 3001])  # tables of one and of two levels
+def test_transform_of_points_matches_the_plain_sum_within_its_error(count: int) -> None:
     rng = np.random.default_rng(3)
     x, log_p = rng.normal(size=(3, 300)), rng.normal(size=(3, 300))
     log_mass = np.log(np.sum(np.exp(log_p), axis=1))
     zero = np.zeros((3, 300))
     nodes = tilted_nodes(x, log_p, (log_mass, np.full(3, 1e-15)), zero, zero, np.zeros(3))
-    got, error = nodes.transform(0.37, 130)
-    y = 0.37 * np.arange(130)
+    got, error = nodes.transform(0.375, count)
+    y = 0.375 * np.arange(count)
     for row in range(3):
         weights = np.exp(log_p[row] - log_mass[row])
         plain = np.exp(1j * np.outer(y, x[row] - nodes.centre[row])) @ weights - 1.0
-        assert np.all(np.abs(got[row] - plain) <= error[row] + 1e-14)
+        assert np.all(np.abs(got[row] - plain) <= error[row] + 1e-14 * (1.0 + y))
     assert np.all(got[:, 0] == 0.0)
+
+
+def test_transform_loses_no_digit_at_small_frequencies() -> None:
+    x = np.random.default_rng(4).normal(size=(1, 5000))
+    zero, log_p = np.zeros_like(x), np.full_like(x, -math.log(5000.0))
+    nodes = tilted_nodes(x, log_p, (np.zeros(1), np.zeros(1)), zero, zero, np.zeros(1))
+    step = 2.0**-30
+    got, error = nodes.transform(step, 900)
+    for n in (1, 28, 29, 417, 899):
+        plain = math.fsum(-2.0 * np.sin(0.5 * n * step * (x - nodes.centre))[0] ** 2 / 5000.0)
+        assert abs(got[0, n].real - plain) <= min(error[0, n], 1e-12 * abs(plain))
 
 
 def test_log1p_complex_is_accurate_near_zero_and_far_away() -> None:

@@ -31,6 +31,7 @@ __all__ = ["Goal", "accepted", "invert_whole", "invert_jumps", "invert_none", "i
 
 _MAX_LINES = 24
 _ACCEPTED = 1e-4  # relative width
+_SECANT, _LARGEST = 1.4, 14.0  # longest step and end of the search in ln epsilon
 _LOWER = 0.9  # laws with jumps are made for a little less than epsilon
 
 
@@ -90,14 +91,21 @@ def invert_none(held: Components, goal: Goal, limit: Limit) -> Interval:
 
 
 def _one_step_epsilon(held: Components, log_target: float) -> float:
-    """Where the sum of the steps' own delta is the target."""
-    low, high = 1e-12, 1.0
-    while one_step(held, high) > log_target and high < 1e6:
-        low, high = high, 4.0 * high
-    while high > 1.02 * low:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if one_step(held, middle) > log_target else (low, middle)
-    return high
+    """Where the sum of the steps' own delta is the target, to a few percent: secants in ln eps."""
+
+    def excess(log_x: float) -> float:
+        return max(one_step(held, math.exp(log_x)) - log_target, -1e4)
+
+    before, at, last, value = math.inf, 0.0, math.nan, excess(0.0)
+    for _ in range(30):
+        slope = (value - last) / (at - before)
+        move = -value / slope if slope < 0.0 else math.copysign(math.inf, value)
+        move = max(-_SECANT, min(_SECANT, move))
+        if abs(move) < 0.02 or at + move > _LARGEST:
+            break
+        before, at, last = at, at + move, value
+        value = excess(at)
+    return math.exp(at)
 
 
 @final

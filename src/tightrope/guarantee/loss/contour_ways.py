@@ -28,6 +28,8 @@ Answer = TypeVar("Answer")
 _QUICK, _MORE = Limit(4000, 1e6), Limit(4000, 2e7)
 _ACCEPTED = 1e-4  # the widest answer that is given where the width asked for is out of reach
 _LEVELS = 4
+# jumps apart are tried first up to so many steps and so many hits expected, from this mu on
+_FEW, _RARE, _LARGE = 10, 0.2, 0.7
 
 
 def finite_log_delta(held: Components, epsilon: float, relative_width: float) -> Enclosure:
@@ -55,14 +57,18 @@ def first_certified(
 ) -> Answer:
     """The whole law, then that without jumps, where few frequencies do; jumps apart; at any cost.
 
-    Where none is as narrow as asked for, the narrowest is given if it is accepted; otherwise the
-    NotCertified raised carries it.
+    Where it is plain that jumps decide they come first. Where none is as narrow as asked for, the
+    narrowest is given if it is accepted; otherwise the NotCertified raised carries it.
     """
     if not any(isinstance(p, SampledGaussianPair) and p.direction == "remove" for p, _ in held):
         return whole(NO_LIMIT)
-    ways = partial(whole, _QUICK), partial(none, _MORE), jumps
+    quick = partial(whole, _QUICK), partial(none, _MORE)
+    ways: list[Callable[[], Answer]] = [*quick, jumps]
+    if _jumps_decide(held):
+        ways = [jumps, *quick]
     nearest: NotCertified | None = None
-    for way in (*ways, partial(none, NO_LIMIT), partial(whole, NO_LIMIT)):
+    ways += [partial(none, NO_LIMIT), partial(whole, NO_LIMIT)]
+    for way in ways:
         try:
             return way()
         except NotCertified as problem:
@@ -74,6 +80,13 @@ def first_certified(
             return accepted
     assert nearest is not None
     raise nearest
+
+
+def _jumps_decide(held: Components) -> bool:
+    """Whether the quick ways would fail: a rule found by trying, which costs only time if wrong."""
+    steps = [(p, n) for p, n in held if isinstance(p, SampledGaussianPair) and p.mu >= _LARGE]
+    few = len(steps) == len(held) and sum(n for _, n in steps) <= _FEW
+    return few and sum(n * p.rate for p, n in steps) <= _RARE
 
 
 def _width(problem: NotCertified) -> float:

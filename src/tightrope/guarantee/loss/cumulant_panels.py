@@ -21,7 +21,8 @@ from tightrope.numerics.quadrature import FloatArray, gauss_legendre, log_sum_ex
 __all__ = ["Panels", "POINTS", "panel_points"]
 
 POINTS = 32  # of a panel
-TURN = 24.0  # radians of a panel, about
+TURN = 38.0  # radians of a panel, about, where the error permits
+_SHORTER = 24.0  # with fewer radians panels that hardly turn get shorter too
 _RADII = np.array([1.6, 2.3, 3.2, 4.5, 7.0])
 _MAX_PANELS = 4000
 
@@ -49,7 +50,7 @@ class Panels:
     def edges(self, low: float, end: float, turn: float) -> FloatArray:
         """From the end leftwards, each panel for about `turn` radians of yL."""
         mu, log_rate = self.mu, float(self.one.log_rate[0, 0])
-        widest = turn / TURN * min(0.9 / mu, 1.2)
+        widest = min(turn / _SHORTER, 1.0) * min(0.9 / mu, 1.2)
         turning = max(self.frequency, 0.5 * self.w)  # e^{wL} rises as e^{iyL} turns
         edges = [end]
         while edges[-1] > low:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import final
 
 import numpy as np
@@ -23,7 +24,20 @@ __all__ = ["Window", "ORDER", "shares", "log_tail"]
 ORDER = 36
 _LOG_FACTORIAL = math.lgamma(ORDER + 1.0)
 _FARTHEST = 600.0  # x up to which shares are computed: Q is below e^-450 from there on
+_AT_ONCE = 9  # terms of a series added up by one matrix product
 _LARGEST_TILT = 0.6  # of m/B, see max_tilt
+
+
+def _in_rows(coefficients: list[Fraction]) -> FloatArray:
+    values = [float(c) for c in coefficients]
+    return np.array(values + [0.0] * (-len(values) % _AT_ONCE)).reshape(-1, _AT_ONCE)
+
+
+# 1/k! for k < m, and m!/(m+k)! for k <= 2m
+_FALLING = _in_rows([Fraction(1, math.factorial(k)) for k in range(ORDER)])
+_RISING = _in_rows(
+    [Fraction(math.factorial(ORDER), math.factorial(ORDER + k)) for k in range(2 * ORDER + 1)]
+)
 
 
 def shares(x: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -33,22 +47,30 @@ def shares(x: FloatArray) -> tuple[FloatArray, FloatArray]:
     log_q, log_p = np.empty_like(x), np.empty_like(x)
     far, near = x[above], x[~above]
     # e^-x sum_{k<m} x^k/k!, and P = e^-x x^m/m! (1 + x/(m+1) (1 + x/(m+2) (...)))
-    log_q[above] = -far + np.log(_nested(far, range(ORDER - 1, 0, -1)))
-    series = _nested(near, range(3 * ORDER, ORDER, -1))
+    log_q[above] = -far + np.log(_series(far, _FALLING))
+    series = _series(near, _RISING)
     log_p[~above] = -near + ORDER * np.log(near) - _LOG_FACTORIAL + np.log(series)
     log_p[above] = np.log1p(-np.exp(log_q[above]))
     log_q[~above] = np.log1p(-np.exp(log_p[~above]))
     return log_q, log_p
 
 
-def _nested(x: FloatArray, divisors: range) -> FloatArray:
-    """1 + x/d_n (1 + x/d_{n-1} (1 + ...)), the divisors given from the inside."""
-    total = np.ones_like(x)
-    for d in divisors:
-        total *= x
-        total *= 1.0 / d
-        total += 1.0
-    return total
+def _series(x: FloatArray, coefficients: FloatArray) -> FloatArray:
+    """sum_k c_k x^k for c_0 = 1 and c_k <= 1: powers up to the 8th at once, then Horner in x^9.
+
+    At most 3 ORDER roundings, all terms being positive; no power of x from 1e-17 on underflows.
+    """
+    x = np.maximum(x, 1e-17)
+    powers = np.empty((_AT_ONCE, len(x)))
+    powers[0] = 1.0
+    for k in range(1, _AT_ONCE):
+        np.multiply(powers[k - 1], x, out=powers[k])
+    parts, power = coefficients @ powers, powers[-1] * x
+    total = parts[-1]
+    for part in parts[-2::-1]:
+        total *= power
+        total += part
+    return np.asarray(total)
 
 
 @final
@@ -86,7 +108,7 @@ class Window:
         """Relative rounding of a share; size: what was added up to ln b.
 
         Of x: ln b and the end are rounded thrice each, and x P'/P <= m, x Q'/Q <= m P/Q and <= x.
-        Of the formulas: Horner's rule 2 m times, and the terms of the exponent. Where a share is
+        Of the formulas: 3 m roundings of a series, and the terms of the exponent. Where a share is
         near 1 only the other one, which is small, is rounded.
         """
         total = np.full(log_b.shape, 8.0 * UNIT)
