@@ -31,6 +31,7 @@ def coarsened(
     cells = -(-(high - low) // factor)
     padded = np.zeros(cells * factor)
     padded[: high - low] = np.where(weights[low:high] > noise, weights[low:high], 0.0)
+    dropped = float(weights[weights <= noise].sum())
     fine = padded.reshape(cells, factor)
     start = measure.first + low * h
     wide = factor * h
@@ -52,7 +53,9 @@ def coarsened(
         )
         first = start - wide
     inflation = math.exp(tilt)
-    lost = (measure.error + 2.0 * noise * len(weights)) * inflation + clipped
+    size = len(weights)
+    rounding = min(noise * size, measure.square_error * math.sqrt(size)) + 1.01 * dropped
+    lost = (measure.error + rounding) * inflation + clipped
     slip = measure.slip + 4.0 * _EPS * (abs(measure.first) + high * h)
     closed = measure.closed and high == len(weights)
     relative = 64.0 * _EPS * factor

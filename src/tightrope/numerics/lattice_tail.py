@@ -3,8 +3,10 @@
 Error: with rate c and step h, an error of at most u in each weight, of at most e in their sum and
 of at most d in the positions changes the value by at most e^{log_scale - c a} (u S + e Z + d), with
 f(x) = e^{-c x}(1 - e^{-x}), |f'| <= 1, S = sum over the lattice of f <= 1/(h c (c+1)) + Z and
-Z = max f = c^c/(1+c)^{1+c}. Where the measure is closed, nothing lies beyond its last point and f
-is at most the distance to it. The running sums of positive terms add N ulp, relative.
+Z = max f = c^c/(1+c)^{1+c}. Errors with a sum of squares v^2 change it by v R instead of u S, with
+R^2 = sum over the lattice of f^2 <= 1/(2 h c (c+1)(2c+1)) + Z^2 (Cauchy-Schwarz). Where the
+measure is closed, nothing lies beyond its last point and f is at most the distance to it. The
+running sums of positive terms add N ulp, relative.
 """
 
 from __future__ import annotations
@@ -57,7 +59,14 @@ class TailTable:
         if c > 0:
             whole = np.minimum(whole, 1.0 / (m.step * c * (c + 1.0)) + largest)
         one = np.minimum(largest, reach) if m.closed else largest
-        total = m.uniform_error * whole + m.error * one + m.slip * (1.0 + m.error)
+        each = m.uniform_error * whole
+        if m.square_error < math.inf:
+            root = np.minimum(reach, 1.0) * np.sqrt(reach / m.step + 1.0)
+            if c > 0:
+                squares = 1.0 / (2.0 * m.step * c * (c + 1.0) * (2.0 * c + 1.0)) + largest**2
+                root = np.minimum(root, math.sqrt(squares))
+            each = np.minimum(each, m.square_error * root)
+        total = each + m.error * one + m.slip * (1.0 + m.error)
         # 1 % more: the exponents are rounded
         return np.log(np.maximum(1.01 * total, 1e-300)) + m.log_scale - c * points
 

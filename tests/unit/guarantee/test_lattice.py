@@ -14,6 +14,7 @@ from scipy.special import gammaln, logsumexp
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.closed_form import log_gaussian_delta
+from tightrope.guarantee.loss.lattice_plan import best_plan
 from tightrope.guarantee.loss.pair import (
     AbstractLossPair,
     DiscretePair,
@@ -320,3 +321,36 @@ def test_a_gaussian_part_has_no_largest_loss() -> None:
     alone = log_gaussian_delta(30.0, 0.1)  # the Laplace releases can only add to it
     assert alone.lower > -math.inf
     assert found.upper >= alone.lower
+
+
+@pytest.mark.parametrize(
+    ("rate", "mu", "steps", "delta"),
+    [
+        (1.235e-8, 0.1126, 8, 3e-140),  # a plan whose rounding came out too large
+        (4.758e-7, 0.1073, 6, 2.7e-155),
+        (0.0565, 0.07756, 6, 7.6e-276),
+        (2.323e-5, 1.381, 35127, 3.6e-189),  # two to four large jumps, ten followed
+    ],
+)
+def test_small_deltas_in_the_hard_regime_have_narrow_epsilons(
+    rate: float, mu: float, steps: int, delta: float
+) -> None:
+    """Each took a second plan; the ends hold against laws planned for themselves."""
+    components = ((SampledGaussianPair(rate, mu), steps),)
+    found = lattice.epsilon(components, delta)
+    assert 0.0 < found.relative_width <= 1e-4
+    assert lattice.log_delta(components, found.lower, 0.1).upper >= math.log(delta)
+    assert lattice.log_delta(components, found.upper, 0.1).lower <= math.log(delta)
+
+
+def test_two_steps_followed_as_many_jumps_agree_with_quadrature() -> None:
+    pair, epsilon = SampledGaussianPair(1e-5, 2.0), 1.0
+    true = _two_steps(pair, epsilon)
+    for many in (False, True):
+        plan = best_plan(((pair, 2),), epsilon, true, 1e-3, many=many)
+        found = lattice.build(plan).log_delta(epsilon)
+        assert found.lower <= true <= found.upper
+        other = best_plan(((pair, 2),), epsilon, true, 1e-3, failed=(plan.split.cut,), many=many)
+        assert other.split.cut != plan.split.cut
+        found = lattice.build(other).log_delta(epsilon)
+        assert found.lower <= true <= found.upper

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import mpmath as mp
 import numpy as np
@@ -108,6 +109,45 @@ def test_tail_error_covers_a_planted_error() -> None:
     true, _ = tail_table(measure).log_call(points)
     value, error = tail_table(noisy).log_call(points)
     assert np.all(np.abs(np.exp(value) - np.exp(true)) <= np.exp(error))
+
+
+@pytest.mark.parametrize("rate", [0.0, 5.0, 300.0])
+def test_tail_error_covers_a_planted_error_of_known_length(rate: float) -> None:
+    """The worst error of a given Euclidean length lies along f itself: there the bound is tight."""
+    step, point = 0.002, 0.1
+    measure = _bump(2000, step, rate)
+    x = np.maximum(measure.first + step * np.arange(2000) - point, 0.0)
+    worst = np.exp(-rate * x) * -np.expm1(-x)
+    length = 1e-9
+    noisy = replace(
+        measure,
+        weights=measure.weights + length * worst / np.linalg.norm(worst),
+        uniform_error=1.0,
+        square_error=length,
+    )
+    true, _ = tail_table(measure).log_call(np.array([point]))
+    value, error = tail_table(noisy).log_call(np.array([point]))
+    planted = math.exp(value[0]) - math.exp(true[0])
+    assert 0.0 < planted <= math.exp(error[0]) <= 3.0 * planted
+
+
+@pytest.mark.parametrize("count", [1, 40, 10**7])
+def test_square_error_is_a_bound_on_the_rounding_of_powers(count: int) -> None:
+    """Against the binomial law in forty digits."""
+    share = 0.4 if count < 100 else 3e-6
+    measure = LatticeMeasure(0.0, 1.0, np.array([1.0 - share, share]), 0.0, 0.0)
+    result = convolve([(measure, count)], 128, (1.0, 1.0))
+    start = round(result.first)
+    places = start + np.arange(len(result.weights))
+    with mp.workdps(40):
+        miss, hit = (mp.mpf(float(weight)) for weight in measure.weights)
+        exact = [
+            float(mp.binomial(count, k) * hit**k * miss ** (count - k)) for k in places.tolist()
+        ]
+    off = np.abs(result.weights - exact)
+    assert result.error < 1e-14
+    assert 0.0 < np.linalg.norm(off) <= result.square_error
+    assert result.square_error < 5.0 * result.uniform_error  # 128 weights: a root of it is 11
 
 
 def test_tail_error_next_to_the_last_point_covers_a_moved_lattice() -> None:

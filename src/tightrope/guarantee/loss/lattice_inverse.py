@@ -17,6 +17,9 @@ _ROUGH = 0.05
 _LARGEST = 1e6
 _EXACT = 1e-10  # relative width where the lattice rounds no loss
 _ATOMS = 1e-6  # and where an atom sits at the largest loss
+_MOST_LAWS = 4
+_DEAR = 2e5  # work that is not done again where it won nothing
+_HOPELESS = 1e3  # rounding that no plan is tried with; its estimate is often far too large
 
 
 def smallest_epsilon(components: Components, delta: float, relative_width: float) -> Interval:
@@ -40,23 +43,46 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
         below = _just_below(components, highest, target, relative_width)
         if below is not None:  # so close to the largest loss that the largest loss will do
             return Interval(below, highest)
-    guess, slope = _near(components, target, min(highest, _LARGEST))
-    width = min(max(0.5 * relative_width * guess * slope, 1e-8), _ROUGH)
-    plan = best_plan(components, guess, target, width)
-    for _ in range(3):
-        law = lattice.build(plan)
+    answer = _bracketed(components, target, highest, relative_width)
+    if answer.relative_width > 10.0 * relative_width:
+        below = _from_below(components, answer.upper, target)
+        return Interval(max(answer.lower, below), answer.upper)
+    return answer
+
+
+def _bracketed(
+    components: Components, target: float, highest: float, relative_width: float
+) -> Interval:
+    """The best of several laws: each bracket is valid, so what they have in common is."""
+    law, guess, slope = _near(components, target, min(highest, _LARGEST))
+
+    def bracket(law: lattice.LatticeLaw) -> Interval:
         upper = _crossing(law.above.log_upper, target, guess, highest, slope, relative_width)[1]
         lower = _crossing(law.below.log_lower, target, guess, highest, slope, relative_width)[0]
-        answer = Interval(min(lower, upper), upper)
+        return Interval(min(lower, upper), upper)
+
+    answer, failed, many = bracket(law), list[float](), False
+    width = min(max(0.5 * relative_width * guess * slope, 1e-8), _ROUGH)
+    for _ in range(_MOST_LAWS):
         if answer.relative_width <= relative_width:
             break
-        width *= 0.6 * relative_width / answer.relative_width if upper < math.inf else 0.2
-        finer = best_plan(components, guess, target, max(width, 1e-9))
-        if finer.step > 0.95 * plan.step or finer.rounding > width:
+        plan = best_plan(components, guess, target, width, failed=tuple(failed), many=many)
+        if plan.like(law.plan) and not many:  # as fine as such a plan can be: another kind
+            failed.append(plan.split.cut)
+            many = True
+            plan = best_plan(components, guess, target, width, failed=tuple(failed), many=many)
+        if plan.like(law.plan) or plan.rounding > _HOPELESS:
             break
-        plan = finer
-    if answer.relative_width > 10.0 * relative_width:
-        return Interval(max(answer.lower, _from_below(components, answer.upper, target)), upper)
+        law = lattice.build(plan)
+        found, before = bracket(law), answer.relative_width
+        answer = answer.intersect(found)
+        if plan.work > _DEAR and answer.relative_width > 0.7 * before:
+            break
+        if law.explain(guess, width).rounding > width:  # the plan knew only its order of size
+            failed.append(plan.split.cut)
+        else:
+            share = relative_width / max(found.relative_width, relative_width)
+            width = max(width * (0.6 * share if found.upper < math.inf else 0.2), 1e-9)
     return answer
 
 
@@ -80,8 +106,10 @@ def _just_below(
     return below if lattice.law_at(components, below, _ROUGH)[1].lower > target else None
 
 
-def _near(components: Components, target: float, highest: float) -> tuple[float, float]:
-    """An epsilon where ln delta is about `target`, and - d ln delta / d eps there."""
+def _near(
+    components: Components, target: float, highest: float
+) -> tuple[lattice.LatticeLaw, float, float]:
+    """A law laid where ln delta is about `target`, that epsilon, and - d ln delta / d eps."""
     low, high = 0.0, 1.0
     while high < highest and _estimate(components, high) > target:
         low, high = high, 2.0 * high
@@ -92,16 +120,19 @@ def _near(components: Components, target: float, highest: float) -> tuple[float,
     guess = 0.5 * (low + high)
     low, high = 0.0, highest
     slope = 1.0
+    law, known = lattice.law_at(components, guess, _ROUGH)
     for _ in range(8):  # certified values lead the rest of the way
-        law, known = lattice.law_at(components, guess, _ROUGH)
         slope = _slope(law, guess, highest)
         centre = 0.5 * (known.lower + known.upper) if known.width < 2.0 else known.upper
         low, high = (max(low, guess), high) if centre > target else (low, min(high, guess))
         step = (centre - target) / slope
         if abs(centre - target) < 0.2:
-            return max(guess + step, 0.0), slope
+            return law, max(guess + step, 0.0), slope
         guess = guess + step if low < guess + step < high else 0.5 * (low + high)
-    return guess, slope
+        known = law.log_delta(guess)  # a law is valid everywhere, and often good enough nearby
+        if known.width > 2.0 * _ROUGH:
+            law, known = lattice.law_at(components, guess, _ROUGH)
+    return law, guess, slope
 
 
 def _estimate(components: Components, epsilon: float) -> float:

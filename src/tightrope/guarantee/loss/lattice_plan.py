@@ -12,6 +12,8 @@ from typing import final
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.lattice_sketch import Sketch, sketch_of
 from tightrope.guarantee.loss.lattice_split import (
+    FEW_JUMPS,
+    MANY_JUMPS,
     MAX_SIZE,
     Goal,
     Split,
@@ -29,6 +31,8 @@ __all__ = ["Plan", "best_plan", "plain_plan", "guesses", "has_jumps", "MAX_SIZE"
 _UNIT = 1e-14  # rounding of one step, relative to the tilted mass
 _LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0)  # ln of the expected number of jumps
 _DEPTHS = (0.15, 0.3, 0.45, 0.6, 0.75, 0.9)  # the same, as a share of ln delta
+_SHALLOW = (0.07, 0.09, 0.12)  # where many jumps may be followed
+_SAME = 0.1  # cuts this close, relative, are one
 _MOST_ONE, _MOST_SEVERAL = 40000, 6000  # cells of the two grids of jumps
 
 
@@ -52,6 +56,16 @@ class Plan:
         same = (self.cuts, self.last, self.cells, self.factor)
         return same == (other.cuts, other.last, other.cells, other.factor) and (
             self.step > 0.95 * other.step
+        )
+
+    def like(self, other: Plan) -> bool:
+        """Is what it would win over the other hardly worth its work?"""
+        same = (self.jumps, self.factor, self.followed)
+        return (
+            same == (other.jumps, other.factor, other.followed)
+            and _close(self.split.cut, other.split.cut)
+            and self.step > 0.95 * other.step
+            and self.cells[0] <= 1.5 * other.cells[0]
         )
 
     @property
@@ -90,18 +104,37 @@ class Plan:
 
 
 def best_plan(
-    components: Components, epsilon: float, log_delta: float, width: float, finer: float = 1.0
+    components: Components,
+    epsilon: float,
+    log_delta: float,
+    width: float,
+    finer: float = 1.0,
+    failed: tuple[float, ...] = (),
+    many: bool = False,
 ) -> Plan:
-    """The cheapest plan expected to give ln delta to `width`, if ln delta is about `log_delta`."""
-    goal = Goal(components, epsilon, log_delta, width, finer)
+    """The cheapest plan expected to give ln delta to `width`, if ln delta is about `log_delta`.
+
+    Cuts near the `failed` ones, whose rounding came out too large, are the last resort.
+    `many` jumps are dear to follow, and the way out where a spike and its tail need one lattice.
+    """
+    goal = Goal(components, epsilon, log_delta, width, finer, MANY_JUMPS if many else FEW_JUMPS)
     whole = sketch_of(components)
     cuts = [math.inf]
     if len(components) == 1 and has_jumps(components[0][0]):
-        levels = (*_LEVELS, *(depth * log_delta for depth in _DEPTHS))
+        depths = (*_SHALLOW, *_DEPTHS) if many else _DEPTHS
+        levels = (*_LEVELS, *(depth * log_delta for depth in depths))
         log_count = math.log(components[0][1])
         cuts += [loss_with_tail(whole, x - log_count) for x in levels if x > goal.enough]
     plans = [_plan(goal, whole, cut) for cut in cuts]
-    return min((plan for plan in plans if plan is not None), key=lambda plan: plan.cost)
+
+    def badness(plan: Plan) -> tuple[bool, float]:
+        return any(_close(plan.split.cut, cut) for cut in failed), plan.cost
+
+    return min((plan for plan in plans if plan is not None), key=badness)
+
+
+def _close(cut: float, other: float) -> bool:
+    return cut == other or abs(cut - other) < _SAME * abs(other)
 
 
 def plain_plan(components: Components, epsilon: float, log_delta: float, width: float) -> Plan:

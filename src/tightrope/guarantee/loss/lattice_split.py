@@ -21,6 +21,8 @@ from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 
 __all__ = [
     "MAX_SIZE",
+    "FEW_JUMPS",
+    "MANY_JUMPS",
     "Goal",
     "Split",
     "split_at",
@@ -32,7 +34,7 @@ __all__ = [
 ]
 
 MAX_SIZE = 1 << 18  # points of a window: about 20 MB of work space
-_MAX_JUMPS = 6
+FEW_JUMPS, MANY_JUMPS = 6, 14
 _MAX_TILTS = 8
 
 
@@ -46,6 +48,7 @@ class Goal:
     log_delta: float
     width: float
     finer: float = 1.0
+    most_jumps: int = FEW_JUMPS
 
     @property
     def enough(self) -> float:
@@ -142,8 +145,9 @@ def split_at(goal: Goal, whole: Sketch, cut: float) -> Split | None:
     saddle = small.saddle(goal.epsilon, _steepest(goal)) if reachable else _idle(small)
     jumps = 0
     if with_jumps:
-        jumps = _jumps_needed(whole.log_tail(cut) + math.log(count), goal.enough, count)
-        if jumps > _MAX_JUMPS:
+        log_mass = whole.log_tail(cut) + math.log(count)
+        jumps = _jumps_needed(log_mass, goal.enough, min(count, goal.most_jumps + 1))
+        if jumps > goal.most_jumps:
             return None
     followed = reachable and (saddle.log_chernoff > goal.enough or jumps == 0)
     ladder, hazard, steepest = _ladder(whole, small, cut, goal.epsilon, jumps)
@@ -181,12 +185,12 @@ def _idle(small: Sketch) -> Saddle:
     return Saddle(0.0, value, -math.inf, math.sqrt(second) + 1e-300)
 
 
-def _jumps_needed(log_mass: float, enough: float, count: int) -> int:
-    """Smallest K with C(T, K+1) p^{K+1} below e^enough; K = T leaves nothing out."""
-    for k in range(min(count, _MAX_JUMPS + 1)):
+def _jumps_needed(log_mass: float, enough: float, most: int) -> int:
+    """Smallest K with C(T, K+1) p^{K+1} below e^enough, or `most`; K = T leaves nothing out."""
+    for k in range(most):
         if (k + 1) * log_mass - float(gammaln(k + 2.0)) <= enough:
             return k
-    return min(count, _MAX_JUMPS + 1)
+    return most
 
 
 def _ladder(
