@@ -124,6 +124,9 @@ class Line:
         target = math.log(self.tolerance) - 1.5 + self.log_guess - log_lead
         y: FloatArray = 3.0 / self.spread * 1.15 ** np.arange(_AT_ONCE, dtype=np.float64)
         end = self._limit.frequencies * self.step
+        # the tail falls: where it is too large at the last of them it is at all
+        while y[-1] <= end and float(self._log_tail(y[-1:])[0]) > target:
+            y = y * 1.15**_AT_ONCE
         while True:
             enough = (self._log_tail(y) <= target) & (y <= end)
             if enough.any():

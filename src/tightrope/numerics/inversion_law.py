@@ -53,6 +53,10 @@ class AbstractFamily(ABC):
     def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
         """The tilted laws as points, right to e^-nats up to the given frequency (proved)."""
 
+    def fewest_points(self, tilt: float, frequency: float) -> float:
+        """Fewer than `nodes` will have, roughly: to refuse too much work before it is begun."""
+        return 0.0
+
     @abstractmethod
     def decay(self, tilt: float) -> Decay:
         """Proved bounds on |M(tilt + iy)/M(tilt)|, M = e^K."""
@@ -215,6 +219,7 @@ class SumOnLine:
         others: list[list[tuple[FloatArray, FloatArray]]] = []
         for part, decay in zip(law.parts, self.decays, strict=True):
             times, units = part.counts, max(units, 8.0 + len(part.counts))
+            _check_size(part.fewest_points(self.tilt, float(y[-1])), wanted)
             nodes, real = part.nodes_and_real(
                 self.tilt, float(y[-1]), wanted.nats, wanted.tilts, wanted.coarse
             )
@@ -240,13 +245,17 @@ class SumOnLine:
         return Samples(log_mass, mass_error, mean, turn, np.exp(log_phi), error, sums)
 
 
-def check_work(nodes: TiltedNodes, log_mass: FloatArray | None, wanted: Wanted) -> None:
-    """Refuses too much work, and a quick estimate of the mass that turns out to be off."""
-    if wanted.count * nodes.size > wanted.work:
+def _check_size(points: float, wanted: Wanted) -> None:
+    if wanted.count * points > wanted.work:
         raise NotCertified(
-            f"The inversion integral would need {wanted.count * nodes.size:.1e} evaluations; the "
+            f"The inversion integral would need {wanted.count * points:.1e} evaluations; the "
             f"limit is {wanted.work:.0e}. Use the lattice method."
         )
+
+
+def check_work(nodes: TiltedNodes, log_mass: FloatArray | None, wanted: Wanted) -> None:
+    """Refuses too much work, and a quick estimate of the mass that turns out to be off."""
+    _check_size(nodes.size, wanted)
     if log_mass is None:
         return
     if float(np.max(np.abs(log_mass - nodes.log_mass))) > LOG_MASS_SLACK:

@@ -199,6 +199,18 @@ def test_search_for_one_step_starts_near(rate: float, mu: float, steps: int) -> 
     assert contour_ways.one_step(parts, 0.95 * start) > target
 
 
+@pytest.mark.parametrize("tilt", [1.0, 30.0])
+@pytest.mark.parametrize("frequency", [0.0, 40.0, 900.0])
+def test_foreseen_points_are_not_more_than_come(tilt: float, frequency: float) -> None:
+    pairs = [SampledGaussianPair(0.01, 1.0), SampledGaussianPair(0.2, 0.3)]
+    parts = PartCumulant(pairs, [2, 3], np.array([6.0, 6.0])), SampledCumulant(pairs, [2, 3])
+    for part in parts:
+        came = part.nodes(tilt, frequency, 30.0).size
+        assert part.fewest_points(tilt, frequency) <= came
+        if frequency == 900.0:
+            assert part.fewest_points(tilt, frequency) > 0.02 * came
+
+
 def test_jumps_beside_other_releases() -> None:
     parts = ((SampledGaussianPair(1e-5, 2.0), 1000), (SampledGaussianPair(2e-5, 1.8), 500))
     law, missing = Jumps(parts, math.log(1e-8), 1e-6).at(0.5)
