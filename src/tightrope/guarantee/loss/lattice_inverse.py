@@ -71,7 +71,9 @@ def _bracketed(
             failed.append(plan.split.cut)
             many = True
             plan = best_plan(components, guess, target, width, failed=tuple(failed), many=many)
-        if plan.like(law.plan) or plan.rounding > _HOPELESS:
+        if plan.like(law.plan) or plan.seconds_for_nothing(law.plan):
+            break
+        if plan.rounding > _HOPELESS:
             break
         law = lattice.build(plan)
         found, before = bracket(law), answer.relative_width

@@ -33,6 +33,7 @@ _LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0)  # ln of the expected nu
 _DEPTHS = (0.15, 0.3, 0.45, 0.6, 0.75, 0.9)  # the same, as a share of ln delta
 _SHALLOW = (0.07, 0.09, 0.12)  # where many jumps may be followed
 _SAME = 0.1  # cuts this close, relative, are one
+_SECONDS = 4e6  # work that takes them
 _MOST_ONE, _MOST_SEVERAL = 40000, 6000  # cells of the two grids of jumps
 
 
@@ -67,6 +68,10 @@ class Plan:
             and self.step > 0.95 * other.step
             and self.cells[0] <= 1.5 * other.cells[0]
         )
+
+    def seconds_for_nothing(self, other: Plan) -> bool:
+        """Would it take seconds, as the other did, on a lattice that is no finer?"""
+        return min(self.work, other.work) > _SECONDS and self.step > 0.95 * other.step
 
     @property
     def components(self) -> Components:
