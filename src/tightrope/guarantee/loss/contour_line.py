@@ -13,7 +13,7 @@ from tightrope.numerics.inversion_saddle import saddle
 __all__ = ["certified_value", "certified_line", "FINE", "COARSE", "CAUTION"]
 
 CAUTION = 0.1  # see inversion_saddle.plan
-FINE, COARSE = 1e-12, 1e-3  # error allowed to a line: of delta; of the width asked for, with jumps
+FINE, COARSE = 1e-12, 3e-3  # error allowed to a line: of delta; of the width asked for, with jumps
 
 
 def certified_value(
