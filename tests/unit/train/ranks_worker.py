@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -206,7 +207,10 @@ def main() -> None:
     }
     if rank == 0:
         Path(sys.argv[2]).write_text(json.dumps(report))
+    dist.barrier()  # nobody leaves while the other still talks
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads now and then abort a process that ends in the ordinary way
 
 
 if __name__ == "__main__":
