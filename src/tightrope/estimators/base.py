@@ -50,7 +50,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     # --- what subclasses say ---------------------------------------------------------------------
     def _loss(self) -> Loss:
-        raise NotImplementedError
+        raise NotImplementedError("An estimator names its loss.")
 
     def _radius(self) -> float | None:
         return self.radius  # type: ignore[no-any-return]

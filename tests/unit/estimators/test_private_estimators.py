@@ -182,7 +182,8 @@ def test_a_plain_fit_does_not_warn() -> None:
     x, y = _classes(600)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        PrivateLogisticRegression(data_norm=2.0).fit(x, y)
+        fitted = PrivateLogisticRegression(data_norm=2.0).fit(x, y)
+    assert fitted.coef_.any()
 
 
 def test_the_cost_of_a_search_is_the_composition_of_its_fits() -> None:

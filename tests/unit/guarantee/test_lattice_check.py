@@ -103,6 +103,8 @@ def test_claims_of_nothing_pass() -> None:
     orders = (((SampledGaussianPair(0.01, 1.0), 100),),)
     profile.confirm_epsilon(orders, 0.0, Interval.exact(math.inf))
     profile.confirm_epsilon(orders, 0.9, Interval.exact(0.0))
+    with pytest.raises(ContradictoryMethods):  # nothing is claimed only where nothing is lost
+        profile.confirm_epsilon(orders, 1e-6, Interval.exact(0.0))
 
 
 @pytest.mark.parametrize("direction", ["remove", "add"])

@@ -92,9 +92,11 @@ def test_raw_backward_is_refused_so_a_second_optimizer_has_nothing_to_train_on(m
 
 def test_a_closed_run_gives_model_and_optimizer_back(make_run, data):
     run = make_run()
+    before = weights(run.model)
     run.close()
     cross_entropy(run.model(data[0]), data[1]).backward()
     run.optimizer.step()
+    assert not torch.equal(before, weights(run.model))
 
 
 def test_one_optimizer_belongs_to_one_run(make_run, make_model):

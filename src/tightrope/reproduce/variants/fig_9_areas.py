@@ -3,7 +3,7 @@
 The area of (55) minus that of (54) over the number of rounds, for several noises; positive numbers
 were read as "Renyi DP is tighter". Beside it: by how much (54) falls short of the exact region,
 and the same difference with the true Renyi divergences (Poisson batches, a record added or
-removed).
+removed). The noises and rounds of the printed figure stand only in its picture: the grid is ours.
 """
 
 from __future__ import annotations
