@@ -1,9 +1,9 @@
 """A second look at an answer: does a lattice contradict it?
 
-The lattice shares no numerics with the contour, and every lattice, however coarse, gives valid
-bounds. A quick one, planned for the answer itself, pins delta down to some 10 % within
-milliseconds; a thorough one to 0.1 % at any cost. An answer outside these bounds is wrong, or the
-lattice is, and neither is believed.
+The lattice shares only elementary parts with the contour (normal distribution, Gauss-Legendre
+rule), and every lattice, however coarse, gives valid bounds. A quick one, planned for the answer
+itself, pins delta down to some 10 % within milliseconds; a thorough one to 0.1 % at any cost. An
+answer outside these bounds is wrong, or the lattice is, and neither is believed.
 """
 
 from __future__ import annotations
