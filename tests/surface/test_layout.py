@@ -45,6 +45,11 @@ HEAVY = {
 }
 
 
+def test_the_layers_are_told_to_contributors() -> None:
+    told = (ROOT.parents[1] / "CONTRIBUTING.md").read_text().replace("\n", " ")
+    assert " → ".join(", ".join(f"`{name}`" for name in names) for names in LAYERS) in told
+
+
 def layer_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
