@@ -33,6 +33,7 @@ from tightrope.train.fingerprint import fingerprint_of
 from tightrope.train.journal import Journal
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.record import StepReport
+from tightrope.train.sharded import gathered, placed_like
 from tightrope.train.storage import (
     latest_snapshot,
     pack_optimizer,
@@ -142,6 +143,12 @@ class RunFolder:
             raise InvalidInput("No run is attached to this folder yet; call attach(run, data).")
         if run.pending:
             raise InvalidInput("A batch is half done. Save after a step has been released.")
+        if run.sharding and run.announced > run.ledger.released:
+            raise InvalidInput(
+                "A batch is drawn, so the sharded weights are spread out for it. Save after its "
+                "step has been released."
+            )
+        model_tensors = gathered(_tensors_of(run.model))
         optimizer_tensors, optimizer_plain = pack_optimizer(run.optimizer)
         state = {
             "run": self._run_id,
@@ -153,7 +160,7 @@ class RunFolder:
             "ranks": _gathered(self._local_state(run)),
         }
         if rank_and_size()[0] == 0:
-            tensors = {"model": _tensors_of(run.model), "optimizer": optimizer_tensors}
+            tensors = {"model": model_tensors, "optimizer": optimizer_tensors}
             name = f"step-{run.steps:09d}-{secrets.token_hex(4)}"
             write_snapshot(self.path, name, tensors, state)
         if rank_and_size()[1] > 1:
@@ -176,7 +183,10 @@ class RunFolder:
         self._check_same(state["facts"])
         self._run_id = state["run"]
         self._open_journal()
-        run.model.load_state_dict(tensors["model"])
+        now = run.model.state_dict()
+        run.model.load_state_dict(
+            {k: placed_like(now.get(k, v), v) for k, v in tensors["model"].items()}
+        )
         unpack_optimizer(run.optimizer, tensors["optimizer"], state["optimizer"])
         for name, extra in self._extras.items():
             extra.load_state_dict(state["extras"][name])

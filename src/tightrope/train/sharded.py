@@ -10,7 +10,7 @@ sum. At rest, weights and optimizer state are sharded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast, final
 
 import torch.distributed as dist
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["Sharding", "check_whole", "is_sharded", "local_part"]
+__all__ = ["Sharding", "check_whole", "gathered", "is_sharded", "local_part", "placed_like"]
 
 
 def is_sharded(parameter: Tensor) -> bool:
@@ -73,17 +73,35 @@ class Sharding:
 
     def part(self, parameter: Tensor, total: Tensor) -> Tensor:
         """What becomes the gradient of `parameter`, of a sum over the whole of it."""
-        if not is_sharded(parameter):
-            return total
-        from torch.distributed.tensor import DTensor
+        return placed_like(parameter, total)
 
-        mine, sharded = local_part(parameter), cast(Any, parameter)
-        start = _rows_before(len(total), dist.get_rank(), dist.get_world_size())
-        part = total[start : start + len(mine)].to(mine.device)
-        return DTensor.from_local(
-            part, sharded.device_mesh, sharded.placements, run_check=False,
-            shape=parameter.shape, stride=parameter.stride(),
-        )  # fmt: skip
+
+def placed_like(parameter: Tensor, whole: Tensor) -> Tensor:
+    """A whole value laid out as a parameter is: this rank keeps its rows of it."""
+    if not is_sharded(parameter):
+        return whole
+    from torch.distributed.tensor import DTensor
+
+    mine, sharded = local_part(parameter), cast(Any, parameter)
+    start = _rows_before(len(whole), dist.get_rank(), dist.get_world_size())
+    part = whole[start : start + len(mine)].to(mine.device)
+    return DTensor.from_local(
+        part, sharded.device_mesh, sharded.placements, run_check=False,
+        shape=parameter.shape, stride=parameter.stride(),
+    )  # fmt: skip
+
+
+def gathered(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Whole values in main memory on rank 0, parts elsewhere. All ranks call it alike.
+
+    One value at a time, so that no device needs room for more than the largest.
+    """
+    values = dict(named)
+    for name, value in named.items():
+        if is_sharded(value):
+            whole: Tensor = cast(Any, value).full_tensor()
+            values[name] = whole.cpu() if dist.get_rank() == 0 else value
+    return values
 
 
 def _rows_before(rows: int, rank: int, ranks: int) -> int:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
-from tightrope.train.sharded import is_sharded
+from tightrope.train.sharded import gathered, is_sharded, placed_like
 
 __all__ = ["write_snapshot", "read_snapshot", "latest_snapshot", "replace_text"]
 
@@ -88,12 +88,7 @@ def _sync_folder(path: Path) -> None:
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimizer's state as flat tensors and plain json."""
-    if any(is_sharded(p) for group in optimizer.param_groups for p in group["params"]):
-        raise InvalidInput(
-            "A run of sharded parameters (fully_shard) cannot be stored yet: no rank holds it "
-            "whole. Train without a folder, or give every rank the whole model."
-        )
+    """An optimizer's state as flat tensors and plain json; sharded tensors whole on rank 0."""
     whole = optimizer.state_dict()
     tensors: dict[str, Tensor] = {}
     plain: dict[str, Any] = {}
@@ -101,7 +96,8 @@ def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
         for name, value in slots.items():
             target: dict[str, Any] = tensors if isinstance(value, Tensor) else plain
             target[f"{index}/{name}"] = value
-    packed = {"plain": plain, "param_groups": whole["param_groups"]}
+    sharded = [key for key, value in tensors.items() if is_sharded(value)]
+    packed = {"plain": plain, "sharded": sharded, "param_groups": whole["param_groups"]}
     try:
         json.dumps(packed)
     except TypeError as error:
@@ -109,16 +105,19 @@ def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
             f"The state of {type(optimizer).__name__} holds more than tensors and plain values "
             f"({error}), which cannot be stored without running code on loading."
         ) from error
-    return tensors, packed
+    return gathered(tensors), packed
 
 
 def unpack_optimizer(
     optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], packed: dict[str, Any]
 ) -> None:
+    stepped = [p for group in optimizer.param_groups for p in group["params"]]
     state: dict[int, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *packed["plain"].items()]:
         index, name = key.split("/", 1)
-        state.setdefault(int(index), {})[name] = value
+        sharded = key in packed["sharded"]
+        placed = placed_like(stepped[int(index)], value) if sharded else value
+        state.setdefault(int(index), {})[name] = placed
     groups = [
         {k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in group.items()}
         for group in packed["param_groups"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
@@ -162,14 +163,45 @@ def sharded(shard):
     }
 
 
+def sharded_resume(shard, folder):
+    """Save, lose two steps, resume in new objects: the same releases, the same weights."""
+    run = words_run(PoissonSampler(0.1), GaussianNoise(1.0), shard_it=True)
+    store = RunFolder(folder)
+    store.attach(run, shard)
+    train(run, shard, steps=2)
+    store.save()
+    saved = whole(run)
+    train(run, shard, steps=2)
+    store.close()
+    stored = load_file(folder / (folder / "latest").read_text() / "model.safetensors")
+    again = words_run(PoissonSampler(0.1), GaussianNoise(1.0), shard_it=True)
+    RunFolder(folder).attach(again, shard)
+    loaded, counted = whole(again), again.ledger.released
+    train(again, shard, steps=2)
+    return {
+        "stored whole": [list(stored[name].shape) for name in ("head.weight", "places")],
+        "loaded": bool(torch.equal(loaded, saved)),
+        "moved": bool((loaded - whole(run)).abs().max() > 0.01),
+        "same": bool(torch.equal(whole(run), whole(again))),
+        "counted": [counted, again.ledger.released],
+        "held": gathered(sum(p.to_local().numel() for p in again.model.parameters())),
+    }
+
+
 def sharded_refusals(shard, folder):
     told = []
     run = words_run(PoissonSampler(0.1), GaussianNoise(1.0), shard_it=True)
+    store = RunFolder(folder)
+    store.attach(run, shard)
 
     def raw():
         cross_entropy(run.model(shard[0]), shard[1]).backward()
 
-    for attempt in (lambda: RunFolder(folder).attach(run, shard), run.optimizer.step, raw):
+    def save_with_a_drawn_batch():
+        next(run.batches(shard, steps=1))
+        store.save()
+
+    for attempt in (run.optimizer.step, raw, save_with_a_drawn_batch):
         try:
             attempt()
         except TightropeError as error:
@@ -203,7 +235,8 @@ def main() -> None:
         "resume": resume(shard, Path(sys.argv[1])),
         "refusals": refusals(),
         "sharded": sharded(shard),
-        "sharded_refusals": sharded_refusals(shard, Path(sys.argv[1]) / "sharded"),
+        "sharded_resume": sharded_resume(shard, Path(sys.argv[1]) / "sharded"),
+        "sharded_refusals": sharded_refusals(shard, Path(sys.argv[1]) / "refused"),
     }
     if rank == 0:
         Path(sys.argv[2]).write_text(json.dumps(report))

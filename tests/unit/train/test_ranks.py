@@ -128,8 +128,16 @@ def test_at_rest_a_rank_holds_its_shard_only(report):
     assert max(held) < 0.7 * sum(held)  # a first dimension of 1 cannot be shared
 
 
-def test_a_sharded_run_refuses_raw_gradients_and_folders(report):
-    folder, step, raw = report["sharded_refusals"]
-    assert "sharded parameters" in folder
+def test_a_sharded_run_is_stored_whole_and_resumes_exactly(report):
+    found = report["sharded_resume"]
+    assert found["stored whole"] == [[11, 6], [1, 5, 6]]
+    assert found["loaded"] and found["moved"] and found["same"]
+    assert found["counted"] == [4, 4]  # two steps were lost; computed again they cost nothing
+    assert found["held"] == report["sharded"]["held"]
+
+
+def test_a_sharded_run_refuses_raw_gradients_and_saving_spread_out_weights(report):
+    step, raw, save = report["sharded_refusals"]
     assert "belongs to a private run" in step
     assert "backward() was called" in raw
+    assert "A batch is drawn" in save
