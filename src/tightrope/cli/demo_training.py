@@ -65,7 +65,7 @@ def _run() -> Any:
     sampler, budget = PoissonSampler(rate=EXPECTED_BATCH / PEOPLE), Budget(EPSILON, DELTA)
     return noisy_sgd(
         nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10)),
-        learning_rate=2.0,
+        learning_rate=1.0,
         sampler=sampler,
         clip=FlatClip(1.0),
         noise=noise_for(budget, sampler, steps=STEPS),
