@@ -14,7 +14,7 @@ __all__ = ["direct_is_cheaper", "half_gradients_fit", "small_convolution", "unfo
 
 # Operations the device does in the time it moves one byte; measured, order of magnitude only.
 # On CUDA the Gram products run in full float32 on purpose (rounding.py).
-_OPERATIONS_PER_BYTE = {"cpu": 6.0, "cuda": 12.0}
+_OPERATIONS_PER_BYTE = {"cpu": 4.0, "cuda": 12.0}
 # A per-example gradient larger than this is not instantiated for the whole batch at once.
 _LARGEST_BYTES = {"cpu": 2**29, "cuda": 2**30}
 
@@ -49,4 +49,4 @@ def small_convolution(sizes: tuple[int, int, int, int]) -> bool:
 
 def unfold_room(device: torch.device) -> int:
     """Bytes of patches written out at a time; on CUDA they should stay in the cache."""
-    return 2**26 if device.type == "cuda" else 2**28
+    return 2**28

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import final
 
 import torch
@@ -43,39 +44,57 @@ class Convolution:
         return tuple(self.weight_shape[2:])
 
     def unfold(self, x: Tensor) -> Tensor:
-        """(B * groups, C/groups * kernel, T): the patches of an input (B, C, *space)."""
+        """(B * groups, T, d): the patches of an input (B, C, *space); columns as in `in_order`."""
         space = [
             (n + 2 * p - d * (k - 1) - 1) // s + 1
             for n, p, k, s, d in zip(
                 x.shape[2:], self.padding, self.kernel, self.stride, self.dilation, strict=True
             )
         ]
-        if self.groups == 1 and x.dim() == 4 and usable(x):
+        if self._by_kernel(x):
             from tightrope.train.gradients.kernels import convolution
 
-            return convolution.unfold(x, self, space)
+            return convolution.unfold(x, self, space).transpose(1, 2)
         if any(self.padding):
             x = functional.pad(x, [n for n in reversed(self.padding) for _ in range(2)])
         return self._unfold_padded(x, space)
 
+    def _by_kernel(self, x: Tensor) -> bool:
+        return self.groups == 1 and x.dim() == 4 and usable(x)
+
+    def _channels_last(self, x: Tensor) -> bool:
+        """Whether a patch is written with its channels innermost.
+
+        Where the kernel jumps, neighbouring outputs read values that lie apart; the channels of
+        neighbouring places then make the longer run to copy.
+        """
+        jumps = self.stride[-1] > 1 and self.kernel[-1] > 1
+        return jumps and self.groups == 1 and not self._by_kernel(x)
+
     def _unfold_padded(self, x: Tensor, space: list[int]) -> Tensor:
         dims, (batch, channels) = range(len(space)), x.shape[:2]
+        last = self._channels_last(x)
+        x = x.movedim(1, -1).contiguous().movedim(-1, 1) if last else x
         step = x.stride()
-        size = (batch, channels, *self.kernel, *space)
-        strides = (
-            *step[:2],
-            *(step[2 + i] * self.dilation[i] for i in dims),
-            *(step[2 + i] * self.stride[i] for i in dims),
-        )
-        patches = scratch(size, x.dtype, x.device)
-        patches.copy_(x.as_strided(size, strides, x.storage_offset()))
-        return patches.view(batch * self.groups, channels // self.groups * self._taps(), -1)
+        taps = [step[2 + i] * self.dilation[i] for i in dims]
+        jumps = [step[2 + i] * self.stride[i] for i in dims]
+        if last:
+            size, strides = (*space, *self.kernel, channels), (*jumps, *taps, step[1])
+        else:
+            size, strides = (channels, *self.kernel, *space), (step[1], *taps, *jumps)
+        patches = scratch((batch, *size), x.dtype, x.device)
+        patches.copy_(x.as_strided(patches.shape, (step[0], *strides), x.storage_offset()))
+        if last:
+            return patches.view(batch, prod(space), -1)
+        return patches.view(batch * self.groups, -1, prod(space)).transpose(1, 2)
 
-    def _taps(self) -> int:
-        taps = 1
-        for k in self.kernel:
-            taps *= k
-        return taps
+    def in_order(self, gradients: Tensor, x: Tensor) -> Tensor:
+        """(*, N) as (*, *weight shape), where the columns are as `unfold` of x writes them."""
+        lead = gradients.shape[:-1]
+        if not self._channels_last(x):
+            return gradients.view(*lead, *self.weight_shape)
+        outputs, inputs = self.weight_shape[:2]
+        return gradients.view(*lead, outputs, *self.kernel, inputs).movedim(-1, len(lead) + 1)
 
     def weight_gradient(self, x: Tensor, g: Tensor) -> Tensor:
         """The ordinary (summed) gradient of the weight."""
@@ -93,16 +112,17 @@ class Patches(Form):
 
     def __init__(self, x: Tensor, g: Tensor, convolution: Convolution) -> None:
         self.x, self.g, self.convolution = x, g, convolution
-        self._direct: Tensor | None = None  # (B, *weight shape) once instantiated
+        self._direct: Tensor | None = None  # (B, N) once instantiated
 
     def squared_norms(self) -> Tensor:
         if self._by_kernel():
             from tightrope.train.gradients.kernels.convolution import convolution_gradients
 
-            squares, self._direct = convolution_gradients(self.x, self.g, self.convolution)
+            squares, written = convolution_gradients(self.x, self.g, self.convolution)
+            self._direct = written.flatten(1)
             return squares
         if self.instantiated:
-            return blocked_squares(self.dense())
+            return blocked_squares(self._written())
         unit = convolution_unit(self.g.device)
         # Small Gram matrices leave a GPU idle unless there are many: larger chunks than below.
         squares = [gram_squared_norms(a, g, unit=unit) for a, g in self._operands(2**29)]
@@ -135,17 +155,22 @@ class Patches(Form):
                 a, g = self.convolution.unfold(x), g.flatten(2)
                 if groups > 1:
                     g = g.unflatten(1, (groups, -1)).flatten(0, 1)
-                yield a.transpose(1, 2), g.transpose(1, 2)
+                yield a, g.transpose(1, 2)
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
         if self._direct is None and self._by_kernel():
             self.squared_norms()
         if self.instantiated:
-            return weighted_total(self.dense(), factors)
+            total = weighted_total(self._written(), factors)
+            return self.convolution.in_order(total, self.x).contiguous()
         x, g = full_precision(self.x), full_precision(self.g)
         return self.convolution.weight_gradient(x, scale_examples(g, factors.to(g.dtype)))
 
     def dense(self) -> Tensor:
+        return self.convolution.in_order(self._written(), self.x)
+
+    def _written(self) -> Tensor:
+        """(B, N): the gradients as the products of patches write them."""
         if self._direct is None:
             batch, _, columns, rows = self._sizes()
             dtype = full_precision(self.g[:0]).dtype
@@ -154,7 +179,7 @@ class Patches(Form):
             for a, g in self._operands(unfold_room(self.g.device)):
                 torch.bmm(g.transpose(1, 2), a, out=out[start : start + len(a)])
                 start += len(a)
-            self._direct = out.view(len(self.g), *self.convolution.weight_shape)
+            self._direct = out.view(len(self.g), -1)
             self.x, self.g = self.x[:0], self.g[:0]  # their memory is no longer needed
         return self._direct
 
