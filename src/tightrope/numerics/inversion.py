@@ -17,7 +17,7 @@ from tightrope.errors import NotCertified
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_kernel import Kernel
 from tightrope.numerics.inversion_law import MAX_WORK, TotalLaw, Wanted
-from tightrope.numerics.inversion_saddle import plan
+from tightrope.numerics.inversion_saddle import Reading, plan
 from tightrope.numerics.quadrature import UNIT, FloatArray, dyadic_floor
 
 __all__ = ["Enclosure", "Line", "Limit", "NO_LIMIT"]
@@ -76,8 +76,9 @@ class Line:
         tolerance: float = 1e-12,
         caution: float = 0.1,
         limit: Limit = NO_LIMIT,
+        also: Reading | None = None,
     ) -> None:
-        chosen = plan(law, kernel, c, x, log_guess, tolerance, caution)
+        chosen = plan(law, kernel, c, x, log_guess, tolerance, caution, also)
         self.law, self.kernel, self.c, self.tolerance = law, kernel, chosen.c, tolerance
         self.log_guess, self._alias_tilts, c = log_guess, chosen.alias_tilts, chosen.c
         k, _, k2 = law.moments(c)
@@ -85,7 +86,12 @@ class Line:
         self.step = dyadic_floor(2.0 * math.pi / chosen.period)
         self.period = 2.0 * math.pi / self.step
         self._on_line, self._limit = law.on_line(c), limit
-        self.count = self._enough(k - c * x + kernel.log_size(c))
+        self._nats = max(2.0 - math.log(tolerance), chosen.log_losses[1] + 2.0)
+        log_tail = math.log(tolerance) + log_guess - (k - c * x + kernel.log_size(c))
+        if chosen.log_losses[1] > -math.inf:  # more cancels than on the saddle
+            self._nats += max(chosen.log_losses[0] - 2.0, 0.0)
+            log_tail = min(log_tail, -chosen.log_losses[1])
+        self.count = self._enough(log_tail - 1.5)
         last = np.array([(self.count - 1) * self.step])
         self._log_truncation = float(self._log_tail(last)[0])
         self._sample()
@@ -119,9 +125,8 @@ class Line:
             "bounded for a probability. Use the lattice method."
         )
 
-    def _enough(self, log_lead: float) -> int:
-        """The number of frequencies beyond which the proved tail is small."""
-        target = math.log(self.tolerance) - 1.5 + self.log_guess - log_lead
+    def _enough(self, target: float) -> int:
+        """The number of frequencies beyond which ln of the proved tail is below the target."""
         y: FloatArray = 3.0 / self.spread * 1.15 ** np.arange(_AT_ONCE, dtype=np.float64)
         end = self._limit.frequencies * self.step
         # the tail falls: where it is too large at the last of them it is at all
@@ -146,8 +151,9 @@ class Line:
         K there is needed to a factor near 1 of e^K only.
         """
         steps, tilts = math.log(max(self.law.steps, 1.0)), self._alias_tilts
-        nats = steps - math.log(self.tolerance) + 2.0
-        wanted = Wanted(self.step, self.count, nats, tilts, steps + 6.0, self._limit.work)
+        wanted = Wanted(
+            self.step, self.count, steps + self._nats, tilts, steps + 6.0, self._limit.work
+        )
         at = self._on_line.sample(wanted)
         self._alias_sizes = []
         for tilt, (value, error) in zip(tilts, at.real, strict=True):

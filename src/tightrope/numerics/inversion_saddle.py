@@ -15,10 +15,15 @@ import numpy as np
 from tightrope.numerics.inversion_kernel import Kernel
 from tightrope.numerics.inversion_law import TotalLaw
 
+# tilts tried: lines inside the saddle, and with them those that bound the aliases
 _FRACTIONS = np.array([0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 1.0])
+_INSIDE = np.concatenate([[0.0, 0.06, 0.12], _FRACTIONS])
+_BEYOND = np.geomspace(0.08, 14.0, 16)  # in units of 1/spread beyond it
 _MAX_LOSS = 16.0  # nats of cancellation that may be traded for a shorter period
 
-__all__ = ["saddle", "saddle_of_level", "log_estimate", "Plan", "plan"]
+_MAX_BOTH = 9.0, 30.0  # the same where a line is read twice: at x, and at the other point
+
+__all__ = ["saddle", "saddle_of_level", "log_estimate", "Plan", "Reading", "plan"]
 
 
 def log_estimate(law: TotalLaw, kernel: Kernel, c: float) -> tuple[float, float, float]:
@@ -103,12 +108,26 @@ def saddle_of_level(law: TotalLaw, kernel: Kernel, log_level: float, start: floa
 
 @final
 @dataclass(frozen=True)
+class Reading:
+    """Another point at which a line shall be read, and ln of the error of g permitted there."""
+
+    x: float
+    log_error: float
+
+
+@final
+@dataclass(frozen=True)
 class Plan:
-    """Where the line runs, the period of its samples, and the two tilts that bound the aliases."""
+    """Where the line runs, the period of its samples, and the two tilts that bound the aliases.
+
+    log_losses: ln of the sum of |terms| over g(x), and over the error permitted at the other point
+    (-inf where the line is not made for another one).
+    """
 
     c: float
     period: float
     alias_tilts: tuple[float, float]
+    log_losses: tuple[float, float]
 
 
 def plan(
@@ -119,35 +138,43 @@ def plan(
     log_guess: float,
     tolerance: float,
     caution: float,
+    also: Reading | None = None,
 ) -> Plan:
     """The line at or inside the saddle c with the shortest period, some cancellation permitted.
 
     Chernoff's bound at z limits the aliases on one side of c by A(z) - |z - c| period; near a phase
     transition a slightly smaller tilt needs a far shorter period (theory D(ii), the mildest tilt).
-    A nat of cancellation is worth a factor e^-caution of the period.
+    A nat of cancellation is worth a factor e^-caution of the period. Where no line serves `also`
+    too, it is left out of account.
     """
     side, edge, room = kernel.side, kernel.edge, abs(c - kernel.edge)
     spread = math.sqrt(law.moments(c)[2] + kernel.slope(c)[1])
-    beyond = c + side * np.geomspace(0.08, 14.0, 16) / spread
+    beyond = c + side * _BEYOND / spread
     beyond = beyond[np.abs(beyond) <= law.max_tilt]
     if len(beyond) == 0:
         raise OverflowError(f"tilts beyond {law.max_tilt:.1e}")
-    candidates = edge + side * room * _FRACTIONS
-    tilts = np.concatenate(
-        [[edge], edge + side * room * np.array([0.06, 0.12]), candidates, beyond]
-    )
+    tilts = np.concatenate([edge + side * room * _INSIDE, beyond])
+    candidates = tilts[-len(beyond) - len(_FRACTIONS) : -len(beyond)]
     values = law.values(tilts) - tilts * x
-    excess = values + kernel.log_peak(tilts - edge) - log_guess - math.log(tolerance) + 2.0
-    lead = values[3 : 3 + len(candidates)] + kernel.log_sizes(candidates)
+    peaks = values + kernel.log_peak(tilts - edge)
+    excess = peaks - (log_guess + math.log(tolerance) - 2.0)
+    lead = values[-len(beyond) - len(_FRACTIONS) : -len(beyond)] + kernel.log_sizes(candidates)
+    loss = lead - log_guess  # ln of sum |terms| / sum terms, roughly
+    other, allowed = np.full(len(loss), -math.inf), max(_MAX_LOSS, float(loss[-1]))
+    fits = loss <= allowed
+    if also is not None:
+        twice = lead + candidates * (x - also.x) - also.log_error
+        both = (loss <= _MAX_BOTH[0]) & (twice <= _MAX_BOTH[1])
+        if both.any():
+            fits, other = both, twice
+            excess = np.maximum(excess, peaks + tilts * (x - also.x) - also.log_error + 2.0)
     distance = side * (tilts[None, :] - candidates[:, None])
     with np.errstate(divide="ignore", invalid="ignore"):
         periods = np.maximum(excess, 3.0) / np.abs(distance)
     up = np.where(distance > 0, periods, np.inf)
     down = np.where(distance < 0, periods, np.inf)
-    best = np.maximum(np.min(up, axis=1), np.min(down, axis=1))
-    loss = lead - log_guess  # ln of sum |terms| / sum terms, roughly
-    allowed = max(_MAX_LOSS, float(loss[-1]))
-    score = np.where(loss <= allowed, np.log(best) + caution * loss, np.inf)
-    i = int(np.argmin(score))
-    ends = float(tilts[np.argmin(up[i])]), float(tilts[np.argmin(down[i])])
-    return Plan(float(candidates[i]), float(best[i]), ends)
+    best = np.maximum(up.min(axis=1), down.min(axis=1))
+    score = np.where(fits, np.log(best) + caution * loss, np.inf)
+    i = int(score.argmin())
+    ends = float(tilts[up[i].argmin()]), float(tilts[down[i].argmin()])
+    return Plan(float(candidates[i]), float(best[i]), ends, (float(loss[i]), float(other[i])))

@@ -43,13 +43,13 @@ def test_true_answers_pass(run, delta: float) -> None:
 
 def moved(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """Make the contour's epsilons wrong by a factor."""
-    honest = contour.epsilon
+    honest = contour.epsilon_and_reverse
 
-    def wrong(components, delta):  # type: ignore[no-untyped-def]
-        true = honest(components, delta)
-        return Interval(true.lower * factor, true.upper * factor)
+    def wrong(components, delta, **wanted):  # type: ignore[no-untyped-def]
+        true, log_reverse = honest(components, delta, **wanted)
+        return Interval(true.lower * factor, true.upper * factor), log_reverse
 
-    monkeypatch.setattr(contour, "epsilon", wrong)
+    monkeypatch.setattr(contour, "epsilon_and_reverse", wrong)
 
 
 @pytest.mark.parametrize("run", RUNS[:4], ids=str)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import final
 
@@ -29,13 +28,7 @@ class LossGuarantee(Guarantee):
     validity: Validity = Validity.EXACT
 
     def epsilon(self, delta: float) -> Interval:
-        d = check_delta(delta)
-        found: list[Interval] = []
-        for order in sorted(self.orders, key=_largest_epsilon, reverse=True):
-            # an order whose losses all stay below what the other one needs cannot be the worse
-            if not found or _largest_epsilon(order) > found[0].lower:
-                found.append(profile.epsilon(order, d))
-        return Interval.worst(found)
+        return profile.worst_epsilon(self.orders, check_delta(delta))
 
     def confirm_epsilon(self, delta: float, answer: Interval, thorough: bool = False) -> None:
         """A second look at an answer by the lattice; ContradictoryMethods when it is excluded."""
@@ -46,8 +39,7 @@ class LossGuarantee(Guarantee):
         profile.confirm_delta(self.orders, check_real(epsilon, "epsilon"), answer, thorough)
 
     def delta(self, epsilon: float) -> Interval:
-        eps = check_real(epsilon, "epsilon")
-        return Interval.worst([profile.delta(order, eps) for order in self.orders])
+        return profile.worst_delta(self.orders, check_real(epsilon, "epsilon"))
 
     def renyi(self, order: float) -> Interval:
         """Renyi divergences of independent parts add up."""
@@ -64,10 +56,3 @@ def _renyi_of(components: Components, order: float) -> Interval:
         low, high = renyi(pair, order)
         lower, upper = lower + count * float(low), upper + count * float(high)
     return Interval(lower * (1 - 1e-14), upper * (1 + 1e-14))
-
-
-def _largest_epsilon(components: Components) -> float:
-    """An upper bound on every loss of a composition; inf where a loss may be infinite."""
-    if any(pair.infinite_mass > 0.0 for pair, _ in components):
-        return math.inf
-    return math.fsum(count * pair.support[1] for pair, count in components) * (1 + 1e-12)

@@ -22,18 +22,20 @@ from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.closed_form import log_delta_single, log_gaussian_delta
 from tightrope.guarantee.loss.contour_inverse import (
     Goal,
+    Inverted,
     accepted,
     invert_closed_form,
     invert_jumps,
     invert_none,
     invert_whole,
 )
-from tightrope.guarantee.loss.contour_line import certified_value
+from tightrope.guarantee.loss.contour_line import AlsoRead, certified_value
+from tightrope.guarantee.loss.contour_reverse import at_reverse, log_reverse
 from tightrope.guarantee.loss.contour_ways import finite_log_delta, first_certified
 from tightrope.guarantee.loss.cumulant import plain_mu, sum_law
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion import Enclosure
+from tightrope.numerics.inversion import Enclosure, Line
 from tightrope.numerics.inversion_kernel import (
     ABOVE,
     BELOW,
@@ -43,7 +45,13 @@ from tightrope.numerics.inversion_kernel import (
 )
 from tightrope.numerics.quadrature import UNIT
 
-__all__ = ["log_delta", "log_survival", "epsilon"]
+__all__ = [
+    "log_delta",
+    "log_delta_and_reverse",
+    "log_survival",
+    "epsilon",
+    "epsilon_and_reverse",
+]
 
 _KERNELS: dict[tuple[str, str], Kernel] = {
     ("P", "above"): ABOVE,
@@ -58,21 +66,39 @@ def log_delta(components: Components, epsilon: float, relative_width: float = 1e
 
     Where the width asked for is out of reach, up to 1e-4 is given; NotCertified beyond that.
     """
+    return log_delta_and_reverse(components, epsilon, relative_width, reverse=False)[0]
+
+
+def log_delta_and_reverse(
+    components: Components, epsilon: float, relative_width: float = 1e-6, reverse: bool = True
+) -> tuple[Enclosure, float]:
+    """ln delta(epsilon), and a proved upper bound on it for the other order of the neighbours.
+
+    The second is 0 where it is not wanted, or would take the work of a second order.
+    """
+    also = at_reverse if reverse and epsilon >= 0.0 else None
+    found, line = _log_delta(components, epsilon, relative_width, also)
+    return found, 0.0 if line is None or also is None else log_reverse(line, epsilon)
+
+
+def _log_delta(
+    components: Components, epsilon: float, relative_width: float, also: AlsoRead | None
+) -> tuple[Enclosure, Line | None]:
     held = tuple((pair, count) for pair, count in components if count > 0)
     log_infinite = _log_infinite_mass(held)
     if epsilon >= _largest_loss(held):
-        return Enclosure(log_infinite - 8.0 * UNIT, min(log_infinite + 8.0 * UNIT, 0.0))
+        return Enclosure(log_infinite - 8.0 * UNIT, min(log_infinite + 8.0 * UNIT, 0.0)), None
     closed = _closed_form(held, epsilon)
     if closed is not None:
-        return Enclosure(closed.lower, closed.upper)
+        return Enclosure(closed.lower, closed.upper), None
     try:
-        found = finite_log_delta(held, epsilon, relative_width)
+        found, line = finite_log_delta(held, epsilon, relative_width, also)
     except NotCertified as problem:
         if problem.reached is None:
             raise
         whole = _with_infinite(Enclosure(*problem.reached), log_infinite)
         raise NotCertified(str(problem), (whole.lower, whole.upper)) from problem
-    return _with_infinite(found, log_infinite)
+    return _with_infinite(found, log_infinite), line if log_infinite == -math.inf else None
 
 
 def log_survival(
@@ -172,32 +198,49 @@ def epsilon(components: Components, delta: float, relative_width: float = 1e-6) 
 
     [inf, inf] when delta is below P(L = inf). Widths as in `log_delta`.
     """
+    return epsilon_and_reverse(components, delta, relative_width, reverse=False)[0]
+
+
+def epsilon_and_reverse(
+    components: Components, delta: float, relative_width: float = 1e-6, reverse: bool = True
+) -> tuple[Interval, float]:
+    """The same, and a bound on ln delta of the other order of the neighbours at the lower end."""
+    also = at_reverse if reverse else None
+    found, line = _epsilon(components, delta, relative_width, also)
+    return found, 0.0 if line is None or also is None else log_reverse(line, found.lower)
+
+
+def _epsilon(
+    components: Components, delta: float, relative_width: float, also: AlsoRead | None
+) -> Inverted:
     held = tuple((pair, count) for pair, count in components if count > 0)
     log_infinite = _log_infinite_mass(held)
     log_target = math.log(delta) if delta > 0.0 else -math.inf
     if _exceeds(held, log_infinite, delta):
-        return Interval(math.inf, math.inf)
+        return Interval(math.inf, math.inf), None
     if delta == 0.0:
         top = _largest_loss(held)
-        return Interval(max(0.0, top - 8.0 * UNIT * abs(top)), max(0.0, top))
+        return Interval(max(0.0, top - 8.0 * UNIT * abs(top)), max(0.0, top)), None
     if _closed_form(held, 0.0) is not None:
-        return invert_closed_form(lambda e: log_delta(held, e), log_target, _largest_loss(held))
+        top = _largest_loss(held)
+        return invert_closed_form(lambda e: log_delta(held, e), log_target, top), None
     if _trivially_zero(held, log_target):
-        return Interval(0.0, 0.0)
+        return Interval(0.0, 0.0), None
     share = math.exp(log_infinite - log_target)  # of delta that infinite losses take
     if share > 1.0 - 1e-9:
-        return Interval(0.0, math.inf)  # too close to tell; sound on both sides
+        return Interval(0.0, math.inf), None  # too close to tell; sound on both sides
     slack = 8.0 * UNIT * (abs(log_target) + abs(log_target) * share + 4.0) / (1.0 - share)
     log_finite = log_target + math.log1p(-share)
 
     goal = Goal(log_finite, relative_width, slack)
-    return first_certified(
+    found, line = first_certified(
         held,
-        lambda limit: invert_whole(sum_law(held), goal, limit),
+        lambda limit: invert_whole(sum_law(held), goal, limit, also),
         lambda limit: invert_none(held, goal, limit),
         lambda: invert_jumps(held, goal),
         accepted,
     )
+    return found, line if log_infinite == -math.inf else None
 
 
 def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:

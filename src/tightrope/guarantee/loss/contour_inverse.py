@@ -14,6 +14,7 @@ from tightrope.guarantee.loss.contour_line import (
     CAUTION,
     COARSE,
     FINE,
+    AlsoRead,
     certified_line,
     certified_value,
 )
@@ -45,12 +46,16 @@ class Goal:
     slack: float
 
 
-def accepted(lower: float, upper: float) -> Interval | None:
+# epsilon, and the line of the whole law that it was read from, if it was
+Inverted = tuple[Interval, Line | None]
+
+
+def accepted(lower: float, upper: float) -> Inverted | None:
     """A wide answer, where it is narrow enough to be given at all."""
-    return Interval(lower, upper) if upper - lower <= _ACCEPTED * upper else None
+    return (Interval(lower, upper), None) if upper - lower <= _ACCEPTED * upper else None
 
 
-def invert_whole(law: TotalLaw, goal: Goal, limit: Limit) -> Interval:
+def invert_whole(law: TotalLaw, goal: Goal, limit: Limit, also: AlsoRead | None = None) -> Inverted:
     """The smallest epsilon >= 0, from the transform of the whole law."""
     x = log_estimate(law, EXCESS, saddle_of_level(law, EXCESS, goal.log_target))[0]
     if x <= 0.0:
@@ -59,11 +64,12 @@ def invert_whole(law: TotalLaw, goal: Goal, limit: Limit) -> Interval:
         except NotCertified as problem:  # what it reached is no epsilon
             raise NotCertified(str(problem)) from problem
         if at_zero.upper <= goal.log_target - goal.slack:
-            return Interval(0.0, 0.0)
-    return Inverse(goal, lambda _: (law, -math.inf, 0.0), limit, FINE).solve(max(x, 0.0))
+            return Interval(0.0, 0.0), None
+    inverse = Inverse(goal, lambda _: (law, -math.inf, 0.0), limit, FINE, also)
+    return inverse.solve(max(x, 0.0)), inverse.line
 
 
-def invert_jumps(held: Components, goal: Goal) -> Interval:
+def invert_jumps(held: Components, goal: Goal) -> Inverted:
     """The same from the law with at least one jump, which holds from an epsilon on."""
     jumps = Jumps(held, goal.log_target, goal.relative_width)
 
@@ -78,16 +84,16 @@ def invert_jumps(held: Components, goal: Goal) -> Interval:
         whole = sum_law(held)
         start = log_estimate(whole, EXCESS, saddle_of_level(whole, EXCESS, goal.log_target))[0]
     tolerance = max(FINE, COARSE * goal.relative_width)
-    return Inverse(goal, law_at, NO_LIMIT, tolerance).solve(max(start, 1e-300))
+    return Inverse(goal, law_at, NO_LIMIT, tolerance).solve(max(start, 1e-300)), None
 
 
-def invert_none(held: Components, goal: Goal, limit: Limit) -> Interval:
+def invert_none(held: Components, goal: Goal, limit: Limit) -> Inverted:
     """The same from the law without any jump, where jumps are too rare to matter."""
     law, missing = Jumps(held, goal.log_target, goal.relative_width).none()
     x = log_estimate(law, EXCESS, saddle_of_level(law, EXCESS, goal.log_target))[0]
     tolerance = max(FINE, COARSE * goal.relative_width)
     inverse = Inverse(goal, lambda _: (law, missing, 0.0), limit, tolerance)
-    return inverse.solve(max(x, 0.0))
+    return inverse.solve(max(x, 0.0)), None
 
 
 def _one_step_epsilon(held: Components, log_target: float) -> float:
@@ -121,8 +127,11 @@ class Inverse:
         law_at: Callable[[float], tuple[TotalLaw, float, float]],
         limit: Limit,
         tolerance: float,
+        also: AlsoRead | None = None,
     ) -> None:
         self.law_at, self.limit, self.tolerance = law_at, limit, tolerance
+        self.also = also
+        self.line: Line | None = None  # of the answer
         self.log_target, self.relative_width = goal.log_target, goal.relative_width
         self.slack, self.lowest = goal.slack, 0.0
         self._rounding = goal.slack
@@ -162,8 +171,9 @@ class Inverse:
             if x < self.lowest or x * _LOWER**2 > self.lowest > 0.0:
                 law = self._law(x)
             c = saddle(law, EXCESS, x, log_c)
+            also = None if self.also is None else self.also(x, self.log_target)
             line = certified_line(
-                law, EXCESS, c, x, self.log_target, caution, self.limit, self.tolerance
+                law, EXCESS, c, x, self.log_target, caution, self.limit, self.tolerance, also
             )
             at, log_c = line.certified(x), math.log(c)
             if (x, line.c, line.period) in seen:
@@ -178,6 +188,7 @@ class Inverse:
                 if abs(root - x) * line.c < 3.0 and root >= self.lowest:
                     before, answer = self._best_width, self._verify(line, max(root, 0.0))
                     if answer is not None:
+                        self.line = line
                         return answer
                     if self._best_width > 0.3 * before:
                         return None  # other lines do not help

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tightrope.errors import NotCertified
 from tightrope.numerics.inversion import NO_LIMIT, Enclosure, Limit, Line
 from tightrope.numerics.inversion_kernel import Kernel
 from tightrope.numerics.inversion_law import TotalLaw
-from tightrope.numerics.inversion_saddle import saddle
+from tightrope.numerics.inversion_saddle import Reading, saddle
 
-__all__ = ["certified_value", "certified_line", "FINE", "COARSE", "CAUTION"]
+__all__ = [
+    "AlsoRead",
+    "certified_value",
+    "certified_point",
+    "certified_line",
+    "FINE",
+    "COARSE",
+    "CAUTION",
+]
+
+AlsoRead = Callable[[float, float], Reading]
 
 CAUTION = 0.1  # see inversion_saddle.plan
 FINE, COARSE = 1e-12, 3e-3  # error allowed to a line: of delta; of the width asked for, with jumps
@@ -25,11 +36,25 @@ def certified_value(
     tolerance: float = FINE,
 ) -> Enclosure:
     """ln g(x), on further lines when the first guess of g was far off or too much cancelled."""
+    return certified_point(law, kernel, x, relative_width, limit, tolerance)[0]
+
+
+def certified_point(
+    law: TotalLaw,
+    kernel: Kernel,
+    x: float,
+    relative_width: float,
+    limit: Limit = NO_LIMIT,
+    tolerance: float = FINE,
+    also: AlsoRead | None = None,
+) -> tuple[Enclosure, Line]:
+    """The same and its line; `also` tells from x and ln g where else the line is read."""
     c = saddle(law, kernel, x)
-    guess, caution, best = None, CAUTION, None
+    guess, caution, best = log_guess(law, kernel, c, x), CAUTION, None
     for _ in range(4):
         try:
-            line = certified_line(law, kernel, c, x, guess, caution, limit, tolerance)
+            reading = None if also is None else also(x, guess)
+            line = certified_line(law, kernel, c, x, guess, caution, limit, tolerance, reading)
         except NotCertified:
             if best is None:
                 raise
@@ -37,7 +62,7 @@ def certified_value(
         found = line.certified(x)
         best = found if best is None or found.width < best.width else best
         if found.width <= relative_width:
-            return found
+            return found, line
         guess, caution = _better_guess(line, found), 4.0 * caution
     assert best is not None
     raise _too_wide(best, relative_width)
@@ -49,22 +74,26 @@ def _better_guess(line: Line, found: Enclosure) -> float:
     return min(low, line.log_guess - 3.0)
 
 
+def log_guess(law: TotalLaw, kernel: Kernel, c: float, x: float) -> float:
+    """The estimate of ln g(x) from a line near its saddle point."""
+    k, _, k2 = law.moments(c)
+    curvature = k2 + kernel.slope(c)[1]
+    return k - c * x + kernel.log_size(c) - 0.5 * math.log(2.0 * math.pi * curvature)
+
+
 def certified_line(
     law: TotalLaw,
     kernel: Kernel,
     c: float,
     x: float,
-    guess: float | None,
+    guess: float,
     caution: float,
     limit: Limit = NO_LIMIT,
     tolerance: float = FINE,
+    also: Reading | None = None,
 ) -> Line:
-    if guess is None:
-        k, _, k2 = law.moments(c)
-        guess = k - c * x + kernel.log_size(c)
-        guess -= 0.5 * math.log(2.0 * math.pi * (k2 + kernel.slope(c)[1]))
     try:
-        return Line(law, kernel, c, x, guess, tolerance, caution, limit)
+        return Line(law, kernel, c, x, guess, tolerance, caution, limit, also)
     except OverflowError as error:
         raise NotCertified(
             f"The inversion integral needs too much work ({error}). Use the lattice method."

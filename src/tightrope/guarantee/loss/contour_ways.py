@@ -12,11 +12,17 @@ import numpy as np
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.closed_form import log_delta_single
-from tightrope.guarantee.loss.contour_line import COARSE, FINE, certified_value
+from tightrope.guarantee.loss.contour_line import (
+    COARSE,
+    FINE,
+    AlsoRead,
+    certified_point,
+    certified_value,
+)
 from tightrope.guarantee.loss.contour_split import Jumps
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
-from tightrope.numerics.inversion import NO_LIMIT, Enclosure, Limit
+from tightrope.numerics.inversion import NO_LIMIT, Enclosure, Limit, Line
 from tightrope.numerics.inversion_kernel import EXCESS
 from tightrope.numerics.inversion_law import TotalLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle
@@ -32,16 +38,22 @@ _LEVELS = 4
 _FEW, _RARE, _LARGE = 11, 0.2, 0.7
 
 
-def finite_log_delta(held: Components, epsilon: float, relative_width: float) -> Enclosure:
-    """The finite part of ln delta."""
+def finite_log_delta(
+    held: Components, epsilon: float, relative_width: float, also: AlsoRead | None = None
+) -> tuple[Enclosure, Line | None]:
+    """The finite part of ln delta, and the line of the whole law where it comes from one."""
 
-    def accept(lower: float, upper: float) -> Enclosure | None:
-        return Enclosure(lower, upper) if upper - lower <= _ACCEPTED else None
+    def accept(lower: float, upper: float) -> tuple[Enclosure, None] | None:
+        return (Enclosure(lower, upper), None) if upper - lower <= _ACCEPTED else None
+
+    def whole(limit: Limit) -> tuple[Enclosure, Line | None]:
+        law = sum_law(held)
+        return certified_point(law, EXCESS, epsilon, relative_width, limit, FINE, also)
 
     level = partial(_by_level, held, epsilon, relative_width)
     return first_certified(
         held,
-        lambda limit: certified_value(sum_law(held), EXCESS, epsilon, relative_width, limit),
+        whole,
         lambda limit: level(Jumps.none, _saddle_level(held, epsilon), limit),
         lambda: level(lambda jumps: jumps.at(epsilon), one_step(held, epsilon), NO_LIMIT),
         accept,
@@ -100,7 +112,7 @@ def _by_level(
     law_of: Callable[[Jumps], tuple[TotalLaw, float]],
     log_guess: float,
     limit: Limit,
-) -> Enclosure:
+) -> tuple[Enclosure, None]:
     """The finite part of ln delta, from a law that leaves something out.
 
     What it leaves out adds at most its probability to delta, and how much that may be follows from
@@ -123,7 +135,7 @@ def _by_level(
             "the lattice method.",
             (found.lower, found.upper + share),
         )
-    return Enclosure(
+    whole = Enclosure(
         found.lower,
         found.upper + share,
         found.quadrature,
@@ -131,6 +143,7 @@ def _by_level(
         found.truncation + share,
         found.rounding,
     )
+    return whole, None
 
 
 def _with_missing(problem: NotCertified, missing: float) -> NotCertified:

@@ -2,6 +2,7 @@
 
 Contour and lattice are independent certified methods. Either answers alone; `confirm_epsilon` and
 `confirm_delta` hold an answer against a lattice and refuse it when the two contradict each other.
+Of several orders of the neighbours one that is proved not to be the worst is not computed.
 """
 
 from __future__ import annotations
@@ -13,46 +14,103 @@ from tightrope.guarantee.base import Components
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
+from tightrope.guarantee.loss.contour_reverse import are_reversed, log_chernoff
 from tightrope.guarantee.loss.lattice_check import confirm
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
 
-__all__ = ["delta", "epsilon", "confirm_epsilon", "confirm_delta"]
+__all__ = [
+    "delta",
+    "epsilon",
+    "worst_delta",
+    "worst_epsilon",
+    "confirm_epsilon",
+    "confirm_delta",
+]
 
 
 def delta(components: Components, epsilon: float) -> Interval:
     """delta(eps) of the composition, eps >= 0."""
+    return _delta_and_reverse(components, epsilon, False)[0]
+
+
+def worst_delta(orders: tuple[Components, ...], epsilon: float) -> Interval:
+    """delta(eps) of the worst of several orders of the neighbours."""
+    first, *rest = orders
+    found, log_reverse = _delta_and_reverse(first, epsilon, bool(rest))
+    log_found, parts = _log_down(found.lower), [found]
+    for order in rest:
+        if log_reverse <= log_found and are_reversed(first, order):
+            continue
+        if log_chernoff(order, epsilon, log_found) > log_found:
+            parts.append(delta(order, epsilon))
+    return Interval.worst(parts)
+
+
+def _delta_and_reverse(
+    components: Components, epsilon: float, reverse: bool
+) -> tuple[Interval, float]:
+    """delta(eps), and a bound on ln delta(eps) of the reverse (0: none) where that is wanted."""
     mu = _gaussian_mu(components)
     if mu is not None:
-        return gaussian.delta_interval(epsilon, mu)
-    log_delta = _log_delta(components, epsilon)
-    return Interval(_down(math.exp(log_delta.lower)), _up(math.exp(log_delta.upper))).clamp(
-        0.0, 1.0
-    )
+        return gaussian.delta_interval(epsilon, mu), 0.0
+    log_delta, log_reverse = _log_delta(components, epsilon, reverse)
+    found = Interval(_down(math.exp(log_delta.lower)), _up(math.exp(log_delta.upper)))
+    return found.clamp(0.0, 1.0), log_reverse
 
 
-def _log_delta(components: Components, epsilon: float) -> Interval:
+def _log_delta(components: Components, epsilon: float, reverse: bool) -> tuple[Interval, float]:
     if len(components) == 1 and components[0][1] == 1:
-        return log_delta_single(components[0][0], epsilon)
+        return log_delta_single(components[0][0], epsilon), 0.0
     try:
-        found = contour.log_delta(components, epsilon)
-        return Interval(found.lower, found.upper)
+        found, log_reverse = contour.log_delta_and_reverse(components, epsilon, reverse=reverse)
+        return Interval(found.lower, found.upper), log_reverse
     except NotCertified:
-        return lattice.log_delta(components, epsilon)
+        return lattice.log_delta(components, epsilon), 0.0
 
 
 def epsilon(components: Components, delta: float) -> Interval:
     """The smallest eps >= 0 with delta(eps) <= delta."""
+    return _epsilon_and_reverse(components, delta, False)[0]
+
+
+def worst_epsilon(orders: tuple[Components, ...], delta: float) -> Interval:
+    """The smallest eps >= 0 that all orders of the neighbours permit."""
+    first, *rest = sorted(orders, key=_largest_loss, reverse=True)
+    found, log_reverse = _epsilon_and_reverse(first, delta, bool(rest))
+    log_delta, parts = _log_down(delta), [found]
+    for order in rest:
+        # an order with delta(lower end) <= delta asks for no larger eps than that end; and delta(0)
+        # is the same in both orders
+        turned = log_reverse <= log_delta or found.upper == 0.0
+        if _largest_loss(order) <= found.lower or (turned and are_reversed(first, order)):
+            continue
+        if log_chernoff(order, found.lower, log_delta) > log_delta:
+            parts.append(epsilon(order, delta))
+    return Interval.worst(parts)
+
+
+def _epsilon_and_reverse(
+    components: Components, delta: float, reverse: bool
+) -> tuple[Interval, float]:
+    """The smallest eps, and a bound on ln delta of the reverse at its lower end (0: none)."""
     mu = _gaussian_mu(components)
     if mu is not None:
-        return gaussian.epsilon_interval(delta, mu)
+        return gaussian.epsilon_interval(delta, mu), 0.0
     if len(components) == 1 and components[0][1] == 1:
-        return _single_epsilon(components[0][0], delta)
+        return _single_epsilon(components[0][0], delta), 0.0
     try:
-        return contour.epsilon(components, delta)
+        return contour.epsilon_and_reverse(components, delta, reverse=reverse)
     except NotCertified:
-        return lattice.epsilon(components, delta)
+        return lattice.epsilon(components, delta), 0.0
+
+
+def _largest_loss(components: Components) -> float:
+    """An upper bound on every loss of a composition; inf where a loss may be infinite."""
+    if any(pair.infinite_mass > 0.0 for pair, _ in components):
+        return math.inf
+    return math.fsum(count * pair.support[1] for pair, count in components) * (1 + 1e-12)
 
 
 def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
@@ -108,6 +166,11 @@ def _gaussian_mu(components: Components) -> float | None:
     if len(mus) != len(components):
         return None
     return compose_mu(mus, [count for _, count in components]) if mus else 0.0
+
+
+def _log_down(value: float) -> float:
+    """ln value from below."""
+    return math.log(value) * (1.0 + 4e-16) - 4e-16 if value > 0.0 else -math.inf
 
 
 def _up(value: float) -> float:

@@ -1,0 +1,85 @@
+"""The other order of the neighbours: is it proved not to be the worse one?
+
+With the order turned round, delta'(eps) = 1 - e^eps + e^eps delta(-eps). So a line made for delta
+at eps, read at -eps too, bounds both orders, and as aliases are >= 0 the sum itself is the bound.
+Where too much would cancel, Chernoff's bound of the other order is compared instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from tightrope.guarantee.base import Components
+from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.cumulant import sum_law
+from tightrope.guarantee.loss.discrete import DiscretePair
+from tightrope.guarantee.loss.gaussian import SampledGaussianPair
+from tightrope.numerics.inversion import Line
+from tightrope.numerics.inversion_kernel import EXCESS
+from tightrope.numerics.inversion_saddle import Reading
+from tightrope.numerics.quadrature import UNIT
+
+__all__ = ["are_reversed", "at_reverse", "log_reverse", "log_chernoff"]
+
+_SHARE = -5.0  # ln of the error of the other delta that is asked for
+_TILTS = np.geomspace(0.1, 10.0, 33)  # times -ln delta / eps
+_MARGIN = 1e-3  # by which an estimate must be smaller for a proof to be tried
+
+
+def are_reversed(one: Components, other: Components) -> bool:
+    """Whether the pairs of one are those of the other with P and Q exchanged."""
+    if any(isinstance(pair, DiscretePair) for pair, _ in (*one, *other)):
+        return False
+    turned, there = Counter[AbstractLossPair](), Counter[AbstractLossPair]()
+    for pair, count in one:
+        turned[_reversed(pair)] += count
+    for pair, count in other:
+        there[pair] += count
+    return turned == there
+
+
+def _reversed(pair: AbstractLossPair) -> AbstractLossPair:
+    """Gaussian, Laplace and fixed-size pairs are their own reverse."""
+    if not isinstance(pair, SampledGaussianPair):
+        return pair
+    return replace(pair, direction="add" if pair.direction == "remove" else "remove")
+
+
+def at_reverse(epsilon: float, log_delta: float) -> Reading:
+    """Where a line must be read for the other order; delta(-eps) is needed to e^-eps delta."""
+    return Reading(-epsilon, log_delta - epsilon + _SHARE)
+
+
+def log_reverse(line: Line, epsilon: float) -> float:
+    """A proved upper bound on ln delta(eps) of the other order, from the line of the first."""
+    upper = line.certified(-epsilon).upper
+    if upper > 1.0:
+        return 0.0
+    scaled = math.expm1(-epsilon) + math.exp(upper) + 16.0 * UNIT  # e^-eps delta
+    value = math.log(max(scaled, UNIT)) + epsilon
+    return min(0.0, value + 8.0 * UNIT * (abs(value) + epsilon + 1.0))
+
+
+def log_chernoff(components: Components, epsilon: float, log_enough: float) -> float:
+    """Chernoff's bound on ln delta(eps), proved where it is below log_enough; 0 elsewhere."""
+    if epsilon <= 0.0 or log_enough >= 0.0:
+        return 0.0
+    law = sum_law(components)
+    tilts = _TILTS * (-log_enough / epsilon)
+    tilts = tilts[tilts <= law.max_tilt]
+    if len(tilts) == 0:
+        return 0.0
+    logs = law.values(tilts) - tilts * epsilon + EXCESS.log_peak(tilts)
+    tilt = float(tilts[logs.argmin()])
+    if logs.min() > log_enough - _MARGIN:
+        return 0.0
+    try:
+        value, error = law.real(tilt, math.log(max(law.steps, 1.0)) + 8.0)
+    except OverflowError:
+        return 0.0
+    found = value + error - tilt * epsilon + float(EXCESS.log_peak(np.array(tilt)))
+    return min(0.0, found + 16.0 * UNIT * (abs(value) + tilt * epsilon + abs(found) + 4.0))
