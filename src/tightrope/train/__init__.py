@@ -19,6 +19,7 @@ from tightrope.train.constructions import (
 from tightrope.train.corrected_adam import CorrectedAdam
 from tightrope.train.doctor import check_model, check_run
 from tightrope.train.gradients import Gradients
+from tightrope.train.gradients.one_by_one import OneByOne
 from tightrope.train.grid_noise import GridGaussianNoise
 from tightrope.train.ledger import Budget
 from tightrope.train.noise import GaussianNoise
@@ -58,6 +59,7 @@ __all__ = [
     "PerLayerClip",
     "AutomaticClip",
     "Gradients",
+    "OneByOne",
     "GaussianNoise",
     "GridGaussianNoise",
     "RunFolder",

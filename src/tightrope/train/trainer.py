@@ -105,7 +105,7 @@ class Trainer:
         After a resume the steps of the stored run count.
         """
         run, total = self.run, self._total(steps, epochs)
-        check_independent_losses(run.model, self.loss, as_rows(data), run.device)
+        check_independent_losses(run.model, self._losses, as_rows(data), run.device)
         if self._folder is not None:
             self._folder.attach(run, data)
         measured: dict[int, float] = {}

@@ -13,12 +13,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.train import (
     Budget,
     FlatClip,
     GaussianNoise,
+    OneByOne,
     PoissonSampler,
     Trainer,
     check_run,
@@ -149,11 +150,143 @@ def test_hugging_face_empty_batches_and_budget(tmp_path):
     assert trainer.run.steps == 4
 
 
-def test_hugging_face_losses_equal_the_models_own_mean():
-    model, tokens = tiny_llama(), Tokens(3)
-    batch = {k: torch.stack([tokens[i][k] for i in range(3)]) for k in ("input_ids", "labels")}
-    own = model(**batch).loss
-    torch.testing.assert_close(losses_of(model, batch).mean(), own)
+SMALL = {
+    "vocab_size": 17,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
+T5 = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+
+
+def bert(head, **options):
+    return getattr(transformers, f"BertFor{head}")(transformers.BertConfig(**SMALL, **options))
+
+
+def tiny_t5():
+    config = transformers.T5Config(vocab_size=17, decoder_start_token_id=0, **T5)
+    return transformers.T5ForConditionalGeneration(config)
+
+
+IDS = torch.randint(0, 17, (3, 8), generator=torch.Generator().manual_seed(1))
+KINDS = {
+    "next token": (tiny_llama, IDS),
+    "masked token": (lambda: bert("MaskedLM"), IDS),
+    "each token": (lambda: bert("TokenClassification", num_labels=4), IDS % 4),
+    "decoder": (tiny_t5, IDS),
+    "class": (lambda: bert("SequenceClassification", num_labels=3), torch.tensor([0, 2, 1])),
+    "number": (lambda: bert("SequenceClassification", num_labels=1), torch.tensor([0.5, 2, -1])),
+    "several": (lambda: bert("SequenceClassification", num_labels=2), torch.rand(3, 2).round()),
+    "several numbers": (
+        lambda: bert("SequenceClassification", num_labels=2, problem_type="regression"),
+        torch.randn(3, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hugging_face_losses_are_the_models_own(kind):
+    make, labels = KINDS[kind]
+    torch.manual_seed(0)
+    model, batch = make().eval(), {"input_ids": IDS, "labels": labels}
+    for i in range(3):  # the model's own loss of one example is its mean over that example
+        one = {name: values[i : i + 1] for name, values in batch.items()}
+        torch.testing.assert_close(losses_of(model, one)[0], model(**one).loss)
+    together = losses_of(model, batch)
+    assert together.shape == (3,)
+    torch.testing.assert_close(together.mean(), model(**batch).loss)
+
+
+def test_hugging_face_labels_that_fit_no_known_loss_are_explained():
+    with pytest.raises(InvalidInput, match="no tensor 'labels'"):
+        losses_of(tiny_llama(), {"input_ids": IDS})
+    with pytest.raises(InvalidInput, match="fit no loss known"):
+        losses_of(tiny_llama(), {"input_ids": IDS, "labels": IDS[..., None]})
+    with pytest.raises(InvalidInput, match="tells each token or the next one"):
+        losses_of(Odd(transformers.LlamaConfig(**SMALL)), {"input_ids": IDS, "labels": IDS})
+
+
+class Odd(transformers.LlamaForCausalLM):
+    """A name that says nothing, and (as OddForCausalLM) a loss of its own."""
+
+    def forward(self, input_ids=None, labels=None, **inputs):
+        out = super().forward(input_ids, labels=labels, **inputs)
+        if out.loss is not None:
+            out.loss = 2 * out.loss
+        return out
+
+
+OddForCausalLM = type("OddForCausalLM", (Odd,), {})
+
+
+def trainer_of(model, folder, data=None, **options):
+    parts = {"sampler": PoissonSampler(0.3), "noise": GaussianNoise(1.0)} | PARTS
+    settings = {key: options.pop(key) for key in list(options) if key in ARGUMENTS}
+    return PrivateTrainer(
+        model=model,
+        args=arguments(folder, **settings),
+        train_dataset=Tokens() if data is None else data,
+        **(parts | options),
+    )
+
+
+ARGUMENTS = ("max_steps", "fp16", "bf16", "label_smoothing_factor", "logging_steps")
+
+
+def test_hugging_face_refuses_to_minimise_something_else_than_the_model(tmp_path):
+    model = OddForCausalLM(transformers.LlamaConfig(**SMALL))
+    with pytest.raises(InvalidInput, match="minimises something else"):
+        trainer_of(model, tmp_path).train()
+    trainer = trainer_of(model, tmp_path, losses=lambda m, batch: 2 * losses_of(m, batch))
+    trainer.train()
+    assert trainer.run.steps == 5
+
+
+def test_hugging_face_refuses_losses_that_mix_examples(tmp_path):
+    def balanced(model, batch):  # weights by how often a label occurs in the batch
+        often = torch.bincount(batch["labels"][:, 0], minlength=17).float()
+        return losses_of(model, batch) / often[batch["labels"][:, 0]]
+
+    data = Tokens()
+    data.rows[:, 0] = torch.arange(24) % 2
+    with pytest.raises(ModelNotPrivate, match="mixed"):
+        trainer_of(tiny_llama(), tmp_path, data, losses=balanced).train()
+
+
+class MoreColumns(Tokens):
+    def __getitem__(self, i):
+        return super().__getitem__(i) | {"text": "left out", "row": i}
+
+
+def test_hugging_face_logs_public_numbers_only_and_leaves_other_columns_out(tmp_path):
+    trainer = trainer_of(
+        tiny_llama(), tmp_path, MoreColumns(), logging_steps=2, max_steps=4,
+        budget=Budget(50.0, 1e-5),
+    )  # fmt: skip
+    trainer.train()
+    told = [line for line in trainer.state.log_history if "learning_rate" in line]
+    assert [line["epsilon"] for line in told][-1] == trainer.run.epsilon(1e-5).upper
+    assert not any({"loss", "grad_norm", "train_loss"} & line.keys() for line in told)
+
+
+def test_hugging_face_in_bfloat16_and_one_by_one(tmp_path):
+    trainer = trainer_of(tiny_llama(), tmp_path, bf16=True, max_steps=2)
+    trainer.train()
+    assert trainer.run.steps == 2
+    model = tiny_t5()
+    trainer = trainer_of(model, tmp_path, gradients=OneByOne(model), micro_batch=1, max_steps=2)
+    trainer.train()
+    assert trainer.run.steps == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [({"fp16": True}, "bf16"), ({"label_smoothing_factor": 0.1}, "smoothed loss per example")],
+)
+def test_hugging_face_options_that_would_act_on_the_mean_are_refused(tmp_path, option, advice):
+    with pytest.raises(InvalidInput, match=advice):
+        trainer_of(tiny_llama(), tmp_path, **option)
 
 
 def test_the_doctor_and_the_trainer_take_dictionaries():
@@ -218,6 +351,21 @@ def test_lightning(data, tmp_path):
     run = module.make_private(rule, sampler=PoissonSampler(0.05), noise=GaussianNoise(1.0), **PARTS)
     fit(module, drawn_loader(run, TensorDataset(*data), steps=12), tmp_path)
     assert run.process == NoisySGD(PoissonSampling(0.05), 1.0, 12)
+
+
+class Centring(Small):
+    def losses(self, batch):
+        x, y = batch
+        return super().losses((x - x.mean(0), y))
+
+
+def test_lightning_refuses_losses_that_mix_examples(data, tmp_path):
+    module = Centring()
+    rule = torch.optim.SGD(module.parameters(), lr=0.5)
+    run = module.make_private(rule, sampler=PoissonSampler(0.2), noise=GaussianNoise(1.0), **PARTS)
+    with pytest.raises(ModelNotPrivate, match="mixed"):
+        fit(module, drawn_loader(run, TensorDataset(*data), steps=2), tmp_path)
+    assert run.ledger.released == 0
 
 
 def test_lightning_without_make_private_is_explained(data, tmp_path):

@@ -20,6 +20,7 @@ from tightrope.train import (
     RunFolder,
     Trainer,
     accuracy,
+    check_run,
     noisy_sgd,
 )
 from tightrope.train.fingerprint import is_data_of
@@ -118,6 +119,52 @@ def test_a_loss_that_mixes_examples_is_refused(digits):
 
     with pytest.raises(ModelNotPrivate, match="mixed"):
         Trainer(make_digits_run(), centred, delta=1e-4, progress=False).fit(digits[0], steps=1)
+
+
+class Standardised(nn.Module):
+    """By the deviation of the batch, which a batch of one has not: its loss is no number."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 2)
+
+    def forward(self, x):
+        centred = x - x.mean(0)
+        return self.layer(centred / centred.norm(dim=0))
+
+
+def test_a_model_that_standardises_its_batch_is_refused(data):
+    run = noisy_sgd(
+        Standardised(),
+        learning_rate=1.0,
+        sampler=PoissonSampler(0.2),
+        clip=FlatClip(1.0),
+        noise=GaussianNoise(1.0),
+        expected_batch_size=12,
+    )
+    with pytest.raises(ModelNotPrivate, match="mixed"):
+        Trainer(run, losses, delta=1e-4, progress=False).fit(data, steps=1)
+
+
+class Cropped:
+    """Other values at every reading, as with random crops."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return torch.roll(self.x[i], int(torch.randint(0, 60, ()))), self.y[i]
+
+
+def test_data_that_change_at_every_reading_are_no_mixing(digits):
+    run = make_digits_run()
+    outcome = Trainer(run, losses, delta=1e-4, progress=False).fit(Cropped(*digits[0]), steps=2)
+    assert outcome.steps == 2
+    diagnosis = check_run(run, losses, Cropped(*digits[0]))
+    assert diagnosis.healthy and diagnosis.of("clip bound"), str(diagnosis)
 
 
 @pytest.mark.parametrize("length", [{}, {"steps": 1, "epochs": 1}, {"epochs": 0}, {"steps": 1.5}])

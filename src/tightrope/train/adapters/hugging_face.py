@@ -8,7 +8,7 @@
 
 The optimizer and schedule come from the TrainingArguments as always; batches come from the sampler,
 so per_device_train_batch_size does not matter; `micro_batch` bounds the examples run at once. The
-training loss is computed from private data and is not reported.
+training loss is computed from private data and is not reported; with a budget, epsilon is.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 from tightrope.errors import InvalidInput
+from tightrope.train.adapters.hugging_face_losses import check_own_loss, losses_of
 from tightrope.train.adapters.loader import drawn_loader
-from tightrope.train.feed import slice_rows
+from tightrope.train.feed import as_rows, slice_rows
+from tightrope.train.independence import check_independent_losses
 from tightrope.train.ledger import Budget
 from tightrope.train.noise import Noise
 from tightrope.train.optimizer import PrivateOptimizer
@@ -32,22 +34,15 @@ from tightrope.train.samplers import AbstractSampler
 
 __all__ = ["PrivateTrainer", "losses_of"]
 
-
-def losses_of(model: torch.nn.Module, inputs: dict[str, Any]) -> Tensor:
-    """One loss per example for classification (labels (B,)) and causal language models (B, T)."""
-    inputs = dict(inputs)
-    labels = inputs.pop("labels")
-    logits = model(**inputs).logits
-    if labels.ndim == 1:
-        return cross_entropy(logits.float(), labels, reduction="none")
-    told, asked = logits[:, :-1].float(), labels[:, 1:]  # (B, T-1, V), (B, T-1)
-    each = cross_entropy(told.transpose(1, 2), asked, reduction="none", ignore_index=-100)
-    own_mean: Tensor = each.sum(dim=1) / (asked != -100).sum(dim=1).clamp(min=1)
-    return own_mean
+_NOT_SHOWN = ("loss", "grad_norm", "train_loss")
 
 
 class PrivateTrainer(transformers.Trainer):
-    """transformers.Trainer whose steps are private."""
+    """transformers.Trainer whose steps are private.
+
+    The parts are those of PrivateOptimizer. losses: from model and batch to one loss per example;
+    by default what the model itself would average over the batch.
+    """
 
     def __init__(
         self,
@@ -57,6 +52,8 @@ class PrivateTrainer(transformers.Trainer):
         noise: Noise,
         expected_batch_size: float,
         budget: Budget | None = None,
+        history: Any | None = None,
+        gradients: Any | None = None,
         micro_batch: int | None = None,
         losses: Callable[[torch.nn.Module, dict[str, Any]], Tensor] = losses_of,
         **options: Any,
@@ -68,6 +65,8 @@ class PrivateTrainer(transformers.Trainer):
             "noise": noise,
             "expected_batch_size": expected_batch_size,
             "budget": budget,
+            "history": history,
+            "gradients": gradients,
         }
         self._losses, self._micro_batch = losses, micro_batch
         self.run: PrivateOptimizer | None = None
@@ -85,6 +84,8 @@ class PrivateTrainer(transformers.Trainer):
     def get_train_dataloader(self) -> DataLoader[Any]:
         if self.train_dataset is None:
             raise InvalidInput("Training needs a train_dataset; got none.")
+        collate = self._get_collator_with_removed_columns(self.data_collator, "Training")
+        self._check_losses(collate)
         self.create_optimizer()
         assert self.run is not None
         per_epoch = max(round(1 / self.run.sampler.sampling.rate), 1)
@@ -92,9 +93,24 @@ class PrivateTrainer(transformers.Trainer):
             self.run,
             self.train_dataset,
             steps=per_epoch,
-            collate=self.data_collator,
+            collate=collate,
             workers=self.args.dataloader_num_workers,
         )
+
+    def _check_losses(self, collate: Callable[[list[Any]], Any]) -> None:
+        """On a few examples, before anything is wrapped."""
+        rows, model = as_rows(self.train_dataset, collate), self.model
+        assert isinstance(model, torch.nn.Module)
+
+        def losses(batch: dict[str, Any]) -> Tensor:
+            with self.compute_loss_context_manager():
+                return self._losses(model, batch)
+
+        check_independent_losses(model, losses, rows, self.args.device)
+        if self._losses is losses_of and rows.length:
+            batch = self._prepare_inputs(rows.take(np.arange(min(4, rows.length))))
+            with self.compute_loss_context_manager():
+                check_own_loss(model, batch)
 
     def training_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
@@ -110,6 +126,14 @@ class PrivateTrainer(transformers.Trainer):
                     losses = self._losses(model, slice_rows(inputs, part))
                 self.run.step(losses)
         return torch.zeros((), device=self.args.device)
+
+    def log(self, logs: dict[str, float], *rest: Any, **options: Any) -> None:
+        """Public numbers only: what the loop takes for loss and norm are places kept by zeros."""
+        shown = {name: value for name, value in logs.items() if name not in _NOT_SHOWN}
+        budget = self._parts["budget"]
+        if self.run is not None and isinstance(budget, Budget) and "learning_rate" in shown:
+            shown["epsilon"] = self.run.epsilon(budget.delta).upper
+        super().log(shown, *rest, **options)
 
     def train(self, resume_from_checkpoint: Any = None, *rest: Any, **options: Any) -> Any:
         if resume_from_checkpoint:
@@ -142,8 +166,18 @@ def _check_arguments(arguments: transformers.TrainingArguments) -> None:
         raise InvalidInput(
             "gradient_accumulation_steps must be 1: the sampler decides what one batch is."
         )
-    if arguments.world_size > 1:
+    if arguments.world_size > 1 or arguments.n_gpu > 1:
         raise InvalidInput(
-            "PrivateTrainer runs in one process; for several ranks use the loop of tightrope.train "
-            "under torchrun."
+            "PrivateTrainer runs in one process on one device; for several use the loop of "
+            "tightrope.train under torchrun, or show it one GPU (CUDA_VISIBLE_DEVICES=0)."
+        )
+    if arguments.fp16:
+        raise InvalidInput(
+            "fp16=True would scale losses before clipping. Use bf16=True, or a loop of your own "
+            "with gradients=Gradients(model, loss_scale=2.0**12), which takes the scale out again."
+        )
+    if arguments.label_smoothing_factor:
+        raise InvalidInput(
+            "label_smoothing_factor acts on the mean loss, which is not used here. Pass losses=f "
+            "with f(model, batch) one smoothed loss per example."
         )

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from tightrope.errors import InvalidInput
 from tightrope.train.adapters.loader import drawn_loader
+from tightrope.train.independence import check_independent_losses
 from tightrope.train.optimizer import PrivateOptimizer
 
 __all__ = ["PrivateModule", "drawn_loader"]
@@ -39,6 +40,7 @@ class PrivateModule(lightning.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self._private: list[PrivateOptimizer] = []  # a list: not to be registered as a submodule
+        self._examples_apart = False
 
     def losses(self, batch: Any) -> Tensor:
         raise NotImplementedError("Define losses(batch): one loss per example, shape (batch,).")
@@ -59,6 +61,9 @@ class PrivateModule(lightning.LightningModule):
         return
 
     def training_step(self, batch: Any, index: int) -> None:
+        if not self._examples_apart and self.run.rows is not None:
+            check_independent_losses(self, self.losses, self.run.rows, self.run.device)
+            self._examples_apart = True
         if self.run.next_is_empty:
             self.run.step_empty()
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from tightrope.train.doctor.verdict import Diagnosis, Finding, fault, good
 from tightrope.train.feed import Rows, as_rows
 from tightrope.train.gradients import Gradients
 from tightrope.train.independence import ROUNDING, mixing_of_losses
+from tightrope.train.losses import losses_on
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.validate import check_count
 
@@ -113,7 +115,7 @@ def _seeds(run: PrivateOptimizer) -> Finding:
 
 
 def _losses_apart(model: Any, loss: Any, rows: Any, device: Any) -> Finding:
-    mixing = mixing_of_losses(model, loss, rows, device)
+    mixing = mixing_of_losses(model, partial(losses_on, model, loss), rows, device)
     told = f"leaving the others out changes an example's loss by {mixing:.1e} of its size"
     return fault("losses mix examples", told) if mixing > ROUNDING else good("losses", told)
 

@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from tightrope.train.doctor.rehearsal import Observed
 from tightrope.train.doctor.verdict import Finding, fault, good, note
-from tightrope.train.feed import Rows, to_device
+from tightrope.train.feed import Rows, tensors_of, to_device, with_tensors
 from tightrope.train.losses import losses_on
 
 __all__ = ["check_influence", "check_parameters", "check_clipping_rate"]
@@ -31,13 +31,15 @@ def check_influence(
     if count < 2:
         return [note("one example's influence", "fewer than two examples to look at")]
 
+    everyone = list(range(count))
+    # read once: data may change from one reading to the next
+    batch = to_device(rows.take(np.array(everyone, dtype=np.int64)), engine.parameters[0].device)
+
     def total(index: list[int]) -> Tensor:
-        device = engine.parameters[0].device
-        batch = to_device(rows.take(np.array(index, dtype=np.int64)), device)
-        sums = engine.clipped_sum(losses_on(model, loss, batch), clip).sums
+        part = with_tensors(batch, [tensor[index] for tensor in tensors_of(batch)])
+        sums = engine.clipped_sum(losses_on(model, loss, part), clip).sums
         return torch.cat([s.detach().double().cpu().reshape(-1) for s in sums])
 
-    everyone = list(range(count))
     with _no_dropout(model):
         whole = total(everyone)
         if not torch.allclose(whole, total(everyone), rtol=0, atol=ROUNDING * bound):
