@@ -24,6 +24,8 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 
+_MOST = 1e300  # of anything counted: more cannot be multiplied without overflow
+
 _WHY = {
     "epsilon": "Epsilon bounds a log-likelihood ratio, so it is a real number >= 0.",
     "delta": "Delta is a probability of failure, so it lies in [0, 1].",
@@ -77,12 +79,20 @@ def check_real(
 def _as_float_array(value: Any, name: str) -> FloatArray:
     if isinstance(value, (bool, np.bool_, str, bytes, complex)) or value is None:
         raise InvalidInput(f"{name} must be a real number; got {value!r} ({type(value).__name__}).")
-    array = np.asarray(value)
+    array = np.asarray(_whole_as_float(value) if isinstance(value, int) else value)
     if array.size == 0:
         raise InvalidInput(f"{name} is empty; give at least one number.")
     if array.dtype.kind not in "iuf":
         raise InvalidInput(f"{name} must hold real numbers; got an array of {array.dtype}.")
     return array.astype(np.float64)
+
+
+def _whole_as_float(value: int) -> float:
+    """NumPy would make an object of a whole number beyond 64 bits."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _range(low: float, high: float, open_low: bool, finite: bool) -> str:
@@ -118,8 +128,13 @@ def check_non_negative(value: Any, name: str) -> Any:
 
 
 def check_count(value: Any, name: str, *, low: int = 0) -> int:
-    """A whole number >= low, given as int or as a float without fraction (60.0)."""
-    number = check_real(value, name, low=low)
+    """A whole number in [low, 1e300], given as int or as a float without fraction (60.0)."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        whole = int(value)
+        if low <= whole <= _MOST:
+            return whole  # to the last digit, also beyond those of a float
+        value = whole
+    number = check_real(value, name, low=low, high=_MOST)
     if not isinstance(number, float) or number != math.floor(number):
         raise InvalidInput(
             f"{name} counts things, so it must be one whole number >= {low}; got {value!r}. "

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from tightrope.accounting import account as analyse
 from tightrope.cli import options as opt
 from tightrope.cli.options import SamplingName
-from tightrope.cli.tables import account_table, headline
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.report.account_view import account_view
-from tightrope.validate import check_delta
+
+if TYPE_CHECKING:
+    from tightrope.process import NoisySGD
 
 __all__ = ["account", "compare"]
 
@@ -27,7 +23,7 @@ def account(
     steps: opt.Steps = None,
     epochs: opt.Epochs = None,
     delta: opt.Delta = "1e-5",
-    sampling: opt.SamplingChoice = SamplingName.POISSON,
+    sampling: opt.SamplingChoice = SamplingName.POISSON.value,
     adjacency: opt.AdjacencyChoice = "add-or-remove",
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,
@@ -43,12 +39,19 @@ def account(
     Example: `tightrope account --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5`
     """
     if batch is not None:
-        _batch(batch)
+        from tightrope.cli.batch import answer_file
+
+        _without_setting(rate, noise, steps, epochs, plot)
+        answer_file(batch)
         return
-    if not rate or not noise:
-        raise InvalidInput("account needs --rate and --noise (and --steps or --epochs).")
+    if not noise or not (rate or sampling == SamplingName.FULL):
+        missing = " and ".join(n for n, v in (("--rate", rate), ("--noise", noise)) if not v)
+        raise InvalidInput(
+            f"account needs {missing}. For instance: "
+            "tightrope account --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5"
+        )
     run = opt.build_run(rate, noise, steps, epochs, sampling, adjacency)
-    _answer(run, check_delta(opt.parse_number(delta, "delta")), as_json, plot)
+    _answer(run, opt.parse_delta(delta), as_json, plot)
 
 
 def compare(
@@ -57,30 +60,44 @@ def compare(
     steps: opt.Steps = None,
     epochs: opt.Epochs = None,
     delta: opt.Delta = "1e-5",
-    sampling: opt.SamplingChoice = SamplingName.POISSON,
+    sampling: opt.SamplingChoice = SamplingName.POISSON.value,
     adjacency: opt.AdjacencyChoice = "add-or-remove",
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,
 ) -> None:
-    """The same run under every way of drawing batches: what the sampler is worth."""
-    level = check_delta(opt.parse_number(delta, "delta"))
-    views = []
-    for name, neighbours in _schemes(sampling, adjacency):
-        run = opt.build_run(rate, noise, steps, epochs, name, neighbours)
-        views.append({"sampling": name.value, **account_view(analyse(run), level)})
-    if as_json:
-        print(json.dumps({"schema": "tightrope.compare/1", "runs": views}))
-    else:
-        from tightrope.cli.tables import compare_table
+    """The same run under every way of drawing batches: what the sampler is worth.
 
-        Console().print(compare_table(views, level))
+    Example: `tightrope compare --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5`
+    """
+    level = opt.parse_delta(delta)
+    runs = [
+        (name, opt.build_run(rate, noise, steps, epochs, name, neighbours))
+        for name, neighbours in _schemes(sampling, adjacency)
+    ]
+    views = [_scheme_view(name, run, level) for name, run in runs]
     if plot is not None:
         from tightrope.report.plots import compare_plot
 
-        compare_plot(views, level, plot)
+        compare_plot([view for view in views if "answer" in view], level, plot)
+    if as_json:
+        print(json.dumps({"schema": "tightrope.compare/1", "runs": views}))
+        return
+    from tightrope.cli.tables import compare_table, screen
+
+    screen().print(compare_table(views, level))
+    if plot is not None:
+        print(f"Picture: {plot}")
 
 
-def _schemes(first: SamplingName, adjacency: str) -> list[tuple[SamplingName, str]]:
+def _without_setting(*options: str | None) -> None:
+    if any(options):
+        raise InvalidInput(
+            "--batch takes the settings from its file, one JSON object a line; leave out --rate, "
+            "--noise, --steps, --epochs and --plot, or leave out --batch."
+        )
+
+
+def _schemes(first: str, adjacency: str) -> list[tuple[str, str]]:
     """The scheme asked for, then the others with the neighbours each can be analysed under."""
     others = [
         (SamplingName.POISSON, "add-or-remove"),
@@ -92,48 +109,36 @@ def _schemes(first: SamplingName, adjacency: str) -> list[tuple[SamplingName, st
         (SamplingName.SHUFFLED, "replace-one"),
     ]
     asked = (first, adjacency)
-    return [asked, *(scheme for scheme in others if scheme != asked)]
+    return [asked, *((s.value, a) for s, a in others if (s.value, a) != asked)]
 
 
-def _answer(run: Any, delta: float, as_json: bool, plot: str | None) -> None:
+def _scheme_view(name: str, run: NoisySGD, delta: float) -> dict[str, Any]:
+    """An account, or why there is none: one scheme without an analysis does not end the table."""
+    from tightrope.accounting import account as analyse
+    from tightrope.report.account_view import account_view
+
+    try:
+        return {"sampling": name, **account_view(analyse(run), delta)}
+    except TightropeError as refusal:
+        said = {"error": type(refusal).__name__, "message": str(refusal)}
+        return {"sampling": name, "adjacency": str(run.adjacency), **said}
+
+
+def _answer(run: NoisySGD, delta: float, as_json: bool, plot: str | None) -> None:
+    from tightrope.accounting import account as analyse
+    from tightrope.report.account_view import account_view
+
     result = analyse(run, check="full")
     view = account_view(result, delta)
-    if as_json:
-        print(json.dumps(view))
-    else:
-        console = Console()
-        console.print(headline(view))
-        console.print(account_table(view))
     if plot is not None:
         from tightrope.report.plots import account_plot
 
         account_plot(result, delta, plot)
-        if not as_json:
-            Console().print(f"Picture: {plot}")
+    if as_json:
+        print(json.dumps(view))
+        return
+    from tightrope.cli.tables import show_account
 
-
-def _batch(source: str) -> None:
-    """One answer a line, in one process; a bad line gets its error and the rest goes on."""
-    lines = sys.stdin if source == "-" else Path(source).read_text().splitlines()
-    for line in lines:
-        if not line.strip():
-            continue
-        try:
-            print(json.dumps(_one(json.loads(line))), flush=True)
-        except (TightropeError, json.JSONDecodeError) as error:
-            print(json.dumps({"error": type(error).__name__, "message": str(error)}), flush=True)
-
-
-def _one(setting: Any) -> dict[str, Any]:
-    if not isinstance(setting, dict) or not {"rate", "noise", "delta"} <= setting.keys():
-        raise InvalidInput("Each line is a JSON object with rate, noise, steps and delta.")
-    run = opt.build_run(
-        setting["rate"],
-        setting["noise"],
-        setting.get("steps"),
-        setting.get("epochs"),
-        setting.get("sampling", SamplingName.POISSON),
-        setting.get("adjacency", "add-or-remove"),
-    )
-    delta = check_delta(opt.parse_number(setting["delta"], "delta"))
-    return account_view(analyse(run), delta)
+    show_account(view)
+    if plot is not None:
+        print(f"Picture: {plot}")

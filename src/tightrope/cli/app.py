@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from tightrope.cli import (
     account_command,
@@ -18,7 +19,7 @@ from tightrope.cli import (
     evidence_command,
     reproduce_command,
 )
-from tightrope.errors import TightropeError
+from tightrope.errors import InvalidInput, TightropeError
 
 __all__ = ["app", "run"]
 
@@ -30,6 +31,25 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from tightrope import __version__
+
+        print(f"tightrope {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """How private is a noisy learning algorithm? Provably, on both sides, in milliseconds."""
+
+
 app.command("account")(account_command.account)
 app.command("compare")(account_command.compare)
 app.command("calibrate")(calibrate_command.calibrate)
@@ -46,10 +66,30 @@ app.command("demo")(demo_command.demo)
 
 def run() -> None:
     """Run the command; a refusal is one clear message and exit code 2, never a traceback."""
+    as_json = "--json" in sys.argv
     try:
-        app()
+        code = app(standalone_mode=not as_json)
     except TightropeError as error:
-        if "--json" in sys.argv:
-            print(json.dumps({"error": type(error).__name__, "message": str(error)}))
-        Console(stderr=True).print(f"[bold red]tightrope:[/] {error}", highlight=False)
-        sys.exit(2)
+        _refuse(error, as_json)
+    except BrokenPipeError:  # the reader has seen enough: `tightrope ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        where = f" {error.filename!r}" if error.filename else ""
+        _refuse(InvalidInput(f"Cannot use{where}: {error.strerror}. Give another path."), as_json)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # not a mistake in the options
+            raise
+        _refuse(InvalidInput(f"{error.format_message()} See --help."), as_json)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(error: Any, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    if as_json:
+        print(json.dumps({"error": type(error).__name__, "message": str(error)}))
+    told = Text.assemble(("tightrope: ", "bold red"), str(error))
+    Console(stderr=True).print(told, highlight=False)
+    sys.exit(2)

@@ -6,20 +6,8 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from tightrope.cli import options as opt
-from tightrope.guarantee.kinds.approx import ApproxGuarantee
-from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.report.convert_view import guarantee_view, renyi_view, to_renyi_view
-from tightrope.validate import (
-    check_delta,
-    check_epsilon,
-    check_non_negative,
-    check_order,
-    check_probability,
-)
 
 __all__ = ["app"]
 
@@ -46,10 +34,13 @@ def renyi(
 
     Example: `tightrope convert renyi --order 8 --gamma 0.5 --delta 1e-5`
     """
+    from tightrope.report.convert_view import renyi_view
+    from tightrope.validate import check_epsilon, check_non_negative, check_order
+
     view = renyi_view(
         check_order(opt.parse_number(order, "order")),
         check_non_negative(opt.parse_number(gamma, "gamma"), "gamma"),
-        None if delta is None else check_delta(opt.parse_number(delta, "delta")),
+        None if delta is None else opt.parse_delta(delta),
         None if epsilon is None else check_epsilon(opt.parse_number(epsilon, "epsilon")),
     )
     _show_routes(view, as_json, "epsilon" if delta is not None else "delta")
@@ -63,9 +54,12 @@ def to_renyi(
     as_json: opt.AsJson = False,
 ) -> None:
     """The largest Renyi level of one order that still forces (epsilon, delta)-DP."""
+    from tightrope.report.convert_view import to_renyi_view
+    from tightrope.validate import check_epsilon, check_order
+
     view = to_renyi_view(
         check_epsilon(opt.parse_number(epsilon, "epsilon")),
-        check_delta(opt.parse_number(delta, "delta")),
+        opt.parse_delta(delta),
         check_order(opt.parse_number(order, "order")),
     )
     _show_routes(view, as_json, "gamma")
@@ -80,6 +74,8 @@ def gaussian(
     as_json: opt.AsJson = False,
 ) -> None:
     """mu-Gaussian DP seen as (epsilon, delta)-DP, trade-off curve and Renyi DP (all exact)."""
+    from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+
     _show_views(GaussianGuarantee(opt.parse_number(mu, "mu")), deltas, type_i, orders, as_json)
 
 
@@ -93,6 +89,8 @@ def approx(
     as_json: opt.AsJson = False,
 ) -> None:
     """(epsilon, delta)-DP seen as every other pair it implies, trade-off curve and Renyi DP."""
+    from tightrope.guarantee.kinds.approx import ApproxGuarantee
+
     level, failure = opt.parse_number(epsilon, "epsilon"), opt.parse_number(delta, "delta")
     _show_views(ApproxGuarantee(level, failure), deltas, type_i, orders, as_json)
 
@@ -102,6 +100,9 @@ def _numbers(text: str, name: str) -> list[float]:
 
 
 def _show_views(guarantee: Any, deltas: str, type_i: str, orders: str, as_json: bool) -> None:
+    from tightrope.report.convert_view import guarantee_view
+    from tightrope.validate import check_delta, check_order, check_probability
+
     view = guarantee_view(
         guarantee,
         [check_delta(d) for d in _numbers(deltas, "deltas")],
@@ -111,7 +112,11 @@ def _show_views(guarantee: Any, deltas: str, type_i: str, orders: str, as_json: 
     if as_json:
         print(json.dumps(view))
         return
-    console = Console()
+    from rich.table import Table
+
+    from tightrope.cli.tables import screen
+
+    console = screen()
     for name, argument in (("epsilon", "delta"), ("type_ii_error", "type_i"), ("renyi", "order")):
         table = Table(argument, name.replace("_", " "), header_style="bold")
         for row in view[name]:
@@ -124,9 +129,13 @@ def _show_routes(view: dict[str, Any], as_json: bool, quantity: str) -> None:
     if as_json:
         print(json.dumps(view))
         return
+    from rich.table import Table
+
+    from tightrope.cli.tables import screen
+
     table = Table("route", quantity, "side", "source", header_style="bold")
     for row in view["routes"]:
         value = row[quantity]
         shown = value if isinstance(value, str) else f"{value:.10g}"
         table.add_row(row["name"], shown, row["side"], row["source"])
-    Console().print(table)
+    screen().print(table)

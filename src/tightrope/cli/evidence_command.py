@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from tightrope.cli import options as opt
 from tightrope.cli.options import SamplingName
 from tightrope.errors import InvalidInput
-from tightrope.evidence.certificate import certify as make_certificate
-from tightrope.evidence.certificate import read, write, write_text
-from tightrope.evidence.verify import Check, holds
-from tightrope.evidence.verify import verify as check_certificate
-from tightrope.report.page import html_page, markdown_page, page_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tightrope.evidence.verify import Check
 
 __all__ = ["certify", "verify", "report", "checks_table"]
 
@@ -28,14 +26,17 @@ def certify(
     steps: opt.Steps = None,
     epochs: opt.Epochs = None,
     delta: opt.Delta = "1e-5",
-    sampling: opt.SamplingChoice = SamplingName.POISSON,
+    sampling: opt.SamplingChoice = SamplingName.POISSON.value,
     adjacency: opt.AdjacencyChoice = "add-or-remove",
     out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("certificate.json"),
 ) -> None:
     """Write the certificate of a declared run."""
+    from tightrope.evidence.certificate import certify as make_certificate
+    from tightrope.evidence.certificate import write
+
     run = opt.build_run(rate, noise, steps, epochs, sampling, adjacency)
-    write(make_certificate(run, opt.parse_number(delta, "delta")), out)
-    Console().print(f"Certificate: [bold]{out}[/]. Check it with: tightrope verify {out}")
+    write(make_certificate(run, opt.parse_delta(delta)), out)
+    print(f"Certificate: {out}. Check it with: tightrope verify {out}")
 
 
 def verify(
@@ -46,6 +47,10 @@ def verify(
     as_json: opt.AsJson = False,
 ) -> None:
     """Recompute every claim from the process alone; exit code 1 if one fails."""
+    from tightrope.evidence.certificate import read
+    from tightrope.evidence.verify import holds
+    from tightrope.evidence.verify import verify as check_certificate
+
     content = read(certificate)
     checks = check_certificate(content)
     if rigorous:
@@ -56,12 +61,16 @@ def verify(
         rows = [{"name": c.name, "holds": c.holds, "said": c.said} for c in checks]
         print(json.dumps({"holds": holds(checks), "checks": rows}))
     else:
-        Console().print(checks_table(checks))
+        from tightrope.cli.tables import screen
+
+        screen().print(checks_table(checks))
     if not holds(checks):
         raise typer.Exit(1)
 
 
 def checks_table(checks: list[Check]) -> Table:
+    from rich.table import Table
+
     table = Table("check", "verdict", "said", header_style="bold")
     for check in checks:
         style = "green" if check.holds else "bold red"
@@ -81,10 +90,13 @@ def report(
     ] = False,
 ) -> None:
     """Turn a certificate or a run folder into one page for people."""
+    from tightrope.evidence.certificate import write_text
+    from tightrope.report.page import html_page, markdown_page, page_of
+
     if out.suffix not in (".html", ".md"):
         raise InvalidInput(f"A report is written as .html or .md; got {out.name!r}.")
     page = page_of(where, with_diagnostics=with_diagnostics)
     write_text(out, markdown_page(page) if out.suffix == ".md" else html_page(page))
-    Console().print(f"Report: [bold]{out}[/]")
+    print(f"Report: {out}")
     if with_diagnostics:
-        Console().print("[bold red]It shows private data without noise: do not publish it.[/]")
+        print("It shows private data without noise: do not publish it.")

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
-__all__ = ["headline", "account_table", "compare_table", "epsilon_text"]
+__all__ = ["screen", "show_account", "show_calibration", "compare_table"]
 
 _STYLE = {"exact": "green", "bound": "cyan", "estimate": "yellow"}
+
+
+def screen() -> Console:
+    """The terminal; words in brackets are words, not markup."""
+    return Console(markup=False, highlight=False)
+
+
+def show_account(view: dict[str, Any], console: Console | None = None) -> None:
+    """The answer, the analyses that apply, and below them why the others do not."""
+    console = console or screen()
+    console.print(headline(view))
+    console.print(account_table(view))
+    for names, reason in _refusals(view):
+        console.print(Text.assemble((f"{', '.join(names)}: ", "bold dim"), (reason, "dim")))
+    foreign = sum(row["foreign"] for row in view["analyses"])
+    if foreign:
+        said = f"({foreign} analyses of other kinds of processes are in the JSON.)"
+        console.print(Text(said, style="dim"))
 
 
 def epsilon_text(value: Any) -> str:
@@ -18,10 +38,7 @@ def epsilon_text(value: Any) -> str:
         return "-"
     if "estimate" in value:
         return f"~ {_number(value['estimate'])}{_miss(value.get('error'))}"
-    lower, upper = value["lower"], value["upper"]
-    if "infinity" in (lower, upper):
-        return "infinite" if upper == "infinity" else _number(upper)
-    return _number(upper)
+    return _number(value["upper"])
 
 
 def _miss(error: dict[str, float] | None) -> str:
@@ -37,39 +54,35 @@ def _number(value: float | str) -> str:
 
 
 def headline(view: dict[str, Any]) -> Panel:
-    """The answer in one sentence."""
+    """The answer in one sentence, and that Poisson numbers do not apply where they do not."""
     answer = view["answer"]
-    epsilon = answer["epsilon"]
-    if epsilon["upper"] == "infinity":
-        text = (
-            "[bold red]Not private:[/] epsilon is infinite (no noise, or a release without limit)."
-        )
-    else:
-        text = (
-            f"epsilon <= [bold green]{epsilon['upper']:.8g}[/] at delta = {view['delta']:g} "
-            f"({answer['adjacency']} neighbours)"
-        )
-        if answer["kind"] == "exact" and epsilon["lower"] > 0:
-            gap = epsilon["upper"] - epsilon["lower"]
-            text += f"; the truth is at most {gap:.1g} below"
+    finite = answer["epsilon"]["upper"] != "infinity"
+    text = Text(answer["words"], style="" if finite else "bold red")
+    text.highlight_regex(r"(?<=epsilon <= )[\d.e+-]+", "bold green")
+    if "poisson_claim" in answer:
+        text.append(f"\n{answer['poisson_claim']['words']}", style="yellow")
     return Panel(text, title=answer["analysis"], title_align="left")
 
 
 def account_table(view: dict[str, Any]) -> Table:
-    table = Table(title=None, header_style="bold")
-    for column in ("analysis", "epsilon", "kind", "source or reason"):
+    table = Table(header_style="bold")
+    for column in ("analysis", "epsilon", "kind", "source"):
         table.add_column(column, justify="right" if column == "epsilon" else "left")
-    foreign = [row for row in view["analyses"] if row["foreign"]]
     for row in view["analyses"]:
-        if row["foreign"]:
-            continue
-        style = _STYLE[row["kind"]] if row["applies"] else "dim"
-        told = row["source"] if row["applies"] else row["reason"]
-        kind = row["kind"] if row["applies"] else "refused"
-        table.add_row(row["name"], epsilon_text(row["epsilon"]), kind, told, style=style)
-    if foreign:
-        table.caption = f"{len(foreign)} analyses of other kinds of processes are not shown."
+        if row["applies"]:
+            cells = (epsilon_text(row["epsilon"]), row["kind"], row["source"])
+            table.add_row(row["name"], *cells, style=_STYLE[row["kind"]])
     return table
+
+
+def _refusals(view: dict[str, Any]) -> list[tuple[list[str], str]]:
+    """The refused analyses by their reason, which many of them share."""
+    groups: dict[str, list[str]] = {}
+    for row in view["analyses"]:
+        if not row["applies"] and not row["foreign"]:
+            reason = row["reason"].removeprefix(row["name"]).strip()
+            groups.setdefault(reason, []).append(row["name"])
+    return [(names, reason) for reason, names in groups.items()]
 
 
 def compare_table(views: list[dict[str, Any]], delta: float) -> Table:
@@ -77,7 +90,40 @@ def compare_table(views: list[dict[str, Any]], delta: float) -> Table:
     for column in ("sampling", "neighbours", "epsilon", "analysis", "kind"):
         table.add_column(column, justify="right" if column == "epsilon" else "left")
     for view in views:
+        if "answer" not in view:
+            refused = (view["sampling"], view["adjacency"], "-", view["message"], "refused")
+            table.add_row(*refused, style="dim")
+            continue
         answer = view["answer"]
         cells = (epsilon_text(answer["epsilon"]), answer["analysis"], answer["kind"])
         table.add_row(view["sampling"], answer["adjacency"], *cells, style=_STYLE[answer["kind"]])
+    return table
+
+
+def show_calibration(view: dict[str, Any], console: Console | None = None) -> None:
+    """What was found, and what the other analyses would have said."""
+    console = console or screen()
+    answer = view["answer"]
+    value = answer[answer["quantity"]]
+    shown = f"{value:d}" if answer["quantity"] == "steps" else f"{value:.8g}"
+    text = Text.assemble(
+        f"{answer['quantity'].replace('_', ' ')} = ",
+        (shown, "bold green"),
+        f"  (certified epsilon {epsilon_text(answer['epsilon'])} at delta = {answer['delta']:g})",
+    )
+    console.print(Panel(text, title="calibrated", title_align="left"))
+    console.print(_alternatives(view))
+
+
+def _alternatives(view: dict[str, Any]) -> Table:
+    table = Table(title="what other analyses would have said", header_style="bold")
+    quantity = view["answer"]["quantity"]
+    for column in ("analysis", quantity.replace("_", " "), "compared", "true epsilon there"):
+        table.add_column(column)
+    for row in view["alternatives"]:
+        value = "-" if row[quantity] is None else f"{row[quantity]:.6g}"
+        truth = epsilon_text(row["true_epsilon"]) if "true_epsilon" in row else "within budget"
+        told = row.get("compared", row.get("reason", ""))
+        truth = truth if row[quantity] is not None else "-"
+        table.add_row(row["analysis"], value, told, truth, style=_STYLE[row["kind"]])
     return table

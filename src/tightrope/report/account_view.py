@@ -11,10 +11,12 @@ import math
 from typing import Any
 
 from tightrope.accounting import Account, Finding
+from tightrope.errors import DoesNotApply
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.estimate import Estimate
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import to_json
+from tightrope.report.account_words import answer_words, claim_words, poisson_claim
 
 __all__ = ["account_view", "finding_view", "interval_view", "number"]
 
@@ -34,22 +36,42 @@ def account_view(account: Account, delta: float) -> dict[str, Any]:
 
     Nothing is answered where a second, independent numerical method contradicts (account's check).
     """
-    best = account.best(lambda g: g.epsilon(delta).upper)
-    assert isinstance(best.outcome, Guarantee)
     return {
         "schema": SCHEMA,
         "process": to_json(account.process),
         "delta": delta,
-        "answer": {
-            "epsilon": interval_view(account.epsilon(delta)),
-            "analysis": best.name,
-            "kind": str(best.kind),
-            "source": "; ".join(map(str, best.sources)),
-            "adjacency": str(best.outcome.adjacency),
-            "membership_advantage": interval_view(best.outcome.advantage()),
-        },
+        "answer": _answer_view(account, delta),
         "analyses": [_with_error(account, finding, delta) for finding in account.findings],
     }
+
+
+def _answer_view(account: Account, delta: float) -> dict[str, Any]:
+    _require_an_analysis(account)
+    best = account.best(lambda g: g.epsilon(delta).upper)
+    assert isinstance(best.outcome, Guarantee)
+    epsilon = account.epsilon(delta)
+    view = {
+        "epsilon": interval_view(epsilon),
+        "analysis": best.name,
+        "kind": str(best.kind),
+        "source": "; ".join(map(str, best.sources)),
+        "adjacency": str(best.outcome.adjacency),
+        "membership_advantage": interval_view(best.outcome.advantage()),
+    }
+    view["words"] = answer_words(account.process, delta, view)
+    claim = poisson_claim(account.process, delta)
+    if claim is not None:
+        words = claim_words(account.process, claim, epsilon)
+        view["poisson_claim"] = {"epsilon": interval_view(claim), "applies": False, "words": words}
+    return view
+
+
+def _require_an_analysis(account: Account) -> None:
+    """A refusal by what was nearest to answering, not by everything about other processes."""
+    if account.certified:
+        return
+    reasons = [finding.reason for finding in account.findings if not finding.is_foreign]
+    raise DoesNotApply(f"No certified analysis covers this run. {reasons[0] if reasons else ''}")
 
 
 def _with_error(account: Account, finding: Finding, delta: float) -> dict[str, Any]:

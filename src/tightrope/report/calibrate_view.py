@@ -35,11 +35,17 @@ def calibrate_view(search: Search, run: Any, target: Target) -> dict[str, Any]:
             best.quantity: best.value,
             "quantity": best.quantity,
             "analysis": best.analysis,
-            "epsilon": interval_view(best.account().epsilon(target.delta)),
+            "epsilon": interval_view(best.account().epsilon(_level(target))),
+            "delta": _level(target),
         },
         "process": to_json(best.process),
         "alternatives": [_older(search, run, target, best, a) for a in ANALYSES if a.key in _OLDER],
     }
+
+
+def _level(target: Target) -> float:
+    """The delta at which epsilons are stated; a target without one gets the usual 1e-5."""
+    return target.delta if target.true_positive_rate is None else 1e-5
 
 
 def _target_view(target: Target) -> dict[str, Any]:
@@ -61,7 +67,7 @@ def _older(
         return {**row, best.quantity: None, "reason": str(refusal)}
     row |= {best.quantity: found.value, "compared": _compared(best, found)}
     if analysis.lead.VALIDITY is Validity.ESTIMATE:
-        truth = account(found.process).epsilon(target.delta)
+        truth = account(found.process).epsilon(_level(target))
         row["true_epsilon"] = interval_view(truth)
     return row
 

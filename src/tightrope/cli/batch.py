@@ -1,0 +1,91 @@
+"""Many settings, one JSON object a line: one answer a line, in one process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tightrope.cli import options as opt
+from tightrope.errors import InvalidInput, TightropeError
+
+__all__ = ["answer_file", "answers"]
+
+_EXAMPLE = '{"rate": "256/60000", "noise": 1.1, "steps": 14062, "delta": 1e-5}'
+_NEEDED = ("noise", "delta")
+_KNOWN = ("rate", "noise", "steps", "epochs", "delta", "sampling", "adjacency")
+
+
+def answer_file(source: str) -> None:
+    """Print the answers to a file's lines (- for standard input), each as soon as it is known."""
+    for answer in answers(sys.stdin if source == "-" else _lines(source)):
+        print(json.dumps(answer), flush=True)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            f"--batch cannot read {path!r} ({error}). Give a text file with one JSON object a "
+            f"line, such as {_EXAMPLE}, or - for standard input."
+        ) from None
+
+
+def answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """An answer for every line that is not blank; a bad line gets its error, the rest goes on."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield {"line": number, **_answer(line)}
+
+
+def _answer(line: str) -> dict[str, Any]:
+    try:
+        return _account(_read(line))
+    except TightropeError as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    except Exception as error:  # one fault must not cost the answers to the other lines
+        said = (
+            f"{type(error).__name__}: {error}. This is a fault of Tightrope, not of the setting: "
+            "please report it with this line."
+        )
+        return {"error": "InternalError", "message": said}
+
+
+def _read(line: str) -> dict[str, Any]:
+    try:
+        setting = json.loads(line)
+    except ValueError as error:
+        raise InvalidInput(
+            f"This line is not JSON ({error}). Write one object a line, such as {_EXAMPLE}."
+        ) from None
+    if not isinstance(setting, dict):
+        raise InvalidInput(
+            f"Each line is a JSON object such as {_EXAMPLE}; got {type(setting).__name__}."
+        )
+    for key in setting:
+        if key not in _KNOWN:
+            raise InvalidInput(opt.unknown("A key", key, list(_KNOWN)))
+    missing = [key for key in _NEEDED if key not in setting]
+    if "rate" not in setting and setting.get("sampling") != opt.SamplingName.FULL:
+        missing.insert(0, "rate")
+    if missing:
+        raise InvalidInput(f"This line has no {' and no '.join(missing)}; write {_EXAMPLE}.")
+    return setting
+
+
+def _account(setting: dict[str, Any]) -> dict[str, Any]:
+    from tightrope.accounting import account
+    from tightrope.report.account_view import account_view
+
+    run = opt.build_run(
+        setting.get("rate"),
+        setting["noise"],
+        setting.get("steps"),
+        setting.get("epochs"),
+        setting.get("sampling", opt.SamplingName.POISSON),
+        setting.get("adjacency", "add-or-remove"),
+    )
+    return account_view(account(run), opt.parse_delta(setting["delta"]))

@@ -1,0 +1,95 @@
+"""What `tightrope demo` does: the main job on an embedded default, in a minute."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from tightrope.accounting import account
+from tightrope.calibrate import Target, find_noise
+from tightrope.cli.demo_training import DELTA as LEVEL
+from tightrope.cli.demo_training import attack_digits, missing_package, train_digits
+from tightrope.cli.evidence_command import checks_table
+from tightrope.cli.tables import show_account
+from tightrope.evidence.certificate import certify, read, write, write_text
+from tightrope.evidence.verify import holds, verify
+from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.report.account_view import account_view
+from tightrope.report.page import html_page, page_of
+from tightrope.report.plots import account_plot
+
+__all__ = ["tell_story"]
+
+DELTA = 1e-5
+MNIST = NoisySGD(PoissonSampling(256 / 60000), noise_multiplier=1.1, steps=14062)
+
+
+def tell_story(out: Path) -> None:
+    """Account, calibrate, train, attack, certify; each step says what it found."""
+    console = Console()
+    out.mkdir(parents=True, exist_ok=True)
+    _account(console, out)
+    _calibrate(console)
+    folder = _fresh_folder(out)
+    trained = _train(console, folder)
+    _evidence(console, out, folder if trained else None)
+
+
+def _fresh_folder(out: Path) -> Path:
+    """A run folder that is not there yet: another run is never resumed or removed."""
+    names = (f"run-{number}" for number in itertools.count(1))
+    return next(out / name for name in names if not (out / name).exists())
+
+
+def _account(console: Console, out: Path) -> None:
+    console.rule("1. How private is DP-SGD on MNIST? (batch 256 of 60,000, noise 1.1, 60 epochs)")
+    result = account(MNIST)
+    view = account_view(result, DELTA)
+    show_account(view, console)
+    account_plot(result, DELTA, out / "account.png")
+
+
+def _calibrate(console: Console) -> None:
+    console.rule("2. How little noise reaches epsilon = 3?")
+    found = find_noise(MNIST, Target.approx_dp(3.0, DELTA))
+    console.print(f"noise multiplier [bold green]{found.value:.8f}[/], certified")
+
+
+def _train(console: Console, folder: Path) -> bool:
+    """Train into a run folder and attack a twin of the run; False where packages are missing."""
+    console.rule("3. A private model of handwritten digits, at epsilon = 3")
+    missing = missing_package()
+    if missing is not None:
+        console.print(f"Training needs {missing}: pip install 'tightrope[train,sklearn]'. Skipped.")
+        return False
+    trained = train_digits(folder)
+    console.print(
+        f"accuracy [bold green]{trained.accuracy:.1%}[/] on people it never saw, epsilon "
+        f"[bold green]{trained.epsilon:.6f}[/] at delta = {LEVEL:g} "
+        f"(noise multiplier {trained.noise_multiplier:.4f})"
+    )
+    found = attack_digits(folder)
+    console.print(
+        f"{found.audit.canaries} canaries in a twin of the run: an attacker who sees every step "
+        f"proves epsilon >= [bold green]{found.audit.epsilon_lower:.3f}[/]"
+    )
+    return True
+
+
+def _evidence(console: Console, out: Path, folder: Path | None) -> None:
+    """The certificate of the run (of the declared process where nothing was trained)."""
+    console.rule("4. Evidence that others can check")
+    certificate = certify(MNIST, DELTA) if folder is None else read(folder)
+    path = write(certificate, out / "certificate.json")
+    checks = verify(certificate)
+    console.print(checks_table(checks))
+    page = write_text(out / "report.html", html_page(page_of(folder or path)))
+    console.print(f"Report: [bold]{page}[/]\nCertificate: [bold]{path}[/]")
+    console.print(f"Pictures: [bold]{out / 'account.png'}[/]")
+    if folder is not None:
+        console.print(f"Run folder: [bold]{folder}[/] (private: never publish it)")
+    if not holds(checks):
+        raise typer.Exit(1)
