@@ -1,6 +1,6 @@
 """Views computed from the privacy profile delta(epsilon) alone, safe on both sides.
 
-Both rest on one fact: with x = e^epsilon, a profile is a convex function of x.
+They rest on one fact: with x = e^epsilon, a profile is a convex function of x.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.gaussian import profile as gaussian
+from tightrope.guarantee.tradeoff import of_profile
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
-from tightrope.validate import check_delta, check_probability
+from tightrope.validate import check_delta
 
 __all__ = ["tradeoff", "gaussian_mu", "invert"]
 
@@ -25,78 +26,23 @@ _LARGEST_EPSILON = 700.0  # e^700 is still a double
 
 
 def tradeoff(guarantee: Guarantee, type_i: float) -> Interval:
-    """f(a) = sup over eps >= 0 of max{1 - delta - e^eps a, e^-eps (1 - delta - a)} (theory A20).
-
-    Error: every epsilon gives a valid lower end. The two functions of epsilon are concave, the
-    first in e^eps and the second in e^-eps, so the chords next to the best point found bound
-    their suprema from above. Once delta is negligible (`rest`) both only fall, by less than it.
-    """
-    a, delta = check_probability(type_i, "type_i"), guarantee.delta
-    if a in (0.0, 1.0):
-        return Interval(0.0, 1.0 - delta(_LARGEST_EPSILON).lower) if a == 0 else Interval.exact(0.0)
-    rest = 1e-10 * min(a, 1.0 - a)
-    end = min(guarantee.epsilon(rest).upper, _LARGEST_EPSILON)
-    high = min(1.0 / a, math.exp(end) * (1.0 + 1e-9))
-    steep = _Supremum(lambda x: _minus(1.0 - x * a, delta(math.log(x))), 1.0, high).interval()
-    if steep.lower >= a:  # f(a) > a: left of the diagonal a symmetric curve has slope <= -1
-        return Interval(steep.lower, steep.upper + rest).clamp(0.0, 1.0 - a)
-    # e^-eps (1 - a) bounds the second function, so beyond this epsilon it cannot win
-    reach = math.log((1.0 - a) / steep.lower) if steep.lower > 0.0 else _LARGEST_EPSILON
-    lowest = math.exp(-min(max(reach, 1e-3), end + 1e-9))
-    flat = _Supremum(lambda y: _scale(y, _minus(1.0 - a, delta(-math.log(y)))), lowest, 1.0)
-    best = Interval.worst([steep, flat.interval()])
-    return Interval(best.lower, best.upper + rest).clamp(0.0, 1.0 - a)
+    """The trade-off function of any guarantee, by its own delta(epsilon)."""
+    return of_profile.tradeoff(_Asked(guarantee), type_i)
 
 
-def _minus(value: float, part: Interval) -> Interval:
-    return Interval(value - part.upper, value - part.lower)
+class _Asked:
+    """A profile whose every answer is as good as it gets."""
 
+    def __init__(self, guarantee: Guarantee) -> None:
+        self.guarantee = guarantee
+        self.known: dict[float, Interval] = {}
 
-def _scale(factor: float, part: Interval) -> Interval:
-    return Interval(factor * part.lower, factor * part.upper)
+    def near(self, epsilon: float, room: float) -> Interval:
+        if epsilon not in self.known:
+            self.known[epsilon] = self.guarantee.delta(epsilon)
+        return self.known[epsilon]
 
-
-class _Supremum:
-    """The supremum of a concave function known at any point up to an interval."""
-
-    def __init__(self, function: Callable[[float], Interval], low: float, high: float) -> None:
-        self.points: dict[float, Interval] = {}
-        self.function, self.low, self.high = function, low, high
-
-    def _at(self, log_x: float) -> float:
-        x = min(max(math.exp(log_x), self.low), self.high)
-        if x not in self.points:
-            self.points[x] = self.function(x)
-        return -self.points[x].lower
-
-    def interval(self) -> Interval:
-        from scipy.optimize import minimize_scalar  # slow to import, and seldom needed
-
-        low, high = math.log(self.low), math.log(self.high)
-        found = minimize_scalar(
-            self._at, bounds=(low, high), method="bounded", options={"xatol": 5e-4}
-        )
-        for shift in (-1e-3, -5e-4, 0.0, 5e-4, 1e-3):  # neighbours for the chords
-            self._at(float(found.x) + shift)
-        self._at(low)
-        self._at(high)
-        xs = sorted(self.points)
-        ends = [self.points[x] for x in xs]
-        upper = max(self._cell(xs, ends, i) for i in range(len(xs) - 1))
-        lower = max(end.lower for end in ends)
-        return Interval(lower, max(lower, upper))
-
-    @staticmethod
-    def _cell(xs: list[float], ends: list[Interval], i: int) -> float:
-        """Upper bound on cell i: below the chords of both neighbouring cells, extended."""
-        width, bounds = xs[i + 1] - xs[i], []
-        if i > 0:
-            slope = (ends[i].upper - ends[i - 1].lower) / (xs[i] - xs[i - 1])
-            bounds.append(ends[i].upper + max(slope, 0.0) * width)
-        if i + 2 < len(xs):
-            slope = (ends[i + 1].upper - ends[i + 2].lower) / (xs[i + 2] - xs[i + 1])
-            bounds.append(ends[i + 1].upper + max(slope, 0.0) * width)
-        return min(bounds) if bounds else max(ends[i].upper, ends[i + 1].upper)
+    sharp = near
 
 
 def gaussian_mu(guarantee: Guarantee, smallest_delta: float) -> Interval:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.cumulant import renyi
+from tightrope.guarantee.loss.curve import LossCurve
+from tightrope.guarantee.tradeoff import of_profile
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_real
@@ -28,7 +31,10 @@ class LossGuarantee(Guarantee):
     validity: Validity = Validity.EXACT
 
     def epsilon(self, delta: float) -> Interval:
-        return profile.worst_epsilon(self.orders, check_delta(delta))
+        d = check_delta(delta)
+        if self._some_loss_is_infinite:
+            return Interval.worst([profile.epsilon(order, d) for order in self.orders])
+        return profile.worst_epsilon(self.orders, d)
 
     def confirm_epsilon(self, delta: float, answer: Interval, thorough: bool = False) -> None:
         """A second look at an answer by the lattice; ContradictoryMethods when it is excluded."""
@@ -39,15 +45,32 @@ class LossGuarantee(Guarantee):
         profile.confirm_delta(self.orders, check_real(epsilon, "epsilon"), answer, thorough)
 
     def delta(self, epsilon: float) -> Interval:
-        return profile.worst_delta(self.orders, check_real(epsilon, "epsilon"))
+        eps = check_real(epsilon, "epsilon")
+        if self._some_loss_is_infinite:
+            return Interval.worst([profile.delta(order, eps) for order in self.orders])
+        return profile.worst_delta(self.orders, eps)
+
+    @property
+    def _some_loss_is_infinite(self) -> bool:
+        """Then orders are not compared by moments, which see finite losses only."""
+        return any(pair.infinite_mass > 0.0 for order in self.orders for pair, _ in order)
 
     def renyi(self, order: float) -> Interval:
         """Renyi divergences of independent parts add up."""
         order = check_order(order)
         return Interval.worst([_renyi_of(components, order) for components in self.orders])
 
+    def tradeoff(self, type_i: float) -> Interval:
+        """By lattice laws kept from one question to the next, sharpened where they do not do."""
+        return of_profile.tradeoff(_curve(self), type_i)
+
     def directions(self) -> tuple[Components, ...]:
         return self.orders
+
+
+@lru_cache(maxsize=2)
+def _curve(guarantee: LossGuarantee) -> LossCurve:
+    return LossCurve(guarantee.orders, guarantee.delta)
 
 
 def _renyi_of(components: Components, order: float) -> Interval:

@@ -1,0 +1,93 @@
+"""A whole profile from a few lattice laws: one law bounds delta(epsilon) at every epsilon.
+
+Where it costs more to ask the exact method again and again (few steps, or many questions), laws
+built where they are needed answer most questions in a tenth of a millisecond.
+Error: every answer is an enclosure; its width is that asked for, or what the exact method reaches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tightrope.guarantee.base import Components
+from tightrope.guarantee.loss.lattice import LatticeLaw, build
+from tightrope.guarantee.loss.lattice_law import infinite_log_mass
+from tightrope.guarantee.loss.lattice_plan import guesses, plain_plan
+from tightrope.numerics.interval import Interval
+
+__all__ = ["LossCurve"]
+
+_MOST_KINDS, _MOST_LAWS = 16, 6
+_FEW = 20  # steps up to which a fine law is cheaper than the exact method
+_COARSE, _FINE = 1e-3, 1e-6  # widths of ln delta asked of a law
+_MOST_WORK = 4e5  # points of windows
+
+
+class LossCurve:
+    """Bounds on the profile of composed pairs, the worse of its orders (a `Profile`)."""
+
+    def __init__(self, orders: tuple[Components, ...], exact: Callable[[float], Interval]) -> None:
+        self.exact = exact
+        self.orders = [_Order(order) for order in orders]
+        self.known: dict[float, Interval] = {}
+
+    def near(self, epsilon: float, room: float) -> Interval:
+        """Within a thousandth, or within `room`."""
+        found = Interval.worst([order.bounds(epsilon, room, _COARSE) for order in self.orders])
+        wide = found.width > max(room, 1e-2 * found.upper)
+        return self._exact(epsilon) if wide else found
+
+    def sharp(self, epsilon: float, room: float) -> Interval:
+        """Within `room` if laws are good for that, otherwise by the exact method."""
+        found = Interval.worst([order.bounds(epsilon, room, _COARSE) for order in self.orders])
+        if found.width > room and all(order.steps <= _FEW for order in self.orders):
+            found = Interval.worst([order.bounds(epsilon, room, _FINE) for order in self.orders])
+            if found.width <= 8.0 * _FINE * found.upper:
+                return found
+        return found if found.width <= room else found.intersect(self._exact(epsilon))
+
+    def _exact(self, epsilon: float) -> Interval:
+        if epsilon not in self.known:
+            self.known[epsilon] = self.exact(epsilon)
+        return self.known[epsilon]
+
+
+class _Order:
+    """One order of the neighbours and the laws built for it so far."""
+
+    def __init__(self, components: Components) -> None:
+        self.components = tuple((pair, n) for pair, n in components if n > 0)
+        self.steps = sum(n for _, n in self.components)
+        self.highest = math.fsum(n * pair.support[1] for pair, n in self.components)
+        self.laws: list[LatticeLaw] = []
+        self.full = not self.components or len(self.components) > _MOST_KINDS
+
+    def bounds(self, epsilon: float, room: float, width: float) -> Interval:
+        """From the laws there are, and one more where they are too wide."""
+        if epsilon >= self.highest * (1.0 + 1e-15):
+            return _exponential(infinite_log_mass(self.components))
+        found = Interval(0.0, 1.0)
+        for law in sorted(self.laws, key=lambda law: abs(law.plan.epsilon - epsilon)):
+            found = found.intersect(_exponential(law.log_delta(epsilon)))
+            if found.width <= max(room, width * found.upper):
+                return found
+        new = None if self.full else self._law(epsilon, width)
+        return found if new is None else found.intersect(_exponential(new.log_delta(epsilon)))
+
+    def _law(self, epsilon: float, width: float) -> LatticeLaw | None:
+        """A new law planned for this epsilon, where it is cheap and none like it was built."""
+        guess = min(guesses(self.components, epsilon)[0], -1e-3)
+        plan = plain_plan(self.components, epsilon, guess, width)
+        if plan.work > _MOST_WORK or any(plan.no_finer_than(law.plan) for law in self.laws):
+            return None
+        law = build(plan)
+        self.laws.append(law)
+        useless = law.log_delta(epsilon).width > 30.0 * _COARSE  # rare large losses decide
+        self.full = useless or len(self.laws) >= _MOST_LAWS
+        return law
+
+
+def _exponential(log_value: Interval) -> Interval:
+    lower, upper = math.exp(log_value.lower), math.exp(log_value.upper)
+    return Interval(lower * (1.0 - 1e-15), min(upper * (1.0 + 1e-15), 1.0))
