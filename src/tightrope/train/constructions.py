@@ -17,10 +17,13 @@ from tightrope.train.corrected_adam import CorrectedAdam
 from tightrope.train.ledger import Budget
 from tightrope.train.noise import GaussianNoise
 from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.parts import check_parts
 from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_count
 
 __all__ = ["noisy_sgd", "noisy_adam", "noisy_adamw", "noisy_adagrad", "noise_for"]
+
+_NEEDED = ("sampler", "clip", "noise", "expected_batch_size")
 
 
 def noisy_sgd(
@@ -35,7 +38,7 @@ def noisy_sgd(
     rule = torch.optim.SGD(
         _trainable(model), lr=learning_rate, momentum=momentum, weight_decay=weight_decay
     )
-    return PrivateOptimizer(model, rule, **parts)
+    return _private(model, rule, parts)
 
 
 def noisy_adam(
@@ -56,12 +59,13 @@ def noisy_adam(
             _trainable(model), lr=learning_rate, betas=betas
         )
     else:
+        _check_complete(parts)
         deviation = parts["noise"].noise_multiplier * float(parts["clip"].sensitivity)
         variance = (deviation / parts["expected_batch_size"]) ** 2
         rule = CorrectedAdam(
             _trainable(model), lr=learning_rate, betas=betas, noise_variance=variance
         )
-    return PrivateOptimizer(model, rule, **parts)
+    return _private(model, rule, parts)
 
 
 def noisy_adamw(
@@ -76,16 +80,14 @@ def noisy_adamw(
     rule = torch.optim.AdamW(
         _trainable(model), lr=learning_rate, betas=betas, weight_decay=weight_decay
     )
-    return PrivateOptimizer(model, rule, **parts)
+    return _private(model, rule, parts)
 
 
 def noisy_adagrad(
     model: torch.nn.Module, *, learning_rate: float, **parts: Any
 ) -> PrivateOptimizer:
     """AdaGrad on noisy gradients."""
-    return PrivateOptimizer(
-        model, torch.optim.Adagrad(_trainable(model), lr=learning_rate), **parts
-    )
+    return _private(model, torch.optim.Adagrad(_trainable(model), lr=learning_rate), parts)
 
 
 def noise_for(budget: Budget, sampler: AbstractSampler, *, steps: int) -> GaussianNoise:
@@ -95,7 +97,27 @@ def noise_for(budget: Budget, sampler: AbstractSampler, *, steps: int) -> Gaussi
     return GaussianNoise(found.value)
 
 
+def _private(
+    model: torch.nn.Module, rule: torch.optim.Optimizer, parts: dict[str, Any]
+) -> PrivateOptimizer:
+    _check_complete(parts)
+    check_parts(model, rule, **parts)
+    return PrivateOptimizer(model, rule, **parts)
+
+
+def _check_complete(parts: dict[str, Any]) -> None:
+    missing = [name for name in _NEEDED if name not in parts]
+    if missing:
+        raise InvalidInput(
+            f"A private run also needs {', '.join(missing)}: for example "
+            "sampler=PoissonSampler(rate=0.01), clip=FlatClip(1.0), noise=GaussianNoise(1.1), "
+            "expected_batch_size=256 (a public constant, usually rate times the public size)."
+        )
+
+
 def _trainable(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidInput(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
         raise InvalidInput("The model has no trainable parameter: every one of them is frozen.")

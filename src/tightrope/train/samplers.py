@@ -122,6 +122,12 @@ class PoissonSampler(AbstractSampler):
     splits_over_ranks = True
 
     def __init__(self, rate: float, **options: Any) -> None:
+        if isinstance(rate, int | float) and rate > 1:
+            raise InvalidInput(
+                f"rate is the chance that each record joins a batch, in [0, 1]; got {rate}. For "
+                f"batches of about {rate:g} of 60,000 records give rate={rate:g} / 60_000, with a "
+                "public size of the data."
+            )
         super().__init__(PoissonSampling(rate), **options)
         # Rounded down: the true rate is never above the declared one.
         self._threshold = min(int(self._sampling.rate * 2.0**64), 2**64 - 1)

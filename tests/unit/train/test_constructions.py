@@ -98,3 +98,40 @@ def test_noise_for_a_budget_allows_exactly_the_steps_asked_for(make_model, data)
     run = noisy_sgd(make_model(), budget=budget, **settings)
     assert run.ledger.steps_allowed >= 400
     assert run.ledger.epsilon(1e-5, 400).upper == pytest.approx(2.0, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"clip": 1.0}, "FlatClip"),
+        ({"noise": 1.1}, "GaussianNoise"),
+        ({"sampler": 0.1}, "PoissonSampler"),
+        ({"sampler": PoissonSampler}, "sampler must be .* got PoissonSampler"),
+        ({"budget": (3.0, 1e-5)}, "Budget"),
+    ],
+)
+def test_a_number_in_the_place_of_a_part_is_explained_and_the_model_left_alone(
+    make_model, wrong, told
+):
+    model = make_model()
+    with pytest.raises(InvalidInput, match=told):
+        noisy_sgd(model, **(parts() | wrong))
+    noisy_sgd(model, **parts())  # nothing was wrapped
+
+
+@pytest.mark.parametrize("name", ["sampler", "clip", "noise", "expected_batch_size"])
+@pytest.mark.parametrize("corrected", [False, True])
+def test_a_missing_part_is_named(make_model, name, corrected):
+    given = {key: value for key, value in parts().items() if key != name}
+    with pytest.raises(InvalidInput, match=f"also needs {name}"):
+        noisy_adam(make_model(), correct_noise_bias=corrected, **given)
+
+
+def test_a_batch_size_in_the_place_of_a_rate_is_explained():
+    with pytest.raises(InvalidInput, match="rate=256 / 60_000"):
+        PoissonSampler(256)
+
+
+def test_a_model_must_be_a_module():
+    with pytest.raises(InvalidInput, match=r"torch.nn.Module; got function"):
+        noisy_sgd(lambda x: x, **parts())

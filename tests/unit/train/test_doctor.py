@@ -247,6 +247,20 @@ def test_frozen_and_tied_parameters_are_told(make_run, data):
     assert "2.bias" in diagnosis.of("frozen parameters")[0].told
 
 
+@pytest.mark.parametrize("change", ["unfrozen", "replaced"])
+def test_parameters_that_the_run_does_not_know_are_told(make_run, data, change):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+    model[0].requires_grad_(change == "replaced")
+    run = make_run(model, gradients=Gradients(model), clip=FlatClip(1.0))
+    if change == "unfrozen":
+        model[0].requires_grad_(True)
+    else:
+        model[2] = nn.Linear(4, 2)
+    (finding,) = check_run(run, loss, data).of("parameters left out")
+    assert ("0.weight" if change == "unfrozen" else "2.weight") in finding.told
+
+
 def test_check_model_before_training(make_model, make_run, data):
     run = make_run()
     diagnosis = check_model(run.model, loss, data, clip=run.clip, gradients=run.gradients)

@@ -88,6 +88,11 @@ def check_parameters(model: torch.nn.Module, engine: Any, seen: list[Observed]) 
         names.setdefault(id(parameter), []).append(name)
     frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
     tied = ["=".join(group) for group in names.values() if len(group) > 1]
+    mine = {id(parameter) for parameter in engine.parameters}
+    strange = [n for n, p in model.named_parameters() if p.requires_grad and id(p) not in mine]
+    if strange:
+        told = _listed(strange) + " came or were unfrozen after the run was made: never trained"
+        findings.append(fault("parameters left out", told))
     if frozen:
         findings.append(note("frozen parameters", _listed(frozen)))
     if tied:
