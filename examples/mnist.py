@@ -15,6 +15,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tightrope.data import Split, load_mnist
+from tightrope.evidence.statement import rounded_up
 from tightrope.reproduce.learning.models import mnist_cnn
 from tightrope.reproduce.learning.paper import TABLE_1
 from tightrope.train import (
@@ -62,7 +63,8 @@ def main() -> None:
     print(f"steps           {outcome.steps}")
     reached = 100 * trainer.evaluate(test)
     print(f"test accuracy   {reached:.2f} %  (paper: {setting.claim} %)")
-    print(f"privacy         epsilon <= {outcome.epsilon.upper:.4f} at delta = {setting.delta:g}")
+    spent = rounded_up(outcome.epsilon.upper)
+    print(f"privacy         epsilon <= {spent} at delta = {setting.delta:g}")
 
 
 if __name__ == "__main__":

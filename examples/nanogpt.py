@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 from tightrope.data import load_imdb_texts
+from tightrope.evidence.statement import rounded_up
 from tightrope.train import (
     Budget,
     FlatClip,
@@ -133,7 +134,8 @@ def main() -> None:
     outcome = trainer.fit((rows, rows), steps=chosen.steps)
 
     print(f"steps     {outcome.steps} of {chosen.steps}")
-    print(f"privacy   epsilon <= {outcome.epsilon.upper:.3f} at delta = {DELTA:g}, per review")
+    spent = rounded_up(outcome.epsilon.upper)
+    print(f"privacy   epsilon <= {spent} at delta = {DELTA:g}, per review")
     print(f"letters   {math.prod(rows.shape):,} read; the model writes:")
     print(write(model, "the ", 80, chosen.length))
 

@@ -28,6 +28,8 @@ __all__ = ["Trainer", "Evaluation", "Outcome", "Logger", "accuracy"]
 
 # About so many steps are diagnosed for the owner of a run folder.
 DIAGNOSED = 200
+# Without evaluations, epsilon is logged about so many times.
+LOGGED = 50
 
 
 class Logger(Protocol):
@@ -111,12 +113,13 @@ class Trainer:
         measured: dict[int, float] = {}
         remaining = max(total - run.steps, 0)
         self._note_every = max(remaining // DIAGNOSED, 1)
+        self._log_every = max(remaining // LOGGED, 1)
         with ProgressBar(run, remaining, self.delta, self._progress) as bar:
             for batch in run.batches(data, steps=remaining, micro_batch=self._micro_batch):
                 report = self._step(batch)
                 if report.released:
                     bar.advance()
-                    self._after_step(report, measured)
+                    self._after_step(report, measured, bar)
         self._measured.update(measured)
         if self._folder is not None:
             self._folder.save()
@@ -150,19 +153,24 @@ class Trainer:
         # From the public rate, never from the number of records.
         return round(float(check_positive(epochs, "epochs")) / self.run.sampler.sampling.rate)
 
-    def _after_step(self, report: StepReport, measured: dict[int, float]) -> None:
+    def _after_step(self, report: StepReport, measured: dict[int, float], bar: ProgressBar) -> None:
         evaluation, step = self._evaluation, self.run.steps
         if self._folder is not None:
             if step % self._note_every == 0:
                 self._folder.note(report)
             if step % self._save_every == 0:
                 self._folder.save()
-        if evaluation is None or step % evaluation.every:
-            return
-        measured[step] = self.evaluate(evaluation)
+        if evaluation is not None and step % evaluation.every == 0:
+            measured[step] = self.evaluate(evaluation)
+            bar.measured(evaluation.name, measured[step])
+            if self._log is not None:
+                self._log(evaluation.name, measured[step], step)
+        if step % (self._log_every if evaluation is None else evaluation.every) == 0:
+            self._log_epsilon()
+
+    def _log_epsilon(self) -> None:
         if self._log is not None:
-            self._log(evaluation.name, measured[step], step)
-            self._log("epsilon", self.run.epsilon(self.delta).upper, step)
+            self._log("epsilon", self.run.epsilon(self.delta).upper, self.run.steps)
 
     def evaluate(self, evaluation: Evaluation) -> float:
         """Mean of the measure over public data, in evaluation mode."""

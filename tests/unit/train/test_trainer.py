@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -77,10 +79,41 @@ def test_the_ten_line_loop(digits):
     assert run.epsilon(delta=1e-5).upper > 0
 
 
-def test_progress_shows_epsilon(digits, capsys):
-    Trainer(make_digits_run(), losses, delta=1e-4).fit(digits[0], steps=50)
+def test_progress_shows_epsilon_and_measurements_in_a_narrow_terminal(digits, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    run, test = make_digits_run(), Evaluation(digits[1], accuracy, every=50)
+    outcome = Trainer(run, losses, delta=1e-4, evaluation=test).fit(digits[0], steps=50)
     shown = capsys.readouterr().err
-    assert "private training" in shown and "ε ≤" in shown
+    told = float(re.search(r"step 50: ε ≤ (\S+), δ 0.0001", shown)[1])
+    assert outcome.epsilon.upper <= told < 1.01 * outcome.epsilon.upper  # rounded up
+    assert f"accuracy {outcome.measured[50]:.3f}" in shown and "50/50" in shown
+    assert "…" not in shown and "NOT PRIVATE" not in shown
+
+
+def test_epsilon_is_logged_also_where_nothing_is_measured(digits):
+    told = []
+    run = make_digits_run()
+    trainer = Trainer(run, losses, delta=1e-4, progress=False, log=lambda *line: told.append(line))
+    trainer.fit(digits[0], steps=100)
+    assert {name for name, _, _ in told} == {"epsilon"} and len(told) == 50
+    assert told[-1] == ("epsilon", run.epsilon(1e-4).upper, 100)
+
+
+def test_progress_ends_with_the_budget(digits, capsys):
+    run = make_digits_run(budget=Budget(2.0, 1e-4))
+    outcome = Trainer(run, losses, delta=1e-4).fit(digits[0], steps=4000)
+    assert outcome.stopped_by_budget and outcome.steps < 4000
+    assert f"{outcome.steps}/{outcome.steps}" in capsys.readouterr().err
+
+
+def test_progress_of_a_run_without_noise_says_so(digits, capsys):
+    run = make_digits_run(noise=GaussianNoise(0.0))
+    Trainer(run, losses, delta=1e-4).fit(digits[0], steps=2)
+    shown = capsys.readouterr().err
+    assert "ε unbounded" in shown and "NOT PRIVATE" in shown
+
+
+def test_progress_says_when_a_run_is_not_private(digits, capsys):
     run = make_digits_run(noise=GaussianNoise(1.0, seed=1))
     Trainer(run, losses, delta=1e-4).fit(digits[0], steps=2)
     assert "NOT PRIVATE" in capsys.readouterr().err
