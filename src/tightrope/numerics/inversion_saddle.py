@@ -62,7 +62,7 @@ def _search(step_at: Callable[[float], tuple[float, float]], start: float, far: 
 
 def _far(law: TotalLaw, kernel: Kernel) -> float:
     """ln of the largest distance from the pole that is tried; leaves room for the alias tilts."""
-    return math.log(0.5 * law.max_tilt)
+    return math.log(0.85 * law.max_tilt)
 
 
 def saddle(law: TotalLaw, kernel: Kernel, x: float, start: float = 0.0) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -33,6 +33,7 @@ __all__ = ["Goal", "accepted", "invert_whole", "invert_jumps", "invert_none", "i
 _MAX_LINES = 24
 _ACCEPTED = 1e-4  # relative width
 _SECANT, _LARGEST = 1.4, 14.0  # longest step and end of the search in ln epsilon
+_AGAIN, _FURTHEST = Limit(8000, 3e7), 12.0  # worth spending on a second start; how far it may be
 _LOWER = 0.9  # laws with jumps are made for a little less than epsilon
 
 
@@ -77,14 +78,31 @@ def invert_jumps(held: Components, goal: Goal) -> Inverted:
     def law_at(x: float) -> tuple[TotalLaw, float, float]:
         return *jumps.at(_LOWER * x), _LOWER * x
 
-    start = _one_step_epsilon(held, goal.log_target)
-    try:
-        law_at(start)
-    except NotCertified:  # more than one step decides
-        whole = sum_law(held)
-        start = log_estimate(whole, EXCESS, saddle_of_level(whole, EXCESS, goal.log_target))[0]
     tolerance = max(FINE, COARSE * goal.relative_width)
-    return Inverse(goal, law_at, NO_LIMIT, tolerance).solve(max(start, 1e-300)), None
+    nearest: NotCertified | None = None
+    limit = NO_LIMIT
+    for start in _starts(held, goal.log_target):
+        try:
+            return Inverse(goal, law_at, limit, tolerance).solve(start), None
+        except NotCertified as problem:
+            if nearest is None or nearest.reached is None:
+                nearest = problem
+        limit = _AGAIN
+    assert nearest is not None
+    raise nearest
+
+
+def _starts(held: Components, log_target: float) -> Iterator[float]:
+    """Where one step decides, and the saddle-point estimate, by which several may decide.
+
+    The latter is of no use where it is far larger: near a phase transition it lies between.
+    """
+    first = max(_one_step_epsilon(held, log_target), 1e-300)
+    yield first
+    whole = sum_law(held)
+    second = log_estimate(whole, EXCESS, saddle_of_level(whole, EXCESS, log_target))[0]
+    if 1.05 * first < second < _FURTHEST * first:
+        yield second
 
 
 def invert_none(held: Components, goal: Goal, limit: Limit) -> Inverted:
