@@ -20,6 +20,7 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.estimate import Estimate, compose_estimates
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.second_look import SecondLook, Verdict, second_look
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process, parts_of
 from tightrope.theorems.base import Source, Theorem
@@ -111,25 +112,38 @@ class Account:
 
     def epsilon(self, delta: float) -> Interval:
         """The smallest epsilon; ContradictoryMethods where two methods disagree about it."""
-        return self._answer(
-            lambda g: g.epsilon(delta),
-            lambda answer: answer.upper,
-            lambda g, answer, full: g.confirm_epsilon(delta, answer, full),
-        )
+        guarantee, answer = self._epsilon(delta)
+        self._confirm(guarantee, lambda g, full: g.confirm_epsilon(delta, answer, full))
+        return answer
 
     def delta(self, epsilon: float) -> Interval:
         """The smallest delta; ContradictoryMethods where two methods disagree about it."""
-        return self._answer(
-            lambda g: g.delta(epsilon),
-            lambda answer: answer.upper,
-            lambda g, answer, full: g.confirm_delta(epsilon, answer, full),
-        )
+        guarantee, answer = self._answer(lambda g: g.delta(epsilon), lambda found: found.upper)
+        self._confirm(guarantee, lambda g, full: g.confirm_delta(epsilon, answer, full))
+        return answer
 
     def tradeoff(self, type_i: float) -> Interval:
-        return self._answer(lambda g: g.tradeoff(type_i), lambda answer: -answer.lower)
+        return self._answer(lambda g: g.tradeoff(type_i), lambda found: -found.lower)[1]
 
     def renyi(self, order: float) -> Interval:
-        return self._answer(lambda g: g.renyi(order), lambda answer: answer.upper)
+        return self._answer(lambda g: g.renyi(order), lambda found: found.upper)[1]
+
+    def second_look(self, delta: float) -> SecondLook:
+        """Whether a second, independent method proves epsilon(delta) too, and how closely.
+
+        Says so too where there is none, or where it was not asked (check="off").
+        """
+        guarantee, answer = self._epsilon(delta)
+        if not isinstance(guarantee, LossGuarantee):
+            words = "A formula decides; there is no numerical method to hold against it."
+            return SecondLook(Verdict.CLOSED_FORM, None, None, words)
+        if self.check == "off":
+            words = 'No second method was asked (check="off").'
+            return SecondLook(Verdict.NOT_ASKED, None, None, words)
+        return second_look(guarantee.orders, answer.upper, delta, self.check == "full")
+
+    def _epsilon(self, delta: float) -> tuple[Guarantee, Interval]:
+        return self._answer(lambda g: g.epsilon(delta), lambda found: found.upper)
 
     def estimate_error(self, finding: Finding, delta: float) -> Interval | None:
         """An estimate's epsilon less the true one, where that is known; negative claims too much.
@@ -148,24 +162,23 @@ class Account:
         return Interval(estimate - truth.upper, estimate - truth.lower)
 
     def _answer(
-        self,
-        view: Callable[[Guarantee], Interval],
-        loss: Callable[[Interval], float],
-        confirm: Callable[[LossGuarantee, Interval, bool], None] | None = None,
-    ) -> Interval:
-        """The exact finding's answer at once, otherwise the best of all; then the second look."""
-        guarantee, answer = None, None
+        self, view: Callable[[Guarantee], Interval], loss: Callable[[Interval], float]
+    ) -> tuple[Guarantee, Interval]:
+        """The exact finding's answer at once, otherwise the best of all, and whose it is."""
         if self._exact is not None:
             with suppress(NotCertified):
                 guarantee = _guarantee(self._exact)
-                answer = view(guarantee)
-        if guarantee is None or answer is None:
-            guarantee = _guarantee(self.best(lambda g: loss(view(g))))
-            answer = view(guarantee)
-        if confirm is not None and self.check != "off" and isinstance(guarantee, LossGuarantee):
-            with suppress(NotCertified):  # out of the lattice's reach: nothing to hold against
-                confirm(guarantee, answer, self.check == "full")
-        return answer
+                return guarantee, view(guarantee)
+        guarantee = _guarantee(self.best(lambda g: loss(view(g))))
+        return guarantee, view(guarantee)
+
+    def _confirm(
+        self, guarantee: Guarantee, confirm: Callable[[LossGuarantee, bool], None]
+    ) -> None:
+        """Refuse what the lattice contradicts; `second_look` says what it left out."""
+        if self.check != "off" and isinstance(guarantee, LossGuarantee):
+            with suppress(NotCertified):  # out of the lattice's reach
+                confirm(guarantee, self.check == "full")
 
 
 def _judged(finding: Finding, loss: Callable[[Guarantee], float]) -> float:
@@ -186,7 +199,8 @@ def account(
 ) -> Account:
     """Analyse a process by every analysis that applies to it.
 
-    `check` says how exact numbers are held against the second method before they are returned.
+    `check` says how exact numbers are held against the second method before they are returned;
+    `Account.second_look` says what that method proves, or why it was not asked.
     """
     return Account(process, tuple(_try(analysis, process) for analysis in analyses), check)
 

@@ -9,6 +9,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from tightrope.evidence.statement import rounded_up
+
 __all__ = ["screen", "show_account", "show_calibration", "compare_table"]
 
 _STYLE = {"exact": "green", "bound": "cyan", "estimate": "yellow"}
@@ -38,7 +40,8 @@ def epsilon_text(value: Any) -> str:
         return "-"
     if "estimate" in value:
         return f"~ {_number(value['estimate'])}{_miss(value.get('error'))}"
-    return _number(value["upper"])
+    upper = value["upper"]
+    return _number(upper) if isinstance(upper, str) else rounded_up(upper, 6)
 
 
 def _miss(error: dict[str, float] | None) -> str:
@@ -59,6 +62,7 @@ def headline(view: dict[str, Any]) -> Panel:
     finite = answer["epsilon"]["upper"] != "infinity"
     text = Text(answer["words"], style="" if finite else "bold red")
     text.highlight_regex(r"(?<=epsilon <= )[\d.e+-]+", "bold green")
+    text.append(f"\n{answer['second_method']['words']}", style="dim")
     if "poisson_claim" in answer:
         text.append(f"\n{answer['poisson_claim']['words']}", style="yellow")
     return Panel(text, title=answer["analysis"], title_align="left")

@@ -14,11 +14,12 @@ from tightrope.accounting import Account, Finding
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.estimate import Estimate
+from tightrope.guarantee.second_look import SecondLook
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import to_json
 from tightrope.report.account_words import answer_words, claim_words, poisson_claim
 
-__all__ = ["account_view", "finding_view", "interval_view", "number"]
+__all__ = ["account_view", "finding_view", "interval_view", "second_look_view", "number"]
 
 SCHEMA = "tightrope.account/1"
 
@@ -57,6 +58,7 @@ def _answer_view(account: Account, delta: float) -> dict[str, Any]:
         "source": "; ".join(map(str, best.sources)),
         "adjacency": str(best.outcome.adjacency),
         "membership_advantage": interval_view(best.outcome.advantage()),
+        "second_method": second_look_view(account.second_look(delta)),
     }
     view["words"] = answer_words(account.process, delta, view)
     claim = poisson_claim(account.process, delta)
@@ -64,6 +66,16 @@ def _answer_view(account: Account, delta: float) -> dict[str, Any]:
         words = claim_words(account.process, claim, epsilon)
         view["poisson_claim"] = {"epsilon": interval_view(claim), "applies": False, "words": words}
     return view
+
+
+def second_look_view(look: SecondLook) -> dict[str, Any]:
+    """`factor`: the second method proves delta(epsilon) <= factor * delta; null without one."""
+    return {
+        "verdict": str(look.verdict),
+        "method": look.method,
+        "factor": look.factor,
+        "words": look.words,
+    }
 
 
 def _require_an_analysis(account: Account) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from tightrope.accounting import account
 from tightrope.errors import NotCertified
+from tightrope.evidence.statement import rounded_up
 from tightrope.numerics.interval import Interval
 from tightrope.process import (
     BallsInBinsSampling,
@@ -34,7 +35,8 @@ def answer_words(process: Any, delta: float, answer: dict[str, Any]) -> str:
     if epsilon["upper"] == "infinity":
         return f"Not private: epsilon is infinite at delta = {delta:g}. {_why(process, delta)}"
     said = (
-        f"epsilon <= {epsilon['upper']:.8g} at delta = {delta:g} ({answer['adjacency']} neighbours)"
+        f"epsilon <= {rounded_up(epsilon['upper'], 8)} at delta = {delta:g} "
+        f"({answer['adjacency']} neighbours)"
     )
     if answer["kind"] != "exact":
         return f"{said}; an upper bound, the truth may be smaller"

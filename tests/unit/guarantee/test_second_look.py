@@ -1,0 +1,130 @@
+"""What a second method says about an answer, and that it is told where there is none."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tightrope.accounting import account
+from tightrope.errors import NotCertified
+from tightrope.guarantee.loss import contour, profile
+from tightrope.guarantee.loss.pair import GaussianPair, LaplacePair, SampledGaussianPair
+from tightrope.guarantee.second_look import Verdict, grouped_upwards, second_look
+from tightrope.process import (
+    DeclaredRenyi,
+    GaussianMechanism,
+    LaplaceMechanism,
+    NoiseSchedule,
+    NoisySGD,
+    PoissonSampling,
+    Sequence,
+)
+from tightrope.report.account_view import account_view
+
+MNIST = NoisySGD(PoissonSampling(256 / 60000), 1.1, 14062)
+
+
+def orders(run) -> tuple:  # type: ignore[no-untyped-def,type-arg]
+    return account(run).guarantee().directions()
+
+
+@pytest.mark.parametrize("check", ["quick", "full"])
+def test_an_ordinary_answer_is_confirmed_by_the_lattice(check) -> None:  # type: ignore[no-untyped-def]
+    look = account(MNIST, check=check).second_look(1e-5)
+    assert look.verdict is Verdict.CONFIRMED and look.method == "lattice"
+    assert look.factor is not None
+    assert 1.0 <= look.factor <= {"quick": 1.1, "full": 1.001}[check]
+    assert "larger" in look.words
+
+
+def test_the_factor_is_a_proof() -> None:
+    """A claim of less delta gets a larger factor: the same bound over a smaller number."""
+    epsilon = account(MNIST).epsilon(1e-5).upper
+    honest = second_look(orders(MNIST), epsilon, 1e-5)
+    lying = second_look(orders(MNIST), epsilon, 5e-6)
+    assert honest.factor is not None and lying.factor is not None
+    assert lying.factor >= 2.0 * (1.0 - 1e-6)
+    assert second_look(orders(MNIST), epsilon, 1e-9).verdict is Verdict.ONE_METHOD
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        NoisySGD(PoissonSampling(0.01), 1.0, 1),
+        GaussianMechanism(1.0),
+        DeclaredRenyi((2.0,), (0.1,)),
+    ],
+)
+def test_formulas_need_no_second_method(run) -> None:  # type: ignore[no-untyped-def]
+    look = account(run).second_look(1e-5)
+    assert look.verdict is Verdict.CLOSED_FORM and look.factor is None
+
+
+def test_not_asking_is_told() -> None:
+    look = account(MNIST, check="off").second_look(1e-5)
+    assert look.verdict is Verdict.NOT_ASKED and "off" in look.words
+
+
+def test_a_lattice_that_takes_too_long_is_told() -> None:
+    run = NoisySGD(PoissonSampling(1e-3), 1.0, 10**9)
+    look = account(run).second_look(1e-6)
+    assert look.verdict is Verdict.ONE_METHOD and look.method is None
+    assert "the contour" in look.words and 'check="full"' in look.words
+
+
+def test_where_the_lattice_alone_answers_the_contour_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_, **__):  # type: ignore[no-untyped-def]
+        raise NotCertified("Too much work. Use the lattice method.")
+
+    monkeypatch.setattr(contour, "log_delta", refuse)
+    look = account(MNIST).second_look(1e-5)
+    assert look.verdict is Verdict.ONE_METHOD
+    assert "One method only, the lattice" in look.words and "Too much work." in look.words
+
+    def coarse(order, epsilon, _):  # type: ignore[no-untyped-def]
+        raise NotCertified("Too wide.", (math.log(0.5e-5), math.log(1.5e-5)))
+
+    monkeypatch.setattr(contour, "log_delta", coarse)
+    look = account(MNIST).second_look(1e-5)
+    assert look.verdict is Verdict.CONFIRMED and look.method == "contour"
+    assert look.factor == pytest.approx(1.5)
+
+
+def test_many_kinds_of_steps_are_grouped_and_confirmed() -> None:
+    noises = tuple(np.repeat(np.linspace(1.0, 1.3, 100), 20).tolist())
+    schedule = NoiseSchedule(PoissonSampling(0.01), noises)
+    look = account(schedule).second_look(1e-6)
+    assert look.verdict is Verdict.CONFIRMED and look.method == "lattice"
+    assert look.factor is not None and look.factor < 5.0
+
+
+def test_groups_lose_at_least_as_much() -> None:
+    rng = np.random.default_rng(0)
+    order = (
+        *((SampledGaussianPair(float(q), float(m)), 3) for q, m in rng.uniform(0.1, 0.5, (30, 2))),
+        *((GaussianPair(float(m)), 2) for m in rng.uniform(0.01, 0.1, 5)),
+        (LaplacePair(0.1), 1),
+    )
+    groups = grouped_upwards(order, 8)
+    assert len(groups) <= 8 and sum(n for _, n in groups) == 3 * 30 + 1 + 1
+    for epsilon in (0.1, 1.0, 3.0):
+        assert profile.delta(groups, epsilon).upper >= profile.delta(order, epsilon).lower
+    assert grouped_upwards(order, 40) == order
+
+
+def test_mixed_releases_and_claims_of_nothing() -> None:
+    run = Sequence((NoisySGD(PoissonSampling(0.01), 1.0, 500), LaplaceMechanism(2.0)))
+    assert account(run).second_look(1e-6).verdict is Verdict.CONFIRMED
+    assert account(run).second_look(1.0).verdict is Verdict.CLOSED_FORM
+    assert account(run).second_look(0.0).verdict is Verdict.CLOSED_FORM
+    assert account(run).second_look(0.9).verdict is Verdict.CONFIRMED
+
+
+def test_the_view_carries_it() -> None:
+    view = account_view(account(MNIST), 1e-5)["answer"]["second_method"]
+    assert set(view) == {"verdict", "method", "factor", "words"}
+    assert view["verdict"] == "confirmed" and view["method"] == "lattice"
