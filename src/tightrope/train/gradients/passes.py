@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -21,8 +22,12 @@ from tightrope.train.gradients.graph import Junction, explore, gradients_at, out
 from tightrope.train.gradients.plan import Source
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rules import normalisation
+from tightrope.train.gradients.rules.convolution import convolution
 
 __all__ = ["Work", "book_keeping", "two_pass"]
+
+# Values of a convolution's input from which on a hook of its own pays.
+_LARGE_INPUT = 2**22
 
 Grads = list[Tensor | None]
 Found = list[tuple[nn.Parameter, Form]]
@@ -96,9 +101,12 @@ def _or_zeros(g: Tensor | None, edge: GradientEdge) -> Tensor:
 def book_keeping(work: Work, clip: Clip) -> ClippedBatch:
     """One backward pass; the weight gradient is formed once the factors are known."""
     forms: dict[int, Form] = {}
-    # Norms over images leave a few sums; the images need not wait for the end of the pass.
-    _stream(work, forms.__setitem__, early=lambda use: use.rule in normalisation.LARGE, keep=False)
-    work.uses = []  # the forms hold what they need, and let go of it when they can
+
+    def store(row: int, form: Form) -> None:
+        form.settle()
+        forms[row] = form
+
+    _stream(work, store, early=partial(_shrinks, thorough=work.present is not None), keep=False)
     bundle_them = work.losses.is_cuda and not clip.per_parameter
     bundles = take_bundles(forms) if bundle_them else []
     squares = {row: form.squared_norms() for row, form in forms.items()}
@@ -111,6 +119,16 @@ def book_keeping(work: Work, clip: Clip) -> ClippedBatch:
     for row in list(forms):
         sums[row] = factors.sum(forms.pop(row), row)  # its memory is free as soon as it is summed
     return factors.batch(work.in_order(sums))
+
+
+def _shrinks(use: Use, *, thorough: bool) -> bool:
+    """Whether so little is left of what the layer read that it should not wait for the end.
+
+    thorough: where a hook costs nothing, since the step is recorded and not run from Python.
+    """
+    if use.rule in normalisation.LARGE or (thorough and use.rule in normalisation.ALL):
+        return True
+    return use.rule is convolution and use.inputs[0].numel() > _LARGE_INPUT
 
 
 def _with_direct(work: Work, found: Found, grads: Grads) -> Found:
@@ -170,7 +188,10 @@ def _stream(
 
     def arrived(use: Use, grads: Grads) -> None:
         waiting.pop(id(use), None)
-        for parameter, form in work.forms_of_use(use, grads):
+        found = work.forms_of_use(use, grads)
+        if not keep:
+            use.inputs = ()  # the forms hold what they need
+        for parameter, form in found:
             if id(parameter) in work.shared:
                 late.append((parameter, form))
             else:
@@ -189,7 +210,8 @@ def _stream(
     start = 0
     for use in first:
         end = start + len(use.edges)
-        arrived(use, grads[start:end])
+        own, grads[start:end] = grads[start:end], [None] * (end - start)
+        arrived(use, own)
         start = end
     _refuse_unreached(work, list(waiting.values()))
     late += work.forms_of_ways(grads[start : start + len(work.ways)])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 import torch
+import torch._dynamo
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
@@ -14,7 +15,8 @@ from tightrope.errors import InvalidInput
 __all__ = ["Recorder", "Use", "autocast_input", "unseen"]
 
 # torch.compile leaves functions marked so alone: they note what ran and are no part of the model.
-unseen = torch.compiler.disable(recursive=False)
+# `skip` marks the function itself; the public way wraps it, which costs more than what it does.
+unseen: Any = getattr(torch._dynamo.decorators, "skip", torch.compiler.disable(recursive=False))
 
 _MOST_FORWARDS = 64
 

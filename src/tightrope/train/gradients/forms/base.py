@@ -7,7 +7,14 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-__all__ = ["Form", "blocked_squares", "full_precision", "scale_examples", "zero_examples"]
+__all__ = [
+    "Form",
+    "blocked_squares",
+    "full_precision",
+    "scale_examples",
+    "without_memory",
+    "zero_examples",
+]
 
 _BLOCK = 4096
 
@@ -26,6 +33,9 @@ class Form(ABC):
     @abstractmethod
     def dense(self) -> Tensor:
         """(B, *shape): every per-example gradient written out."""
+
+    def settle(self) -> None:  # noqa: B027 (by default nothing)
+        """Hold less from now on, if the norms can be taken before the clip factors are known."""
 
     @abstractmethod
     def zero(self, examples: Tensor) -> None:
@@ -56,6 +66,11 @@ def blocked_squares(values: Tensor) -> Tensor:
     blocks = flat[:, :whole].unflatten(1, (-1, _BLOCK))
     squares = torch.linalg.vector_norm(blocks, dim=2).square_().sum(1)
     return squares + torch.linalg.vector_norm(flat[:, whole:], dim=1).square_()
+
+
+def without_memory(values: Tensor) -> Tensor:
+    """An empty stand-in of the same kind; a view of no rows would hold the whole."""
+    return values.new_empty((0, *values.shape[1:]))
 
 
 def scale_examples(values: Tensor, factors: Tensor) -> Tensor:

@@ -20,7 +20,9 @@ from tightrope.train.gradients.forms.outer import Outer, half_operands
 __all__ = ["Bundle", "take_bundles"]
 
 _LARGEST = 2**16  # values of one example's gradient that are worth copying
-_LARGEST_BUFFER = 2**33  # bytes
+# Bytes of products in one bundle. What they were made from is let go of layer by layer, so the
+# next bundle lies where the operands of the last one were.
+_LARGEST_BUFFER = 2**29
 _FEWEST = 4
 
 
@@ -59,8 +61,8 @@ class Bundle:
 
 def take_bundles(forms: dict[int, Form]) -> list[Bundle]:
     """Take out of `forms` what pays to be bundled."""
-    found = (_bundle_dense(forms), _bundle_products(forms))
-    return [bundle for bundle in found if bundle is not None]
+    dense = _bundle_dense(forms)
+    return [*_bundle_products(forms), *([] if dense is None else [dense])]
 
 
 def _bundle_dense(forms: dict[int, Form]) -> Bundle | None:
@@ -82,28 +84,39 @@ def _bundle_dense(forms: dict[int, Form]) -> Bundle | None:
     return Bundle(torch.cat(flat, dim=1), parts)
 
 
-def _bundle_products(forms: dict[int, Form]) -> Bundle | None:
-    """Products in bfloat16, each written into its place of one buffer."""
-    chosen = {
-        row: form for row, form in forms.items() if isinstance(form, Outer) and form.stored_in_half
-    }
-    sizes = {row: _padded(form.sizes[3]) * _padded(form.sizes[2]) for row, form in chosen.items()}
-    batch = next((form.sizes[0] for form in chosen.values()), 0)
-    if len(chosen) < _FEWEST or 2 * batch * sum(sizes.values()) > _LARGEST_BUFFER:
-        return None
-    first = next(iter(chosen.values())).g
-    buffer = first.new_empty(batch, sum(sizes.values()))
-    parts, start = [], 0
-    for row, form in chosen.items():
-        del forms[row]
-        shape = (form.sizes[3], form.sizes[2])
+def _bundle_products(forms: dict[int, Form]) -> list[Bundle]:
+    """Products in bfloat16, each written into its place of a buffer."""
+    chosen = [r for r, form in forms.items() if isinstance(form, Outer) and form.stored_in_half]
+    if len(chosen) < _FEWEST:
+        return []
+    bundles, group, size = list[Bundle](), dict[int, Outer](), 0
+    for row in chosen:
+        form = forms.pop(row)
+        assert isinstance(form, Outer)
+        stored = 2 * form.sizes[0] * _padded(form.sizes[3]) * _padded(form.sizes[2])
+        if group and size + stored > _LARGEST_BUFFER:
+            bundles.append(_multiplied(group))
+            size = 0
+        group[row], size = form, size + stored
+        del form
+    return [*bundles, _multiplied(group)]
+
+
+def _multiplied(group: dict[int, Outer]) -> Bundle:
+    """The products of a group; each form is gone once its product is there."""
+    shapes = {row: (form.sizes[3], form.sizes[2]) for row, form in group.items()}
+    parts = [Part(row, (_padded(p), _padded(d)), (p, d)) for row, (p, d) in shapes.items()]
+    width = sum(part.stored[0] * part.stored[1] for part in parts)
+    batch = next(iter(group.values())).sizes[0]
+    buffer = next(iter(group.values())).g.new_empty(batch, width)
+    start = 0
+    for part in parts:
+        form = group.pop(part.row)
         a, g = half_operands(form.a, form.g)
-        form.release()
-        stored = (g.shape[2], a.shape[2])
-        out = buffer[:, start : start + sizes[row]].unflatten(1, stored)
-        torch.bmm(g.transpose(1, 2), a, out=out)
-        parts.append(Part(row, stored, shape))
-        start += sizes[row]
+        place = (width, part.stored[1], 1)
+        torch.bmm(g.transpose(1, 2), a, out=buffer.as_strided((batch, *part.stored), place, start))
+        start += part.stored[0] * part.stored[1]
+        del form, a, g
     return Bundle(buffer, parts)
 
 

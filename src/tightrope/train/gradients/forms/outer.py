@@ -15,6 +15,7 @@ from tightrope.train.gradients.forms.base import (
     blocked_squares,
     full_precision,
     scale_examples,
+    without_memory,
     zero_examples,
 )
 from tightrope.train.gradients.forms.dense import weighted_total
@@ -64,7 +65,7 @@ class Outer(Form):
 
     def release(self) -> None:
         """Let go of the operands."""
-        self.a, self.g = self.a[:0], self.g[:0]
+        self.a, self.g = without_memory(self.a), without_memory(self.g)
 
     def squared_norms(self) -> Tensor:
         _, positions, d, p = self.sizes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import starmap
 from math import prod
 from typing import final
 
@@ -18,6 +20,7 @@ from tightrope.train.gradients.forms.base import (
     blocked_squares,
     full_precision,
     scale_examples,
+    without_memory,
     zero_examples,
 )
 from tightrope.train.gradients.forms.dense import weighted_total
@@ -113,20 +116,30 @@ class Patches(Form):
     def __init__(self, x: Tensor, g: Tensor, convolution: Convolution) -> None:
         self.x, self.g, self.convolution = x, g, convolution
         self._direct: Tensor | None = None  # (B, N) once instantiated
+        self._squares: Tensor | None = None  # (B,) once the norms are taken
+
+    def settle(self) -> None:
+        """Written-out gradients that are smaller than the images they were made from."""
+        stored = 4 * len(self.g) * self.convolution.weight_shape.numel()
+        if stored < self.x.nbytes + self.g.nbytes and (self._by_kernel() or self.instantiated):
+            self._squares = self.squared_norms()
 
     def squared_norms(self) -> Tensor:
+        if self._squares is not None:
+            return self._squares
         if self._by_kernel():
             from tightrope.train.gradients.kernels.convolution import convolution_gradients
 
             squares, written = convolution_gradients(self.x, self.g, self.convolution)
             self._direct = written.flatten(1)
+            self._let_go()
             return squares
         if self.instantiated:
             return blocked_squares(self._written())
         unit = convolution_unit(self.g.device)
         # Small Gram matrices leave a GPU idle unless there are many: larger chunks than below.
-        squares = [gram_squared_norms(a, g, unit=unit) for a, g in self._operands(2**29)]
-        return torch.cat(squares).view(-1, self.convolution.groups).sum(1)
+        squares = starmap(partial(gram_squared_norms, unit=unit), self._operands(2**29))
+        return torch.cat(list(squares)).view(-1, self.convolution.groups).sum(1)
 
     def _sizes(self) -> tuple[int, int, int, int]:
         """Batch times groups, positions, and columns and rows of one group's weight."""
@@ -150,12 +163,15 @@ class Patches(Form):
         groups = self.convolution.groups
         chunk = max(1, room // (4 * max(1, columns * positions * groups)))
         for start in range(0, batch // groups, chunk):
-            x, g = (full_precision(v[start : start + chunk]) for v in (self.x, self.g))
             with scratch_scope():
-                a, g = self.convolution.unfold(x), g.flatten(2)
-                if groups > 1:
-                    g = g.unflatten(1, (groups, -1)).flatten(0, 1)
-                yield a, g.transpose(1, 2)
+                yield self._operands_of(slice(start, start + chunk))
+
+    def _operands_of(self, examples: slice) -> tuple[Tensor, Tensor]:
+        groups = self.convolution.groups
+        x, g = full_precision(self.x[examples]), full_precision(self.g[examples]).flatten(2)
+        if groups > 1:
+            g = g.unflatten(1, (groups, -1)).flatten(0, 1)
+        return self.convolution.unfold(x), g.transpose(1, 2)
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
         if self._direct is None and self._by_kernel():
@@ -179,9 +195,14 @@ class Patches(Form):
             for a, g in self._operands(unfold_room(self.g.device)):
                 torch.bmm(g.transpose(1, 2), a, out=out[start : start + len(a)])
                 start += len(a)
+                del a, g  # before the next are made
             self._direct = out.view(len(self.g), -1)
-            self.x, self.g = self.x[:0], self.g[:0]  # their memory is no longer needed
+            self._let_go()
         return self._direct
+
+    def _let_go(self) -> None:
+        """The memory of the operands is no longer needed."""
+        self.x, self.g = without_memory(self.x), without_memory(self.g)
 
     def zero(self, examples: Tensor) -> None:
         if self._direct is not None:

@@ -12,7 +12,7 @@ from tightrope.train.gradients.forms import Dense
 from tightrope.train.gradients.kernels import usable
 from tightrope.train.gradients.rules.base import Forms, positions, summed, trainable
 
-__all__ = ["LARGE", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
+__all__ = ["ALL", "LARGE", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
 
 def layer_norm(module: nn.LayerNorm, x: Tensor, g: Tensor) -> Forms:
@@ -49,6 +49,7 @@ def instance_norm(module: Any, x: Tensor, g: Tensor) -> Forms:
 
 # Rules whose few sums replace gradients as large as an image.
 LARGE = (group_norm, instance_norm)
+ALL = (*LARGE, layer_norm, rms_norm)
 
 
 def _rows_fit(x: Tensor, g: Tensor, shape: tuple[int, ...]) -> bool:
