@@ -2,7 +2,9 @@
 
 Statement: a record takes part in at most ceil(steps / batches_per_epoch) steps, so the run is
     sqrt(that) * step_mu-GDP, step_mu = 1/noise_multiplier (add-or-remove) or twice it (replace).
-Conditions: cyclic fixed batches, or a fresh random order each epoch. Every iterate released.
+Conditions: cyclic fixed batches, or a fresh random order each epoch. Every iterate released. A
+    record that is added or removed leaves the others in their batches (its place stays empty);
+    where the others would move, only replacing a record makes sense.
 Validity: exact for cyclic batches; for shuffled batches an upper bound (no tight analysis of
     shuffling is known, and its lower bounds exceed the Poisson numbers: Chua et al. 2024,
     arXiv:2403.17673).
@@ -31,7 +33,7 @@ def applies(process: Any) -> str | None:
     if not isinstance(process, NoisySGD):
         return f"{NAME} speaks about noisy SGD; got {type(process).__name__}."
     if not isinstance(process.sampling, (CyclicSampling, ShuffledSampling)):
-        return f"{NAME} needs cyclic or shuffled batches; got {process.sampling}."
+        return f"{NAME} speaks about cyclic or shuffled batches; got {process.sampling}."
     return None
 
 

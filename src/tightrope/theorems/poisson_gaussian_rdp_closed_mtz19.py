@@ -47,7 +47,7 @@ class ClosedFormTerm:
         return np.asarray(first & second & (orders > 1.0))
 
     def upper(self, orders: FloatArray) -> FloatArray:
-        bound = 2.0 * self.rate**2 * orders / self.noise_multiplier**2
+        bound = 2.0 * (self.rate / self.noise_multiplier) ** 2 * orders
         return np.where(self.covers(orders), bound, np.inf)
 
 

@@ -16,9 +16,6 @@ from __future__ import annotations
 from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import PairsTerm, RenyiCurve
 from tightrope.theorems import poisson_gaussian_exact_zdw22 as exact
 from tightrope.theorems.base import Source, require
 
@@ -39,10 +36,4 @@ def guarantee(process: Any) -> Guarantee:
 
 def renyi_guarantee(process: Any, route: str) -> Guarantee:
     """The same divergences, converted by the named route."""
-    known = exact.guarantee(process)
-    if not isinstance(known, LossGuarantee):
-        return known
-    # removal is the worse order for every order of the divergence (their Theorem 5)
-    one_step = (((known.orders[0][0][0], 1),),)
-    curve = RenyiCurve.of(PairsTerm(one_step)) * process.steps
-    return RenyiGuarantee(curve, process.adjacency, VALIDITY, route)
+    return exact.closed_form(process) or exact.renyi_bound(process, route)

@@ -95,4 +95,5 @@ def _slope(U: FloatArray, z: FloatArray, value: FloatArray) -> FloatArray:
     a = 1.0 + z
     with np.errstate(under="ignore"):
         bracket = -(a / z) * np.exp(-U) * np.expm1(-2.0 * z * U) - np.expm1(-2.0 * a * U)
-        return np.asarray(np.exp(U - 2.0 * softplus(U) + a * U - value) * bracket)
+        power = U - 2.0 * softplus(U) + a * U - value  # of order 1; noise where U passes 1e16
+        return np.asarray(np.exp(np.clip(power, -50.0, 50.0)) * bracket)
