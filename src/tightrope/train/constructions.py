@@ -102,7 +102,9 @@ def _private(
 ) -> PrivateOptimizer:
     _check_complete(parts)
     check_parts(model, rule, **parts)
-    return PrivateOptimizer(model, rule, **parts)
+    run = PrivateOptimizer(model, rule, **parts)
+    run.guard.watch(model)
+    return run
 
 
 def _check_complete(parts: dict[str, Any]) -> None:

@@ -2,7 +2,8 @@
 
 Two doors are watched. The optimizer refuses `step()` unless the private step opened it; and no
 trainable parameter accepts a raw `.grad`: an ordinary `loss.backward()` raises at once, so a second
-optimizer on the same model finds nothing to train on either.
+optimizer on the same model finds nothing to train on either. `watch` closes a third: statistics of
+the batch inside the model.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.train.watch import watch_model
 
 __all__ = ["Guard"]
 
@@ -44,6 +46,10 @@ class Guard:
             register: Any = parameter.register_post_accumulate_grad_hook
             self._handles.append(register(self._raw_gradient))
         _guarded_optimizers.add(optimizer)
+
+    def watch(self, model: torch.nn.Module) -> None:
+        """Also keep statistics of the batch out of the model, as long as the guard stands."""
+        self._handles += watch_model(model)
 
     def opened(self) -> Guard:
         """For a with statement: open inside it."""

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from tightrope.train.clip import FlatClip
 from tightrope.train.gradients import Gradients
@@ -55,6 +56,29 @@ def compare(model, *inputs, clip=None, method="auto", tolerance=2e-5):
 class Mean(nn.Module):
     def forward(self, x):
         return x.mean(1)
+
+
+class OneStepAtATime(nn.Module):
+    """A recurrent cell, used once for each position."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x):
+        state = None
+        for t in range(x.shape[1]):
+            state = self.cell(x[:, t], state)
+        return state[0] if isinstance(state, tuple) else state
+
+
+class Backwards(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last, self.middle, self.first = nn.Linear(4, 2), nn.Linear(6, 4), nn.Linear(5, 6)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.middle(torch.tanh(self.first(x)))))
 
 
 def convolution(kind, **options):
@@ -135,6 +159,10 @@ LAYERS = {
     "lstm two layers": (lambda: nn.LSTM(5, 6, num_layers=2, batch_first=True), (4, 5)),
     "gru": (lambda: nn.GRU(5, 6, num_layers=2, bidirectional=True, batch_first=True), (4, 5)),
     "gru without bias": (lambda: nn.GRU(5, 6, bias=False, batch_first=True), (4, 5)),
+    "rnn cell": (lambda: OneStepAtATime(nn.RNNCell(5, 6, nonlinearity="relu")), (3, 5)),
+    "lstm cell": (lambda: OneStepAtATime(nn.LSTMCell(5, 6)), (3, 5)),
+    "gru cell": (lambda: OneStepAtATime(nn.GRUCell(5, 6, bias=False)), (3, 5)),
+    "first defined, last to run": (Backwards, (5,)),
     "transposed convolution by the general way": (
         lambda: nn.ConvTranspose2d(4, 3, 3, stride=2),
         IMAGE,
@@ -242,6 +270,39 @@ def test_recurrent_forward_is_unchanged():
         torch.testing.assert_close(out, expected)
         torch.testing.assert_close(final, state)
         engine.detach()
+
+
+def test_recurrent_cells_are_unchanged():
+    torch.manual_seed(0)
+    x = torch.randn(4, 3)
+    for cell in (nn.LSTMCell(3, 5), nn.GRUCell(3, 5), nn.RNNCell(3, 5)):
+        expected = cell(x)
+        engine = Gradients(cell)
+        torch.testing.assert_close(cell(x), expected)
+        torch.testing.assert_close(cell(x, expected), cell.eval()(x, expected))
+        engine.detach()
+        assert "forward" not in cell.__dict__
+
+
+class Checkpointed(nn.Module):
+    """Layers that are replaced by visible steps, inside an activation checkpoint."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.memory, self.cell = nn.LSTM(8, 4, batch_first=True), nn.GRUCell(4, 3)
+
+    def part(self, x):
+        return self.cell(self.memory(self.inner(x))[0][:, -1])
+
+    def forward(self, x):
+        return checkpoint(self.part, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("method", ["book-keeping", "two-pass"])
+def test_checkpointed_attention_and_recurrent_layers_equal_the_loop(method):
+    torch.manual_seed(0)
+    compare(Checkpointed(), torch.randn(4, 3, 8), method=method)
 
 
 def test_transformer_encoder_layer_equals_the_loop():

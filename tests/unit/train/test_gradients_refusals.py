@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -11,6 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import FlatClip
 from tightrope.train.gradients import Gradients, check_examples_independent
+from tightrope.train.gradients.one_by_one import OneByOne
+from tightrope.train.gradients.reference import loop_clipped_sum
 
 CLIP = FlatClip(1.0)
 
@@ -26,6 +30,7 @@ CLIP = FlatClip(1.0)
         (nn.Embedding(3, 2, scale_grad_by_freq=True), "scale_grad_by_freq"),
         (nn.EmbeddingBag(3, 2, mode="max"), "mode='sum'"),
         (nn.LSTM(3, 4, proj_size=2), "proj_size"),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)), "remove_parametrizations"),
     ],
 )
 def test_layers_that_cannot_be_private_are_refused(model, advice):
@@ -33,6 +38,29 @@ def test_layers_that_cannot_be_private_are_refused(model, advice):
         model = nn.Sequential(model, nn.Linear(3, 3))
     with pytest.raises(ModelNotPrivate, match=advice):
         Gradients(model)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.LSTM(3, 4, proj_size=2, batch_first=True),
+        nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)),
+        nn.Embedding(9, 2, sparse=True),
+    ],
+)
+def test_layers_that_only_have_no_rule_are_taken_one_by_one(model):
+    def losses_of(inner, x):
+        out = inner(x)
+        return (out[0] if isinstance(out, tuple) else out).flatten(1).square().sum(1)
+
+    x = torch.randn(4, 5, 3) if not isinstance(model, nn.Embedding) else torch.arange(8).view(4, 2)
+    dense = copy.deepcopy(model)
+    dense.sparse = False  # the loop stacks gradients
+    expected = loop_clipped_sum(dense, losses_of, CLIP, x)
+    found = OneByOne(model).clipped_sum(losses_of(model, x), CLIP)
+    for mine, truth in zip(found.sums, expected, strict=True):
+        torch.testing.assert_close(mine, truth, rtol=1e-4, atol=1e-6)
 
 
 def test_uninitialised_lazy_layer_is_refused():

@@ -16,9 +16,9 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import Clip
-from tightrope.train.gradients.attach import validate
 from tightrope.train.gradients.batch import ClippedBatch, empty_batch
 from tightrope.train.gradients.forms.base import blocked_squares, full_precision
+from tightrope.train.gradients.rules import not_private
 
 __all__ = ["OneByOne"]
 
@@ -35,7 +35,7 @@ class OneByOne:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        validate(model)
+        _validate(model)
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         if not named:
             raise ModelNotPrivate("the model has no trainable parameter")
@@ -90,7 +90,7 @@ class OneByOne:
         grads = torch.autograd.grad(
             losses[i], self.parameters, retain_graph=i + 1 < len(losses), allow_unused=True
         )
-        used = [(row, full_precision(g)) for row, g in enumerate(grads) if g is not None]
+        used = [(row, _dense(g)) for row, g in enumerate(grads) if g is not None]
         with torch.no_grad():
             squares = torch.zeros(len(sums), 1, device=losses.device, dtype=torch.float64)
             for row, g in used:
@@ -103,6 +103,17 @@ class OneByOne:
             for row, g in used:
                 sums[row].add_(g * factors[row if clip.per_parameter else 0].to(g.dtype))
         return total, factors
+
+
+def _dense(g: Tensor) -> Tensor:
+    return full_precision(g.to_dense() if g.is_sparse else g)
+
+
+def _validate(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        reason = not_private(module)
+        if reason is not None:
+            raise ModelNotPrivate(f"{name or 'the model'} ({type(module).__name__}) {reason}")
 
 
 Output = tuple[str, int, GradientEdge]  # name of a layer, rows of its output, where it lies

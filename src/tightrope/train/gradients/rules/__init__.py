@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from tightrope.train.gradients.rules.refusals import not_private, refusal
 from tightrope.train.gradients.rules.registry import LayerRule, layer_rule, replacement_forward
-from tightrope.train.gradients.rules.registry import refusal as refusal
 
-__all__ = ["LayerRule", "layer_rule", "refusal", "replacement_forward"]
+__all__ = ["LayerRule", "layer_rule", "not_private", "refusal", "replacement_forward"]

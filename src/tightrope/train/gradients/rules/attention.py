@@ -13,7 +13,7 @@ from torch.nn import functional
 from tightrope.errors import InvalidInput
 from tightrope.train.gradients.forms import Dense, Outer, Stacked
 from tightrope.train.gradients.recorder import Recorder, autocast_input
-from tightrope.train.gradients.rules.base import Forms, trainable
+from tightrope.train.gradients.rules.base import Forms, show, shows, trainable
 from tightrope.train.gradients.rules.linear import bias_form, linear
 
 __all__ = ["forward_of"]
@@ -33,7 +33,7 @@ def forward_of(module: nn.MultiheadAttention, recorder: Recorder) -> Callable[..
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        if not recorder.active:
+        if not shows(recorder):
             return original(
                 query, key, value, key_padding_mask, need_weights, attn_mask,
                 average_attn_weights, is_causal,
@@ -59,7 +59,7 @@ def _shown_linear(recorder: Recorder, layer: nn.Linear, x: Tensor) -> Tensor:
     x = autocast_input(x)
     out = functional.linear(x, layer.weight, layer.bias)
     if trainable(layer.weight) or trainable(layer.bias):
-        recorder.note(layer, linear, (x,), (out,))
+        show(recorder, layer, linear, (x,), (out,))
     return out
 
 
@@ -70,7 +70,7 @@ def _project(
     if module._qkv_same_embed_dim and q is k and k is v:
         x = autocast_input(q)
         out = functional.linear(x, module.in_proj_weight, module.in_proj_bias)
-        recorder.note(module, _packed, (x,), (out,))
+        show(recorder, module, _packed, (x,), (out,))
         return out.chunk(3, dim=-1)  # type: ignore[return-value]
     weights = (
         module.in_proj_weight.chunk(3)
@@ -82,7 +82,7 @@ def _project(
     outs = tuple(
         functional.linear(x, w, b) for x, w, b in zip(inputs, weights, biases, strict=True)
     )
-    recorder.note(module, _apart, inputs, outs)
+    show(recorder, module, _apart, inputs, outs)
     return outs  # type: ignore[return-value]
 
 

@@ -9,12 +9,27 @@ import torch
 from torch import Tensor, nn
 
 from tightrope.train.gradients.forms import Form
+from tightrope.train.gradients.recorder import Recorder
 
-__all__ = ["Forms", "LayerRule", "positions", "trainable"]
+__all__ = ["Forms", "LayerRule", "positions", "show", "shows", "summed", "trainable"]
 
 Forms = list[tuple[nn.Parameter, Form]]
 # (module, its input, the gradient of its output) -> forms of the gradients of its parameters
 LayerRule = Callable[[Any, Tensor, Tensor], Forms]
+
+
+def shows(recorder: Recorder) -> bool:
+    """Whether a replaced forward pass goes step by step, as the one to be differentiated does.
+
+    While recording is paused a checkpointed part is run again, which must save the same tensors.
+    """
+    return recorder.active or (recorder.paused and torch.is_grad_enabled())
+
+
+def show(recorder: Recorder, *use: Any, **keywords: Any) -> None:
+    """Note a use of a layer, unless it is only run again."""
+    if recorder.active:
+        recorder.note(*use, **keywords)
 
 
 def positions(values: Tensor) -> Tensor:

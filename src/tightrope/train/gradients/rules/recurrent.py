@@ -1,4 +1,4 @@
-"""RNN, LSTM and GRU, step by step.
+"""RNN, LSTM and GRU, and their cells, step by step.
 
 The gradient at the input projection (all positions at once) is also, for the gates, the gradient at
 the hidden projection, so one edge of the graph gives every parameter's gradient:
@@ -19,10 +19,10 @@ from torch.nn.utils.rnn import PackedSequence
 from tightrope.errors import InvalidInput
 from tightrope.train.gradients.forms import Outer
 from tightrope.train.gradients.recorder import Recorder, autocast_input
-from tightrope.train.gradients.rules.base import Forms, trainable
+from tightrope.train.gradients.rules.base import Forms, show, shows, trainable
 from tightrope.train.gradients.rules.linear import bias_form
 
-__all__ = ["forward_of"]
+__all__ = ["forward_of", "forward_of_cell"]
 
 State = tuple[Tensor, ...]
 # (input projection, hidden projection, state) -> (new state, reset gate or None)
@@ -58,7 +58,7 @@ def forward_of(module: nn.RNNBase, recorder: Recorder) -> Callable[..., Any]:
     original = module.forward
 
     def forward(x: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
-        if not recorder.active:
+        if not shows(recorder):
             return original(x, hx)  # type: ignore[no-any-return]
         if isinstance(x, PackedSequence) or x.dim() != 3:
             raise InvalidInput(
@@ -79,6 +79,37 @@ def forward_of(module: nn.RNNBase, recorder: Recorder) -> Callable[..., Any]:
     return forward
 
 
+def forward_of_cell(module: nn.RNNCellBase, recorder: Recorder) -> Callable[..., Any]:
+    """The replacement for the forward pass of a cell: a sequence of one position."""
+    original: Callable[..., Any] = module.forward
+    mode = _mode(module)
+
+    def forward(x: Tensor, hx: Any = None) -> Any:
+        if not shows(recorder):
+            return original(x, hx)
+        if x.dim() != 2:
+            raise InvalidInput(
+                f"{type(module).__name__} needs a batch: an input of two dimensions, got {x.dim()}"
+            )
+        zeros = x.new_zeros(len(x), module.hidden_size)
+        if hx is None:
+            state: State = (zeros, zeros) if mode == "LSTM" else (zeros,)
+        else:
+            state = tuple(hx) if mode == "LSTM" else (hx,)
+        _, end = _run(module, recorder, mode, "", x[:, None], state)
+        return end if mode == "LSTM" else end[0]
+
+    return forward
+
+
+def _mode(module: nn.RNNBase | nn.RNNCellBase) -> str:
+    if isinstance(module, nn.RNNBase):
+        return module.mode
+    if isinstance(module, nn.RNNCell):
+        return f"RNN_{module.nonlinearity.upper()}"
+    return "LSTM" if isinstance(module, nn.LSTMCell) else "GRU"
+
+
 def _initial(module: nn.RNNBase, x: Tensor, hx: Any) -> tuple[Tensor, ...]:
     if hx is not None:
         return tuple(hx) if module.mode == "LSTM" else (hx,)
@@ -96,17 +127,18 @@ def _layer(
         number = layer * (2 if module.bidirectional else 1) + direction
         state = tuple(s[number] for s in states)
         sequence = x.flip(1) if direction else x
-        out, end = _run(module, recorder, f"l{layer}" + "_reverse" * direction, sequence, state)
+        suffix = f"_l{layer}" + "_reverse" * direction
+        out, end = _run(module, recorder, module.mode, suffix, sequence, state)
         outs.append(out.flip(1) if direction else out)
         ends.append(end)
     return torch.cat(outs, dim=2) if len(outs) > 1 else outs[0], ends
 
 
 def _run(
-    module: nn.RNNBase, recorder: Recorder, suffix: str, x: Tensor, state: State
+    module: nn.Module, recorder: Recorder, mode: str, suffix: str, x: Tensor, state: State
 ) -> tuple[Tensor, State]:
     """One direction of one layer over (B, T, d)."""
-    names = [f"{kind}_{suffix}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    names = [f"{kind}{suffix}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     w_ih, w_hh, b_ih, b_hh = (module._parameters.get(name) for name in names)
     assert w_ih is not None
     assert w_hh is not None
@@ -114,7 +146,7 @@ def _run(
     projected = functional.linear(x, w_ih, b_ih)  # (B, T, gates)
     if not projected.requires_grad:
         projected.requires_grad_()
-    cell, before, resets = _CELLS[module.mode], [], []
+    cell, before, resets = _CELLS[mode], [], []
     outs = []
     hidden_bias = None if b_hh is None else b_hh.detach()
     for t in range(x.shape[1]):
@@ -127,13 +159,11 @@ def _run(
     inputs = (x, torch.stack(before, dim=1))
     if resets:
         inputs = (*inputs, torch.stack(resets, dim=1))
-    recorder.note(module, _rule, inputs, (projected,), parameters=(w_ih, w_hh, b_ih, b_hh))
+    show(recorder, module, _rule, inputs, (projected,), parameters=(w_ih, w_hh, b_ih, b_hh))
     return torch.stack(outs, dim=1), state
 
 
-def _rule(
-    module: nn.RNNBase, *values: Tensor, parameters: tuple[nn.Parameter | None, ...]
-) -> Forms:
+def _rule(module: nn.Module, *values: Tensor, parameters: tuple[nn.Parameter | None, ...]) -> Forms:
     x, before, *resets, g = values
     h = g
     if resets:  # the GRU's reset gate scales the hidden part of its last third

@@ -1,4 +1,4 @@
-"""The table of layers, and the layers that are refused."""
+"""The table of layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tightrope.train.gradients.rules import (
 )
 from tightrope.train.gradients.rules.base import LayerRule
 
-__all__ = ["LayerRule", "layer_rule", "refusal", "replacement_forward"]
+__all__ = ["LayerRule", "layer_rule", "replacement_forward"]
 
 _RULES: dict[type[nn.Module], LayerRule] = {
     nn.Linear: linear.linear,
@@ -40,15 +40,22 @@ _REPLACED: dict[type[nn.Module], Callable[[Any, Recorder], Callable[..., Any]]] 
     nn.RNN: recurrent.forward_of,
     nn.LSTM: recurrent.forward_of,
     nn.GRU: recurrent.forward_of,
+    nn.RNNCell: recurrent.forward_of_cell,
+    nn.LSTMCell: recurrent.forward_of_cell,
+    nn.GRUCell: recurrent.forward_of_cell,
 }
 _HUGGING_FACE_CONV1D = ("transformers.pytorch_utils", "Conv1D")
 
 
 def layer_rule(module: nn.Module) -> LayerRule | None:
-    """The rule of a layer, or None. A subclass keeps it only if it keeps the forward pass."""
+    """The rule of a layer, or None. A subclass keeps it only if it keeps the forward pass.
+
+    A parametrised layer (weight_norm) computes its weight from parameters of another name.
+    """
     if (type(module).__module__, type(module).__name__) == _HUGGING_FACE_CONV1D:
         return linear.transposed_linear
-    if not set(module._parameters) <= {"weight", "bias"}:
+    own = set(module._parameters)
+    if "weight" not in own or not own <= {"weight", "bias"}:
         return None
     for layer, rule in _RULES.items():
         if isinstance(module, layer) and type(module).forward is layer.forward:
@@ -61,43 +68,4 @@ def replacement_forward(module: nn.Module, recorder: Recorder) -> Callable[..., 
     for layer, forward_of in _REPLACED.items():
         if isinstance(module, layer) and type(module).forward is layer.forward:
             return forward_of(module, recorder)
-    return None
-
-
-def refusal(module: nn.Module) -> str | None:
-    """Why a layer cannot be trained privately and what to use instead, or None."""
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return _batch_norm(module)
-    if isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.track_running_stats:
-        return (
-            "keeps running statistics of the data without noise; "
-            "build it with track_running_stats=False"
-        )
-    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
-        return _embedding(module)
-    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
-        return "has parameters without a shape yet; run one forward pass before attaching"
-    if isinstance(module, nn.LSTM) and module.proj_size:
-        return "uses proj_size, which has no rule; put a Linear layer behind an LSTM without it"
-    return None
-
-
-def _batch_norm(module: nn.modules.batchnorm._BatchNorm) -> str | None:
-    frozen = not any(p.requires_grad for p in module.parameters())
-    if frozen and not module.training and module.track_running_stats:
-        return None
-    return (
-        "normalises by statistics of the whole batch, so one example changes the gradients of all "
-        "others (and its running statistics carry no noise); use GroupNorm, LayerNorm or "
-        "InstanceNorm, or freeze it in evaluation mode"
-    )
-
-
-def _embedding(module: nn.Embedding | nn.EmbeddingBag) -> str | None:
-    if module.max_norm is not None:
-        return "rewrites its rows during the forward pass (max_norm), without noise; drop max_norm"
-    if module.scale_grad_by_freq:
-        return "divides by how often an id occurs in the batch (scale_grad_by_freq); switch it off"
-    if isinstance(module, nn.EmbeddingBag) and module.mode == "max":
-        return "takes a maximum over the bag, which has no rule; use mode='sum' or 'mean'"
     return None

@@ -1,0 +1,107 @@
+"""Statistics of the batch before the first trainable layer: no gradient shows them."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tightrope.errors import ModelNotPrivate
+from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
+
+
+def made(model):
+    return noisy_sgd(
+        model,
+        learning_rate=0.5,
+        sampler=PoissonSampler(0.3),
+        clip=FlatClip(1.0),
+        noise=GaussianNoise(1.0),
+        expected_batch_size=18,
+    )
+
+
+class Standardised(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.layer((x - x.mean(0)) / (1 + x.square().mean(0)))
+
+
+def test_a_model_that_standardises_its_batch_is_refused_in_a_plain_loop(data, train):
+    run = made(Standardised())
+    before = run.model.layer.weight.detach().clone()
+    with pytest.raises(ModelNotPrivate, match="mixes examples"):
+        train(run, data, steps=2)
+    assert run.ledger.released == 0 and torch.equal(before, run.model.layer.weight)
+
+
+def test_a_frozen_batch_norm_stays_frozen_whatever_the_mode(data, train):
+    norm = nn.BatchNorm1d(5).requires_grad_(False).eval()
+    run = made(nn.Sequential(norm, nn.Linear(5, 2)))
+    run.model.train()  # wakes the norm up; training must not see that
+    train(run, data, steps=3)
+    assert not norm.training and torch.equal(norm.running_mean, torch.zeros(5))
+    run.close()
+    run.model.train()
+    run.model(data[0])
+    assert norm.training and not torch.equal(norm.running_mean, torch.zeros(5))
+
+
+class Chancy(nn.Module):
+    """Dropout, and draws of Python, NumPy and of a generator of its own."""
+
+    def __init__(self, own):
+        super().__init__()
+        self.layer, self.dropout = nn.Linear(5, 2), nn.Dropout(0.5)
+        self.own = torch.Generator().manual_seed(0) if own else None
+
+    def forward(self, x):
+        x = self.dropout(x) * (1 + random.random()) + np.random.rand()  # noqa: NPY002
+        return self.layer(x + torch.rand(len(x), 1, generator=self.own))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_randomness_is_not_taken_for_mixing_and_is_left_as_it_was(data, own):
+    def seeded():
+        random.seed(2)
+        np.random.seed(2)  # noqa: NPY002
+        torch.manual_seed(2)
+
+    run, plain = made(Chancy(own)), Chancy(own)
+    for x, y in run.batches(data, steps=1):
+        seeded()
+        plain(x)
+        expected = random.random(), np.random.rand(), float(torch.rand(()))  # noqa: NPY002
+        seeded()
+        losses = cross_entropy(run.model(x), y, reduction="none")
+        found = random.random(), np.random.rand(), float(torch.rand(()))  # noqa: NPY002
+        assert found == expected
+        run.step(losses)
+    assert run.steps == 1
+
+
+class Odd(nn.Module):
+    """Answers in a dictionary, takes keywords, and a mask without examples."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 2)
+
+    def forward(self, *, inputs, mask, scale):
+        return {"logits": self.layer(inputs * mask) * scale, "count": torch.tensor(3)}
+
+
+def test_keywords_dictionaries_and_single_examples_pass(data):
+    run = made(Odd())
+    for micro_batch in (1, None):
+        for x, y in run.batches(data, steps=1, micro_batch=micro_batch):
+            out = run.model(inputs=x, mask=torch.ones(5), scale=2.0)
+            run.step(cross_entropy(out["logits"], y, reduction="none"))
+    assert run.steps == 2
