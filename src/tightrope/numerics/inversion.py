@@ -86,11 +86,10 @@ class Line:
         self.step = dyadic_floor(2.0 * math.pi / chosen.period)
         self.period = 2.0 * math.pi / self.step
         self._on_line, self._limit = law.on_line(c), limit
-        self._nats = max(2.0 - math.log(tolerance), chosen.log_losses[1] + 2.0)
+        loss, other_loss = chosen.log_losses  # quadrature is relative to what cancels
+        self._nats = max(-math.log(tolerance) + max(loss, 2.0), other_loss + 2.0)
         log_tail = math.log(tolerance) + log_guess - (k - c * x + kernel.log_size(c))
-        if chosen.log_losses[1] > -math.inf:  # more cancels than on the saddle
-            self._nats += max(chosen.log_losses[0] - 2.0, 0.0)
-            log_tail = min(log_tail, -chosen.log_losses[1])
+        log_tail = min(log_tail, -other_loss)
         self.count = self._enough(log_tail - 1.5)
         last = np.array([(self.count - 1) * self.step])
         self._log_truncation = float(self._log_tail(last)[0])

@@ -24,7 +24,7 @@ __all__ = [
 AlsoRead = Callable[[float, float], Reading]
 
 CAUTION = 0.1  # see inversion_saddle.plan
-FINE, COARSE = 1e-12, 3e-3  # error allowed to a line: of delta; of the width asked for, with jumps
+FINE, COARSE = 1e-12, 2e-2  # error allowed to a line: of delta; of the width asked for, with jumps
 
 
 def certified_value(

@@ -27,7 +27,7 @@ from tightrope.numerics.quadrature import FloatArray
 
 __all__ = ["Jumps"]
 
-_HALVINGS = 9.0
+_HALVINGS, _FIRST = 9.0, -2.0  # log2 of the smallest jump over epsilon, and the one tried first
 _MAX_KINDS = 32
 _MORE = 20.0  # nats: jumps this much rarer are followed too where they are not much larger
 _LARGE = 12.0  # times epsilon
@@ -106,17 +106,24 @@ class Jumps:
     def _bulk(
         self, pairs: list[SampledGaussianPair], counts: list[int], others: SumLaw, epsilon: float
     ) -> tuple[SampledCumulant, float]:
-        """The largest losses that are no jumps, and Chernoff's bound on ln delta without jumps."""
+        """The largest losses that are no jumps, and Chernoff's bound on ln delta without jumps.
+
+        The bound falls about like the inverse of that loss, which tells where to look next.
+        """
         low, high, best = -_HALVINGS, 1.0, None  # log2 of the loss over epsilon
+        middle, enough = _FIRST, self._log_enough - 1.0
         while high - low > 0.34:
-            middle = 0.5 * (low + high)
             bulk = _up_to(pairs, counts, epsilon * 2.0**middle)
             law = SumLaw((bulk, *others.parts), others.mean, others.variance)
             tilt, log_bound = _chernoff(law, epsilon)
-            if log_bound <= self._log_enough - 1.0:
+            if log_bound <= enough:
                 best, low = (bulk, law, tilt), middle
             else:
                 high = middle
+            better = middle + math.log2(log_bound / enough) - 0.1 if log_bound < 0.0 else low
+            middle = better if low + 0.1 < better < high - 0.1 else 0.5 * (low + high)
+            if best is not None and low < better < low + 0.34:
+                break
         if best is None:
             raise NotCertified("Jumps do not stand apart from the other losses; use the lattice.")
         bulk, law, tilt = best

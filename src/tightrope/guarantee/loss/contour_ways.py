@@ -11,7 +11,7 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss.closed_form import log_delta_single
+from tightrope.guarantee.loss.closed_form import estimate_single
 from tightrope.guarantee.loss.contour_line import (
     COARSE,
     FINE,
@@ -163,5 +163,5 @@ def _saddle_level(held: Components, epsilon: float) -> float:
 
 def one_step(held: Components, epsilon: float) -> float:
     """ln of the sum of the steps' own delta: the size of delta where one large loss decides."""
-    logs = [math.log(n) + log_delta_single(pair, epsilon).upper for pair, n in held]
+    logs = [math.log(n) + estimate_single(pair, epsilon) for pair, n in held]
     return min(float(np.logaddexp.reduce(np.array(logs))), 0.0)

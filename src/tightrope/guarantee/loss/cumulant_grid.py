@@ -59,9 +59,16 @@ class SampledGrid:
         return value, 1.01 * self._quadrature + rounding
 
     @cached_property
+    def _shares(self) -> tuple[FloatArray, FloatArray] | None:
+        """ln of the share of the window, and its rounding error."""
+        if self.of.window is None:
+            return None
+        added = np.abs(self.of.log_rate) + self.of.mu * np.abs(self.s) + self.of.mu**2
+        return self.of.window.log_share_and_error(self.of.log_size(self.s), added)
+
+    @property
     def _log_share(self) -> FloatArray | None:
-        window = self.of.window
-        return None if window is None else window.log_share(self.of.log_size(self.s))
+        return None if self._shares is None else self._shares[0]
 
     @cached_property
     def _exponents(self) -> FloatArray:
@@ -81,9 +88,8 @@ class SampledGrid:
         lr_error = UNIT * (2.0 * self.of.share(self.s, self.lr) * size + 4.0 * lr_size)
         exponent = UNIT * (8.0 + 1.5 * self.s * self.s + 3.0 * np.abs(np.log(self.step))[:, None])
         exponent = exponent + np.abs(self.w) * (4.0 * UNIT * lr_size + lr_error)
-        if self.of.window is not None and self._log_share is not None:
-            added = np.abs(self.of.log_rate) + size
-            exponent = exponent + self.of.window.log_error(self.of.log_size(self.s), added)
+        if self._shares is not None:
+            exponent = exponent + self._shares[1]
         return np.asarray(exponent), np.asarray(lr_error)
 
     @cached_property

@@ -21,9 +21,10 @@ from tightrope.numerics.quadrature import FloatArray, gauss_legendre, log_sum_ex
 __all__ = ["Panels", "POINTS", "panel_points"]
 
 POINTS = 32  # of a panel
-TURN = 38.0  # radians of a panel, about, where the error permits
+TURN = 51.0  # radians of a panel, about, where the error permits
 _SHORTER = 24.0  # with fewer radians panels that hardly turn get shorter too
 _RADII = np.array([1.6, 2.3, 3.2, 4.5, 7.0])
+_TAILS = 2.0 * POINTS * np.log(_RADII) + np.log1p(-(_RADII**-2.0))
 _MAX_PANELS = 4000
 
 
@@ -64,15 +65,13 @@ class Panels:
     def log_error(self, edges: FloatArray) -> float:
         """ln of the sum of the Gauss-Legendre errors (quadrature.log_ellipse_error), best radii."""
         centre, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * (edges[1:] - edges[:-1])
-        best = np.full(len(half), np.inf)
-        for radius in _RADII:
-            wide, deep = 0.5 * half * (radius + 1 / radius), 0.5 * half * (radius - 1 / radius)
-            ok = self.mu * deep < 1.0
-            bound = self._log_on_box(centre - wide, centre + wide, np.where(ok, deep, 0.1 * half))
-            tail = 2.0 * POINTS * math.log(radius) + math.log1p(-(radius**-2.0))
-            bound = bound + np.log(64.0 / 15.0 * half) - tail
-            best = np.where(ok, np.minimum(best, bound), best)
-        return float(log_sum_exp(best))
+        wide, deep = (0.5 * (_RADII + sign / _RADII)[:, None] * half for sign in (1.0, -1.0))
+        ok = self.mu * deep < 1.0
+        deep = np.where(ok, deep, 0.1 * half)
+        ends = (centre - wide).reshape(-1), (centre + wide).reshape(-1)
+        bound = self._log_on_box(*ends, deep.reshape(-1)).reshape(ok.shape)
+        bound = np.where(ok, bound - _TAILS[:, None], np.inf).min(axis=0)
+        return float(log_sum_exp(bound + np.log(64.0 / 15.0 * half)))
 
     def _log_on_box(self, left: FloatArray, right: FloatArray, deep: FloatArray) -> FloatArray:
         """ln of a bound on the integrand for Re s in [left, right], |Im s| <= deep, |Im w| <= y."""

@@ -119,9 +119,8 @@ class PartCumulant(AbstractFamily):
         size = np.where(log_weight > -np.inf, np.abs(log_weight), 0.0)
         log_weight = log_weight - LOG_ROOT_2PI - 0.5 * s * s
         w, lr = 1.0 + tilt, self.strip.log_ratio(s)
-        exponents = log_weight + w * lr + self._log_share(s)
-        error, lr_error = self._errors(w, s, lr)
-        error = error + 3.0 * UNIT * size
+        log_share, error, lr_error = self._shares_and_errors(w, s, lr)
+        exponents, error = log_weight + w * lr + log_share, error + 3.0 * UNIT * size
         value, rounding = log_mass(exponents, error)
         if self.strip.window is None and bool(np.any(np.abs(value) <= 0.5)):
             powers = np.full((len(value), 1), w), np.full((len(value), 1), tilt)
@@ -137,27 +136,34 @@ class PartCumulant(AbstractFamily):
         miss, hit = np.exp(log_ndtr(-s)), np.exp(log_ndtr(mu - s))
         return np.asarray(miss + w * self.strip.rate[:, 0] * (hit - miss))
 
-    def _errors(self, w: float, s: FloatArray, lr: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Rounding of exponents and of ln r (see SampledGrid); weights and nodes to 64 units."""
+    def _shares_and_errors(
+        self, w: float, s: FloatArray, lr: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """ln of the share of the window, and the rounding of exponents and of ln r.
+
+        See SampledGrid; weights and nodes to 64 units.
+        """
         of, window = self.strip, self.strip.window
         size = of.mu * np.abs(s) + of.mu**2
         lr_error = UNIT * (6.0 * of.share(s, lr) * size + 4.0 * np.abs(lr))
         exponent = UNIT * (72.0 + 6.0 * s * s) + w * (4.0 * UNIT * np.abs(lr) + lr_error)
-        if window is not None:
-            exponent = exponent + window.log_error(of.log_size(s), np.abs(of.log_rate) + size)
-        return np.asarray(exponent), np.asarray(lr_error)
+        if window is None:
+            return np.zeros_like(s), np.asarray(exponent), np.asarray(lr_error)
+        added = np.abs(of.log_rate) + size
+        share, rounding = window.log_share_and_error(of.log_size(s), added)
+        return share, exponent + rounding, np.asarray(lr_error)
 
     def _row(
         self, row: int, tilt: float, frequency: float, nats: float, log_size: float
     ) -> tuple[FloatArray, FloatArray, float]:
         """Points and ln weights of one law, and ln of the bound on what they miss of G."""
         panels, turn = Panels(self.strip, row, 1.0 + tilt, frequency), TURN
-        for _ in range(8):
+        for _ in range(20):
             edges = panels.edges(float(self.low[row]), float(self.end[row]), turn)
             log_error = panels.log_error(edges)
             if log_error <= log_size - nats:
                 break
-            turn *= 0.6
+            turn *= 0.85
         s, log_weight = panel_points(edges, POINTS)
         return s, log_weight, float(np.logaddexp(log_error, panels.log_left(float(edges[0]))))
 

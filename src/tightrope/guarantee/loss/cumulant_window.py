@@ -104,24 +104,27 @@ class Window:
     def log_share(self, log_b: FloatArray) -> FloatArray:
         return np.asarray(self.log_rising(log_b) + self.log_falling(log_b))
 
-    def log_error(self, log_b: FloatArray, size: FloatArray) -> FloatArray:
-        """Relative rounding of a share; size: what was added up to ln b.
+    def log_share_and_error(
+        self, log_b: FloatArray, size: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """The share, and its relative rounding; size: what was added up to ln b.
 
         Of x: ln b and the end are rounded thrice each, and x P'/P <= m, x Q'/Q <= m P/Q and <= x.
         Of the formulas: 3 m roundings of a series, and the terms of the exponent. Where a share is
         near 1 only the other one, which is small, is rounded.
         """
-        total = np.full(log_b.shape, 8.0 * UNIT)
+        share, total = np.zeros_like(log_b), np.full(log_b.shape, 8.0 * UNIT)
         for at, start in ((self.log_start, True), (self.log_end, False)):
             if at is None:
                 continue
             x = self._x(log_b, start)
             log_q, log_p = shares(x)
+            share = share + (log_p if start else np.where(x < _FARTHEST, log_q, -np.inf))
             slope = ORDER if start else np.minimum(np.maximum(x, ORDER), _FARTHEST)
             terms = np.minimum(x, _FARTHEST) + ORDER * (4.0 + np.abs(np.log(np.maximum(x, 1e-300))))
             own = slope * (8.0 + 3.0 * (size + np.abs(at))) + 2.0 * (terms + _LOG_FACTORIAL)
             total = total + 2.0 * UNIT * np.exp(log_q if start else log_p) * own
-        return total
+        return share, total
 
     def dropped(self, log_b: FloatArray) -> FloatArray:
         """1 - share, for a window without a start."""
