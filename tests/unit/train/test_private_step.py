@@ -176,6 +176,35 @@ def test_skipping_a_batch_is_refused(make_run, data):
         next(stream)
 
 
+def test_accumulating_batches_by_hand_is_refused(make_run, data):
+    """Two batches in one step are neither of the batches that are accounted."""
+    run, kept = make_run(), []
+    before = weights(run.model)
+    with pytest.raises(InvalidInput, match="step\\(losses\\) was not called"):
+        for x, y in run.batches(data, steps=2):
+            kept.append(cross_entropy(run.model(x), y, reduction="none"))
+    with pytest.raises(InvalidInput, match="exactly one loss"):
+        run.step(torch.cat([*kept, *kept]))
+    assert torch.equal(before, weights(run.model)) and run.ledger.released == 0
+
+
+def test_a_gradient_scaler_cannot_loosen_the_clip(make_run, make_model, data):
+    scaler = torch.amp.GradScaler("cpu")
+    model = make_model()
+    run = make_run(
+        model, sampler=FullBatchSampler(), noise=GaussianNoise(0.0), clip=FlatClip(0.5),
+        gradients=Gradients(model), expected_batch_size=1, rule=lambda p: torch.optim.SGD(p, lr=1),
+    )  # fmt: skip
+    one = (data[0][:1], data[1][:1])
+    before = weights(model)
+    for x, y in run.batches(one, steps=1):
+        losses = cross_entropy(model(x), y, reduction="none")
+        with pytest.raises(ModelNotPrivate, match="backward"):
+            scaler.scale(losses.mean()).backward()
+        run.step(scaler.scale(cross_entropy(model(x), y, reduction="none")))
+    assert 0.49 < float((weights(model) - before).norm()) <= 0.5 * (1 + 1e-6)
+
+
 class Endless(IterableDataset):
     def __iter__(self):
         yield torch.zeros(5)
