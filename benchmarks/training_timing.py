@@ -111,23 +111,27 @@ def _turn(step: Step, device: str) -> int:
     return max(1, round(10 / max(1e-3, fastest)))
 
 
-def peak_memory(make: Callable[[], Step]) -> float:
-    """MB of CUDA memory at the peak of a step, model and optimizer state included.
+def peak_memory(make: Callable[[], Step]) -> dict[str, float]:
+    """MB of CUDA memory that a step takes, model and optimizer state included.
 
-    A captured graph holds its memory all the time; the allocator calls it reserved.
+    allocated: the most that tensors held at one time; nothing of a captured graph counts.
+    reserved: the most that the allocator held, a graph's own memory and all fragments included.
     """
     gc.collect()
     torch.cuda.empty_cache()
-    before, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
     step = make()
     step()
     step()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     step()
     torch.cuda.synchronize()
-    peak = torch.cuda.max_memory_allocated() - before
-    torch.cuda.empty_cache()
-    return max(peak, torch.cuda.memory_reserved() - reserved) / 2**20
+    return {
+        "allocated": (torch.cuda.max_memory_allocated() - allocated) / 2**20,
+        "reserved": (torch.cuda.max_memory_reserved() - reserved) / 2**20,
+    }
 
 
 def print_json(value: object) -> None:

@@ -67,16 +67,18 @@ class CapturedStep:
     def __call__(self, *batch: Any) -> StepReport:
         """Take the private step."""
         _check_rows(batch, self._run.next_size)
-        for part in self._run.split_next(self.size):
-            report = self._take(partial(self._clipped, slice_rows(batch, part)))
+        parts = self._run.split_next(self.size)
+        for part in parts:
+            clipped = partial(self._clipped, slice_rows(batch, part), alone=len(parts) == 1)
+            report = self._take(clipped)
         return report
 
-    def _clipped(self, batch: tuple[Any, ...]) -> Clipped:
+    def _clipped(self, batch: tuple[Any, ...], *, alone: bool) -> Clipped:
         rows = len(tensors_of(batch)[0])
         if rows == 0 or not self._ready(batch):
             return self._eagerly(batch, rows)
         assert self._program is not None
-        found = self._program.run(batch)
+        found = self._program.run(batch, alone=alone)
         return self._eagerly(batch, rows) if found is None else found
 
     def _eagerly(self, batch: tuple[Any, ...], rows: int) -> Clipped:

@@ -93,8 +93,12 @@ class Program:
             torch.clear_autocast_cache()
         self._graph = graph
 
-    def run(self, batch: Any) -> tuple[ClippedBatch, Tensor] | None:
-        """The clipped sum and the losses of a batch, or None if a gradient was not finite."""
+    def run(self, batch: Any, *, alone: bool = False) -> tuple[ClippedBatch, Tensor] | None:
+        """The clipped sum and the losses of a batch, or None if a gradient was not finite.
+
+        alone: whether the sums are done with before the next run. Large ones are then lent, which
+        saves as much memory as the model takes; else they are copies, as all others always are.
+        """
         rows = self._batch.load(batch)
         if self._graph is None:
             self._found = self._find()
@@ -104,8 +108,9 @@ class Program:
         sums, found, losses = self._found
         assert found.health is not None
         # Copies: the next replay writes where this one wrote.
+        together = whole(sums)
         copied = ClippedBatch(
-            _copy(sums),
+            tuple(sums) if alone and len(together) > 1 else _copy(sums, together),
             rows,
             found.squared_norms[:rows].clone(),
             found.factors[:, :rows].clone(),
@@ -119,8 +124,7 @@ class Program:
         return pack(found.sums), found, losses
 
 
-def _copy(sums: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    together = whole(sums)
+def _copy(sums: Sequence[Tensor], together: Sequence[Tensor]) -> tuple[Tensor, ...]:
     if len(together) > 1:
         return torch._foreach_mul(together, 1.0)
     return tuple(unpack(together[0].clone(), sums))
