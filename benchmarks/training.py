@@ -98,8 +98,8 @@ def run_peer(name: str, options: argparse.Namespace) -> object:
 
 def table(results: dict[str, dict]) -> str:  # type: ignore[type-arg]
     lines = [
-        "| model | variant | step, ms | ratio to plain | allocated MB (ratio) | reserved MB (ratio) "
-        "| released / clip norm |",
+        "| model | variant | step, ms | ratio to plain | allocated MB (ratio) | reserved MB "
+        "(ratio) | released / clip norm |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for model, result in results.items():

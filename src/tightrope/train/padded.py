@@ -124,7 +124,7 @@ class Program:
         return pack(found.sums), found, losses
 
 
-def _copy(sums: Sequence[Tensor], together: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _copy(sums: Sequence[Tensor], together: list[Tensor]) -> tuple[Tensor, ...]:
     if len(together) > 1:
         return torch._foreach_mul(together, 1.0)
     return tuple(unpack(together[0].clone(), sums))

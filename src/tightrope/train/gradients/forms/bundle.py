@@ -7,8 +7,8 @@ norm is known, which is all that flat clipping needs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
+from math import prod
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -27,8 +27,7 @@ _FEWEST = 4
 
 
 @final
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Where a parameter lies in the bundle: stored as `stored`, of which `shape` is kept."""
 
     row: int
@@ -36,7 +35,7 @@ class Part:
     shape: tuple[int, ...]
 
     def cut(self, values: Tensor) -> Tensor:
-        whole = values.view(self.stored)
+        whole = values if len(self.stored) == 1 else values.view(self.stored)
         if self.stored == self.shape:
             return whole
         return whole[: self.shape[0], : self.shape[1]].contiguous()
@@ -55,7 +54,7 @@ class Bundle:
 
     def split(self, total: Tensor) -> dict[int, Tensor]:
         """The parts of a weighted sum, by parameter."""
-        pieces = total.split([torch.Size(part.stored).numel() for part in self.parts])
+        pieces = torch.split_with_sizes(total, [prod(part.stored) for part in self.parts])
         return {p.row: p.cut(piece) for p, piece in zip(self.parts, pieces, strict=True)}
 
 
@@ -72,15 +71,16 @@ def _bundle_dense(forms: dict[int, Form]) -> Bundle | None:
         if isinstance(form, Dense)
         and form.values.is_cuda
         and form.values.dtype is torch.float32
-        and form.values[0].numel() <= _LARGEST
+        and form.values.numel() <= _LARGEST * len(form.values)
     }
     if len(small) < _FEWEST:
         return None
     parts = []
     for row, values in small.items():
         del forms[row]
-        parts.append(Part(row, tuple(values.shape[1:]), tuple(values.shape[1:])))
-    flat = [values.reshape(len(values), -1) for values in small.values()]
+        shape = tuple(values.shape[1:])
+        parts.append(Part(row, shape, shape))
+    flat = [v if v.dim() == 2 else v.reshape(len(v), -1) for v in small.values()]
     return Bundle(torch.cat(flat, dim=1), parts)
 
 
