@@ -1,8 +1,9 @@
 """An account as plain data: what the command prints with --json, and what reports are made of.
 
 Schema `tightrope.account/1`. Numbers are JSON numbers; an infinite epsilon is the string
-"infinity". A certified value is {"lower": x, "upper": y}; an estimate is {"estimate": x}, with
-{"error": {"lower", "upper"}}, the estimate less the truth, where the truth is known.
+"infinity". A certified value is {"lower": x, "upper": y} with the truth between them (for an upper
+bound, x is 0); an estimate is {"estimate": x}, with {"error": {"lower", "upper"}}, the estimate
+less the truth, where the truth is known.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from tightrope.accounting import Account, Finding
 from tightrope.errors import DoesNotApply
-from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.second_look import SecondLook
 from tightrope.numerics.interval import Interval
@@ -30,6 +31,12 @@ def number(value: float) -> float | str:
 
 def interval_view(value: Interval) -> dict[str, float | str]:
     return {"lower": number(value.lower), "upper": number(value.upper)}
+
+
+def certified_view(value: Interval, kind: Validity) -> dict[str, float | str]:
+    """Both ends hold the truth: below an upper bound nothing is known, so its lower end is 0."""
+    bound = kind is Validity.BOUND and value.upper < math.inf
+    return interval_view(Interval(0.0, value.upper) if bound else value)
 
 
 def account_view(account: Account, delta: float) -> dict[str, Any]:
@@ -52,12 +59,12 @@ def _answer_view(account: Account, delta: float) -> dict[str, Any]:
     assert isinstance(best.outcome, Guarantee)
     epsilon = account.epsilon(delta)
     view = {
-        "epsilon": interval_view(epsilon),
+        "epsilon": certified_view(epsilon, best.kind),
         "analysis": best.name,
         "kind": str(best.kind),
         "source": "; ".join(map(str, best.sources)),
         "adjacency": str(best.outcome.adjacency),
-        "membership_advantage": interval_view(best.outcome.advantage()),
+        "membership_advantage": certified_view(best.outcome.advantage(), best.kind),
         "second_method": second_look_view(account.second_look(delta)),
     }
     view["words"] = answer_words(account.process, delta, view)
@@ -110,5 +117,5 @@ def finding_view(finding: Finding, delta: float) -> dict[str, Any]:
 
 def _epsilon_view(outcome: Guarantee | Estimate | None, delta: float) -> Any:
     if isinstance(outcome, Guarantee):
-        return interval_view(outcome.epsilon(delta))
+        return certified_view(outcome.epsilon(delta), outcome.validity)
     return None if outcome is None else {"estimate": number(outcome.epsilon(delta))}

@@ -15,6 +15,8 @@ from tightrope.validate import check_delta, check_order, check_probability, chec
 
 __all__ = ["GroupGuarantee", "relabel"]
 
+_STEPS, _SMALLEST_DELTA = 40, 1e-300
+
 
 @final
 @dataclass(frozen=True)
@@ -37,17 +39,43 @@ class GroupGuarantee(Guarantee):
         """delta(eps/k) (e^eps - 1)/(e^(eps/k) - 1): the chain rule of (eps, delta)-DP."""
         eps = check_real(epsilon, "epsilon", low=0.0)
         one = self.inner.delta(eps / self.size).upper
-        each = eps / self.size
-        if isinstance(self.inner, ApproxGuarantee):  # flat from its level on: less growth does
-            each = min(each, self.inner.level)
-        top = min(each * self.size, 700.0)
-        growth = math.expm1(top) / math.expm1(each) if each > 0 else self.size
-        return Interval(self.inner.delta(eps).lower, min(1.0, one * growth * (1 + 1e-14)))
+        log_delta = math.log(one) + self._log_growth(eps / self.size) if one > 0.0 else -math.inf
+        return Interval(self.inner.delta(eps).lower, math.exp(min(log_delta, 0.0)))
 
     def epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
         lower = self.inner.epsilon(d).lower
-        return Interval(lower, max(invert(self.delta, d, tolerance=1e-6).upper, lower))
+        upper = self._epsilon_by_steps(d)
+        if upper is None:
+            upper = invert(self.delta, d, tolerance=1e-6).upper
+        return Interval(lower, max(upper, lower))
+
+    def _log_growth(self, each: float) -> float:
+        """ln((e^(k x) - 1)/(e^x - 1)) at x = `each` epsilon a record, rounded up."""
+        if isinstance(self.inner, ApproxGuarantee):  # flat from its level on: less growth does
+            each = min(each, self.inner.level)
+        if each == 0.0:
+            return math.log(self.size) + 1e-15
+        tails = math.log(-math.expm1(-each * self.size)) - math.log(-math.expm1(-each))
+        return ((self.size - 1) * each + tails) * (1 + 1e-15) + 1e-14
+
+    def _epsilon_by_steps(self, delta: float) -> float | None:
+        """size * x, where one record's epsilon at delta/growth(x) is at most x; None if not found.
+
+        That epsilon hardly depends on x, so a few steps do, each from below until one holds.
+        """
+        each = 0.0
+        for _ in range(_STEPS if delta > 0.0 else 0):
+            share = math.exp(math.log(delta) - self._log_growth(each))
+            if share < _SMALLEST_DELTA:
+                return None
+            found = self.inner.epsilon(share).upper
+            if found <= each:
+                return self.size * each * (1 + 1e-15)
+            each = found * (1 + 1e-7)
+            if math.isinf(each):
+                return None
+        return None
 
     def tradeoff(self, type_i: float) -> Interval:
         """1 - (1 - f)^(o k): Dong-Roth-Su 2019, Theorem 2.14."""
