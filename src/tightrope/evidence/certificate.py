@@ -54,7 +54,7 @@ def certify(process: Any, delta: float = 1e-5, run: RunFacts | None = None) -> d
             "unit_of_privacy": UNIT,
             "delta": level,
         },
-        "analysis": analysis_of(finding, result),
+        "analysis": analysis_of(finding, result, level),
         "claims": claims_of(guarantee, level),
         "run": None if run is None else run.as_dict(),
     }
@@ -62,13 +62,15 @@ def certify(process: Any, delta: float = 1e-5, run: RunFacts | None = None) -> d
     return {**content, "chain": chain_of(content)}
 
 
-def analysis_of(finding: Finding, result: Account) -> dict[str, Any]:
+def analysis_of(finding: Finding, result: Account, delta: float) -> dict[str, Any]:
+    look = result.second_look(delta)
     return {
         "key": finding.key,
         "name": finding.name,
         "kind": str(finding.kind),
         "theorems": [_theorem(theorem) for theorem in finding.theorems],
         "refused": [f.name for f in result.findings if not f.applies],
+        "second_method": {"verdict": str(look.verdict), "method": look.method},
     }
 
 

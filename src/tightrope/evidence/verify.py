@@ -1,7 +1,8 @@
 """Does a certificate hold? Recomputed from the process alone, by both numerical methods.
 
-Each claim is proved again by the method that answers first (closed form or contour), and the
-independent lattice method must not contradict it.
+Each claim is proved again by the method that answers first (closed form or contour), and an
+independent one must not contradict it: the lattice for epsilons and type II errors, cells of the
+loss for Renyi divergences.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tightrope.accounting import Account, Finding, account
+from tightrope.accounting import Account, account
 from tightrope.errors import TightropeError
 from tightrope.evidence.certificate import SCHEMA, SECTIONS, UNIT, analysis_of, chain_of
 from tightrope.evidence.check import Check, holds
@@ -18,6 +19,7 @@ from tightrope.evidence.code import library
 from tightrope.evidence.statement import statement
 from tightrope.evidence.verify_run import run_checks
 from tightrope.evidence.verify_second import second_method
+from tightrope.evidence.verify_views import second_renyi, second_tradeoff
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import from_json
@@ -43,12 +45,13 @@ def verify(certificate: dict[str, Any]) -> list[Check]:
     assert isinstance(guarantee, Guarantee)
     checks.append(Check("process", True, f"read and analysed: {type(process).__name__}"))
     checks.extend(_setting(certificate["setting"], guarantee))
-    checks.append(_analysis(certificate, finding, result))
+    checks.append(_analysis(certificate, analysis_of(finding, result, level), result))
     claims = certificate.get("claims")
     if not isinstance(claims, dict):
         return [*checks, Check("claims", False, "no claims are made")]
     checks.extend(_claims(claims, guarantee))
     checks.append(second_method(claims, guarantee, level))
+    checks.extend((second_tradeoff(claims, guarantee), second_renyi(claims, guarantee)))
     checks.extend(run_checks(certificate.get("run"), process, level))
     checks.append(_statement(certificate))
     return checks
@@ -100,9 +103,9 @@ def _library(said: Any) -> Check:
     return Check("library", True, told)
 
 
-def _analysis(certificate: dict[str, Any], finding: Finding, result: Account) -> Check:
+def _analysis(certificate: dict[str, Any], found: dict[str, Any], result: Account) -> Check:
     """Field by field when this code wrote it; another version may know other analyses."""
-    said, found = certificate.get("analysis"), analysis_of(finding, result)
+    said = certificate.get("analysis")
     if not isinstance(said, dict):
         return Check("analysis", False, "none is named")
     if certificate.get("library") == library():

@@ -1,4 +1,4 @@
-"""Every epsilon of a certificate by the lattice method, which shares no numerics with the first."""
+"""Every epsilon of a certificate by a second method, which shares no numerics with the first."""
 
 from __future__ import annotations
 
@@ -9,63 +9,99 @@ from tightrope.errors import NotCertified, TightropeError
 from tightrope.evidence.check import Check
 from tightrope.evidence.statement import main_claim
 from tightrope.guarantee.base import Components, Guarantee
-from tightrope.guarantee.loss import lattice
+from tightrope.guarantee.loss import contour, lattice
+from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.numerics.interval import Interval
 from tightrope.validate import check_real
 
-__all__ = ["second_method"]
+__all__ = ["second_method", "Methods", "pairs_to_check", "claimed"]
 
 _NAME, _SLACK = "second method", 1e-9
+_CLOSE = 0.01  # of delta: a method that proves this much more proves the claim again
 
 
 def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) -> Check:
     """It must answer at the certificate's delta, and contradict no epsilon where it answers."""
     try:
         said = main_claim(claims, delta)
-        claimed = math.inf if said is None else float(check_real(said, "epsilon"))
+        main = math.inf if said is None else float(check_real(said, "epsilon"))
     except (KeyError, TightropeError) as error:
         return Check(_NAME, False, str(error.args[0]))
-    directions = guarantee.directions()
-    if math.isinf(claimed) or directions is None:
+    directions = pairs_to_check(guarantee)
+    if isinstance(directions, str):
+        return Check(_NAME, True, directions)
+    if math.isinf(main):
         return Check(_NAME, True, "nothing finite to compare by the lattice method")
-    if not any(directions):
-        return Check(_NAME, True, "nothing was released")
-    if all(_elementary(order) for order in directions):
-        return Check(_NAME, True, "one release of bounded loss: its closed form decides")
     try:
-        second = _epsilon(directions, delta)
+        second = Interval.worst([lattice.epsilon(order, delta) for order in directions if order])
     except (NotCertified, ValueError, ArithmeticError) as error:
         return Check(_NAME, False, f"the lattice method gave no answer: {error}")
-    verdicts = {row[0]: _agrees(directions, *row) for row in _rows(claims)}
-    verdicts[delta] = claimed >= second.lower * (1 - _SLACK)
+    rows = [row for row in claimed(claims, "epsilon", "delta", "upper") if row[1] >= 0.0]
+    methods = Methods(directions)
+    verdicts = {at: methods.agree(epsilon, at) for at, epsilon in rows if 0.0 < at < 1.0}
+    verdicts[delta] = main >= second.lower * (1 - _SLACK)
     wrong = [at for at, agrees in verdicts.items() if agrees is False]
     told = f"lattice: epsilon in [{second.lower:.8g}, {second.upper:.8g}]"
     if wrong:
         return Check(_NAME, False, f"{told}; contradicts the claim at delta = {wrong[0]}")
-    return Check(_NAME, True, f"{told}; agrees at {sum(map(bool, verdicts.values()))} deltas")
+    return Check(_NAME, True, f"{told}; proved twice at {sum(map(bool, verdicts.values()))} deltas")
 
 
-def _epsilon(directions: tuple[Components, ...], delta: float) -> Interval:
-    return Interval.worst([lattice.epsilon(order, delta) for order in directions if order])
+def pairs_to_check(guarantee: Guarantee) -> tuple[Components, ...] | str:
+    """The dominating pairs of a guarantee, or why there is nothing to compare."""
+    directions = guarantee.directions()
+    if directions is None:
+        return "nothing to compare by another numerical method: the bound is a formula"
+    if not any(directions):
+        return "nothing was released"
+    if all(_elementary(order) for order in directions):
+        return "one release of bounded loss: its closed form decides"
+    return directions
 
 
-def _rows(claims: dict[str, Any]) -> list[tuple[float, float]]:
-    """(delta, epsilon) of the claims that say something; odd rows are refused elsewhere."""
-    rows = [row for row in claims["epsilon"] if isinstance(row, dict)]
-    pairs = [(row.get("delta"), row.get("upper")) for row in rows]
+def claimed(
+    claims: dict[str, Any], name: str, argument: str, end: str
+) -> list[tuple[float, float]]:
+    """(argument, end) of the claims that say something; odd rows are refused elsewhere."""
+    listed = claims.get(name)
+    rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
+    pairs = [(row.get(argument), row.get(end)) for row in rows]
     return [
-        (delta, epsilon)
-        for delta, epsilon in pairs
-        if isinstance(delta, float) and isinstance(epsilon, float) and 0.0 < delta < 1.0
+        (at, value) for at, value in pairs if isinstance(at, float) and isinstance(value, float)
     ]
 
 
-def _agrees(directions: tuple[Components, ...], delta: float, claimed: float) -> bool | None:
-    """None where the lattice has no answer."""
-    try:
-        return claimed >= _epsilon(directions, delta).lower * (1 - _SLACK)
-    except (TightropeError, ValueError, ArithmeticError):
+class Methods:
+    """Lattice and contour, both asked whether delta(epsilon) <= delta."""
+
+    def __init__(self, directions: tuple[Components, ...]) -> None:
+        self.directions = directions
+        self.lattice = LatticeCurve(directions)
+
+    def agree(self, epsilon: float, delta: float) -> bool | None:
+        """False where the lattice refutes it, True where both prove it but for a hundredth."""
+        enough = delta * (1 + _CLOSE)
+        try:
+            found = self.lattice.delta(epsilon, 0.1 * _CLOSE * delta)
+        except (TightropeError, ValueError, ArithmeticError):
+            return None
+        if found.lower > delta * (1 + _SLACK):
+            return False
+        if found.upper <= enough and self._contour(epsilon) <= enough:
+            return True
         return None
+
+    def _contour(self, epsilon: float) -> float:
+        """An upper bound on delta(epsilon); 1 where the contour has none."""
+        logs = []
+        for order in self.directions:
+            try:
+                logs.append(contour.log_delta(order, epsilon, 0.1 * _CLOSE).upper)
+            except NotCertified as problem:
+                logs.append(0.0 if problem.reached is None else problem.reached[1])
+            except TightropeError:
+                logs.append(0.0)
+        return math.exp(min(max(logs), 0.0))
 
 
 def _elementary(order: Components) -> bool:

@@ -19,7 +19,7 @@ from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
 from tightrope.validate import check_delta
 
-__all__ = ["tradeoff", "gaussian_mu", "invert"]
+__all__ = ["tradeoff", "supporting_epsilon", "gaussian_mu", "invert"]
 
 Profile = Callable[[float], Interval]
 _LARGEST_EPSILON = 700.0  # e^700 is still a double
@@ -28,6 +28,11 @@ _LARGEST_EPSILON = 700.0  # e^700 is still a double
 def tradeoff(guarantee: Guarantee, type_i: float) -> Interval:
     """The trade-off function of any guarantee, by its own delta(epsilon)."""
     return of_profile.tradeoff(_Asked(guarantee), type_i)
+
+
+def supporting_epsilon(guarantee: Guarantee, type_i: float) -> float:
+    """The epsilon whose line touches the trade-off curve at type_i; negative on the flat side."""
+    return of_profile.supporting_line(_Asked(guarantee), type_i)[1]
 
 
 class _Asked:

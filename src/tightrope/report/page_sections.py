@@ -208,7 +208,8 @@ def _specialists(page: Page) -> list[Block]:
         Text(
             f"epsilon = {_number(answer['epsilon']['upper'])} at delta = {rounded_up(page.delta)} "
             f"({setting['adjacency']} neighbours), by {answer['analysis']} ({answer['kind']}; "
-            f"{'; '.join(theorem['source'] for theorem in theorems)})."
+            f"{'; '.join(theorem['source'] for theorem in theorems)}). "
+            f"{answer['second_method']['words']}"
         ),
         draw.profile(page.account, page.delta),
         Table(
@@ -247,7 +248,7 @@ def _checks(page: Page) -> list[Block]:
         Text(
             f"When this page was made, {len(page.checks)} checks of the certificate were made and "
             f"{told}. `tightrope verify certificate.json` repeats them: every claim is computed "
-            "again from the process alone, by two numerical methods that share no code. "
+            "again from the process alone, and held against a second numerical method. "
             "`--rigorous` proves the main claim in ball arithmetic."
         ),
         Text(

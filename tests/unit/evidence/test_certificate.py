@@ -20,9 +20,20 @@ from tightrope import (
     NoisySGD,
     PoissonSampling,
 )
+from tightrope.accounting import account
 from tightrope.errors import InvalidInput
-from tightrope.evidence.certificate import SCHEMA, SECTIONS, certify, chain_of, read, write
+from tightrope.evidence.certificate import (
+    SCHEMA,
+    SECTIONS,
+    analysis_of,
+    certify,
+    chain_of,
+    read,
+    write,
+)
 from tightrope.evidence.verify import Check, holds, verify
+from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency, DeclaredApproxDP, RandomizedResponse, Sequence
 
 ROOT = Path(__file__).parents[3]
@@ -235,3 +246,41 @@ def test_verify_does_not_change_what_it_reads() -> None:
     before = copy.deepcopy(certificate)
     verify(certificate)
     assert certificate == before
+
+
+# ------------------------------------------------------------------------------- the second method
+def test_views_are_held_against_other_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of a first method that went wrong everywhere are caught by the second."""
+    process = NoisySGD(PoissonSampling(0.05), noise_multiplier=1.0, steps=30)
+    checks = {check.name: check for check in verify(certify(process))}
+    assert "7 of 7" in checks["second method, type II errors"].said
+    assert "8 claims again" in checks["second method, Renyi"].said
+    assert certify(process)["analysis"]["second_method"] == {
+        "verdict": "confirmed",
+        "method": "lattice",
+    }
+
+    def smaller(view: str, factor: float) -> None:
+        honest = getattr(LossGuarantee, view)
+
+        def wrong(self: LossGuarantee, at: float) -> Interval:
+            true = honest(self, at)
+            low, high = true.lower, true.upper
+            if view == "tradeoff":  # an attacker who finds less
+                return Interval(1 - factor * (1 - low - at) - at, 1 - factor * (1 - high - at) - at)
+            return Interval(factor * low, factor * high)
+
+        monkeypatch.setattr(LossGuarantee, view, wrong)
+
+    smaller("renyi", 0.99)
+    assert "second method, Renyi" in failed(verify(certify(process)))
+    smaller("tradeoff", 0.8)
+    assert "second method, type II errors" in failed(verify(certify(process)))
+
+
+def test_a_certificate_says_when_there_is_one_method_only() -> None:
+    run = NoisySGD(PoissonSampling(1e-3), noise_multiplier=1.0, steps=10**9)
+    result = account(run)
+    finding = result.best(lambda g: g.epsilon(1e-6).upper)
+    said = analysis_of(finding, result, 1e-6)["second_method"]
+    assert said == {"verdict": "one method", "method": None}

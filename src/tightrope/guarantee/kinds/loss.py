@@ -64,6 +64,10 @@ class LossGuarantee(Guarantee):
         """By lattice laws kept from one question to the next, sharpened where they do not do."""
         return of_profile.tradeoff(_curve(self), type_i)
 
+    def supporting_epsilon(self, type_i: float) -> float:
+        """The epsilon whose line decides `tradeoff(type_i)`; negative right of the diagonal."""
+        return of_profile.supporting_line(_curve(self), type_i)[1]
+
     def directions(self) -> tuple[Components, ...]:
         return self.orders
 

@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable
 
 from tightrope.guarantee.base import Components
+from tightrope.guarantee.loss import lattice
 from tightrope.guarantee.loss.lattice import LatticeLaw, build
 from tightrope.guarantee.loss.lattice_law import infinite_log_mass
 from tightrope.guarantee.loss.lattice_plan import guesses, plain_plan
 from tightrope.numerics.interval import Interval
 
-__all__ = ["LossCurve"]
+__all__ = ["LossCurve", "LatticeCurve"]
 
 _MOST_KINDS, _MOST_LAWS = 16, 6
 _FEW = 20  # steps up to which a fine law is cheaper than the exact method
@@ -51,6 +52,23 @@ class LossCurve:
         if epsilon not in self.known:
             self.known[epsilon] = self.exact(epsilon)
         return self.known[epsilon]
+
+
+class LatticeCurve:
+    """The profile by the lattice alone, a method independent of the contour."""
+
+    def __init__(self, orders: tuple[Components, ...]) -> None:
+        self.orders = [_Order(order) for order in orders]
+
+    def delta(self, epsilon: float, room: float) -> Interval:
+        """Within a few thousandths, or within `room`, where the lattice can reach that."""
+        return Interval.worst([self._of(order, epsilon, room) for order in self.orders])
+
+    def _of(self, order: _Order, epsilon: float, room: float) -> Interval:
+        found = order.bounds(epsilon, room, _COARSE)
+        if found.width <= max(room, 3.0 * _COARSE * found.upper):
+            return found
+        return found.intersect(_exponential(lattice.log_delta(order.components, epsilon, _COARSE)))
 
 
 class _Order:

@@ -22,11 +22,11 @@ from typing import Protocol
 from tightrope.numerics.interval import Interval
 from tightrope.validate import check_probability
 
-__all__ = ["Profile", "tradeoff"]
+__all__ = ["Profile", "tradeoff", "supporting_line"]
 
 _LARGEST_EPSILON = 700.0  # e^700 is still a double
 _GOAL, _ROUGH = 1e-6, 1e-3  # widths aimed at, relative to the attacker's hit rate
-_ROUNDING = 4e-16
+_ROUNDING = 1e-15
 _FIRST, _MORE = (-1, 0, 1), (-16, -4, -1, 0, 1, 4, 16)  # points next to the optimum, in steps
 
 # from epsilon and delta(epsilon)
@@ -45,11 +45,16 @@ class Profile(Protocol):
 
 def tradeoff(profile: Profile, type_i: float) -> Interval:
     """f(type_i), both ends."""
+    return supporting_line(profile, type_i)[0]
+
+
+def supporting_line(profile: Profile, type_i: float) -> tuple[Interval, float]:
+    """f(type_i), and the epsilon that proves its lower end; negative on the flat side."""
     a = check_probability(type_i, "type_i")
     if a == 1.0:
-        return Interval.exact(0.0)
+        return Interval.exact(0.0), 0.0
     if a == 0.0:
-        return Interval(0.0, 1.0 - profile.near(_LARGEST_EPSILON, 0.0).lower)
+        return Interval(0.0, 1.0 - profile.near(_LARGEST_EPSILON, 0.0).lower), _LARGEST_EPSILON
     at_zero = profile.near(0.0, 0.1 * _ROUGH * a)
     # a symmetric curve crosses the diagonal, with slope -1, at (1 - delta(0))/2
     parts = []
@@ -57,19 +62,27 @@ def tradeoff(profile: Profile, type_i: float) -> Interval:
         parts.append(_steep(profile, a, at_zero))
     if 2.0 * a >= 1.0 - at_zero.upper:
         parts.append(_flat(profile, a, 1.0 - a - at_zero.upper))
-    return Interval.worst(parts).clamp(0.0, 1.0 - a)
+    found = Interval.worst([part for part, _ in parts]).clamp(0.0, 1.0 - a)
+    return found, max(parts, key=lambda part: part[0].lower)[1]
 
 
-def _steep(profile: Profile, a: float, at_zero: Interval) -> Interval:
-    """The supremum of 1 - delta - e^eps a."""
+def _line(epsilon: float, delta: Interval, type_i: float) -> Interval:
+    """The line that (|epsilon|, delta) puts below the curve, at type_i; flat for epsilon < 0."""
+    if epsilon >= 0.0:
+        return _minus(1.0 - math.exp(epsilon) * type_i, delta)
+    return _scale(math.exp(epsilon), _minus(1.0 - type_i, delta))
+
+
+def _steep(profile: Profile, a: float, at_zero: Interval) -> tuple[Interval, float]:
+    """The supremum of 1 - delta - e^eps a, and where it is."""
     # 1 - e^eps a alone is below the value at eps = 0 from here on
     last = min(math.log1p(at_zero.upper / a) + 1e-12, _LARGEST_EPSILON)
-    gain = _Supremum(lambda eps, delta: _minus(1.0 - math.exp(eps) * a, delta), profile, last, 1.0)
-    return gain.interval(scale=a)
+    gain = _Supremum(lambda eps, delta: _line(eps, delta, a), profile, last, 1.0)
+    return gain.interval(scale=a), gain.best()
 
 
-def _flat(profile: Profile, a: float, known: float) -> Interval:
-    """The supremum of e^-eps (1 - delta - a), of which `known` is a lower bound."""
+def _flat(profile: Profile, a: float, known: float) -> tuple[Interval, float]:
+    """The supremum of e^-eps (1 - delta - a), and where it is; `known` is a lower bound."""
     last = _LARGEST_EPSILON
     for eps in (*(2.0**k for k in range(-6, 10)), last):  # any point with delta < 1 - a
         value = math.exp(-eps) * (1.0 - a - profile.near(eps, 0.1 * (1.0 - a)).upper)
@@ -78,12 +91,10 @@ def _flat(profile: Profile, a: float, known: float) -> Interval:
             break
     if known > 0.0:  # e^-eps (1 - a) alone is below what is known from here on
         last = min(math.log((1.0 - a) / known) + 1e-12, last)
-    gain = _Supremum(
-        lambda eps, delta: _scale(math.exp(-eps), _minus(1.0 - a, delta)), profile, last, -1.0
-    )
+    gain = _Supremum(lambda eps, delta: _line(-eps, delta, a), profile, last, -1.0)
     found = gain.interval(scale=max(known, 1e-300))
     beyond = (1.0 - a) * math.exp(-last) if last == _LARGEST_EPSILON else 0.0
-    return Interval(found.lower, max(found.upper, beyond))
+    return Interval(found.lower, max(found.upper, beyond)), -gain.best()
 
 
 def _minus(value: float, part: Interval) -> Interval:
@@ -91,8 +102,8 @@ def _minus(value: float, part: Interval) -> Interval:
 
 
 def _scale(factor: float, part: Interval) -> Interval:
-    ends = sorted((factor * part.lower, factor * part.upper))
-    return Interval(ends[0], ends[1])
+    low, high = factor * part.lower, factor * part.upper
+    return Interval(low - _ROUNDING * abs(low), high + _ROUNDING * abs(high))
 
 
 class _Supremum:
@@ -158,14 +169,15 @@ class _Supremum:
                 self.sharp.add(at)
         return self.points[at].lower
 
-    def _best(self) -> float:
+    def best(self) -> float:
+        """The point with the largest proved gain."""
         return max(self.points, key=lambda eps: self.points[eps].lower)
 
     def _search(self) -> tuple[float, float]:
         """Where the optimum is, and a step that costs some millionths of the scale."""
         self._minimise(0.0, self.last, 3e-3)
         at = sorted(self.points)
-        i = at.index(self._best())
+        i = at.index(self.best())
         low, high = at[max(i - 2, 0)], at[min(i + 2, len(at) - 1)]
         best = self.points[at[i]].lower
         self.scale = max(1.0 - best, 1e-9) if self.sign > 0.0 else max(best, 1e-300)
@@ -173,7 +185,7 @@ class _Supremum:
         self._minimise(low, high, 1e-3)
         self._look(0.0)
         self._look(self.last)
-        centre = self._best()
+        centre = self.best()
         floor = self.points[centre].lower - _ROUGH * self.scale
         away = [abs(e - centre) for e, value in self.points.items() if value.lower <= floor]
         return centre, min(away, default=self.last) / 32.0
