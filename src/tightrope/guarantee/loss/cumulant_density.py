@@ -32,8 +32,11 @@ def layers_of_density(
     bend = square * np.maximum(0.0, 0.25 * (w + 1.0) * mu**2 - 1.0)
     least = np.minimum(g[:, :-1], g[:, 1:]) - bend
     # at most two maxima (a line meets a sigmoid three times): variation <= 4 sup
-    above = (square * (1.0 + max(0.0, -(w + 1.0)) * 0.25 * mu**2))[:, 0]
-    variation = 4.0 * np.exp(np.minimum(np.max(g, axis=1) + above, 700.0))
+    t = of.share(edges, lr)
+    middle = np.clip(0.5, t[:, :-1], t[:, 1:])
+    bulge = square * (1.0 + max(0.0, -(w + 1.0)) * middle * (1.0 - middle) * mu**2)
+    sup = np.max(np.maximum(g[:, :-1], g[:, 1:]) + bulge, axis=1)
+    variation = 4.0 * np.exp(np.minimum(sup, 700.0))
     if of.window is not None:  # the share falls: least at the right end
         least = least + of.window.log_falling(of.log_size(edges[:, 1:])) - 1e-9
         variation = np.full(len(variation), math.inf)

@@ -71,14 +71,23 @@ class Excess:
         return np.where(near, terms, far), np.where(near, sizes, size * (2.0 + np.abs(w * lr)))
 
     def total(
-        self, parts: _Parts, exponents: FloatArray, error: FloatArray, lr_error: FloatArray
+        self,
+        parts: _Parts,
+        exponents: FloatArray,
+        weight_error: FloatArray,
+        lr_error: FloatArray,
     ) -> _Parts:
-        """The sum, and the bound on its rounding."""
+        """The sum, and the bound on its rounding; weight_error: relative, of the weights.
+
+        h(x) = e^x - 1 - x is right to 16 units and moves by at most 2 + max(x, 0) units with one of
+        x; what the rounding of l does is in `slope`.
+        """
         terms, sizes = parts
         plain = np.exp(self.log_weight + np.minimum(self.lr, 700.0))
         slope = np.abs(self.w) * np.abs(np.exp(np.minimum(exponents, 700.0)) - plain)
-        small = np.sum(sizes * (error + 64.0 * UNIT) + slope * lr_error, axis=1)
-        return np.sum(terms, axis=1), small
+        x = self.tilt * self.lr if self.removes else -self.tilt * self.lr
+        own = weight_error + UNIT * (64.0 + 4.0 * np.clip(x, 0.0, 200.0))
+        return np.sum(terms, axis=1), np.sum(sizes * own + slope * lr_error, axis=1)
 
     def near(
         self, value: FloatArray, rounding: FloatArray, total: FloatArray, small: FloatArray

@@ -77,19 +77,22 @@ class SampledGrid:
         return exponents if self._log_share is None else exponents + self._log_share
 
     @cached_property
+    def _weight_error(self) -> FloatArray:
+        """Relative rounding of the weights without r^w: sums of three terms, rounded thrice."""
+        steps = 3.0 * np.abs(np.log(self.step))[:, None]
+        own = UNIT * (8.0 + 1.5 * self.s * self.s + steps)
+        return np.asarray(own if self._shares is None else own + self._shares[1])
+
+    @cached_property
     def _errors(self) -> tuple[FloatArray, FloatArray]:
         """Rounding of the exponents of the weights, and of ln r.
 
-        u = mu s - mu^2/2 is rounded, and d ln r = t du. Exponents are sums of three terms, rounded
-        three times.
+        u = mu s - mu^2/2 is rounded, and d ln r = t du.
         """
         size = self.of.mu * np.abs(self.s) + self.of.mu**2
         lr_size = np.abs(self.lr)
         lr_error = UNIT * (2.0 * self.of.share(self.s, self.lr) * size + 4.0 * lr_size)
-        exponent = UNIT * (8.0 + 1.5 * self.s * self.s + 3.0 * np.abs(np.log(self.step))[:, None])
-        exponent = exponent + np.abs(self.w) * (4.0 * UNIT * lr_size + lr_error)
-        if self._shares is not None:
-            exponent = exponent + self._shares[1]
+        exponent = self._weight_error + np.abs(self.w) * (4.0 * UNIT * lr_size + lr_error)
         return np.asarray(exponent), np.asarray(lr_error)
 
     @cached_property
@@ -130,7 +133,8 @@ class SampledGrid:
             return value, rounding
         excess = Excess(self.w, self.tilt, self.removes, self.lr, self.log_weight)
         parts = excess.within(self.of.window, self.of.log_size(self.s), self._log_share)
-        return excess.near(value, rounding, *excess.total(parts, self._exponents, error, lr_error))
+        total = excess.total(parts, self._exponents, self._weight_error, lr_error)
+        return excess.near(value, rounding, *total)
 
 
 def power(removes: bool, tilt: FloatArray) -> FloatArray:
@@ -153,7 +157,7 @@ def make_grid(
     w = power(removes, tilt)
     nats = nats + np.log1p(2.0 * np.abs(w[:, 0]))  # the weight of the Gaussian part of the excess
     reach = of.reach(w, nats + 3.0)
-    depths, logs = of.bound(w, frequency, (reach[0], of.last_edge(reach[1], nats, frequency)))
+    depths, logs = of.bound(w, frequency, (reach[0], of.last_edge(w, reach[1], nats, frequency)))
     step, depth, log_integral = widest_steps(depths, logs, nats - log_size)
     step = np.minimum(step, dyadic_floors(math.pi * np.sqrt(2.0 / (nats + 3.0))))
     first, last = np.ceil(reach[0] / step), np.floor(reach[1] / step)

@@ -119,13 +119,16 @@ class PartCumulant(AbstractFamily):
         size = np.where(log_weight > -np.inf, np.abs(log_weight), 0.0)
         log_weight = log_weight - LOG_ROOT_2PI - 0.5 * s * s
         w, lr = 1.0 + tilt, self.strip.log_ratio(s)
-        log_share, error, lr_error = self._shares_and_errors(w, s, lr)
-        exponents, error = log_weight + w * lr + log_share, error + 3.0 * UNIT * size
+        log_share, weight_error, lr_error = self._shares_and_errors(s, lr)
+        weight_error = weight_error + 3.0 * UNIT * size
+        exponents = log_weight + w * lr + log_share
+        error = weight_error + w * (4.0 * UNIT * np.abs(lr) + lr_error)
         value, rounding = log_mass(exponents, error)
         if self.strip.window is None and bool(np.any(np.abs(value) <= 0.5)):
             powers = np.full((len(value), 1), w), np.full((len(value), 1), tilt)
             excess = Excess(*powers, True, lr, log_weight)
-            total, small = excess.total(excess.within(None, s, None), exponents, error, lr_error)
+            parts = excess.within(None, s, None)
+            total, small = excess.total(parts, exponents, weight_error, lr_error)
             value, rounding = excess.near(value, rounding, total - self._beyond(w), small)
         lost = np.exp(np.array([row[2] for row in found]) - value)
         return tilted_nodes(lr, exponents, (value, rounding), error, lr_error, lost)
@@ -137,21 +140,21 @@ class PartCumulant(AbstractFamily):
         return np.asarray(miss + w * self.strip.rate[:, 0] * (hit - miss))
 
     def _shares_and_errors(
-        self, w: float, s: FloatArray, lr: FloatArray
+        self, s: FloatArray, lr: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """ln of the share of the window, and the rounding of exponents and of ln r.
+        """ln of the share of the window, and the rounding of weights without r^w and of ln r.
 
         See SampledGrid; weights and nodes to 64 units.
         """
         of, window = self.strip, self.strip.window
         size = of.mu * np.abs(s) + of.mu**2
         lr_error = UNIT * (6.0 * of.share(s, lr) * size + 4.0 * np.abs(lr))
-        exponent = UNIT * (72.0 + 6.0 * s * s) + w * (4.0 * UNIT * np.abs(lr) + lr_error)
+        weight_error = UNIT * (72.0 + 6.0 * s * s)
         if window is None:
-            return np.zeros_like(s), np.asarray(exponent), np.asarray(lr_error)
+            return np.zeros_like(s), np.asarray(weight_error), np.asarray(lr_error)
         added = np.abs(of.log_rate) + size
         share, rounding = window.log_share_and_error(of.log_size(s), added)
-        return share, exponent + rounding, np.asarray(lr_error)
+        return share, weight_error + rounding, np.asarray(lr_error)
 
     def _row(
         self, row: int, tilt: float, frequency: float, nats: float, log_size: float

@@ -57,7 +57,7 @@ class SampledCumulant(AbstractFamily):
     def max_tilt(self) -> float:
         window = self.strip.window
         if not self.removes:
-            return 1e9
+            return 1e9 / float(np.min(self.strip.rate))
         if window is not None and window.log_end is not None:
             return max(window.max_tilt(self.strip.rate), self.strip.plain_tilt())
         return min(1e9, _MAX_SHIFT / self._widest_mu)
@@ -70,6 +70,9 @@ class SampledCumulant(AbstractFamily):
         # r^w with w < 0 grows on the way to the branch points
         depth = np.minimum((0.75 if top > 0 else 0.3) * math.pi / self.strip.mu[:, 0], 8.0)
         bend: Any = 0.5
+        if top < 0:  # at the peak s = w mu t, and |r|^w bends by -w mu^2 t (1 - t)
+            bend = bend + 0.5 * self.strip.mu[:, 0] * np.maximum(-low - 8.0, 0.0)
+            depth = np.minimum(depth, np.sqrt(30.0 / bend))
         if window is not None:
             depth = np.minimum(depth, 1.0 / self.strip.mu[:, 0])
             bend = bend + 0.5 * ORDER * self.strip.mu[:, 0] ** 2

@@ -107,16 +107,19 @@ class SampledStrip:
         low = np.where(mu * (ORDER - x) >= left, np.maximum(low, left), low)
         return low, np.maximum(high, low + 1.0)
 
-    def last_edge(self, high: FloatArray, nats: FloatArray, frequency: FloatArray) -> FloatArray:
+    def last_edge(
+        self, w: FloatArray, high: FloatArray, nats: FloatArray, frequency: FloatArray
+    ) -> FloatArray:
         """Where the cells of the strip end when the sum ends at `high`.
 
-        e^{frequency * angle} on the right needs a longer Gaussian tail, or the end of a window.
+        e^{frequency * angle} on the right needs a longer Gaussian tail, or the end of a window; for
+        w < 0 it is outweighed by r^w.
         """
         last = None if self.window is None else self.window.log_last()
         if last is not None:
             return np.maximum(high, self._point(last))
         further = np.sqrt(2.0 * nats + 3.0 * frequency[:, 0]) - np.sqrt(2.0 * nats)
-        return np.asarray(high + further)
+        return np.asarray(high + np.where(w[:, 0] < 0.0, 0.0, further))
 
     def plain_tilt(self) -> float:
         """Up to this tilt the integrand falls beyond the end of the window without its help."""
@@ -127,7 +130,7 @@ class SampledStrip:
     def _lowest_peak(self, w: FloatArray) -> FloatArray:
         """For w < 0: a point left of the only maximum of -s^2/2 + w ln r, where s = w mu t(s)."""
         low, high = w * self.mu, 0.0 * self.mu
-        for _ in range(8):  # s - w mu t(s) rises: count the points left of its zero
+        for _ in range(20):  # s - w mu t(s) rises: count the points left of its zero
             s = low + (high - low) * _SIXTEENTHS
             left = s < w * self.mu * self.share(s, self.log_ratio(s))
             step, below = (high - low) / 16.0, left.sum(axis=1, keepdims=True)
@@ -201,9 +204,7 @@ class SampledStrip:
         left = w * lr[:, :1] - 0.5 * edges[:, :1] ** 2 + push * _angle(t[:, :1], theta)
         if bool(np.any(w < 0.0)):  # theta <= pi/2: |r(s+id)| rises with s and is >= 1 - q
             left = left + 0.5 * w * _log_modulus(np.minimum(t[:, :1], 0.5), theta)
-            b = self.log_size(edges[:, 1:])
-            floor = 0.5 * np.logaddexp(2.0 * self.log_rest, 2.0 * b)
-            right = w * floor - 0.5 * edges[:, 1:] ** 2 + push * theta
+            right = self._log_falling(w, push, edges[:, 1:], theta) - 0.5 * edges[:, 1:] ** 2
         else:
             right = w * lr[:, 1:] - 0.5 * edges[:, 1:] ** 2 + push * theta
         if self.window is not None:
@@ -214,6 +215,20 @@ class SampledStrip:
             left, right = left + outer[0], right + outer[1]
             right = right + np.minimum(self._turned(push, edges[:, 1:], theta) - push * theta, 0.0)
         return left + math.log(1.2534), right + math.log(1.2534)
+
+    def _log_falling(
+        self, w: FloatArray, push: FloatArray, edge: FloatArray, theta: FloatArray
+    ) -> FloatArray:
+        """For w < 0: ln of a bound on |r^w| e^{push arg r} right of `edge`.
+
+        With b = (1-q) x, (w ln|r| + push arg r)' = (w (cos + x) + push sin)/|1 + x e^{i theta}|^2,
+        which is <= 0 from the edge on where it is there; elsewhere arg r <= theta.
+        """
+        x = np.exp(np.minimum(self.log_size(edge) - self.log_rest, 300.0))
+        cos, sin = np.cos(theta), np.sin(theta)
+        floor = self.log_rest + 0.5 * np.log1p(x * (2.0 * cos + x))
+        angle = np.where(-w * (cos + x) >= push * sin, np.arctan2(x * sin, 1.0 + x * cos), theta)
+        return np.asarray(w * floor + push * angle)
 
     def _turned(self, push: FloatArray, edge: FloatArray, theta: FloatArray) -> FloatArray:
         """push times a bound on the argument at `edge`, where it rises slower than Q falls.
