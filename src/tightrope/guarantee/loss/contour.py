@@ -20,11 +20,11 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.closed_form import log_delta_single, log_gaussian_delta
+from tightrope.guarantee.loss.contour_closed_form import invert_closed_form
 from tightrope.guarantee.loss.contour_inverse import (
     Goal,
     Inverted,
     accepted,
-    invert_closed_form,
     invert_jumps,
     invert_none,
     invert_whole,

@@ -22,13 +22,13 @@ from tightrope.guarantee.loss.contour_split import Jumps
 from tightrope.guarantee.loss.contour_ways import one_step
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion import NO_LIMIT, Enclosure, Limit, Line
+from tightrope.numerics.inversion import NO_LIMIT, Limit, Line
 from tightrope.numerics.inversion_kernel import EXCESS
 from tightrope.numerics.inversion_law import TotalLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle, saddle_of_level
 from tightrope.numerics.quadrature import UNIT
 
-__all__ = ["Goal", "accepted", "invert_whole", "invert_jumps", "invert_none", "invert_closed_form"]
+__all__ = ["Goal", "Inverted", "accepted", "invert_whole", "invert_jumps", "invert_none"]
 
 _MAX_LINES = 24
 _ACCEPTED = 1e-4  # relative width
@@ -264,37 +264,3 @@ def _between(low: float, high: float, spread: float) -> float:
     if high == math.inf:
         return 2.0 * low + spread
     return math.sqrt(low * high) if low > 0.1 * high else 0.5 * (low + high)
-
-
-def invert_closed_form(
-    log_delta_at: Callable[[float], Enclosure], log_target: float, largest: float
-) -> Interval:
-    """Bisection on proved values of a decreasing function."""
-    slack = 8.0 * UNIT * (abs(log_target) + 4.0)
-    if log_delta_at(0.0).upper <= log_target - slack:
-        return Interval(0.0, 0.0)
-    low, high = 0.0, 1.0
-    while high < largest and log_delta_at(high).upper > log_target - slack:
-        high *= 2.0
-    high = min(high, largest)
-    outer = low, high
-    for _ in range(200):
-        mid = 0.5 * (low + high)
-        if not low < mid < high or high - low < 1e-15 * high:
-            break
-        at = log_delta_at(mid)
-        if at.upper <= log_target - slack:
-            high = mid
-        else:
-            low = mid
-    upper = high
-    low, high = outer[0], upper
-    for _ in range(200):
-        mid = 0.5 * (low + high)
-        if not low < mid < high or high - low < 1e-15 * high:
-            break
-        if log_delta_at(mid).lower >= log_target + slack:
-            low = mid
-        else:
-            high = mid
-    return Interval(low, upper)

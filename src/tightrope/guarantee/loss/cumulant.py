@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 
 from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.cumulant_points import (
-    DiscreteCumulant,
-    FixedSizeCumulant,
-    LaplaceCumulant,
-)
+from tightrope.guarantee.loss.cumulant_discrete import DiscreteCumulant
+from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
+from tightrope.guarantee.loss.cumulant_laplace import LaplaceCumulant
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
 from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
 from tightrope.guarantee.loss.gaussian import (
