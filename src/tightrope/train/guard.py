@@ -9,6 +9,7 @@ the batch inside the model.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, final
 from weakref import WeakSet
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
-from tightrope.train.watch import watch_model
+from tightrope.train.watch import Watch
 
 __all__ = ["Guard"]
 
@@ -41,7 +42,8 @@ class Guard:
             )
         _check_same_parameters(optimizer, parameters)
         self._optimizer, self._open = optimizer, False
-        self._handles = [optimizer.register_step_pre_hook(self._before_step)]
+        self._watch: Watch | None = None
+        self._handles: list[Any] = [optimizer.register_step_pre_hook(self._before_step)]
         for parameter in differentiated:
             register: Any = parameter.register_post_accumulate_grad_hook
             self._handles.append(register(self._raw_gradient))
@@ -49,7 +51,12 @@ class Guard:
 
     def watch(self, model: torch.nn.Module) -> None:
         """Also keep statistics of the batch out of the model, as long as the guard stands."""
-        self._handles += watch_model(model)
+        self._watch = Watch(model)
+        self._handles.append(self._watch)
+
+    def unwatched(self) -> AbstractContextManager[None]:
+        """For the doctor, who finds mixing by other means and tells more about it."""
+        return nullcontext() if self._watch is None else self._watch.silent()
 
     def opened(self) -> Guard:
         """For a with statement: open inside it."""

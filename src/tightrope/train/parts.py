@@ -8,7 +8,6 @@ import torch
 
 from tightrope.errors import InvalidInput
 from tightrope.train.ledger import Budget
-from tightrope.train.samplers import AbstractSampler
 
 __all__ = ["check_parts"]
 
@@ -25,7 +24,7 @@ def check_parts(model: Any, optimizer: Any, *, sampler: Any, clip: Any, noise: A
         ),
         "sampler": (
             sampler,
-            isinstance(sampler, AbstractSampler),
+            hasattr(sampler, "draw"),
             "a sampler, for example PoissonSampler(rate=0.01)",
         ),
         "clip": (clip, hasattr(clip, "sensitivity"), "a clip, for example FlatClip(1.0)"),

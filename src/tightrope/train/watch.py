@@ -22,7 +22,7 @@ from tightrope.train.gradients.independence import check_examples_independent
 from tightrope.train.gradients.recorder import unseen
 from tightrope.train.sharded import is_sharded
 
-__all__ = ["watch_model"]
+__all__ = ["Watch"]
 
 # Training forward passes between two checks; each check costs two passes.
 CHECK_EVERY = 1000
@@ -30,18 +30,34 @@ CHECK_EVERY = 1000
 ROUNDING = 1e-3
 
 
-def watch_model(model: nn.Module) -> list[Any]:
-    """Hooks that keep batch statistics out; the result is what removes them.
+@final
+class Watch:
+    """Hooks on a model that keep batch statistics out, as long as they are not removed.
 
     Sharded models are not run again: that would have to wait for the other ranks.
     """
-    handles: list[Any] = []
-    if not any(is_sharded(parameter) for parameter in model.parameters()):
-        handles.append(model.register_forward_hook(_RowsApart(), with_kwargs=True))
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            handles.append(module.register_forward_pre_hook(_stay_frozen))
-    return handles
+
+    def __init__(self, model: nn.Module) -> None:
+        self._rows = _RowsApart()
+        self._handles: list[Any] = []
+        if not any(is_sharded(parameter) for parameter in model.parameters()):
+            self._handles.append(model.register_forward_hook(self._rows, with_kwargs=True))
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                self._handles.append(module.register_forward_pre_hook(_stay_frozen))
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Let a mixing model pass, for the doctor, who tells more about it."""
+        self._rows.busy = True
+        try:
+            yield
+        finally:
+            self._rows.busy = False
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
 
 
 @unseen
@@ -56,23 +72,23 @@ class _RowsApart:
     """A forward hook that now and then replaces an example and looks at the others' rows."""
 
     def __init__(self) -> None:
-        self._passes, self._busy = 0, False
+        self._passes, self.busy = 0, False
 
     @unseen
     def __call__(self, model: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-        if self._busy or not (model.training and torch.is_grad_enabled()):
+        if self.busy or not (model.training and torch.is_grad_enabled()):
             return
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return
         self._passes += 1
         if self._passes % CHECK_EVERY != 1:
             return
-        self._busy = True
+        self.busy = True
         try:
             if not _check(model, args, kwargs, out):
                 self._passes -= 1  # nothing to compare yet: try the next pass
         finally:
-            self._busy = False
+            self.busy = False
 
 
 def _check(model: nn.Module, args: Any, kwargs: Any, out: Any) -> bool:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from tightrope.errors import ModelNotPrivate
 from tightrope.process import Adjacency
 from tightrope.train import (
     BallsInBinsSampler,
@@ -19,6 +20,7 @@ from tightrope.train import (
     GridGaussianNoise,
     PoissonSampler,
     ShuffledSampler,
+    noisy_sgd,
 )
 from tightrope.train.doctor import check_model, check_run
 
@@ -165,6 +167,22 @@ def test_planted_layer_that_mixes_examples(make_run, data):
     model = nn.Sequential(nn.Linear(5, 4), Centred(), nn.Linear(4, 2))
     found = faults(make_run(model), data)
     assert {"cross-example leakage", "losses mix examples"} <= found
+
+
+def test_mixing_before_the_first_trainable_layer_is_told_in_full(data):
+    model = nn.Sequential(Centred(), nn.Linear(5, 2))
+    run = noisy_sgd(
+        model,
+        learning_rate=0.1,
+        sampler=PoissonSampler(0.2),
+        clip=FlatClip(1.0),
+        noise=GaussianNoise(1.0),
+        expected_batch_size=12,
+    )
+    assert {"cross-example leakage", "losses mix examples"} <= faults(run, data)
+    with pytest.raises(ModelNotPrivate, match="mixes examples"):  # and is refused by the run
+        for x, y in run.batches(data, steps=1):
+            run.step(loss(model(x), y))
 
 
 def test_planted_loss_that_mixes_examples(make_run, data):

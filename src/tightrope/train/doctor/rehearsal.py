@@ -70,7 +70,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     run.write_ahead = None
     run.ledger.forget_allowance()
     try:
-        with in_mode(run.model, training=True):
+        with in_mode(run.model, training=True), run.guard.unwatched():
             yield
     finally:
         run.abandon_batch()
