@@ -9,7 +9,8 @@ import pytest
 
 from tightrope import GaussianFilter, NoisySGD, Odometer, PoissonSampling, RenyiFilter
 from tightrope.accounting import account
-from tightrope.errors import BudgetExceeded, InvalidInput
+from tightrope.errors import AdjacencyMismatch, BudgetExceeded, InvalidInput
+from tightrope.process import Adjacency, GaussianMechanism
 
 RUN = NoisySGD(PoissonSampling(0.01), 1.0, 0)
 
@@ -82,3 +83,32 @@ def test_filters_refuse_nonsense() -> None:
         Odometer(RUN, 1e-5).step(-1)
     with pytest.raises(InvalidInput):
         RenyiFilter(1.0, 1e-5, 1.0)
+
+
+def test_a_filter_keeps_to_one_kind_of_neighbours() -> None:
+    meter = RenyiFilter(3.0, 1e-5, 8.0)
+    meter.spend(replace(RUN, steps=10))
+    spent = meter.spent
+    with pytest.raises(AdjacencyMismatch, match="replace-one"):
+        meter.spend(GaussianMechanism(50.0, Adjacency.REPLACE_ONE))
+    assert meter.spent == spent
+    replaced = GaussianFilter(1.0, 1e-5, Adjacency.REPLACE_ONE)
+    assert replaced.guarantee().adjacency is Adjacency.REPLACE_ONE
+
+
+def test_a_refused_step_leaves_the_filter_as_it_was() -> None:
+    meter = RenyiFilter(1.0, 1e-5, 8.0)
+    with pytest.raises(BudgetExceeded):
+        meter.spend(GaussianMechanism(0.1, Adjacency.REPLACE_ONE))
+    assert meter.spent == 0.0
+    meter.spend(replace(RUN, steps=10))
+
+
+def test_an_odometer_asks_for_few_exact_values() -> None:
+    """Each is some milliseconds; the queries in between are free."""
+    meter = Odometer(RUN, 1e-5)
+    for _ in range(400):
+        meter.step()
+        meter.epsilon()
+    assert len(meter._known) <= 30
+    assert meter.epsilon().relative_width < 0.04
