@@ -93,3 +93,17 @@ def test_layers_handled_during_the_backward_pass_have_the_same_sums(monkeypatch,
     found = engine.clipped_sum(model(x).flatten(), clip, present=present)
     for one, other in zip(found.sums, expected.sums, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_casting_hooks_come_with_autocast_and_go_with_the_engine():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+    engine, x = Gradients(model), torch.randn(2, 4)
+    engine.clipped_sum(model(x).flatten(), FlatClip(1.0))
+    assert not any(layer._forward_pre_hooks for layer in model)
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = model(x).flatten()
+        engine.clipped_sum(losses.float(), FlatClip(1.0))
+    assert [len(layer._forward_pre_hooks) for layer in model] == [1, 0]  # the second reads half
+    engine.detach()
+    assert not any(layer._forward_pre_hooks or layer._forward_hooks for layer in model)

@@ -84,6 +84,17 @@ def _replaced_child(module: nn.Module) -> bool:
 
 
 def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[Callable[[], Any]]:
+    casts = isinstance(module, _CASTS_INPUT)
+
+    @unseen
+    def cast_from_now_on(layer: nn.Module, x: Tensor) -> Tensor:
+        """What the product read. Later batches are cast before the layer, so that it is not done
+        twice; without autocast a hook that finds nothing to cast would only cost time."""
+        read = autocast_input(x)
+        if read is not x:
+            removers.append(layer.register_forward_pre_hook(_cast).remove)
+        return read
+
     @unseen
     def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         if recorder.active:
@@ -93,12 +104,12 @@ def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[
                     f"{type(layer).__name__} was called with {len(inputs)} arguments; its rule "
                     "knows the call with the input alone"
                 )
+            if casts and out.dtype is not inputs[0].dtype:
+                inputs = (cast_from_now_on(layer, inputs[0]),)
             recorder.note(layer, rule, inputs, (out,))
 
     removers = [module.register_forward_hook(record, with_kwargs=True).remove]
-    if isinstance(module, _CASTS_INPUT):
-        removers.append(module.register_forward_pre_hook(_cast).remove)
-    return removers
+    return [lambda: [remove() for remove in removers]]
 
 
 def _cast(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
