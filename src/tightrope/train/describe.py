@@ -30,6 +30,7 @@ def settings_of(run: Any) -> dict[str, Any]:
         "expected_batch_size": run.expected_batch_size,
         "parameters": [list(pair) for pair in zip(run.gradients.names, shapes, strict=True)],
         "ranks": rank_and_size()[1],
+        "history": repr(run.ledger.history),
     }
 
 

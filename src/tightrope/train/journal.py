@@ -31,7 +31,12 @@ class Journal:
         self._path = path
         self._digests: dict[int, str] = {}
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        self._read(run_id)
+        try:
+            _lock(self._descriptor, path)
+            self._read(run_id)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
 
     def _read(self, run_id: str) -> None:
         raw = self._path.read_bytes()
@@ -76,6 +81,22 @@ class Journal:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    """One writer: two runs from the same generators would put the same noise on different sums.
+
+    The lock goes with the process, however that ends.
+    """
+    import fcntl  # not on every system; nor are the folders synchronised there
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InvalidInput(
+            f"{path} is in use by another process, or by an earlier RunFolder of this one. Both "
+            "would go on with the same noise. Stop the other run, or close() the earlier folder."
+        ) from None
 
 
 def digest_of(sums: Sequence[Tensor]) -> str:

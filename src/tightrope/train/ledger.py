@@ -50,7 +50,7 @@ class Ledger:
     def __init__(
         self, sampler: AbstractSampler, noise: Noise, budget: Budget | None, history: Any | None
     ) -> None:
-        self._sampler, self._noise, self._history = sampler, noise, history
+        self._sampler, self._noise, self.history = sampler, noise, history
         self.budget = budget
         self.released = 0
         self.lost = 0
@@ -78,7 +78,7 @@ class Ledger:
     def process(self, steps: int | None = None) -> Process:
         """The process of `steps` steps (those released so far) and of the history before them."""
         run = self._run(self.released if steps is None else steps)
-        return run if self._history is None else Sequence((self._history, run))
+        return run if self.history is None else Sequence((self.history, run))
 
     def _run(self, steps: int) -> NoisySGD:
         sampling, noise_multiplier, adjacency = _accounted(self._sampler, self._noise)
@@ -90,7 +90,7 @@ class Ledger:
         Epsilon never falls with more steps, so the bounds found for longer runs hold as well.
         """
         count = self.released if steps is None else steps
-        if count == 0 and self._history is None:
+        if count == 0 and self.history is None:
             check_delta(delta)
             return Interval.exact(0.0)
         if (count, delta) not in self._epsilons:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.train import (
     BallsInBinsSampler,
     GaussianNoise,
@@ -124,12 +127,29 @@ def test_leaving_an_epoch_in_the_middle_is_refused(make_run, data, train, tmp_pa
         ({"expected_batch_size": 13}, "expected_batch_size"),
         ({"rule": RULES["adam"]}, "optimizer"),
         ({"noise": GridGaussianNoise(1.0)}, "noise"),
+        ({"history": NoisySGD(PoissonSampling(0.1), 1.0, 5)}, "history"),
     ],
 )
 def test_another_run_is_refused(make_run, data, tmp_path, parts, named):
     RunFolder(tmp_path).attach(make_run(), data)
     with pytest.raises(InvalidInput, match=rf"another run.*{named}"):
         RunFolder(tmp_path).attach(make_run(**parts), data)
+
+
+def test_two_runs_cannot_share_a_folder(make_run, data, tmp_path):
+    first = RunFolder(tmp_path)
+    first.attach(make_run(), data)
+    with pytest.raises(InvalidInput, match="same noise"):
+        RunFolder(tmp_path).attach(make_run(), data)
+    script = (
+        "import pathlib, sys; from tightrope.train.journal import Journal; "
+        "Journal(pathlib.Path(sys.argv[1]), 'another')"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "journal.jsonl")]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "is in use by another process" in told.stderr
+    first.close()
+    RunFolder(tmp_path).attach(make_run(), data)
 
 
 def test_other_data_and_other_models_are_refused(make_run, data, tmp_path):
