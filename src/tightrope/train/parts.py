@@ -39,3 +39,8 @@ def check_parts(model: Any, optimizer: Any, *, sampler: Any, clip: Any, noise: A
         if not right or isinstance(came, type):
             told = came.__name__ if isinstance(came, type) else repr(came)[:60]
             raise InvalidInput(f"{name} must be {needed}; got {told}.")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidInput(
+            "LBFGS evaluates the loss several times a step, and each evaluation would be a release "
+            "of its own. Use noisy_sgd, noisy_adam or another optimizer that takes one gradient."
+        )

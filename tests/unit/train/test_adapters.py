@@ -16,6 +16,7 @@ from torch.utils.data import TensorDataset
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.train import (
+    BallsInBinsSampler,
     Budget,
     FlatClip,
     GaussianNoise,
@@ -231,7 +232,14 @@ def trainer_of(model, folder, data=None, **options):
     )
 
 
-ARGUMENTS = ("max_steps", "fp16", "bf16", "label_smoothing_factor", "logging_steps")
+ARGUMENTS = (
+    "dataloader_num_workers",
+    "max_steps",
+    "fp16",
+    "bf16",
+    "label_smoothing_factor",
+    "logging_steps",
+)
 
 
 def test_hugging_face_refuses_to_minimise_something_else_than_the_model(tmp_path):
@@ -278,6 +286,24 @@ def test_hugging_face_in_bfloat16_and_one_by_one(tmp_path):
     trainer = trainer_of(model, tmp_path, gradients=OneByOne(model), micro_batch=1, max_steps=2)
     trainer.train()
     assert trainer.run.steps == 2
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_hugging_face_trains_on_after_workers_fetched_ahead(tmp_path, workers):
+    """A model with buffers in its graph, an epoch sampler, and batches drawn but never used."""
+
+    class Labelled(Tokens):
+        def __getitem__(self, i):
+            return {"input_ids": self.rows[i], "labels": int(self.rows[i, 0]) % 3}
+
+    trainer = trainer_of(
+        bert("SequenceClassification", num_labels=3), tmp_path, Labelled(), max_steps=2,
+        dataloader_num_workers=workers, sampler=BallsInBinsSampler(3),
+    )  # fmt: skip
+    trainer.train()
+    trainer.train()
+    assert trainer.run.steps == trainer.run.ledger.released == 4
+    assert trainer.run.sampler_state["position"] == 1  # 4 of 3 + 3 places: none was skipped
 
 
 @pytest.mark.parametrize(
@@ -357,6 +383,14 @@ class Centring(Small):
     def losses(self, batch):
         x, y = batch
         return super().losses((x - x.mean(0), y))
+
+
+def test_lightning_in_several_processes_is_refused(monkeypatch):
+    module = Small()
+    monkeypatch.setattr(lightning.Trainer, "world_size", 2)
+    module.trainer = lightning.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    with pytest.raises(InvalidInput, match="2 processes"):
+        module.on_fit_start()
 
 
 def test_lightning_refuses_losses_that_mix_examples(data, tmp_path):

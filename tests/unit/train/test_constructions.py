@@ -21,6 +21,7 @@ from tightrope.train import (
     noisy_adamw,
     noisy_sgd,
 )
+from tightrope.train.parts import check_parts
 
 RULES = [
     (noisy_sgd, {"momentum": 0.9}, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
@@ -135,3 +136,11 @@ def test_a_batch_size_in_the_place_of_a_rate_is_explained():
 def test_a_model_must_be_a_module():
     with pytest.raises(InvalidInput, match=r"torch.nn.Module; got function"):
         noisy_sgd(lambda x: x, **parts())
+
+
+def test_an_optimizer_that_asks_for_several_gradients_a_step_is_refused(make_model):
+    model = make_model()
+    given = {key: value for key, value in parts().items() if key != "learning_rate"}
+    with pytest.raises(InvalidInput, match="LBFGS"):
+        check_parts(model, torch.optim.LBFGS(model.parameters()), **given)
+    check_parts(model, torch.optim.RMSprop(model.parameters()), **given)

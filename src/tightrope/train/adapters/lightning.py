@@ -61,6 +61,14 @@ class PrivateModule(lightning.LightningModule):
         """None: the private run holds the optimizer, and Lightning must not step it."""
         return
 
+    def on_fit_start(self) -> None:
+        if self.trainer.world_size > 1:
+            raise InvalidInput(
+                f"Lightning runs {self.trainer.world_size} processes; each would take, and count, "
+                "steps of its own on its own weights. Use one device, or the loop of "
+                "tightrope.train under torchrun."
+            )
+
     def training_step(self, batch: Any, index: int) -> None:
         if not self._examples_apart and self.run.rows is not None:
             check_independent_losses(self, self.losses, self.run.rows, self.run.device)
