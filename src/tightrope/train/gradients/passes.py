@@ -27,7 +27,7 @@ from tightrope.train.gradients.rules.convolution import convolution
 __all__ = ["Work", "book_keeping", "two_pass"]
 
 # Values of a convolution's input from which on a hook of its own pays.
-_LARGE_INPUT = 2**22
+_LARGE_INPUT = 2**24
 
 Grads = list[Tensor | None]
 Found = list[tuple[nn.Parameter, Form]]

@@ -121,7 +121,8 @@ class Patches(Form):
     def settle(self) -> None:
         """Written-out gradients that are smaller than the images they were made from."""
         stored = 4 * len(self.g) * self.convolution.weight_shape.numel()
-        if stored < self.x.nbytes + self.g.nbytes and (self._by_kernel() or self.instantiated):
+        smaller = stored < self.x.nbytes + self.g.nbytes
+        if smaller and not self._by_kernel() and self.instantiated:
             self._squares = self.squared_norms()
 
     def squared_norms(self) -> Tensor:
@@ -132,7 +133,6 @@ class Patches(Form):
 
             squares, written = convolution_gradients(self.x, self.g, self.convolution)
             self._direct = written.flatten(1)
-            self._let_go()
             return squares
         if self.instantiated:
             return blocked_squares(self._written())
