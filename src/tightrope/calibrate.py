@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from tightrope.accounting import Account, account
-from tightrope.errors import InvalidInput
-from tightrope.guarantee.base import Guarantee
+from tightrope.accounting import Account, Finding, account
+from tightrope.errors import InvalidInput, NotCertified
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.gaussian import profile as gaussian
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.roots import crossing, last_integer
 from tightrope.process import NoisySGD
 from tightrope.theorems.catalog import ANALYSES, Analysis
@@ -24,6 +25,7 @@ __all__ = ["Target", "Calibrated", "find_noise", "find_steps", "find_rate", "fin
 
 _LARGEST_NOISE, _SMALLEST_NOISE = 1e6, 1e-2
 _MOST_STEPS = 10**12
+_LARGE_EPSILON, _FAR = 1e3, 100.0
 
 
 @final
@@ -43,18 +45,23 @@ class Target:
                 "Gaussian noise cannot reach delta = 0: its privacy loss is unbounded. Choose a "
                 "delta well below 1/(number of people), for instance 1e-6."
             )
+        _require_below_one(delta, "delta")
         return cls(check_epsilon(epsilon), delta)
 
     @classmethod
     def advantage(cls, largest: float) -> Target:
         """Membership advantage at most `largest`: total variation, delta at epsilon 0."""
-        return cls(0.0, check_probability(largest, "advantage"))
+        _require_below_one(check_probability(largest, "advantage"), "advantage")
+        if largest == 0.0:
+            raise InvalidInput("No finite noise brings the advantage down to 0; ask for more.")
+        return cls(0.0, largest)
 
     @classmethod
     def hit_rate(cls, true_positive_rate: float, false_positive_rate: float) -> Target:
         """No attack with this false positive rate finds more than `true_positive_rate`."""
         tpr = check_probability(true_positive_rate, "true_positive_rate")
         fpr = check_probability(false_positive_rate, "false_positive_rate")
+        _require_below_one(tpr, "true_positive_rate")
         if tpr <= fpr:
             raise InvalidInput(
                 f"Guessing at random finds {fpr:g} at a false positive rate of {fpr:g}; no noise "
@@ -71,6 +78,13 @@ class Target:
         spent = guarantee.delta(self.epsilon)
         delta = spent if isinstance(spent, float) else spent.upper
         return math.log(delta / self.delta) if delta > 0 else -math.inf
+
+
+def _require_below_one(value: float, name: str) -> None:
+    if value >= 1.0:
+        raise InvalidInput(
+            f"{name} = 1 asks for nothing: every run meets it, even without noise. Ask for less."
+        )
 
 
 @final
@@ -110,7 +124,7 @@ def find_noise(
 def find_steps(
     run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES
 ) -> Calibrated:
-    """The most steps that meet the target (Question Two of A Better Bound)."""
+    """The most steps that meet the target (Question Two of A Better Bound), up to 10^12."""
     key, excess = _judge(replace(run, steps=max(run.steps, 1)), target, analyses)
     mu = _step_mu_guess(run)
     guess = (_target_mu(target) / mu) ** 2 if mu > 0 else _MOST_STEPS
@@ -154,19 +168,44 @@ def find_delta(process: Any, epsilon: float) -> float:
 def _judge(
     run: NoisySGD, target: Target, analyses: tuple[Analysis, ...]
 ) -> tuple[str, Callable[[NoisySGD], float]]:
-    """How far a run misses the target, by the first analysis that covers such runs."""
+    """How far a run misses the target, by the analysis that is best for such runs."""
     probe = replace(run, noise_multiplier=max(run.noise_multiplier, 1.0))
     covering = [f for f in account(probe, analyses).findings if f.applies]
     if not covering:
         account(probe, analyses).guarantee()  # raises with every reason
-    chosen = covering[0].analysis
+    chosen = _best_of(covering, target)
 
     def excess(candidate: NoisySGD) -> float:
+        if target.epsilon > _LARGE_EPSILON:
+            plain = target.excess(_without_sampling(candidate))
+            if plain < -_FAR:
+                return plain  # so far within the target that the exact tail need not be found
         finding = account(candidate, (chosen,)).findings[0]
         assert finding.outcome is not None
         return target.excess(finding.outcome)
 
     return chosen.key, excess
+
+
+def _best_of(covering: list[Finding], target: Target) -> Analysis:
+    """The first analysis; where that is not exact, the certified one nearest to the target."""
+    certified = [f for f in covering if isinstance(f.outcome, Guarantee)]
+    if covering[0].kind is Validity.EXACT or len(certified) < 2:
+        return covering[0].analysis
+    return min(certified, key=lambda f: _excess(f, target)).analysis
+
+
+def _excess(finding: Finding, target: Target) -> float:
+    assert isinstance(finding.outcome, Guarantee)
+    try:
+        return target.excess(finding.outcome)
+    except NotCertified:
+        return math.inf
+
+
+def _without_sampling(run: NoisySGD) -> GaussianGuarantee:
+    """A bound for every way of drawing batches: the record is in all of them."""
+    return GaussianGuarantee(run.step_mu * math.sqrt(run.steps), run.adjacency, Validity.BOUND)
 
 
 def _target_mu(target: Target) -> float:
@@ -180,7 +219,9 @@ def _noise_guess(run: NoisySGD, target: Target) -> float:
     per_step = _target_mu(target) / math.sqrt(run.steps)
     moved = run.step_mu * run.noise_multiplier if run.noise_multiplier > 0 else 1.0
     ratio = per_step / run.sampling.rate
-    return moved / math.sqrt(math.log1p(ratio * ratio)) if ratio > 0 else 1.0
+    if ratio == 0.0:
+        return _LARGEST_NOISE
+    return moved / (math.sqrt(math.log1p(ratio * ratio)) or ratio)
 
 
 def _step_mu_guess(run: NoisySGD) -> float:

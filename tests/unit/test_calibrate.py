@@ -9,6 +9,7 @@ import pytest
 
 from tightrope import (
     Adjacency,
+    BallsInBinsSampling,
     CyclicSampling,
     FixedSizeSampling,
     FullBatch,
@@ -138,3 +139,31 @@ def test_a_run_without_analysis_lists_the_reasons() -> None:
 
 def test_infinite_noise_is_never_returned() -> None:
     assert math.isfinite(find_noise(RUN, Target.approx_dp(1e-3, 1e-9)).value)
+
+
+def test_balls_in_bins_are_calibrated_by_their_best_analysis() -> None:
+    run = NoisySGD(BallsInBinsSampling(20), 1.0, 50 * 20)
+    found = find_noise(run, Target.approx_dp(4.3081, 1e-6))
+    assert found.analysis == "balls-in-bins-renyi"
+    assert found.value == pytest.approx(2.0, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        lambda: Target.approx_dp(1.0, 1.0),
+        lambda: Target.advantage(1.0),
+        lambda: Target.advantage(0.0),
+        lambda: Target.hit_rate(1.0, 0.01),
+    ],
+)
+def test_targets_that_ask_for_nothing_or_too_much_are_refused(target) -> None:
+    with pytest.raises(InvalidInput, match="ask"):
+        target()
+
+
+def test_targets_beyond_every_noise_and_below_every_noise() -> None:
+    run = NoisySGD(PoissonSampling(0.01), 1.0, 1000)
+    assert find_noise(run, Target.approx_dp(1e9, 1e-5)).value == pytest.approx(0.01)
+    with pytest.raises(NotCertified, match="Relax the target"):
+        find_noise(run, Target.approx_dp(0.0, 1e-300))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from tightrope.evidence.statement import rounded_up
 
 __all__ = ["screen", "show_account", "show_calibration", "compare_table"]
 
+_MOST_STEPS = 10**12  # where the search for steps ends
 _STYLE = {"exact": "green", "bound": "cyan", "estimate": "yellow"}
 
 
@@ -26,7 +28,8 @@ def show_account(view: dict[str, Any], console: Console | None = None) -> None:
     console = console or screen()
     console.print(headline(view))
     console.print(account_table(view))
-    for names, reason in _refusals(view):
+    refused = (r for r in view["analyses"] if not r["applies"] and not r["foreign"])
+    for names, reason in _grouped({**row, "analysis": row["name"]} for row in refused):
         console.print(Text.assemble((f"{', '.join(names)}: ", "bold dim"), (reason, "dim")))
     foreign = sum(row["foreign"] for row in view["analyses"])
     if foreign:
@@ -79,13 +82,12 @@ def account_table(view: dict[str, Any]) -> Table:
     return table
 
 
-def _refusals(view: dict[str, Any]) -> list[tuple[list[str], str]]:
+def _grouped(rows: Iterable[dict[str, Any]]) -> list[tuple[list[str], str]]:
     """The refused analyses by their reason, which many of them share."""
     groups: dict[str, list[str]] = {}
-    for row in view["analyses"]:
-        if not row["applies"] and not row["foreign"]:
-            reason = row["reason"].removeprefix(row["name"]).strip()
-            groups.setdefault(reason, []).append(row["name"])
+    for row in rows:
+        reason = row["reason"].removeprefix(row["analysis"]).strip()
+        groups.setdefault(reason, []).append(row["analysis"])
     return [(names, reason) for reason, names in groups.items()]
 
 
@@ -115,8 +117,12 @@ def show_calibration(view: dict[str, Any], console: Console | None = None) -> No
         (shown, "bold green"),
         f"  (certified epsilon {epsilon_text(answer['epsilon'])} at delta = {answer['delta']:g})",
     )
+    if answer["quantity"] == "steps" and value >= _MOST_STEPS:
+        text.append("\nMore steps were not tried: the budget is hardly touched.")
     console.print(Panel(text, title="calibrated", title_align="left"))
     console.print(_alternatives(view))
+    for names, reason in _grouped(row for row in view["alternatives"] if "reason" in row):
+        console.print(Text.assemble((f"{', '.join(names)}: ", "bold dim"), (reason, "dim")))
 
 
 def _alternatives(view: dict[str, Any]) -> Table:
@@ -125,9 +131,8 @@ def _alternatives(view: dict[str, Any]) -> Table:
     for column in ("analysis", quantity.replace("_", " "), "compared", "true epsilon there"):
         table.add_column(column)
     for row in view["alternatives"]:
-        value = "-" if row[quantity] is None else f"{row[quantity]:.6g}"
-        truth = epsilon_text(row["true_epsilon"]) if "true_epsilon" in row else "within budget"
-        told = row.get("compared", row.get("reason", ""))
-        truth = truth if row[quantity] is not None else "-"
-        table.add_row(row["analysis"], value, told, truth, style=_STYLE[row["kind"]])
+        if "reason" not in row:
+            truth = epsilon_text(row["true_epsilon"]) if "true_epsilon" in row else "within budget"
+            cells = (f"{row[quantity]:.6g}", row["compared"], truth)
+            table.add_row(row["analysis"], *cells, style=_STYLE[row["kind"]])
     return table

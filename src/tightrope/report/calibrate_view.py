@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tightrope.accounting import account
+from tightrope.accounting import Account, account
 from tightrope.calibrate import Calibrated, Target
 from tightrope.errors import TightropeError
 from tightrope.guarantee.base import Validity
 from tightrope.process.codec import to_json
-from tightrope.report.account_view import interval_view
+from tightrope.report.account_view import certified_view
 from tightrope.theorems.catalog import ANALYSES, Analysis
 
 __all__ = ["calibrate_view"]
@@ -35,12 +35,17 @@ def calibrate_view(search: Search, run: Any, target: Target) -> dict[str, Any]:
             best.quantity: best.value,
             "quantity": best.quantity,
             "analysis": best.analysis,
-            "epsilon": interval_view(best.account().epsilon(_level(target))),
+            "epsilon": _epsilon_view(best.account(), _level(target)),
             "delta": _level(target),
         },
         "process": to_json(best.process),
         "alternatives": [_older(search, run, target, best, a) for a in ANALYSES if a.key in _OLDER],
     }
+
+
+def _epsilon_view(found: Account, delta: float) -> dict[str, float | str]:
+    answering = found.best(lambda guarantee: guarantee.epsilon(delta).upper)
+    return certified_view(found.epsilon(delta), answering.kind)
 
 
 def _level(target: Target) -> float:
@@ -61,14 +66,16 @@ def _older(
     search: Search, run: Any, target: Target, best: Calibrated, analysis: Analysis
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"analysis": analysis.name, "kind": str(analysis.lead.VALIDITY)}
+    covers = account(run, (analysis,)).findings[0]
+    if not covers.applies:
+        return {**row, best.quantity: None, "reason": covers.reason}
     try:
         found = search(run, target, (analysis,))
     except TightropeError as refusal:
         return {**row, best.quantity: None, "reason": str(refusal)}
     row |= {best.quantity: found.value, "compared": _compared(best, found)}
     if analysis.lead.VALIDITY is Validity.ESTIMATE:
-        truth = account(found.process).epsilon(_level(target))
-        row["true_epsilon"] = interval_view(truth)
+        row["true_epsilon"] = _epsilon_view(account(found.process), _level(target))
     return row
 
 
