@@ -90,6 +90,7 @@ class _RowsApart:
             self.busy = False
 
 
+@torch.compiler.disable  # with all that it calls
 def _check(model: nn.Module, args: Any, kwargs: Any) -> bool:
     """Whether there were two rows to compare; raises where one depends on another."""
     given = tensors_of((args, kwargs))
