@@ -14,6 +14,7 @@ from typing import final
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
+from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 
 __all__ = ["Estimate", "compose_estimates"]
@@ -36,17 +37,17 @@ class Estimate:
         return self.curve.adjacency
 
     def epsilon(self, delta: float) -> float:
-        return _middle(self.curve.epsilon(delta).lower, self.curve.epsilon(delta).upper)
+        return _middle(self.curve.epsilon(delta))
 
     def delta(self, epsilon: float) -> float:
-        return _middle(self.curve.delta(epsilon).lower, self.curve.delta(epsilon).upper)
+        return _middle(self.curve.delta(epsilon))
 
     def tradeoff(self, type_i: float) -> float:
-        return _middle(self.curve.tradeoff(type_i).lower, self.curve.tradeoff(type_i).upper)
+        return _middle(self.curve.tradeoff(type_i))
 
 
-def _middle(lower: float, upper: float) -> float:
-    return upper if math.isinf(upper) else 0.5 * (lower + upper)
+def _middle(value: Interval) -> float:
+    return value.upper if math.isinf(value.upper) else 0.5 * (value.lower + value.upper)
 
 
 def compose_estimates(estimates: Sequence[Estimate], times: Sequence[int]) -> Estimate:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 from tightrope.errors import DoesNotApply
@@ -38,7 +39,7 @@ class RenyiGuarantee(Guarantee):
         d = check_delta(delta)
         if d == 0.0 or d == 1.0:
             return Interval.exact(math.inf if d == 0.0 else 0.0)
-        return Interval.exact(best_epsilon(self.curve, d, route=self.route))
+        return Interval.exact(_best_epsilon(self.curve, d, self.route))
 
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon", low=0.0)
@@ -51,6 +52,12 @@ class RenyiGuarantee(Guarantee):
 
     def renyi(self, order: float) -> Interval:
         return Interval.exact(float(self.curve(check_order(order))))
+
+
+@lru_cache(maxsize=512)
+def _best_epsilon(curve: RenyiCurve, delta: float, route: str) -> float:
+    """An account asks for the same number several times: as answer, in tables, for errors."""
+    return float(best_epsilon(curve, delta, route=route))
 
 
 def renyi_guarantee_of(part: Guarantee) -> RenyiGuarantee:
