@@ -3,7 +3,8 @@
 delta(eps) = P(L = inf) + (1/2 pi i) int e^{K(z) - z eps} / (z(z+1)) dz,  K = sum of count * K_pair.
 
 Three laws are tried (contour_ways): the whole one; one without losses too rare to matter; and
-"at least one jump", which leaves out that the loss exceeds eps without any large step.
+"at least one jump", which leaves out that the loss exceeds eps without any large step. Where one
+jump alone decides, it needs no transform (contour_one_jump).
 
 Error: each answer is an enclosure; its terms are quadrature (strip or ellipse bound), aliasing
 (Chernoff at another tilt), truncation (decay of the transform, and what a law leaves out) and
@@ -27,6 +28,7 @@ from tightrope.guarantee.loss.contour_inverse import (
     accepted,
     invert_jumps,
     invert_none,
+    invert_one_jump,
     invert_whole,
 )
 from tightrope.guarantee.loss.contour_line import AlsoRead, certified_value
@@ -237,6 +239,7 @@ def _epsilon(
         held,
         lambda limit: invert_whole(sum_law(held), goal, limit, also),
         lambda limit: invert_none(held, goal, limit),
+        lambda: invert_one_jump(held, goal),
         lambda: invert_jumps(held, goal),
         accepted,
     )

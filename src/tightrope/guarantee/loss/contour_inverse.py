@@ -18,6 +18,7 @@ from tightrope.guarantee.loss.contour_line import (
     certified_line,
     certified_value,
 )
+from tightrope.guarantee.loss.contour_one_jump import OneJump
 from tightrope.guarantee.loss.contour_split import Jumps
 from tightrope.guarantee.loss.contour_ways import one_step
 from tightrope.guarantee.loss.cumulant import sum_law
@@ -28,7 +29,15 @@ from tightrope.numerics.inversion_law import TotalLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle, saddle_of_level
 from tightrope.numerics.quadrature import UNIT
 
-__all__ = ["Goal", "Inverted", "accepted", "invert_whole", "invert_jumps", "invert_none"]
+__all__ = [
+    "Goal",
+    "Inverted",
+    "accepted",
+    "invert_whole",
+    "invert_none",
+    "invert_one_jump",
+    "invert_jumps",
+]
 
 _MAX_LINES = 24
 _ACCEPTED = 1e-4  # relative width
@@ -90,6 +99,14 @@ def invert_jumps(held: Components, goal: Goal) -> Inverted:
         limit = _AGAIN
     assert nearest is not None
     raise nearest
+
+
+def invert_one_jump(held: Components, goal: Goal) -> Inverted:
+    """The same where one jump alone decides."""
+    jump = OneJump.of(held, goal.log_target, goal.relative_width)
+    if not jump.is_plausible:
+        raise NotCertified("More than one step may decide; use the lattice method.")
+    return jump.epsilon(_one_step_epsilon(held, goal.log_target), goal.slack), None
 
 
 def _starts(held: Components, log_target: float) -> Iterator[float]:

@@ -19,6 +19,7 @@ from tightrope.guarantee.loss.contour_line import (
     certified_point,
     certified_value,
 )
+from tightrope.guarantee.loss.contour_one_jump import OneJump
 from tightrope.guarantee.loss.contour_split import Jumps
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
@@ -55,6 +56,7 @@ def finite_log_delta(
         held,
         whole,
         lambda limit: level(Jumps.none, _saddle_level(held, epsilon), limit),
+        lambda: (_one_jump(held, epsilon, relative_width), None),
         lambda: level(lambda jumps: jumps.at(epsilon), one_step(held, epsilon), NO_LIMIT),
         accept,
     )
@@ -64,10 +66,12 @@ def first_certified(
     held: Components,
     whole: Callable[[Limit], Answer],
     none: Callable[[Limit], Answer],
+    one: Callable[[], Answer],
     jumps: Callable[[], Answer],
     accept: Callable[[float, float], Answer | None],
 ) -> Answer:
-    """The whole law, then that without jumps, where few frequencies do; jumps apart; at any cost.
+    """The whole law, then that without jumps, where few frequencies do; one jump alone; jumps
+    apart; at any cost.
 
     Where it is plain that jumps decide they come first. Where none is as narrow as asked for, the
     narrowest is given if it is accepted; otherwise the NotCertified raised carries it.
@@ -75,9 +79,9 @@ def first_certified(
     if not any(isinstance(p, SampledGaussianPair) and p.direction == "remove" for p, _ in held):
         return whole(NO_LIMIT)
     quick = partial(whole, _QUICK), partial(none, _MORE)
-    ways: list[Callable[[], Answer]] = [*quick, jumps]
+    ways: list[Callable[[], Answer]] = [*quick, one, jumps]
     if _jumps_decide(held):
-        ways = [jumps, *quick]
+        ways = [one, jumps, *quick]
     nearest: NotCertified | None = None
     ways += [partial(none, NO_LIMIT), partial(whole, NO_LIMIT)]
     for way in ways:
@@ -87,11 +91,22 @@ def first_certified(
             if nearest is None or _width(problem) <= _width(nearest):
                 nearest = problem
         best = nearest.reached
-        accepted = None if best is None or way in ways[:2] else accept(*best)
+        accepted = None if best is None or way in ways[:3] else accept(*best)
         if accepted is not None:
             return accepted
     assert nearest is not None
     raise nearest
+
+
+def _one_jump(held: Components, epsilon: float, relative_width: float) -> Enclosure:
+    """The finite part of ln delta, from one jump alone."""
+    jump = OneJump.of(held, one_step(held, epsilon), relative_width)
+    if not jump.is_plausible:
+        raise NotCertified("More than one step may decide; use the lattice method.")
+    found = jump.enclosure(epsilon)
+    if found.width > relative_width:
+        raise NotCertified("The other steps spread too far.", (found.lower, found.upper))
+    return found
 
 
 def _jumps_decide(held: Components) -> bool:
