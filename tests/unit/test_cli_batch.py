@@ -110,6 +110,17 @@ def test_every_scheme_is_answered_or_refused_with_a_way_out(scheme, neighbours) 
     assert ("poisson_claim" in found["answer"]) == (not poisson)
 
 
+def test_a_user_with_several_records_loses_more() -> None:
+    alone = one(rate=1, noise=8, steps=4, sampling="full")["answer"]
+    user = one(rate=1, noise=8, steps=4, sampling="full", group=3)["answer"]
+    three = one(rate=1, noise="8/3", steps=4, sampling="full")["answer"]  # exact for Gaussians
+    assert "group" not in alone
+    assert user["epsilon"] == alone["epsilon"]
+    assert user["group"]["size"] == 3
+    assert user["group"]["epsilon"]["upper"] == pytest.approx(three["epsilon"]["upper"], rel=1e-9)
+    assert "got 0" in one(group=0)["message"]
+
+
 def test_fractions_are_read_as_written() -> None:
     same = [one(rate=rate, steps=100) for rate in ("1/200", 0.005, "5e-3", "1e2/2e4", " 1 / 200 ")]
     assert len({answer["answer"]["epsilon"]["upper"] for answer in same}) == 1

@@ -25,6 +25,7 @@ def account(
     delta: opt.Delta = "1e-5",
     sampling: opt.SamplingChoice = SamplingName.POISSON.value,
     adjacency: opt.AdjacencyChoice = "add-or-remove",
+    group: opt.Group = None,
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,
     batch: Annotated[
@@ -41,7 +42,7 @@ def account(
     if batch is not None:
         from tightrope.cli.batch import answer_file
 
-        _without_setting(rate, noise, steps, epochs, plot)
+        _without_setting(rate, noise, steps, epochs, group, plot)
         answer_file(batch)
         return
     if not noise or not (rate or sampling == SamplingName.FULL):
@@ -51,7 +52,7 @@ def account(
             "tightrope account --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5"
         )
     run = opt.build_run(rate, noise, steps, epochs, sampling, adjacency)
-    _answer(run, opt.parse_delta(delta), as_json, plot)
+    _answer(run, opt.parse_delta(delta), opt.parse_group(group), as_json, plot)
 
 
 def compare(
@@ -93,7 +94,7 @@ def _without_setting(*options: str | None) -> None:
     if any(options):
         raise InvalidInput(
             "--batch takes the settings from its file, one JSON object a line; leave out --rate, "
-            "--noise, --steps, --epochs and --plot, or leave out --batch."
+            "--noise, --steps, --epochs, --group and --plot, or leave out --batch."
         )
 
 
@@ -124,12 +125,12 @@ def _scheme_view(name: str, run: NoisySGD, delta: float) -> dict[str, Any]:
         return {"sampling": name, "adjacency": str(run.adjacency), **said}
 
 
-def _answer(run: NoisySGD, delta: float, as_json: bool, plot: str | None) -> None:
+def _answer(run: NoisySGD, delta: float, group: int, as_json: bool, plot: str | None) -> None:
     from tightrope.accounting import account as analyse
     from tightrope.report.account_view import account_view
 
     result = analyse(run, check="full")
-    view = account_view(result, delta)
+    view = account_view(result, delta, group)
     if plot is not None:
         from tightrope.report.plots import account_plot
 

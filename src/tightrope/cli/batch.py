@@ -15,7 +15,7 @@ __all__ = ["answer_file", "answers"]
 
 _EXAMPLE = '{"rate": "256/60000", "noise": 1.1, "steps": 14062, "delta": 1e-5}'
 _NEEDED = ("noise", "delta")
-_KNOWN = ("rate", "noise", "steps", "epochs", "delta", "sampling", "adjacency")
+_KNOWN = ("rate", "noise", "steps", "epochs", "delta", "sampling", "adjacency", "group")
 
 
 def answer_file(source: str) -> None:
@@ -88,4 +88,5 @@ def _account(setting: dict[str, Any]) -> dict[str, Any]:
         setting.get("sampling", opt.SamplingName.POISSON),
         setting.get("adjacency", "add-or-remove"),
     )
-    return account_view(account(run), opt.parse_delta(setting["delta"]))
+    group = opt.parse_group(setting.get("group"))
+    return account_view(account(run), opt.parse_delta(setting["delta"]), group)

@@ -27,10 +27,12 @@ __all__ = [
     "Delta",
     "SamplingChoice",
     "AdjacencyChoice",
+    "Group",
     "AsJson",
     "Plot",
     "build_run",
     "parse_delta",
+    "parse_group",
     "parse_number",
     "unknown",
 ]
@@ -64,6 +66,10 @@ SamplingChoice = Annotated[
 AdjacencyChoice = Annotated[
     str, typer.Option(help="Neighbours: add-or-remove or replace-one.", metavar="RELATION")
 ]
+Group = Annotated[
+    str | None,
+    typer.Option(help="Also for this many records that change together (a user's).", metavar="K"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema: docs/json.md).")]
 Plot = Annotated[
     str | None,
@@ -75,6 +81,13 @@ def parse_delta(given: Any) -> float:
     from tightrope.validate import check_delta
 
     return float(check_delta(parse_number(given, "delta")))
+
+
+def parse_group(given: Any) -> int:
+    """How many records change together; 1 where nothing was said."""
+    from tightrope.validate import check_count
+
+    return 1 if given is None else check_count(parse_count(given, "group"), "group", low=1)
 
 
 def build_run(

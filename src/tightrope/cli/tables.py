@@ -66,6 +66,9 @@ def headline(view: dict[str, Any]) -> Panel:
     text = Text(answer["words"], style="" if finite else "bold red")
     text.highlight_regex(r"(?<=epsilon <= )[\d.e+-]+", "bold green")
     text.append(f"\n{answer['second_method']['words']}", style="dim")
+    if "group" in answer:
+        told = epsilon_text(answer["group"]["epsilon"])
+        text.append(f"\nfor {answer['group']['size']} records together: epsilon <= {told}")
     if "poisson_claim" in answer:
         text.append(f"\n{answer['poisson_claim']['words']}", style="yellow")
     return Panel(text, title=answer["analysis"], title_align="left")

@@ -39,8 +39,10 @@ def certified_view(value: Interval, kind: Validity) -> dict[str, float | str]:
     return interval_view(Interval(0.0, value.upper) if bound else value)
 
 
-def account_view(account: Account, delta: float) -> dict[str, Any]:
+def account_view(account: Account, delta: float, group: int = 1) -> dict[str, Any]:
     """Everything a reader of the answer may want: the answer, and every analysis with its fate.
+
+    Also for a group of records that change together, such as those of one user.
 
     Nothing is answered where a second, independent numerical method contradicts (account's check).
     """
@@ -48,12 +50,12 @@ def account_view(account: Account, delta: float) -> dict[str, Any]:
         "schema": SCHEMA,
         "process": to_json(account.process),
         "delta": delta,
-        "answer": _answer_view(account, delta),
+        "answer": _answer_view(account, delta, group),
         "analyses": [_with_error(account, finding, delta) for finding in account.findings],
     }
 
 
-def _answer_view(account: Account, delta: float) -> dict[str, Any]:
+def _answer_view(account: Account, delta: float, group: int) -> dict[str, Any]:
     _require_an_analysis(account)
     best = account.best(lambda g: g.epsilon(delta).upper)
     assert isinstance(best.outcome, Guarantee)
@@ -68,6 +70,10 @@ def _answer_view(account: Account, delta: float) -> dict[str, Any]:
         "second_method": second_look_view(account.second_look(delta)),
     }
     view["words"] = answer_words(account.process, delta, view)
+    if group > 1:
+        together = best.outcome.group(group)
+        told = certified_view(together.epsilon(delta), together.validity)
+        view["group"] = {"size": group, "epsilon": told}
     claim = poisson_claim(account.process, delta)
     if claim is not None:
         words = claim_words(account.process, claim, epsilon)
