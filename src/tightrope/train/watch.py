@@ -23,10 +23,9 @@ from tightrope.train.sharded import is_sharded
 
 __all__ = ["Watch"]
 
-# Training forward passes between two checks; each check costs two more.
-CHECK_EVERY = 1000
 # Relative: kernels may sum in another order.
 ROUNDING = 1e-3
+MOST_TRIES = 100
 
 
 @final
@@ -40,7 +39,8 @@ class Watch:
         self._rows = _RowsApart()
         self._handles: list[Any] = []
         if not any(is_sharded(parameter) for parameter in model.parameters()):
-            self._handles.append(model.register_forward_pre_hook(self._rows, with_kwargs=True))
+            self._rows.handle = model.register_forward_pre_hook(self._rows, with_kwargs=True)
+            self._handles.append(self._rows.handle)
         for module in model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 self._handles.append(module.register_forward_pre_hook(_stay_frozen))
@@ -68,10 +68,15 @@ def _stay_frozen(module: nn.Module, _: Any) -> None:
 
 @final
 class _RowsApart:
-    """Before a forward pass, now and then, replaces an example and looks at the others' rows."""
+    """Before the first training pass of two examples, replaces one and looks at the others' rows.
+
+    Once is enough: what a model does with its batch lies in its code. Then the hook goes. It also
+    goes where examples always come one by one.
+    """
 
     def __init__(self) -> None:
-        self._passes, self.busy = 0, False
+        self.busy, self._tries = False, 0
+        self.handle: Any = None
 
     @unseen
     def __call__(self, model: nn.Module, args: Any, kwargs: Any) -> None:
@@ -79,13 +84,11 @@ class _RowsApart:
             return
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return
-        self._passes += 1
-        if self._passes % CHECK_EVERY != 1:
-            return
         self.busy = True
         try:
-            if not _check(model, args, kwargs):
-                self._passes -= 1  # nothing to compare yet: try the next pass
+            self._tries += 1
+            if _check(model, args, kwargs) or self._tries == MOST_TRIES:
+                self.handle.remove()
         finally:
             self.busy = False
 
