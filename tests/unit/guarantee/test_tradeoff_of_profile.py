@@ -23,7 +23,7 @@ from tightrope.guarantee.loss.pair import (
 )
 from tightrope.guarantee.tradeoff import of_profile
 from tightrope.numerics.interval import Interval
-from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.process import DeclaredApproxDP, NoisySGD, PoissonSampling, Sequence
 
 TYPE_I = (1e-9, 1e-4, 1e-2, 0.1, 0.3, 0.5, 0.7, 0.99)
 
@@ -141,6 +141,16 @@ def test_an_infinite_loss_in_one_order_only_is_counted() -> None:
         )
         assert guarantee.delta(eps).upper == pytest.approx(slow, rel=1e-6)
     assert guarantee.epsilon(0.5).lower == math.inf
+
+
+@pytest.mark.parametrize("epsilon", [2.0, 2.0 * (1 - 1e-15), 2.0 * (1 + 1e-15)])
+def test_delta_at_the_largest_loss(epsilon: float) -> None:
+    """Two releases of loss at most 1 each: nothing is left at 2 but what was declared to fail."""
+    laplace = LossGuarantee((((LaplacePair(1.0), 2),),)).delta(epsilon)
+    assert laplace.lower == 0.0 and laplace.upper <= 1e-14
+    declared = account(Sequence((DeclaredApproxDP(1.0, 1e-6), DeclaredApproxDP(1.0, 1e-6))))
+    assert declared.delta(epsilon).lower == pytest.approx(2e-6 - 1e-12, rel=1e-9)
+    assert declared.delta(epsilon).upper == pytest.approx(2e-6 - 1e-12, rel=1e-7)
 
 
 def test_few_steps_are_answered_by_a_few_laws() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -47,8 +48,11 @@ class LossGuarantee(Guarantee):
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon")
         if self._some_loss_is_infinite:
-            return Interval.worst([profile.delta(order, eps) for order in self.orders])
-        return profile.worst_delta(self.orders, eps)
+            found = Interval.worst([profile.delta(order, eps) for order in self.orders])
+        else:
+            found = profile.worst_delta(self.orders, eps)
+        most = max(_most(order, eps) for order in self.orders)
+        return Interval(min(found.lower, most), min(found.upper, most))
 
     @property
     def _some_loss_is_infinite(self) -> bool:
@@ -75,6 +79,16 @@ class LossGuarantee(Guarantee):
 @lru_cache(maxsize=2)
 def _curve(guarantee: LossGuarantee) -> LossCurve:
     return LossCurve(guarantee.orders, guarantee.delta)
+
+
+def _most(components: Components, epsilon: float) -> float:
+    """delta(eps) <= P(L = inf) + 1 - e^(eps - largest finite loss): decides next to that loss."""
+    largest = math.fsum(count * pair.support[1] for pair, count in components)
+    if math.isinf(largest) or any(pair.infinite_mass == 1.0 for pair, _ in components):
+        return 1.0
+    gap = max(largest + 4e-15 * abs(largest) - epsilon, 0.0)
+    finite = math.fsum(count * math.log1p(-pair.infinite_mass) for pair, count in components)
+    return min(1.0, max(0.0, -(math.expm1(finite) + math.expm1(-gap)) * (1 + 1e-14)))
 
 
 def _renyi_of(components: Components, order: float) -> Interval:
