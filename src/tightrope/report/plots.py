@@ -44,7 +44,7 @@ def profile_axes(axes: Any, account: Account, delta: float) -> None:
                 values,
                 linestyle=next(styles[kind]),
                 color=COLOURS[kind],
-                label=f"{finding.name} ({kind})",
+                label=finding.name if kind in finding.name else f"{finding.name} ({kind})",
             )
     axes.set(xscale="log", xlabel="delta", ylabel="epsilon", title="Privacy loss by analysis")
     axes.axvline(delta, color=COLOURS["plain"], linewidth=0.8)
@@ -59,7 +59,7 @@ def _epsilon(outcome: Any, delta: float) -> float:
 
 def tradeoff_axes(axes: Any, guarantee: Guarantee) -> None:
     """Hit rate over false alarms of the best possible attack, with blind guessing below."""
-    alarms = np.array([1e-5, 1e-4, 1e-3, 5e-3, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9])
+    alarms = np.concatenate([np.geomspace(1e-5, 0.02, 9), np.linspace(0.05, 0.95, 16)])
     hits = [guarantee.true_positive_rate(float(a)).upper for a in alarms]
     axes.fill_between(alarms, alarms, hits, color=COLOURS["exact"], alpha=0.15)
     axes.plot(alarms, hits, color=COLOURS["exact"], label="best possible attack (certified)")
@@ -75,9 +75,14 @@ def compare_plot(views: list[dict[str, Any]], delta: float, path: str | Path) ->
     values = [v["answer"]["epsilon"]["upper"] for v in views]
     heights = [float("nan") if isinstance(v, str) else v for v in values]
     with figure(width=9.0) as (made, axes):
+        from matplotlib.patches import Patch
+
         colours = [COLOURS[v["answer"]["kind"]] for v in views]
         bars = axes.bar(labels, heights, color=colours)
         axes.bar_label(bars, fmt="%.3g")
+        axes.set_axisbelow(True)
+        kinds = {str(v["answer"]["kind"]) for v in views}
+        axes.legend(handles=[Patch(color=COLOURS[k], label=k) for k in sorted(kinds, reverse=True)])
         axes.set(ylabel=f"epsilon at delta = {delta:g}", title="What the sampler is worth")
         axes.tick_params(axis="x", labelsize=7)
         return save(made, path)
