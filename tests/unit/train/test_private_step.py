@@ -16,6 +16,7 @@ from tightrope.train import (
     GaussianNoise,
     Gradients,
     PoissonSampler,
+    check_run,
 )
 
 
@@ -147,6 +148,27 @@ def test_losses_of_a_wrong_form_are_explained(make_run, data, reduce, message):
         run.step(reduce(losses))
     assert torch.equal(before, weights(run.model)) and run.ledger.released == 0
     run.step(losses)  # nothing was lost
+    assert run.steps == 1
+
+
+@pytest.mark.parametrize(
+    "share", [lambda each: each / len(each), lambda each: each * (1 / len(each))]
+)
+def test_losses_divided_by_the_size_of_the_batch_are_warned_about(make_run, data, share):
+    """One more example would change the gradients of all others; the doctor finds it too."""
+    run = make_run(sampler=FullBatchSampler())
+    for x, y in run.batches(data, steps=1):
+        with pytest.warns(UserWarning, match="guarantee is void"):
+            run.step(share(cross_entropy(run.model(x), y, reduction="none")))
+    with pytest.warns(UserWarning, match="guarantee is void"):
+        found = check_run(run, lambda o, y: share(cross_entropy(o, y, reduction="none")), data)
+    assert {"losses mix examples", "cross-example leakage"} <= {f.check for f in found.faults}
+
+
+def test_losses_divided_by_another_number_are_fine(make_run, data):
+    run = make_run(sampler=FullBatchSampler())
+    for x, y in run.batches(data, steps=1):
+        run.step(cross_entropy(run.model(x), y, reduction="none") / 7 * 2)
     assert run.steps == 1
 
 
