@@ -10,12 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+from scipy.special import ndtri
+
 from tightrope.accounting import Account, Finding, account
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.numerics.roots import crossing, last_integer
 from tightrope.process import NoisySGD
 from tightrope.theorems.catalog import ANALYSES, Analysis
@@ -26,6 +29,7 @@ __all__ = ["Target", "Calibrated", "find_noise", "find_steps", "find_rate", "fin
 _LARGEST_NOISE, _SMALLEST_NOISE = 1e6, 1e-2
 _MOST_STEPS = 10**12
 _LARGE_EPSILON, _FAR = 1e3, 100.0
+_FEW = 20  # steps
 
 
 @final
@@ -72,12 +76,52 @@ class Target:
     def excess(self, guarantee: Guarantee | Estimate) -> float:
         """Positive where the target is missed; judged on the safe side of a guarantee."""
         if self.true_positive_rate is not None:
+            if isinstance(guarantee, LossGuarantee) and _is_long(guarantee):
+                return _line_excess(guarantee, self.false_positive_rate, self.true_positive_rate)
             type_ii = guarantee.tradeoff(self.false_positive_rate)
             miss = type_ii if isinstance(type_ii, float) else type_ii.lower
             return (1.0 - miss) - self.true_positive_rate
         spent = guarantee.delta(self.epsilon)
         delta = spent if isinstance(spent, float) else spent.upper
         return math.log(delta / self.delta) if delta > 0 else -math.inf
+
+
+def _is_long(guarantee: LossGuarantee) -> bool:
+    """So many steps that one delta is cheaper than a lattice law for the whole curve."""
+    return all(sum(count for _, count in order) > _FEW for order in guarantee.orders)
+
+
+def _line_excess(guarantee: LossGuarantee, type_i: float, hit_rate: float) -> float:
+    """The smallest ln(delta(eps)/(hit_rate - e^eps type_i)): at most 0 where the target is met.
+
+    f(type_i) >= 1 - hit_rate wherever one line 1 - delta(eps) - e^eps type_i is (theory A20), and
+    f is its own mirror image. The ratio is quasi-convex in e^eps; the search starts where a
+    Gaussian curve through the target has its line, and any epsilon is on the safe side.
+    """
+    from scipy.optimize import minimize_scalar  # slow to import, and seldom needed
+
+    a, t = type_i, hit_rate
+    if a > 1.0 - t:
+        a, t = 1.0 - t, 1.0 - a
+    if a == 0.0:
+        return math.inf
+    last = math.log(t / a)
+
+    def ratio(epsilon: float) -> float:
+        room = t - math.exp(epsilon) * a if 0.0 <= epsilon < last else 0.0
+        if room <= 0.0:
+            return 1e6 + abs(epsilon)
+        return math.log(max(guarantee.delta(epsilon).upper, 1e-300) / room)
+
+    mu = _risk_mu(a, t)
+    guess = min(max(-mu * float(ndtri(a)) - 0.5 * mu * mu, 0.01 * last), 0.9 * last)
+    found = minimize_scalar(ratio, bracket=(0.95 * guess, guess), method="brent", tol=1e-4)
+    return min(float(found.fun), ratio(0.0))
+
+
+def _risk_mu(type_i: float, hit_rate: float) -> float:
+    """The Gaussian curve through the target."""
+    return float(ndtri(hit_rate) - ndtri(type_i)) if type_i > 0.0 else 1.0
 
 
 def _require_below_one(value: float, name: str) -> None:
@@ -210,7 +254,7 @@ def _without_sampling(run: NoisySGD) -> GaussianGuarantee:
 
 def _target_mu(target: Target) -> float:
     if target.true_positive_rate is not None:
-        return 1.0
+        return _risk_mu(target.false_positive_rate, target.true_positive_rate)
     return float(gaussian.mu(target.epsilon, target.delta))
 
 

@@ -167,3 +167,17 @@ def test_targets_beyond_every_noise_and_below_every_noise() -> None:
     assert find_noise(run, Target.approx_dp(1e9, 1e-5)).value == pytest.approx(0.01)
     with pytest.raises(NotCertified, match="Relax the target"):
         find_noise(run, Target.approx_dp(0.0, 1e-300))
+
+
+@pytest.mark.parametrize(("hit_rate", "false_alarms"), [(0.05, 0.01), (0.6, 0.3), (0.97, 0.8)])
+def test_hit_rates_are_met_and_not_by_more_than_needed(
+    hit_rate: float, false_alarms: float
+) -> None:
+    """Judged by one line of the curve, held against the whole curve, on both sides of 1 - a."""
+    run = NoisySGD(PoissonSampling(0.01), 1.0, 1000)
+    target = Target.hit_rate(hit_rate, false_alarms)
+    found = find_noise(run, target)
+    met = 1.0 - found.account().tradeoff(false_alarms).lower
+    assert met <= hit_rate * (1 + 1e-12)
+    less = replace(found.process, noise_multiplier=found.value * (1 - 1e-5))
+    assert 1.0 - account(less).tradeoff(false_alarms).lower > hit_rate
