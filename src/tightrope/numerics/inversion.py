@@ -131,17 +131,19 @@ class Line:
         # the tail falls: where it is too large at the last of them it is at all
         while y[-1] <= end and float(self._log_tail(y[-1:])[0]) > target:
             y = y * 1.15**_AT_ONCE
-        while True:
-            enough = (self._log_tail(y) <= target) & (y <= end)
-            if enough.any():
-                return math.ceil(float(y[np.argmax(enough)]) / self.step) + 1
-            if y[-1] > end:
+        first, y = math.inf, y[y <= end]
+        for thin in (3, 1):  # every third of them, then those just before the first that will do
+            tried = np.append(y[2:-1:3], y[-1:]) if thin > 1 else y[y > first / 1.15**2.5]
+            enough = self._log_tail(tried) <= target if len(tried) else np.zeros(1, dtype=bool)
+            if not enough.any():
                 raise NotCertified(
                     "The transform of the loss decays too slowly: more than "
                     f"{self._limit.frequencies} frequencies would be needed (few sampled steps, or "
                     "a law with atoms). Use the lattice method."
                 )
-            y = y * 1.15**_AT_ONCE
+            first = float(tried[np.argmax(enough)])
+            y = y[y <= first]
+        return math.ceil(first / self.step) + 1
 
     # --------------------------------------------------------------------------------- the samples
     def _sample(self) -> None:
