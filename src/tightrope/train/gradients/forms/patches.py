@@ -145,7 +145,7 @@ class Patches(Form):
         """Batch times groups, positions, and columns and rows of one group's weight."""
         groups, shape = self.convolution.groups, self.convolution.weight_shape
         rows, columns = shape[0] // groups, shape[1:].numel()
-        return len(self.g) * groups, self.g[0, 0].numel(), columns, rows
+        return self.g.shape[0] * groups, prod(self.g.shape[2:]), columns, rows
 
     def _by_kernel(self) -> bool:
         plain = self.convolution.groups == 1 and self.g.dim() == 4

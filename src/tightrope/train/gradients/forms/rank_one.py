@@ -10,6 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from tightrope.train.clip import as_tensor
 from tightrope.train.gradients.forms.base import (
     Form,
     blocked_squares,
@@ -27,7 +28,7 @@ def rank_one_squares(a: Tensor, signal_squares: Tensor, *, shifted: bool = False
     squares, unit = blocked_squares(a), matmul_unit(a.device)
     if unit != UNIT_FLOAT32:
         # Operands rounded to the unit move a product by at most 2 unit, its square by 5 unit.
-        squares.mul_(1 + 5 * unit)
+        squares.mul_(as_tensor(1 + 5 * unit, squares.dtype))
     if shifted:
         return torch.addcmul(signal_squares, signal_squares, squares)
     return squares.mul_(signal_squares)
