@@ -21,7 +21,7 @@ from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.progress import ProgressBar
 from tightrope.train.record import StepReport
 from tightrope.train.run_folder import RunFolder
-from tightrope.validate import check_count, check_positive
+from tightrope.validate import check_count, check_delta, check_positive
 
 __all__ = ["Trainer", "Evaluation", "Outcome", "Logger", "accuracy"]
 
@@ -48,6 +48,10 @@ class Evaluation:
     every: int
     name: str = "accuracy"
     batch_size: int = 1024
+
+    def __post_init__(self) -> None:
+        check_count(self.every, "every", low=1)
+        check_count(self.batch_size, "batch_size", low=1)
 
 
 @final
@@ -94,7 +98,17 @@ class Trainer:
         folder: RunFolder | None = None,
         save_every: int = 500,
     ) -> None:
-        self.run, self.loss, self.delta = run, loss, delta
+        if not isinstance(run, PrivateOptimizer):
+            raise InvalidInput(
+                f"A Trainer runs a private run, as made by noisy_sgd(model, ...); got "
+                f"{type(run).__name__}."
+            )
+        if evaluation is not None and not isinstance(evaluation, Evaluation):
+            raise InvalidInput(
+                "evaluation must be an Evaluation, for example Evaluation((images, labels), "
+                f"accuracy, every=500); got {type(evaluation).__name__}."
+            )
+        self.run, self.loss, self.delta = run, loss, float(check_delta(delta))
         self._folder, self._save_every = folder, check_count(save_every, "save_every", low=1)
         self._evaluation, self._micro_batch = evaluation, micro_batch
         self._progress, self._log = progress, log

@@ -220,3 +220,26 @@ def test_an_example_with_a_nonfinite_gradient_contributes_zero_and_is_counted(di
     assert report.sensitive.nonfinite == 1
     for a, b in zip(run.model.parameters(), clean.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"delta": 2.0}, "delta"),
+        ({"delta": 1e-4, "evaluation": (torch.zeros(2), torch.zeros(2))}, "an Evaluation"),
+    ],
+)
+def test_what_a_trainer_needs_is_checked_before_it_trains(wrong, told):
+    with pytest.raises(InvalidInput, match=told):
+        Trainer(make_digits_run(), losses, **wrong)
+    with pytest.raises(InvalidInput, match="private run"):
+        Trainer(nn.Linear(2, 2), losses, delta=1e-4)
+    with pytest.raises(InvalidInput, match="every"):
+        Evaluation((torch.zeros(2), torch.zeros(2)), accuracy, every=0)
+
+
+def test_the_doctor_says_what_it_needs(digits):
+    with pytest.raises(InvalidInput, match="check_model"):
+        check_run(nn.Linear(2, 2), losses, digits[0])
+    with pytest.raises(InvalidInput, match="empty"):
+        check_run(make_digits_run(), losses, (digits[0][0][:0], digits[0][1][:0]))

@@ -74,11 +74,18 @@ def check_run(
 
     false_alarm: the chance that each statistical test (noise, sampler) accuses a sound run.
     """
+    if not isinstance(run, PrivateOptimizer):
+        raise InvalidInput(
+            f"check_run examines a private run, as made by noisy_sgd(model, ...); got "
+            f"{type(run).__name__}. For a model alone there is check_model."
+        )
     if rank_and_size()[1] > 1:
         raise InvalidInput("The doctor examines one process; start the run without torchrun.")
     if run.pending:
         raise InvalidInput("A batch is half done; call the doctor between steps.")
     rows, steps = as_rows(data), check_count(steps, "steps", low=2)
+    if rows.length == 0:
+        raise InvalidInput("The dataset is empty; the doctor needs examples to look at.")
     try:
         return Diagnosis(tuple(_examine(run, loss, rows, steps, false_alarm)))
     except ModelNotPrivate as refusal:
