@@ -19,6 +19,7 @@ from tightrope.train import (
     PoissonSampler,
     Trainer,
     noisy_sgd,
+    padded,
 )
 from tightrope.train.clip import AutomaticClip, Clip
 from tightrope.train.padded import PaddedBatch, Program
@@ -276,3 +277,18 @@ def test_dictionaries_of_tensors_are_padded_too():
     truth = engine.clipped_sum(losses_of(model)(x[:3], y[:3]), FlatClip(0.3))
     for a, b in zip(found.sums, truth.sums, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
+def test_only_large_sums_that_nobody_waits_with_are_lent(monkeypatch, large, alone):
+    if large:
+        monkeypatch.setattr(padded, "pack", list)  # what `pack` does with large ones
+    model, batch = made("convolutions", SIZE)
+    program = program_of(model, Gradients(model), FlatClip(0.3), batch)
+    found, _ = program.run(batch, alone=alone)
+    mine = [total.data_ptr() for total in program._found[0]]
+    lent = [total.data_ptr() for total in found.sums] == mine
+    assert lent == (large and alone)
+    for one, other in zip(found.sums, program._found[0], strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
