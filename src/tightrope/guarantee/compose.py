@@ -4,7 +4,8 @@ Rules, tightest first:
 1. Gaussian guarantees: mu^2 adds (exact).
 2. Guarantees with dominating pairs: the pairs of the same ordered neighbours are composed, and
    the two orders are compared only afterwards (theory A29: symmetrising step by step is looser).
-3. Otherwise Renyi divergences add, order by order.
+3. Otherwise Renyi divergences add, order by order; releases that are (epsilon, delta)-DP only are
+   epsilon-DP unless they fail, and the chance of a failure is kept apart.
 """
 
 from __future__ import annotations
@@ -12,17 +13,24 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian.composition import compose_mu
+from tightrope.guarantee.kinds.approx import ApproxGuarantee
+from tightrope.guarantee.kinds.failing import FailingGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
+from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.process import Adjacency, same_adjacency
 from tightrope.validate import check_count
 
 __all__ = ["compose"]
+
+_NEGLIGIBLE = 1e-30
 
 
 def compose(guarantees: Sequence[Guarantee], times: Sequence[int] | None = None) -> Guarantee:
@@ -99,12 +107,45 @@ def _by_pairs(
     return LossGuarantee(tuple(orders), adjacency, validity)  # type: ignore[arg-type]
 
 
-def _by_renyi(parts: list[tuple[Guarantee, int]], adjacency: Adjacency) -> RenyiGuarantee:
-    curves = [(renyi_guarantee_of(part), count) for part, count in parts]
+def _by_renyi(parts: list[tuple[Guarantee, int]], adjacency: Adjacency) -> Guarantee:
+    log_kept = 0.0  # ln P(nothing fails)
+    curves = []
+    for part, count in parts:
+        unfailing, failure = _apart(part)
+        log_kept += count * (math.log1p(-failure) if failure < 1.0 else -math.inf)
+        curves.append((renyi_guarantee_of(unfailing), count))
     routes = {curve.route for curve, _ in curves}
     total = sum(
         (curve.curve * count for curve, count in curves[1:]), curves[0][0].curve * curves[0][1]
     )
-    return RenyiGuarantee(
-        total, adjacency, Validity.BOUND, routes.pop() if len(routes) == 1 else "optimal"
-    )
+    route = routes.pop() if len(routes) == 1 else "optimal"
+    composed = RenyiGuarantee(total, adjacency, Validity.BOUND, route)
+    if log_kept == 0.0:
+        return composed
+    return FailingGuarantee(composed, min(1.0, -math.expm1(log_kept) * (1 + 1e-14)))
+
+
+def _apart(part: Guarantee) -> tuple[Guarantee, float]:
+    """What holds unless it fails, and the probability of failing."""
+    if isinstance(part, FailingGuarantee):
+        return part.inner, part.failure
+    if isinstance(part, ApproxGuarantee):
+        return replace(part, failure=0.0), part.failure
+    if isinstance(part, LossGuarantee):
+        orders = tuple(tuple((_finite(pair), n) for pair, n in order) for order in part.orders)
+        return replace(part, orders=orders), max(map(_cut_mass, part.orders))
+    return part, 0.0
+
+
+def _is_cut(pair: Any) -> bool:
+    """A law of numbers cut so far out that its infinite loss is far below every rounding error."""
+    return isinstance(pair, DiscretePair) and 0.0 < pair.infinite_mass <= _NEGLIGIBLE
+
+
+def _finite(pair: Any) -> Any:
+    """The pair with that mass on its other values, which moves delta by no more than the mass."""
+    return replace(pair, infinite_mass=0.0) if _is_cut(pair) else pair
+
+
+def _cut_mass(order: Components) -> float:
+    return min(1.0, math.fsum(n * pair.infinite_mass for pair, n in order if _is_cut(pair)))
