@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tightrope.cli import reproduce_command
+from tightrope.cli import reproduce_screen
 from tightrope.cli.app import app, run
 from tightrope.reproduce.catalog import items
 from tightrope.reproduce.folder import RECORD
@@ -164,7 +164,7 @@ def test_a_stopped_run_leaves_an_index_of_what_it_finished(
         raise KeyboardInterrupt
 
     broken = replace(second, run=stopped)
-    monkeypatch.setattr(reproduce_command, "find", lambda name: (first, broken))
+    monkeypatch.setattr(reproduce_screen, "find", lambda name: (first, broken))
     outcome = CliRunner().invoke(app, ["reproduce", "--quick", "--out", str(tmp_path)])
     assert outcome.exit_code != 0
     text = (tmp_path / "index.html").read_text()
