@@ -4,9 +4,10 @@ A measure puts `weights[i] * exp(log_scale - rate * x_i)` at x_i = first + i * s
 sum to 1. Its `error` bounds the sum of |stored - meant| weights.
 
 Error of `convolve`, all bounded and stored with the result:
-* uniform_error: rounding. Every output of a power-of-two FFT is a sum of inputs times twiddle
-  factors over log2(N) levels, so each is off by at most 5 log2(N) ulp of the sum of |inputs|; a
-  power n turns an error e into |phi|^n (1 + e/|phi|)^n - |phi|^n. It holds for each weight.
+* uniform_error: rounding. Every output of an FFT (of radices 2, 3 and 4) is a sum of inputs times
+  twiddle factors over at most log2(N) levels, so each is off by at most 5 log2(N) ulp of the sum of
+  |inputs|; a power n turns an error e into |phi|^n (1 + e/|phi|)^n - |phi|^n. It holds for each
+  weight.
 * square_error: the same rounding in the Euclidean norm, by Parseval; an FFT loses at most the same
   5 log2(N) ulp there (Higham, Accuracy and Stability, Theorem 24.2). Smaller over many weights.
 * error: n times the error of each factor, plus twice the mass outside the window (Chernoff),
@@ -29,9 +30,11 @@ from scipy.fft import irfft, rfft
 
 from tightrope.validate import FloatArray
 
-__all__ = ["LatticeMeasure", "convolve", "normalised", "support"]
+__all__ = ["LatticeMeasure", "convolve", "fast_size", "fitted", "normalised", "support"]
 
 _EPS = 2.0**-52
+_SMALL = 4096.0  # a window this small need not be smaller
+_CHUNK = 8192  # frequencies at a time: keeps the work space small
 _NEGLIGIBLE = -48.0  # frequencies whose power is below e^-48 go to the error
 
 
@@ -89,16 +92,51 @@ def normalised(
     )
 
 
+def fitted(
+    factors: Sequence[tuple[LatticeMeasure, int]],
+    width: float,
+    thetas: tuple[float, float],
+    outside: float,
+    largest: int,
+) -> LatticeMeasure:
+    """`convolve` on a window about as wide as `width`, wider where more than `outside` is missed.
+
+    Measures on a coarse lattice spread further than what they stand for. No window is larger than
+    `largest` points, nor than 4096 or the whole support need be.
+    """
+    reach, step = support(factors), factors[0][0].step
+    for spread in (1.0, 2.0, 4.0, 8.0, 16.0):
+        exact = min(max(_SMALL, 1.01 * spread * width / step + 8.0), reach)
+        size = min(largest, fast_size(exact))
+        tilts = (thetas[0] / spread, thetas[1] / spread)
+        window = _window(factors, size, tilts)
+        if window[1] <= outside or size == largest:
+            break
+    return _convolved(factors, size, window)
+
+
+def fast_size(points: float) -> int:
+    """The next larger power of two or three quarters of one."""
+    size = 1 << math.ceil(math.log2(max(points, 16.0)))
+    return 3 * size // 4 if points <= 3 * size // 4 else size
+
+
 def convolve(
     factors: Sequence[tuple[LatticeMeasure, int]], size: int, thetas: tuple[float, float]
 ) -> LatticeMeasure:
-    """The product of the measures, each to its power, on a window of `size` (a power of two).
+    """The product of the measures, each to its power, on a window of `size` (a `fast_size`).
 
     `thetas` are the further tilts, right (> 0) and left (> 0), that bound the mass outside.
     """
+    return _convolved(factors, size, _window(factors, size, thetas))
+
+
+def _convolved(
+    factors: Sequence[tuple[LatticeMeasure, int]], size: int, window: tuple[int, float]
+) -> LatticeMeasure:
     step, rate = factors[0][0].step, factors[0][0].rate
     power, uniform, square = _power(factors, size)
-    start, outside = _window(factors, size, thetas)
+    start, outside = window
     weights = np.roll(irfft(power, size, overwrite_x=True), -(start % size))[: support(factors)]
     np.maximum(weights, 0.0, out=weights)  # the true ones are not negative
     first = math.fsum(count * measure.first for measure, count in factors) + start * step
@@ -132,9 +170,31 @@ def _power(
     unit = 5.0 * _EPS * math.log2(size)
     transforms = [rfft(_folded(measure.weights, size)) for measure, _ in factors]
     counts = [count for _, count in factors]
+    power = np.zeros(size // 2 + 1, complex)
+    sums = np.zeros(4)  # of both errors and of their squares
+    for start in range(0, len(power), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        some = [transform[part] for transform in transforms]
+        power[part], forward, bound = _powers(some, counts, unit)
+        backward = unit * bound
+        sums += forward.sum(), backward.sum(), forward @ forward, backward @ backward
+    uniform = 2.0 * float(sums[0] + sums[1]) / size
+    square = math.sqrt(2.0 / size) * float(np.sqrt(sums[2:]).sum())
+    return power, uniform + math.exp(_NEGLIGIBLE), square + math.exp(_NEGLIGIBLE)
+
+
+def _powers(
+    transforms: list[NDArray[np.complex128]], counts: list[int], unit: float
+) -> tuple[NDArray[np.complex128], FloatArray, FloatArray]:
+    """Some values of the transform of the product, the bounds on their errors and on them.
+
+    The bounds leave out what is negligible.
+    """
     # (a + u)^n - a^n <= n u (a + u)^(n-1), and the same for products
     moduli = [np.abs(transform) + unit for transform in transforms]
-    log_bound = sum(n * np.log(y) for n, y in zip(counts, moduli, strict=True))
+    log_bound = np.zeros(len(transforms[0]))
+    for n, modulus in zip(counts, moduli, strict=True):
+        log_bound += n * np.log(modulus)
     active = np.nonzero(log_bound > _NEGLIGIBLE)[0]
     log_power = np.zeros(len(active), complex)
     slope = np.zeros(len(active))
@@ -144,14 +204,11 @@ def _power(
         log_power += n * np.log(chosen)
         slope += n / modulus[active]
     bound = np.exp(log_bound[active])
-    power = np.zeros(size // 2 + 1, complex)
+    power = np.zeros(len(transforms[0]), complex)
     power[active] = np.exp(log_power)
     # logarithms are off by an ulp of their modulus and of pi, times the count
     forward = bound * (unit * slope + 4.0 * _EPS * (4.0 * sum(counts) - log_bound[active]))
-    backward = unit * bound
-    uniform = 2.0 * float((forward + backward).sum()) / size
-    square = math.sqrt(2.0 / size) * float(np.linalg.norm(forward) + np.linalg.norm(backward))
-    return power, uniform + math.exp(_NEGLIGIBLE), square + math.exp(_NEGLIGIBLE)
+    return power, forward, bound
 
 
 def _folded(weights: FloatArray, size: int) -> FloatArray:

@@ -12,8 +12,11 @@ ellipse of parameter rho (half axis R = rho width / 4), the relative error of a 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.validate import FloatArray
@@ -23,6 +26,7 @@ __all__ = ["shared_mass", "CELL_ERROR"]
 CELL_ERROR = 2e-15
 _PANELS = ((2e-3, 3), (2e-2, 4), (2e-1, 6), (1.0, 8))  # largest x, nodes
 _ROOT_TWO_PI = math.sqrt(2.0 * math.pi)
+_CHUNK = 8192  # cells at a time: the work space stays below a megabyte
 
 
 def _rule(nodes: int) -> tuple[FloatArray, FloatArray]:
@@ -33,76 +37,96 @@ def _rule(nodes: int) -> tuple[FloatArray, FloatArray]:
 _RULES = {nodes: _rule(nodes) for _, nodes in _PANELS}
 
 
+@final
+@dataclass(frozen=True)
+class _Cells:
+    """Where the mass of each cell begins, how wide it lies, and the room to both ends."""
+
+    begin: FloatArray
+    width: FloatArray
+    before: FloatArray
+    after: FloatArray
+
+    def chosen(self, which: NDArray[Any]) -> _Cells:
+        return _Cells(self.begin[which], self.width[which], self.before[which], self.after[which])
+
+
 def shared_mass(
-    edges: FloatArray, mu: float, log_weight: FloatArray, extra: float = 0.0
+    edges: FloatArray,
+    mu: float,
+    log_weight: FloatArray,
+    low: float = -math.inf,
+    high: float = math.inf,
 ) -> tuple[FloatArray, FloatArray]:
     """Mass given to the left and to the right end of each cell, times e^log_weight of the cell.
 
-    The first cell may begin `extra` (even inf) left of edges[0], with no mass there.
+    Only the mass in (low, high) counts; edges[0] may be -inf where low is finite.
     """
-    width = np.diff(edges)
-    hidden = np.zeros_like(width)
-    hidden[0] = extra
-    reach = np.maximum(np.abs(edges[:-1]), np.abs(edges[1:])) + mu + 1.0
-    x = width * reach
-    left, right = np.empty_like(width), np.empty_like(width)
+    cells = len(edges) - 1
+    left, right = np.empty(cells), np.empty(cells)
+    for start in range(0, cells, _CHUNK):
+        part = slice(start, min(start + _CHUNK, cells))
+        ends = edges[part.start : part.stop + 1]
+        left[part], right[part] = _shared(ends, mu, log_weight[part], low, high)
+    return left, right
+
+
+def _shared(
+    edges: FloatArray, mu: float, log_weight: FloatArray, low: float, high: float
+) -> tuple[FloatArray, FloatArray]:
+    begin = np.clip(edges[:-1], low, high)
+    end = np.clip(edges[1:], low, high)
+    cells = _Cells(begin, end - begin, begin - edges[:-1], edges[1:] - end)
+    x = cells.width * (np.maximum(np.abs(begin), np.abs(end)) + mu + 1.0)
+    left, right = np.empty_like(x), np.empty_like(x)
     wide = x > _PANELS[-1][0]
     narrow = ~wide
     if narrow.any():
-        cells = (edges[:-1][narrow], width[narrow], hidden[narrow])
-        left[narrow], right[narrow] = _narrow(*cells, mu, log_weight[narrow], x[narrow].max())
+        some = cells.chosen(narrow)
+        left[narrow], right[narrow] = _narrow(some, mu, log_weight[narrow], x[narrow].max())
     if wide.any():
-        cells = (edges[:-1][wide], width[wide], hidden[wide])
-        left[wide], right[wide] = _wide(*cells, mu, log_weight[wide], x[wide])
+        some = cells.chosen(wide)
+        left[wide], right[wide] = _wide(some, mu, log_weight[wide], x[wide])
     return left / _ROOT_TWO_PI, right / _ROOT_TWO_PI
 
 
 def _narrow(
-    start: FloatArray,
-    width: FloatArray,
-    hidden: FloatArray,
-    mu: float,
-    log_weight: FloatArray,
-    largest: float,
+    cells: _Cells, mu: float, log_weight: FloatArray, largest: float
 ) -> tuple[FloatArray, FloatArray]:
     nodes = next(count for bound, count in _PANELS if largest <= bound)
-    whole = -np.expm1(-mu * (width + hidden))
+    width = cells.width
+    whole = -np.expm1(-mu * (cells.before + width + cells.after))
     left, right = np.zeros_like(width), np.zeros_like(width)
     for place, weight in zip(*_RULES[nodes], strict=True):
-        s = start + place * width
+        s = cells.begin + place * width
         mass = np.exp(log_weight - 0.5 * s * s) * (weight * width)
-        to_left = -np.expm1(mu * (place - 1.0) * width) / whole
+        to_left = -np.expm1(-mu * ((1.0 - place) * width + cells.after)) / whole
         left += mass * to_left
         right += mass * (1.0 - to_left)
     return left, right
 
 
 def _wide(
-    start: FloatArray,
-    width: FloatArray,
-    hidden: FloatArray,
-    mu: float,
-    log_weight: FloatArray,
-    x: FloatArray,
+    cells: _Cells, mu: float, log_weight: FloatArray, x: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Cells cut into panels of x <= 1 first."""
     panels = np.ceil(x).astype(np.int64)
-    cell = np.repeat(np.arange(len(start)), panels)
+    cell = np.repeat(np.arange(len(panels)), panels)
     number = np.arange(len(cell)) - np.repeat(np.cumsum(panels) - panels, panels)
-    panel = (width / panels)[cell]
+    panel = (cells.width / panels)[cell]
     offset = number * panel
-    first, whole_width, log_weight = start[cell], width[cell], log_weight[cell]
-    hidden = hidden[cell]
-    whole = -np.expm1(-mu * (whole_width + hidden))
+    all_of = cells.chosen(cell)
+    log_weight = log_weight[cell]
+    whole = -np.expm1(-mu * (all_of.before + all_of.width + all_of.after))
     left, right = np.zeros(len(cell)), np.zeros(len(cell))
     for place, weight in zip(*_RULES[8], strict=True):
         inside = offset + place * panel
-        s = first + inside
+        s = all_of.begin + inside
         mass = np.exp(log_weight - 0.5 * s * s) * (weight * panel)
-        beyond = np.minimum(inside - whole_width, 0.0)
-        left += mass * (-np.expm1(mu * beyond) / whole)
-        right += mass * (np.exp(mu * beyond) * -np.expm1(-mu * (inside + hidden)) / whole)
-    size = len(start)
+        to_end = np.minimum(inside - all_of.width, 0.0) - all_of.after
+        left += mass * (-np.expm1(mu * to_end) / whole)
+        right += mass * (np.exp(mu * to_end) * -np.expm1(-mu * (inside + all_of.before)) / whole)
+    size = len(panels)
     totals = (np.bincount(cell, part, size) for part in (left, right))
     left_total, right_total = (np.asarray(total, dtype=np.float64) for total in totals)
     return left_total, right_total

@@ -7,33 +7,40 @@ steps as in numerics.lattice_convex; the gap of a cell is its exact maximum over
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
 from tightrope.numerics.lattice import LatticeMeasure, normalised
 from tightrope.numerics.lattice_convex import gathered, lowered
+from tightrope.validate import FloatArray
 
-__all__ = ["coarsened"]
+__all__ = ["coarsened", "mixed"]
 
 _EPS = 2.0**-52
 
 
 def coarsened(
-    measure: LatticeMeasure, factor: int, side: Literal["upper", "lower"]
+    measure: LatticeMeasure,
+    factor: int,
+    side: Literal["upper", "lower"],
+    anchor: float | None = None,
 ) -> LatticeMeasure:
-    """The measure on a lattice of `factor` steps; its error covers the rounding errors before."""
-    weights, h, c = measure.weights, measure.step, measure.rate
-    # weights at the level of rounding would spoil every later tail bound; they go to the error
-    noise = measure.uniform_error
-    kept = np.nonzero(weights > noise)[0]
+    """The measure on a lattice of `factor` steps; its error covers the rounding errors before.
+
+    `anchor` is a point of the fine lattice that the coarse one shall contain.
+    """
+    h, c = measure.step, measure.rate
+    weights, rounding = _without_noise(measure)
+    kept = np.nonzero(weights)[0]
     low, high = int(kept[0]), int(kept[-1]) + 1
-    cells = -(-(high - low) // factor)
+    pad = 0 if anchor is None else (round((measure.first - anchor) / h) + low) % factor
+    cells = -(-(pad + high - low) // factor)
     padded = np.zeros(cells * factor)
-    padded[: high - low] = np.where(weights[low:high] > noise, weights[low:high], 0.0)
-    dropped = float(weights[weights <= noise].sum())
+    padded[pad : pad + high - low] = weights[low:high]
     fine = padded.reshape(cells, factor)
-    start = measure.first + low * h
+    start = measure.first + (low - pad) * h
     wide = factor * h
     position = h * np.arange(factor)
     # tilted at the left end of the cell, in units of m e^{-x}
@@ -53,10 +60,44 @@ def coarsened(
         )
         first = start - wide
     inflation = math.exp(tilt)
-    size = len(weights)
-    rounding = min(noise * size, measure.square_error * math.sqrt(size)) + 1.01 * dropped
     lost = (measure.error + rounding) * inflation + clipped
-    slip = measure.slip + 4.0 * _EPS * (abs(measure.first) + high * h)
+    slip = measure.slip + 4.0 * _EPS * (abs(measure.first) + (high + factor) * h)
     closed = measure.closed and high == len(weights)
     relative = 64.0 * _EPS * factor
     return normalised(first, wide, masses, measure.log_scale, c, lost, relative, slip, closed)
+
+
+def _without_noise(measure: LatticeMeasure) -> tuple[FloatArray, float]:
+    """The weights above the level of rounding, and the error of all of them together.
+
+    Smaller ones would spoil every later tail bound; they go to the error.
+    """
+    weights, noise, n = measure.weights, measure.uniform_error, len(measure.weights)
+    small = weights <= noise
+    rounding = min(noise * n, measure.square_error * math.sqrt(n)) if noise > 0.0 else 0.0
+    return np.where(small, 0.0, weights), rounding + 1.01 * float(weights[small].sum())
+
+
+def mixed(parts: Sequence[tuple[LatticeMeasure, float]], extra_error: float) -> LatticeMeasure:
+    """The sum of measures on one lattice, each times e^{its number}; closed where all are.
+
+    `extra_error` is one more error, in units of the first part.
+    """
+    first, step = min(m.first for m, _ in parts), parts[0][0].step
+    places = [(m.first - first) / step for m, _ in parts]
+    size = max(round(p) + len(m.weights) for p, (m, _) in zip(places, parts, strict=True))
+    scale = max(m.log_scale + log for m, log in parts)
+    masses, error = np.zeros(size), 0.0
+    for place, (m, log) in zip(places, parts, strict=True):
+        share, n = math.exp(m.log_scale + log - scale), len(m.weights)
+        weights, rounding = _without_noise(m)
+        masses[round(place) : round(place) + n] += share * weights
+        error += share * (m.error + rounding)
+    error += extra_error * math.exp(parts[0][0].log_scale + parts[0][1] - scale)
+    off = max(abs(place - round(place)) for place in places) * step
+    slip = max(m.slip for m, _ in parts) + off + 4.0 * _EPS * (abs(first) + size * step)
+    exponents = max(abs(m.log_scale) + abs(log) for m, log in parts)
+    closed = all(m.closed for m, _ in parts)
+    return normalised(
+        first, step, masses, scale, parts[0][0].rate, error, 8.0 * _EPS * exponents, slip, closed
+    )

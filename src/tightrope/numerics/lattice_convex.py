@@ -65,6 +65,11 @@ def lowered(
     falling, rising = np.zeros(len(mass), bool), np.zeros(len(mass), bool)
     falling[:-1] = mass[1:] * math.exp(-tilt) < _STEEP * mass[:-1]
     rising[1:] = (mass[:-1] * math.exp(tilt) < _STEEP * mass[1:]) & ~falling[1:]
+    if len(mass) > 3:  # so is the cell beside a last or first one that cannot bear its gap
+        if gap[-2] * math.exp(tilt - step) > right[-1]:
+            falling[-2], rising[-2] = True, False
+        if core == 0.0 and gap[1] > left[0] * math.exp(tilt - step):
+            falling[1], rising[1] = False, True
     at_left = np.where(falling, right, np.where(rising, 0.0, gap))
     at_right = np.where(rising, left, np.where(falling, 0.0, gap))
     drop = np.zeros(len(left) + 2)  # at core, first end, ..., last end, in units of the cell right

@@ -20,10 +20,11 @@ import numpy as np
 from tightrope.numerics.lattice import LatticeMeasure
 from tightrope.validate import FloatArray
 
-__all__ = ["TailTable", "tail_table"]
+__all__ = ["TailTable", "TailLadder", "tail_table"]
 
 _EPS = 2.0**-52
 _BLOCK_RANGE = 300.0  # nats of tilt inside one block of the running sums
+_LONGEST_BLOCK = 1 << 14  # points: keeps the work space small
 
 
 @final
@@ -36,15 +37,18 @@ class TailTable:
     call: FloatArray
     log_scale: FloatArray  # one for each block
     block: int
+    size: int  # points of the lattice
+    start: int = 0  # the first of them kept
 
     def log_call(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """ln E[(1 - e^{a - X})_+] as stored, and ln of the bound on its absolute error."""
-        m, n = self.measure, len(self.mass)
-        index = np.clip(np.ceil((points - m.first) / m.step), 0, n - 1).astype(np.int64)
+        m = self.measure
+        index = np.clip(np.ceil((points - m.first) / m.step), 0, self.size - 1).astype(np.int64)
         below = points - (m.first + m.step * index)  # a - x_i, negative inside the lattice
         beyond = below > m.step  # right of the last lattice point: nothing is left
         below = np.minimum(below, 0.0)
-        value = -np.expm1(below) * self.mass[index] + np.exp(below) * self.call[index]
+        kept = index - self.start
+        value = -np.expm1(below) * self.mass[kept] + np.exp(below) * self.call[kept]
         with np.errstate(divide="ignore"):
             log_value = np.log(np.where(beyond, 0.0, value)) + self.log_scale[index // self.block]
         return log_value, self.log_error(points)
@@ -52,7 +56,7 @@ class TailTable:
     def log_error(self, points: FloatArray) -> FloatArray:
         """ln of the bound on the absolute error of `log_call`, running sums aside."""
         m = self.measure
-        c, last = m.rate, m.first + m.step * (len(self.mass) - 1)
+        c, last = m.rate, m.first + m.step * (self.size - 1)
         largest = math.exp(c * math.log(c / (1.0 + c)) - math.log1p(c)) if c > 0 else 1.0
         reach = np.maximum(last - points, 0.0)
         whole = np.minimum(reach, 1.0) * (reach / m.step + 1.0)  # every term is below min(x, 1)
@@ -66,14 +70,73 @@ class TailTable:
                 squares = 1.0 / (2.0 * m.step * c * (c + 1.0) * (2.0 * c + 1.0)) + largest**2
                 root = np.minimum(root, math.sqrt(squares))
             each = np.minimum(each, m.square_error * root)
-        total = each + m.error * one + m.slip * (1.0 + m.error)
+        exponents = 4.0 * _EPS * (abs(m.log_scale) + c * np.abs(points))
+        total = each + (m.error + exponents) * one + m.slip * (1.0 + m.error)
         # 1 % more: the exponents are rounded
         return np.log(np.maximum(1.01 * total, 1e-300)) + m.log_scale - c * points
+
+    def between(self, low: float, high: float) -> TailTable:
+        """The part of it that answers for points in [low, high]."""
+        m, last = self.measure, self.size - 1
+        start = min(max(math.floor((max(low, m.first) - m.first) / m.step) - 1, 0), last)
+        reach = (min(high, m.first + m.step * last) - m.first) / m.step
+        stop = min(max(math.ceil(reach) + 2, start + 1), self.size)
+        part = slice(start - self.start, stop - self.start)
+        return replace(self, mass=self.mass[part].copy(), call=self.call[part].copy(), start=start)
+
+
+@final
+class TailLadder:
+    """Tables of one law at steeper and steeper tilts; each answers where its error is smallest."""
+
+    def __init__(self) -> None:
+        self.tables: list[TailTable] = []
+        self.turns: list[float] = []  # points where the next table takes over
+
+    @property
+    def size(self) -> int:
+        """Points of the largest lattice."""
+        return max((table.size for table in self.tables), default=1)
+
+    def add(self, table: TailTable) -> None:
+        """A table with a steeper tilt than those before."""
+        if self.tables:
+            before, lowest = self.tables[-1], self.turns[-1] if self.turns else -math.inf
+            turn = max(_turn(before, table), lowest)
+            self.tables[-1] = before.between(lowest, turn)
+            self.turns.append(turn)
+            table = table.between(turn, math.inf)
+        self.tables.append(table)
+
+    def log_call(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """As that of a table."""
+        if len(self.tables) == 1:
+            return self.tables[0].log_call(points)
+        choice = np.searchsorted(np.array(self.turns), points)
+        values, errors = np.empty_like(points), np.empty_like(points)
+        for i, table in enumerate(self.tables):
+            chosen = choice == i
+            if chosen.any():
+                values[chosen], errors[chosen] = table.log_call(points[chosen])
+        return values, errors
+
+
+def _turn(mild: TailTable, steep: TailTable) -> float:
+    """Where the error of the steeper tilt becomes the smaller one, by bisection."""
+    ends = [(t.measure.first, t.measure.first + t.measure.step * t.size) for t in (mild, steep)]
+    low, high = min(a for a, _ in ends), max(b for _, b in ends)
+    for _ in range(30):
+        middle = np.array([0.5 * (low + high)])
+        if mild.log_error(middle)[0] <= steep.log_error(middle)[0]:
+            low = float(middle[0])
+        else:
+            high = float(middle[0])
+    return high
 
 
 def tail_table(measure: LatticeMeasure) -> TailTable:
     n, c, h = len(measure.weights), measure.rate, measure.step
-    block = n if c == 0.0 else max(1, min(n, int(_BLOCK_RANGE / ((c + 1.0) * h))))
+    block = max(1, min(n, _LONGEST_BLOCK, int(_BLOCK_RANGE / ((c + 1.0) * h))))
     mass, call = np.empty(n), np.empty(n)
     starts = range(0, n, block)
     scales = np.empty(len(starts))
@@ -93,4 +156,4 @@ def tail_table(measure: LatticeMeasure) -> TailTable:
         after = np.append(np.cumsum(drop[::-1])[::-1][1:], 0.0) + (end_drop + end_call)
         call[low:high] = np.exp(x) * after
         right_mass, right_call = float(mass[low]), float(call[low])
-    return TailTable(replace(measure, weights=np.empty(0)), mass, call, scales, block)
+    return TailTable(replace(measure, weights=np.empty(0)), mass, call, scales, block, n)

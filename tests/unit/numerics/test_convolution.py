@@ -222,7 +222,7 @@ def test_lowered_masses_stay_below_for_any_shares(steepness: float, cells: int, 
 @pytest.mark.parametrize("extra", [0.0, 0.5, math.inf])
 def test_a_first_cell_that_begins_further_left_keeps_its_mean_too(mu: float, extra: float) -> None:
     edges = np.array([-1.0, -0.4, 0.3])
-    left, right = shared_mass(edges, mu, np.zeros(2), extra)
+    left, right = shared_mass(np.append(edges[0] - extra, edges[1:]), mu, np.zeros(2), edges[0])
     mean = mp.quad(lambda s: mp.npdf(s) * mp.exp(mu * s), [-1.0, -0.4])
     ends = math.exp(mu * (edges[0] - extra)), math.exp(mu * edges[1])
     assert left[0] * ends[0] + right[0] * ends[1] == pytest.approx(float(mean), rel=1e-12)

@@ -35,7 +35,7 @@ __all__ = [
 _MAX_KINDS = 64
 _ROUGH = 0.05  # width of the first, cheap answers
 _MODEST = 1e-4
-_MOST_WORK = 8e6  # a few seconds
+_MOST_WORK = 2e6  # a second
 _FINEST = 1e-9  # narrower is below the rounding that the bounds contain
 
 
@@ -84,7 +84,7 @@ class LatticeLaw:
             max(0.0, up - low) if low > -math.inf else math.inf,
             _share(up_error, up) + _share(low_error, low),
             _share(self.above.log_given(epsilon), up),
-            max((len(t.mass) for ts in self.above.tables for t in ts), default=0),
+            max(ladder.size for ladder in self.above.tables),
             self.plan.jumps,
         )
 
@@ -114,14 +114,15 @@ def law_at(
     components: Components, epsilon: float, relative_width: float = 1e-4
 ) -> tuple[LatticeLaw, Interval]:
     """A law that gives ln delta(epsilon) to `relative_width` where that can be reached."""
-    known, law = Interval(-math.inf, 0.0), None
+    known, law, done = Interval(-math.inf, 0.0), None, None
     waiting = list(guesses(components, epsilon))
     for _ in range(6):  # cheap answers first: a good plan needs the size of delta
         guess = waiting.pop(0) if waiting else _middle(known)
         plan = best_plan(components, epsilon, guess, _ROUGH)
-        if law is not None and plan.no_finer_than(law.plan):
+        if done is not None and plan.no_finer_than(done):
             continue
-        law = build(plan)
+        del law  # one at a time in memory
+        law, done = build(plan), plan
         known = known.intersect(law.log_delta(epsilon))
         if known.width <= 1.0:
             break
@@ -190,7 +191,7 @@ def _trivial(components: Components, epsilon: float) -> Interval | None:
     return infinite_log_mass(components) if epsilon >= highest * (1.0 + 1e-15) else None
 
 
-def epsilon(components: Components, delta: float, relative_width: float = 1e-4) -> Interval:
+def epsilon(components: Components, delta: float, relative_width: float = 1e-6) -> Interval:
     """Enclosure of the smallest epsilon >= 0 with delta(epsilon) <= delta."""
     from tightrope.guarantee.loss.lattice_inverse import smallest_epsilon
 

@@ -19,9 +19,18 @@ from tightrope.numerics.lattice_cells import CELL_ERROR, shared_mass
 from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
 from tightrope.validate import FloatArray
 
-__all__ = ["LOG_CUT_OFF", "Branch", "upper_branch", "lower_branch", "points_at", "loss_at"]
+__all__ = [
+    "LOG_CUT_OFF",
+    "Branch",
+    "upper_branch",
+    "lower_branch",
+    "points_at",
+    "loss_at",
+    "infimum",
+]
 
 _EPS = 2.0**-52
+_ON_A_POINT = 1e-9  # of a step
 _LEFT = -40.0  # N(0,1) is cut there; the upper bound adds what lies below
 LOG_CUT_OFF = float(log_ndtr(_LEFT + 0.1))  # with room for rounding
 
@@ -37,7 +46,7 @@ class Branch:
     log_scale: float
     absolute_error: float
     relative_error: float
-    last_point: float  # s at the last lattice point: the branch ends there
+    end: float  # the point s where its mass ends, inside the last cell
 
 
 def points_at(offsets: FloatArray, rate: float, mu: float) -> FloatArray:
@@ -58,7 +67,8 @@ def loss_at(point: float, rate: float, mu: float) -> float:
     return float(np.logaddexp(0.0, log_odds))
 
 
-def _base(rate: float) -> float:
+def infimum(rate: float) -> float:
+    """The infimum of ln r, where offsets are counted from (0 where there is none)."""
     return math.log1p(-rate) if rate < 1.0 else 0.0
 
 
@@ -70,14 +80,12 @@ def upper_branch(
     `lift` is the origin's offset above ln(1 - rate); 0 puts a lattice point on the infimum of L.
     """
     start, points, log_tilt, scale = _cells(rate, mu, power, step, lift, begin, end)
-    extra = 0.0
-    if begin == -math.inf and points[0] < _LEFT:
-        extra, points[0] = float(_LEFT - points[0]), _LEFT
-    left, right = shared_mass(points, mu, log_tilt[:-1] - scale, extra)
+    low = max(begin, _LEFT)
+    left, right = shared_mass(points, mu, log_tilt[:-1] - scale, low, end)
     masses = gathered(left, right, power * step)
+    points[0] = max(float(points[0]), low)
     relative = _relative_error(rate, mu, power, step, lift, start, points, masses)
-    origin = _base(rate) + lift
-    return Branch(origin, start, masses, scale, 0.0, relative, float(points[-1]))
+    return Branch(infimum(rate) + lift, start, masses, scale, 0.0, relative, end)
 
 
 def lower_branch(
@@ -90,34 +98,32 @@ def lower_branch(
     """
     core_log, core_lift = -math.inf, 0.0
     if rate < 1.0 and begin == -math.inf:
-        lift, begin, core_log = _core(rate, mu, step)
+        lift, begin, core_log = _core(rate, mu, step, end)
     start, points, log_tilt, scale = _cells(rate, mu, power, step, lift, begin, end)
-    origin = _base(rate) + lift
+    origin = infimum(rate) + lift
     if core_log > -math.inf:
         core_tilted = core_log + power * origin
         scale = max(scale, core_tilted)
         core_lift = math.exp(core_tilted - scale)
-    left, right = shared_mass(points, mu, log_tilt[:-1] - scale)
+    left, right = shared_mass(points, mu, log_tilt[:-1] - scale, begin, end)
     peak = _peaks(points, mu, power * step, log_tilt - scale)
     gap = gap_bound(left, right, peak)
     masses, clipped = lowered(left, right, gap, step, power * step, core_lift)
     extended = np.append(points[0], points)
     relative = _relative_error(rate, mu, power, step, lift, start - 1, extended, masses)
-    return Branch(origin, start - 1, masses, scale, clipped, relative, float(points[-1]))
+    return Branch(origin, start - 1, masses, scale, clipped, relative, end)
 
 
 def _cells(
     rate: float, mu: float, power: float, step: float, lift: float, begin: float, end: float
 ) -> tuple[int, FloatArray, FloatArray, float]:
     """First index, points s_i, tilt power * ln r_i, and the largest log mass density."""
-    low = max(begin, _LEFT)
-    start = math.floor((loss_at(low, rate, mu) - lift) / step)
-    if math.isfinite(begin):  # `begin` is meant to be a lattice point
-        start = round((loss_at(begin, rate, mu) - lift) / step)
-    stop = max(start + 3, math.ceil((loss_at(end, rate, mu) - lift) / step))
+    # ends on a lattice point, up to rounding, do not begin another cell
+    start = math.floor((loss_at(max(begin, _LEFT), rate, mu) - lift) / step + _ON_A_POINT)
+    stop = max(start + 3, math.ceil((loss_at(end, rate, mu) - lift) / step - _ON_A_POINT))
     offsets = lift + step * np.arange(start, stop + 1, dtype=np.float64)
     points = points_at(np.maximum(offsets, 0.0) if rate < 1.0 else offsets, rate, mu)
-    log_tilt = power * (_base(rate) + offsets)
+    log_tilt = power * (infimum(rate) + offsets)
     inside = (points[:-1] < 0.0) & (points[1:] > 0.0)  # cells that hold s = 0
     nearest = np.where(inside, 0.0, np.minimum(np.abs(points[:-1]), np.abs(points[1:])))
     scale = float((log_tilt[:-1] - 0.5 * nearest * nearest).max())
@@ -139,14 +145,17 @@ def _peaks(points: FloatArray, mu: float, tilt: float, log_tilt: FloatArray) -> 
     return peak
 
 
-def _core(rate: float, mu: float, step: float) -> tuple[float, float, float]:
-    """Lift of the mean of r below the point one step above that mean, that point, its log mass."""
+def _core(rate: float, mu: float, step: float, end: float) -> tuple[float, float, float]:
+    """Lift of the mean of r below the point one step above that mean, that point, its log mass.
+
+    Where the branch ends before that point, everything is merged.
+    """
 
     log_rate_odds = math.log(rate) - math.log1p(-rate)
 
     def mean_offset(offset: float) -> tuple[float, float]:
         log_expm1 = offset + math.log(-math.expm1(-offset))
-        s = (log_expm1 - log_rate_odds) / mu + 0.5 * mu
+        s = min((log_expm1 - log_rate_odds) / mu + 0.5 * mu, end)
         log_odds = log_rate_odds + float(log_ndtr(s - mu) - log_ndtr(s))
         return max(log_odds, 0.0) + math.log1p(math.exp(-abs(log_odds))), s
 
@@ -173,6 +182,6 @@ def _relative_error(
     share = -np.expm1(-np.maximum(offsets, 0.0)) if rate < 1.0 else 1.0  # d ln r / d(mu s)
     # with rate < 1 everything left of s = -9 has mass 1e-19, so its rounding does not count
     size = np.abs(points if rate == 1.0 else np.maximum(points, -9.0))
-    each = size * size + np.abs(power * (offsets + _base(rate))) + 20.0
+    each = size * size + np.abs(power * (offsets + infimum(rate))) + 20.0
     ends = (abs(power) + 1.0) * share * (mu * size + mu * mu - math.log(rate) + 4.0)
     return float((4.0 * _EPS * (each + ends)) @ masses / masses.sum()) + CELL_ERROR

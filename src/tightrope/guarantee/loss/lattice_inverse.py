@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import lattice
-from tightrope.guarantee.loss.lattice_plan import best_plan, guesses
+from tightrope.guarantee.loss.lattice_plan import Plan, best_plan, guesses
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 from tightrope.numerics.interval import Interval
 
@@ -17,7 +17,9 @@ _ROUGH = 0.05
 _LARGEST = 1e6
 _EXACT = 1e-10  # relative width where the lattice rounds no loss
 _ATOMS = 1e-6  # and where an atom sits at the largest loss
+_MODEST = 1e-4  # a width worth any work
 _MOST_LAWS = 4
+_MOST_WORK = 8e5  # of all laws after the first: about half a second
 _DEAR = 2e5  # work that is not done again where it won nothing
 _HOPELESS = 1e3  # rounding that no plan is tried with; its estimate is often far too large
 
@@ -44,7 +46,7 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
         if below is not None:  # so close to the largest loss that the largest loss will do
             return Interval(below, highest)
     answer = _bracketed(components, target, highest, relative_width)
-    if answer.relative_width > 10.0 * relative_width:
+    if answer.relative_width > 10.0 * max(relative_width, _MODEST):
         below = _from_below(components, answer.upper, target)
         return Interval(max(answer.lower, below), answer.upper)
     return answer
@@ -55,6 +57,7 @@ def _bracketed(
 ) -> Interval:
     """The best of several laws: each bracket is valid, so what they have in common is."""
     law, guess, slope = _near(components, target, min(highest, _LARGEST))
+    done = law.plan
 
     def bracket(law: lattice.LatticeLaw) -> Interval:
         upper = _crossing(law.above.log_upper, target, guess, highest, slope, relative_width)[1]
@@ -63,19 +66,22 @@ def _bracketed(
 
     answer, failed, many = bracket(law), list[float](), False
     width = min(max(0.5 * relative_width * guess * slope, 1e-8), _ROUGH)
+    left = _MOST_WORK
     for _ in range(_MOST_LAWS):
         if answer.relative_width <= relative_width:
             break
-        plan = best_plan(components, guess, target, width, failed=tuple(failed), many=many)
-        if plan.like(law.plan) and not many:  # as fine as such a plan can be: another kind
+        plan = _affordable(components, guess, target, width, tuple(failed), many, left)
+        if plan.like(done) and not many:  # as fine as such a plan can be: another kind
             failed.append(plan.split.cut)
             many = True
-            plan = best_plan(components, guess, target, width, failed=tuple(failed), many=many)
-        if plan.like(law.plan) or plan.seconds_for_nothing(law.plan):
+            plan = _affordable(components, guess, target, width, tuple(failed), many, left)
+        coarser = plan.goal.width > 2.0 * answer.relative_width * guess * slope
+        dear = answer.relative_width <= _MODEST and (plan.work > left or coarser)
+        if dear or plan.like(done) or plan.rounding > _HOPELESS:
             break
-        if plan.rounding > _HOPELESS:
-            break
-        law = lattice.build(plan)
+        del law  # one at a time in memory
+        law, done = lattice.build(plan), plan
+        left -= plan.work
         found, before = bracket(law), answer.relative_width
         answer = answer.intersect(found)
         if plan.work > _DEAR and answer.relative_width > 0.7 * before:
@@ -86,6 +92,25 @@ def _bracketed(
             share = relative_width / max(found.relative_width, relative_width)
             width = max(width * (0.6 * share if found.upper < math.inf else 0.2), 1e-9)
     return answer
+
+
+def _affordable(
+    components: Components,
+    guess: float,
+    target: float,
+    width: float,
+    failed: tuple[float, ...],
+    many: bool,
+    most: float,
+) -> Plan:
+    """The best plan for `width`, or for what little more can be had for so much work."""
+    plan = best_plan(components, guess, target, width, failed=failed, many=many)
+    for _ in range(2):
+        if plan.work <= most or width >= _ROUGH:
+            break
+        width = min(width * max(2.0, 1.5 * (plan.work / max(most, 1e4)) ** 2), _ROUGH)
+        plan = best_plan(components, guess, target, width, failed=failed, many=many)
+    return plan
 
 
 def _from_below(components: Components, upper: float, target: float) -> float:
@@ -101,7 +126,8 @@ def _just_below(
     components: Components, highest: float, target: float, relative_width: float
 ) -> float | None:
     """An epsilon next to the largest loss where delta is still above the target, if it is."""
-    room = relative_width if all(spacing(pair) is None for pair, _ in components) else _ATOMS
+    atoms = any(spacing(pair) is not None for pair, _ in components)
+    room = min(relative_width, _ATOMS) if atoms else relative_width
     below = highest * (1.0 - 0.95 * room)
     if _estimate(components, below) < target - 3.0:
         return None

@@ -14,21 +14,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import log_ndtr, logsumexp
 
-from tightrope.guarantee.loss.gaussian import log_ratio
+from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.gaussian import FixedSizeGaussianPair, log_ratio
 from tightrope.guarantee.loss.lattice_branch import loss_at, lower_branch, upper_branch
-from tightrope.guarantee.loss.lattice_step import Side
+from tightrope.guarantee.loss.lattice_step import Side, jump_measure
+from tightrope.numerics.lattice import LatticeMeasure
 from tightrope.numerics.lattice_cells import shared_mass
+from tightrope.numerics.lattice_compound import compound
 from tightrope.validate import FloatArray
 
-__all__ = ["JumpLaw", "one_jump", "several_jumps", "log_jump_sum"]
+__all__ = [
+    "JumpLaw",
+    "one_jump",
+    "several_jumps",
+    "compound_jumps",
+    "log_jump_sum",
+    "log_step_moment",
+]
 
 _EPS = 2.0**-52
+_MOMENT_CELLS, _FAR = 4000, 12.0
+_CHUNK = 8192  # losses at a time: keeps the work space small
 
 
 @final
@@ -39,6 +51,7 @@ class JumpLaw:
     losses: FloatArray
     log_masses: FloatArray
     relative_error: float
+    fft: LatticeMeasure | None = None  # where they come from an FFT: tilt, scale, and its errors
 
 
 def one_jump(rate: float, mu: float, begin: float, end: float, cells: int, side: Side) -> JumpLaw:
@@ -61,6 +74,26 @@ def one_jump(rate: float, mu: float, begin: float, end: float, cells: int, side:
     largest = float(np.abs(s).max())
     error = 16.0 * _EPS * (largest * largest + mu * largest - math.log(rate) + 20.0)
     return JumpLaw(law[0], law[1], error)
+
+
+def log_step_moment(pair: AbstractLossPair, rate: float, end: float) -> float:
+    """ln of an upper bound on E[e^{rate L}] of one step of a pair with jumps, losses up to s = end.
+
+    Both branches above, in the convex order; what lies far out, where L < 0, counts as L = 0.
+    """
+    q, mu = float(getattr(pair, "rate", 1.0)), float(getattr(pair, "mu", 1.0))
+    two_sided = isinstance(pair, FixedSizeGaussianPair)
+    begin = 0.5 * mu if two_sided else -_FAR
+    law = one_jump(q, mu, begin, max(end, begin + 1e-3), _MOMENT_CELLS, "upper")
+    logs = [law.log_masses + rate * law.losses, np.array([float(log_ndtr(-_FAR))])]
+    if two_sided:  # mirrored: P has the mass of the base there
+        other = one_jump(q, mu, begin, begin + _FAR, _MOMENT_CELLS, "upper")
+        atom = sum(mass for _, mass in pair.atoms)
+        logs.append(other.log_masses - (1.0 + rate) * other.losses)
+        logs.append(np.array([math.log(max(atom, 1e-300))]))
+    found = float(logsumexp(np.concatenate(logs)))
+    largest = float(np.abs(law.losses).max()) + _FAR * mu
+    return found + 2.0 * law.relative_error + 8.0 * _EPS * (1.0 + rate) * largest
 
 
 def several_jumps(
@@ -95,11 +128,59 @@ def several_jumps(
 
 
 def log_jump_sum(
-    law: JumpLaw, call: Callable[[FloatArray], tuple[FloatArray, FloatArray]], epsilon: float
+    law: JumpLaw,
+    call: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    epsilon: float,
+    side: Side,
 ) -> tuple[float, float]:
-    """ln of sum of mass * E[(1 - e^{eps - loss - rest})_+], and ln of the bound on its error."""
-    value, error = call(epsilon - law.losses)
-    total = float(logsumexp(law.log_masses + value))
-    slack = float(logsumexp(law.log_masses + error))
-    rounding = law.relative_error + 8000.0 * _EPS
-    return total, float(np.logaddexp(slack, total + math.log(rounding)))
+    """ln of sum of mass * E[(1 - e^{eps - loss - rest})_+], and ln of the bound on its error.
+
+    Losses are off by a few ulp; the call function decreases, so moving them the safe way bounds
+    what that does.
+    """
+    total = slack = rounding = -math.inf
+    for start in range(0, len(law.losses), _CHUNK):
+        losses, logs = (x[start : start + _CHUNK] for x in (law.losses, law.log_masses))
+        slip = 8.0 * _EPS * (abs(epsilon) + np.abs(losses))
+        value, error = call(epsilon - losses + (-slip if side == "upper" else slip))
+        total = np.logaddexp(total, logsumexp(logs + value))
+        slack = np.logaddexp(slack, logsumexp(logs + error))
+        if law.fft is not None:
+            wrong = _log_fft_error(law.fft, losses, np.logaddexp(value, error))
+            rounding = np.logaddexp(rounding, wrong)
+    relative = float(total) + math.log(law.relative_error + 8000.0 * _EPS)
+    return float(total), float(np.logaddexp.reduce([slack, rounding, relative]))
+
+
+def _log_fft_error(fft: LatticeMeasure, losses: FloatArray, value: FloatArray) -> float:
+    """ln of what errors of the weights do: each at most u, the sum of squares v^2, the sum e."""
+    each = fft.log_scale - fft.rate * losses + value
+    top = float(each.max())
+    terms = np.exp(each - top)
+    rounding = min(
+        fft.uniform_error * float(terms.sum()), fft.square_error * float(np.linalg.norm(terms))
+    )
+    return top + math.log(1.01 * (rounding + fft.error) + 1e-300)
+
+
+def compound_jumps(
+    pair: AbstractLossPair,
+    count: int,
+    begin: float,
+    end: float,
+    step: float,
+    size: int,
+    tilt: float,
+    side: Side,
+) -> JumpLaw:
+    """The sum of any number of jumps but none, out of `count` steps."""
+    one = jump_measure(pair, side, step, tilt, (begin, end), 0.0)
+    law = compound(one, count, size)
+    weights = law.weights.copy()
+    if one.first > 0.5 * step or side == "lower":
+        weights[0] = 0.0  # no jump at all
+    losses = step * np.arange(len(weights), dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        logs = np.log(weights) + law.log_scale - tilt * losses
+    slack = 8.0 * _EPS * (abs(law.log_scale) + tilt * float(losses[-1]) + 20.0)
+    return JumpLaw(losses, logs, slack, replace(law, weights=np.empty(0)))

@@ -11,26 +11,25 @@ from scipy.special import log_ndtr
 
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair
+from tightrope.guarantee.loss.gaussian import SampledGaussianPair, log_ratio
+from tightrope.guarantee.loss.lattice_blocks import COARSER, Blocks
 from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF
 from tightrope.guarantee.loss.lattice_jumps import (
     JumpLaw,
+    compound_jumps,
     log_jump_sum,
+    log_step_moment,
     one_jump,
     several_jumps,
 )
 from tightrope.guarantee.loss.lattice_plan import MAX_SIZE, Plan, has_jumps
 from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
-from tightrope.guarantee.loss.lattice_step import Side, step_measure
+from tightrope.guarantee.loss.lattice_step import Side
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.lattice import LatticeMeasure, convolve, support
-from tightrope.numerics.lattice_coarse import coarsened
-from tightrope.numerics.lattice_tail import TailTable, tail_table
-from tightrope.validate import FloatArray
+from tightrope.numerics.lattice import LatticeMeasure, fitted
+from tightrope.numerics.lattice_tail import TailLadder, tail_table
 
 __all__ = ["OneSide", "infinite_log_mass", "one_side"]
-
-_SMALL = 4096.0  # a window this small need not be smaller
 
 
 @final
@@ -40,12 +39,14 @@ class OneSide:
 
     plan: Plan
     side: Side
-    tables: tuple[tuple[TailTable, ...], ...]  # for 0, 1, ... jumps
+    tables: tuple[TailLadder, ...]  # for 0, 1, ... jumps
     laws: tuple[JumpLaw, ...]  # for 1, 2, ... jumps
     log_infinite: float  # ln P(some loss is +inf): part of both bounds
     log_left_out: float  # ln of the mass of losses and numbers of jumps that are not followed
     log_moment: float  # ln E[e^{rate L}] of the small losses where they are only bounded, or -inf
     highest: float  # largest sum of small losses
+    spare: float = 0.0  # see `_spare`
+    log_more: float = -math.inf  # ln of the mass of numbers of jumps that are not followed
 
     def log_given(self, epsilon: float) -> float:
         """ln of what the upper bound adds for everything that is not followed."""
@@ -68,35 +69,26 @@ class OneSide:
 
     def log_value(self, epsilon: float) -> tuple[float, float]:
         """ln of delta as computed on this side, and ln of the bound on its numerical error."""
-        values, errors = [self.log_infinite], [self.log_infinite + math.log(1e-14)]
-        count = self.plan.components[0][1]
-        if self.tables[0]:
-            value, error = _call(self.tables[0], np.array([epsilon]))
+        sign = 1.0 if self.side == "upper" else -1.0
+        at = epsilon - sign * self.spare
+        values, errors = [], []
+        if self.plan.followed:
+            value, error = self.tables[0].log_call(np.array([at]))
             values.append(float(value[0]))
             errors.append(float(error[0]))
         for k, law in enumerate(self.laws, start=1):
-            tables = self.tables[k]
-            value_k, error_k = log_jump_sum(law, lambda a, t=tables: _call(t, a), epsilon)  # type: ignore[misc]
-            values.append(value_k + log_choose(count, k))
-            errors.append(error_k + log_choose(count, k))
-        total = float(np.logaddexp.reduce(values))
-        size = max(len(t.mass) for tables in self.tables for t in tables) if any(self.tables) else 1
+            ways = 0.0 if law.fft else log_choose(self.plan.components[0][1], k)
+            value_k, error_k = log_jump_sum(law, self.tables[k].log_call, at, self.side)
+            values.append(value_k + ways)
+            errors.append(error_k + ways)
+        if self.side == "lower" and self.spare > 0.0:
+            errors.append(self.log_more)
+        values = [value + sign * self.spare for value in values]
+        total = float(np.logaddexp.reduce([*values, self.log_infinite]))
+        size = max(ladder.size for ladder in self.tables)
         rounding = math.log(2.0**-52 * (2.0 * size + 2000.0))
-        return total, float(np.logaddexp.reduce([*errors, total + rounding]))
-
-
-def _call(tables: tuple[TailTable, ...], points: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """At each point the table with the smallest error bound."""
-    if len(tables) == 1:
-        return tables[0].log_call(points)
-    errors = np.stack([table.log_error(points) for table in tables])
-    choice = errors.argmin(axis=0)
-    values = np.empty_like(points)
-    for i, table in enumerate(tables):
-        chosen = choice == i
-        if chosen.any():
-            values[chosen] = table.log_call(points[chosen])[0]
-    return values, errors.min(axis=0)
+        errors += [self.log_infinite + math.log(1e-14), total + rounding]
+        return total, float(np.logaddexp.reduce(errors)) + self.spare
 
 
 def infinite_log_mass(components: Components) -> Interval:
@@ -110,22 +102,24 @@ def infinite_log_mass(components: Components) -> Interval:
 
 def one_side(plan: Plan, side: Side) -> OneSide:
     small = _Small(plan, side)
-    tables: list[tuple[TailTable, ...]] = [small.tables((plan.rate,), 0) if plan.followed else ()]
-    tables += [small.tables(plan.ladder, k) for k in range(1, plan.jumps + 1)]
+    tables = small.tables()
     pair, count = plan.components[0]
-    log_moment = -math.inf if plan.followed else small.log_moment(plan.rate)
-    given = []
+    log_moment, highest = -math.inf, -math.inf
+    if not plan.followed:
+        log_moment, highest = _log_moment(plan), _highest(plan)
+    given, log_more = [], -math.inf
     if plan.jumps:
-        laws = _jump_laws(plan, side, small.end)
+        laws = _jump_laws(plan, side)
         given.append(_log_beyond(pair, plan.last) + math.log(count))
         if plan.jumps < count:
             k = plan.jumps + 1
-            given.append(log_choose(count, k) + k * _log_beyond(pair, small.end))
+            log_more = log_choose(count, k) + k * _log_beyond(pair, plan.cuts[0])
+            given.append(log_more)
     else:
         laws = ()
         given += [
             _log_beyond(p, end) + math.log(n)
-            for (p, n), end in zip(plan.components, small.ends, strict=True)
+            for (p, n), end in zip(plan.components, plan.cuts, strict=True)
             if has_jumps(p)
         ]
     given += [LOG_CUT_OFF + math.log(n) for p, n in plan.components if _is_cut_off(p)]
@@ -133,8 +127,55 @@ def one_side(plan: Plan, side: Side) -> OneSide:
     infinite = infinite_log_mass(plan.components)
     log_infinite = infinite.upper if side == "upper" else infinite.lower
     return OneSide(
-        plan, side, tuple(tables), laws, log_infinite, log_given, log_moment, small.highest()
+        plan,
+        side,
+        tables,
+        laws,
+        log_infinite,
+        log_given,
+        log_moment,
+        highest,
+        _spare(plan),
+        log_more,
     )
+
+
+def _highest(plan: Plan) -> float:
+    """Largest sum of the small losses, rounded up."""
+    tops = [
+        n * _small_top(pair, cut) for (pair, n), cut in zip(plan.components, plan.cuts, strict=True)
+    ]
+    return math.fsum(tops) * (1.0 + 1e-14)
+
+
+def _small_top(pair: AbstractLossPair, cut: float) -> float:
+    if not has_jumps(pair):
+        return pair.support[1]
+    return float(log_ratio(cut, getattr(pair, "rate", 1.0), getattr(pair, "mu", 1.0)))
+
+
+def _log_moment(plan: Plan) -> float:
+    """ln of a bound on E[e^{rate L}] of the sum of small losses: under Q it is convex in e^L."""
+    if plan.rate == 0.0:
+        return 0.0
+    logs = [
+        n * log_step_moment(pair, plan.rate, cut)
+        for (pair, n), cut in zip(plan.components, plan.cuts, strict=True)
+    ]
+    return math.fsum(logs) + 1e-12 * (1.0 + math.fsum(abs(log) for log in logs))
+
+
+def _spare(plan: Plan) -> float:
+    """By how much epsilon and ln delta change when up to `jumps` small losses are added or dropped.
+
+    Small losses have masses 1 - p under P and 1 - q under Q, q <= p: by Jensen's inequality
+    ((1 - p) R - (1 - q) k)_+ <= E[(R R' - k)_+] for one of them, R', so leaving it out changes
+    delta at most by the factor 1 - p at an epsilon that is higher by ln((1 - q)/(1 - p)) <= 2 p.
+    Sums of any number of jumps then share one composition of small losses.
+    """
+    if not plan.compound:
+        return 0.0
+    return 2.1 * plan.jumps * math.exp(_log_beyond(plan.components[0][0], plan.cuts[0]))
 
 
 def _is_cut_off(pair: AbstractLossPair) -> bool:
@@ -151,99 +192,82 @@ def _log_beyond(pair: AbstractLossPair, point: float) -> float:
     return float(np.logaddexp(hit, math.log1p(-rate) + log_ndtr(-point)))
 
 
-def _jump_laws(plan: Plan, side: Side, begin: float) -> tuple[JumpLaw, ...]:
+def _jump_laws(plan: Plan, side: Side) -> tuple[JumpLaw, ...]:
     """The sum of 1, 2, ... jumps."""
     pair = plan.components[0][0]
     rate, mu = float(getattr(pair, "rate", 1.0)), float(getattr(pair, "mu", 1.0))
-    first, cells = plan.cells
+    (begin, *_), (first, cells) = plan.cuts, plan.cells
+    if plan.compound:
+        step, size = plan.jump_lattice
+        count = plan.components[0][1]
+        args = (begin, plan.last, step, size, plan.jump_tilt, side)
+        return (compound_jumps(pair, count, *args),)
     laws = [one_jump(rate, mu, begin, plan.last, first, side)]
     if plan.jumps > 1:
-        args = (rate, mu, begin, plan.last, cells, plan.jumps, plan.jump_tilt, side)
-        laws += several_jumps(*args)
+        laws += several_jumps(rate, mu, begin, plan.last, cells, plan.jumps, plan.jump_tilt, side)
     return tuple(laws)
 
 
 class _Small:
-    """Powers of the small losses, two stages of convolution where that pays."""
+    """Compositions of the small losses."""
 
     def __init__(self, plan: Plan, side: Side) -> None:
         self.plan, self.side = plan, side
-        self.steps: dict[float, list[LatticeMeasure]] = {}
-        self.blocks: dict[float, list[LatticeMeasure]] = {}
-        self.ends: list[float] = list(plan.cuts)
-        self._step(plan.rate)
+        self.parts, jumps = plan.sketch.parts, plan.jumps
+        if plan.compound:  # all sums of jumps share one composition, from below the shortest
+            losses, logs, count = self.parts[0]
+            short = count - (plan.jumps if side == "lower" else 0)
+            self.parts, jumps = ((losses, logs, short),), 0
+        self.skipped = [jumps, *[0] * (len(self.parts) - 1)]
+        self.steps: dict[float, list[Blocks]] = {}
 
-    @property
-    def end(self) -> float:
-        return self.ends[0]
-
-    def _step(self, rate: float) -> list[LatticeMeasure]:
+    def _blocks(self, rate: float) -> list[Blocks]:
+        """The blocks of each component at one tilt; those of the last tilt are kept."""
         if rate not in self.steps:
-            built = [
-                step_measure(pair, self.side, self.plan.step, rate, cut)
-                for (pair, _), cut in zip(self.plan.components, self.plan.cuts, strict=True)
+            plan = self.plan
+            self.steps.clear()
+            self.steps[rate] = [
+                Blocks(
+                    pair,
+                    self.side,
+                    rate,
+                    cut,
+                    Sketch((part,)),
+                    plan.step,
+                    plan.levels,
+                    jumps,
+                    plan.nats,
+                )
+                for (pair, _), cut, part, jumps in zip(
+                    plan.components, plan.cuts, self.parts, self.skipped, strict=True
+                )
             ]
-            self.steps[rate] = [measure for measure, _ in built]
-            self.ends = [end for _, end in built]
         return self.steps[rate]
 
-    def highest(self) -> float:
-        """Largest sum of the small losses, rounded up."""
-        measures = list(zip(self._step(self.plan.rate), self.plan.components, strict=True))
-        if not all(m.closed for m, _ in measures):
-            return math.inf
-        length = [m.step * (len(m.weights) - 1) for m, _ in measures]
-        tops = [n * (m.first + x) for x, (m, (_, n)) in zip(length, measures, strict=True)]
-        sizes = [n * (abs(m.first) + x) for x, (m, (_, n)) in zip(length, measures, strict=True)]
-        return math.fsum(tops) + 1e-14 * math.fsum(sizes)
+    def tables(self) -> tuple[TailLadder, ...]:
+        """Tables of the composition of all but 0, 1, ... steps, a ladder of tilts each."""
+        plan = self.plan
+        skips = [1] * min(plan.jumps, 1) if plan.compound else list(range(1, plan.jumps + 1))
+        ladders = [TailLadder() for _ in range(1 + len(skips))]
+        if plan.followed:
+            ladders[0].add(tail_table(self._composed(plan.rate, 0)))
+        for rate in plan.ladder:
+            for k in skips:
+                ladders[k].add(tail_table(self._composed(rate, 0 if plan.compound else k)))
+        return tuple(ladders)
 
-    def log_moment(self, rate: float) -> float:
-        """ln of a bound on E[e^{rate L}] of the sum: under Q it is convex in e^L."""
-        measures = zip(self._step(rate), self.plan.components, strict=True)
-        value = sum(n * (m.log_scale + math.log1p(m.error)) for m, (_, n) in measures)
-        return value + 1e-12 * (1.0 + abs(value))
-
-    def tables(self, rates: tuple[float, ...], skip: int) -> tuple[TailTable, ...]:
-        """Tables of the composition of all but `skip` steps, one for each tilt."""
-        return tuple(tail_table(self._composed(rate, skip)) for rate in rates)
+    def _factors(self, rate: float, skip: int) -> list[tuple[LatticeMeasure, int]]:
+        return [
+            factor
+            for i, blocks in enumerate(self._blocks(rate))
+            for factor in blocks.factors(skip if i == 0 else 0)
+        ]
 
     def _composed(self, rate: float, skip: int) -> LatticeMeasure:
-        plan, factors = self.plan, []
-        for i, (measure, (_, count)) in enumerate(
-            zip(self._step(rate), plan.components, strict=True)
-        ):
-            left = count - skip if i == 0 else count
-            if plan.factor == 1:
-                factors.append((measure, left))
-                continue
-            whole = max(0, (count - plan.jumps) // plan.inner)
-            factors.append((self._block(rate, i), whole))
-            if left > whole * plan.inner:
-                rest = self._power(measure, left - whole * plan.inner, rate, i)
-                factors.append((coarsened(rest, plan.factor, self.side), 1))
-        factors = [(measure, count) for measure, count in factors if count > 0]
+        factors = self._factors(rate, skip)
         if not factors:  # every step was a jump
-            step = plan.step * plan.factor
+            step = self.plan.step * COARSER**self.plan.levels
             return LatticeMeasure(0.0, step, np.array([1.0]), 0.0, rate)
-        width, thetas = plan.sketch.window(rate)
-        return convolve(factors, _size(width, factors), thetas)
-
-    def _block(self, rate: float, i: int) -> LatticeMeasure:
-        """`inner` steps on the coarse lattice."""
-        blocks = self.blocks.setdefault(rate, [])
-        while len(blocks) <= i:
-            measure = self._step(rate)[len(blocks)]
-            power = self._power(measure, self.plan.inner, rate, len(blocks))
-            blocks.append(coarsened(power, self.plan.factor, self.side))
-        return blocks[i]
-
-    def _power(self, measure: LatticeMeasure, count: int, rate: float, i: int) -> LatticeMeasure:
-        losses, logs, _ = self.plan.sketch.parts[i]
-        width, thetas = Sketch(((losses, logs, count),)).window(rate)
-        return convolve([(measure, count)], _size(width, [(measure, count)]), thetas)
-
-
-def _size(width: float, factors: list[tuple[LatticeMeasure, int]]) -> int:
-    """A power of two that holds the window or, if that is no more, the whole support."""
-    exact = min(max(_SMALL, 1.01 * width / factors[0][0].step + 8.0), support(factors))
-    return min(2 * MAX_SIZE, 1 << math.ceil(math.log2(max(exact, 16.0))))
+        nats = self.plan.nats
+        width, thetas = self.plan.sketch.window(rate, nats)
+        return fitted(factors, width, thetas, math.exp(3.0 - nats), MAX_SIZE)

@@ -9,8 +9,10 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
 from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss.lattice_sketch import Sketch, sketch_of
+from tightrope.guarantee.loss.lattice_sketch import Saddle, Sketch, sketch_of
 from tightrope.guarantee.loss.lattice_split import (
     FEW_JUMPS,
     MANY_JUMPS,
@@ -20,11 +22,13 @@ from tightrope.guarantee.loss.lattice_split import (
     end_points,
     guesses,
     has_jumps,
+    last_loss,
     loss_with_tail,
     point_of,
     split_at,
 )
 from tightrope.guarantee.loss.lattice_staging import staging
+from tightrope.numerics.lattice import fast_size
 
 __all__ = ["Plan", "best_plan", "plain_plan", "guesses", "has_jumps", "MAX_SIZE"]
 
@@ -32,7 +36,9 @@ _UNIT = 1e-14  # rounding of one step, relative to the tilted mass
 _LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0)  # ln of the expected number of jumps
 _DEPTHS = (0.15, 0.3, 0.45, 0.6, 0.75, 0.9)  # the same, as a share of ln delta
 _SHALLOW = (0.07, 0.09, 0.12)  # where many jumps may be followed
+_VERY_SHALLOW = (0.02, 0.035, 0.05)  # and where any number may be
 _SAME = 0.1  # cuts this close, relative, are one
+_COMPOUND_STEPS = 200  # so many that a few more or less hardly matter
 _SECONDS = 4e6  # work that takes them
 _MOST_ONE, _MOST_SEVERAL = 40000, 6000  # cells of the two grids of jumps
 
@@ -46,27 +52,30 @@ class Plan:
     last: float  # point s beyond which a loss counts as infinite
     cells: tuple[int, int]  # of the grid for one jump and of the lattice for several
     jump_tilt: float  # keeps the masses of several jumps within range
+    jump_lattice: tuple[float, int]  # step and size where any number of them is followed
     step: float
-    factor: int  # steps of the fine lattice in one of the coarse
+    levels: int  # of ever longer blocks on coarser lattices
+    nats: float  # windows may miss e^-nats of a tilted law
     rounding: float  # expected rounding error, relative to delta
     cost: float  # how bad the plan is: its work, more where it misses the goal
     work: float  # in points of windows, about half a microsecond each
 
     def no_finer_than(self, other: Plan) -> bool:
         """Would this plan repeat the work of the other?"""
-        same = (self.cuts, self.last, self.cells, self.factor)
-        return same == (other.cuts, other.last, other.cells, other.factor) and (
+        same = (self.cuts, self.last, self.cells, self.levels, self.jump_lattice)
+        return same == (other.cuts, other.last, other.cells, other.levels, other.jump_lattice) and (
             self.step > 0.95 * other.step
         )
 
     def like(self, other: Plan) -> bool:
         """Is what it would win over the other hardly worth its work?"""
-        same = (self.jumps, self.factor, self.followed)
+        same = (self.jumps, self.levels, self.followed, self.compound)
         return (
-            same == (other.jumps, other.factor, other.followed)
+            same == (other.jumps, other.levels, other.followed, other.compound)
             and _close(self.split.cut, other.split.cut)
             and self.step > 0.95 * other.step
             and self.cells[0] <= 1.5 * other.cells[0]
+            and self.jump_lattice[0] >= 0.7 * other.jump_lattice[0]
         )
 
     def seconds_for_nothing(self, other: Plan) -> bool:
@@ -99,13 +108,13 @@ class Plan:
         return self.split.followed
 
     @property
-    def sketch(self) -> Sketch:
-        return self.split.small
+    def compound(self) -> bool:
+        """Are sums of any number of jumps made by one FFT?"""
+        return self.split.compound is not None
 
     @property
-    def inner(self) -> int:
-        """Steps composed on the fine lattice."""
-        return self.factor**2
+    def sketch(self) -> Sketch:
+        return self.split.small
 
 
 def best_plan(
@@ -124,18 +133,26 @@ def best_plan(
     """
     goal = Goal(components, epsilon, log_delta, width, finer, MANY_JUMPS if many else FEW_JUMPS)
     whole = sketch_of(components)
-    cuts = [math.inf]
+    plans = [_plan(goal, whole, math.inf)]
     if len(components) == 1 and has_jumps(components[0][0]):
         depths = (*_SHALLOW, *_DEPTHS) if many else _DEPTHS
-        levels = (*_LEVELS, *(depth * log_delta for depth in depths))
-        log_count = math.log(components[0][1])
-        cuts += [loss_with_tail(whole, x - log_count) for x in levels if x > goal.enough]
-    plans = [_plan(goal, whole, cut) for cut in cuts]
+        plans += [_plan(goal, whole, cut) for cut in _cuts_at(goal, whole, depths)]
+        if goal.steps >= _COMPOUND_STEPS:
+            cuts = _cuts_at(goal, whole, (*_VERY_SHALLOW, *_SHALLOW, *_DEPTHS))
+            saddle = whole.without_jumps(last_loss(goal, whole)).saddle(epsilon)
+            plans += [_compound_plan(goal, whole, cut, saddle) for cut in cuts]
 
     def badness(plan: Plan) -> tuple[bool, float]:
         return any(_close(plan.split.cut, cut) for cut in failed), plan.cost
 
     return min((plan for plan in plans if plan is not None), key=badness)
+
+
+def _cuts_at(goal: Goal, whole: Sketch, depths: tuple[float, ...]) -> list[float]:
+    """Losses where jumps may begin: so many are expected, or so deep in the tail."""
+    levels = (*_LEVELS, *(depth * goal.log_delta for depth in depths))
+    log_count = math.log(goal.steps)
+    return [loss_with_tail(whole, x - log_count) for x in levels if x > goal.enough]
 
 
 def _close(cut: float, other: float) -> bool:
@@ -159,7 +176,9 @@ def _plan(goal: Goal, whole: Sketch, cut_loss: float) -> Plan | None:
     coarse = split.jumps > 1 and cells[1] < 1.5 * split.steepest * (split.last - split.cut)
     if coarse and max(terms[1:]) > goal.log_delta + math.log(0.1 * goal.width):
         return None  # two jumps matter, and their lattice is too coarse for a bound from below
-    step, factor, size, wanted = staging(goal, split)
+    chernoff = split.saddle.log_chernoff if split.followed else -math.inf
+    nats = _nats(goal, max(scale, chernoff))
+    step, levels, size, wanted = staging(goal, split, nats)
     rounding = goal.steps * _UNIT * math.exp(min(scale - goal.log_delta, 60.0))
     if split.followed:
         above = min(split.saddle.log_delta - goal.log_delta, 60.0)
@@ -168,7 +187,65 @@ def _plan(goal: Goal, whole: Sketch, cut_loss: float) -> Plan | None:
     cost = wanted + sums
     if rounding > goal.width:
         cost *= 1e6 * rounding / goal.width
-    return Plan(goal, split, cuts, last, cells, tilt, step, factor, rounding, cost, size + sums)
+    work = size + sums
+    return Plan(
+        goal, split, cuts, last, cells, tilt, (0.0, 0), step, levels, nats, rounding, cost, work
+    )
+
+
+def _compound_plan(goal: Goal, whole: Sketch, cut_loss: float, saddle: Saddle) -> Plan | None:
+    """The plan that follows any number of jumps above the cut, by an FFT of their own."""
+    split = split_at(goal, whole, cut_loss, saddle)
+    if split is None:
+        return None
+    cuts, last = end_points(goal, whole, split)
+    tilt = saddle.rate
+    # sums of jumps share one composition: what a few small losses more or less do to delta
+    one = abs(split.small.cumulant(tilt)[0]) / goal.steps
+    spare = split.jumps * (one + 4.0 * math.exp(whole.log_tail(split.cut)) * (1.0 + tilt))
+    jump_step, reach, number = _jump_lattice(goal, whole, split, tilt)
+    size = fast_size(max(1024.0, reach / jump_step))
+    excess = 1.0
+    if size > MAX_SIZE:
+        excess, size = size / MAX_SIZE, MAX_SIZE
+        jump_step = reach / size
+    if spare > 0.2 * goal.width or 2.0 * jump_step > split.cut:
+        return None
+    nats = _nats(goal, saddle.log_chernoff)
+    step, levels, work, wanted = staging(goal, split, nats)
+    above = math.exp(min(saddle.log_chernoff - goal.log_delta, 60.0))
+    rounding = (goal.steps + number + 1.0) * _UNIT * above
+    work += 4.0 * size
+    cost = (wanted + 4.0 * size) * excess**4
+    if rounding > goal.width:
+        cost *= 1e6 * rounding / goal.width
+    lattice = (jump_step, size)
+    return Plan(
+        goal, split, cuts, last, (0, 0), tilt, lattice, step, levels, nats, rounding, cost, work
+    )
+
+
+def _nats(goal: Goal, log_whole: float) -> float:
+    """How much a window may miss of a tilted law whose mass is e^log_whole at epsilon."""
+    above = max(0.0, log_whole - goal.log_delta)
+    return min(12.0 - math.log(goal.width) + above, 42.0)
+
+
+def _jump_lattice(
+    goal: Goal, whole: Sketch, split: Split, tilt: float
+) -> tuple[float, float, float]:
+    """Step and reach of the lattice for sums of jumps, and their number under the tilt."""
+    losses, logs, count = whole.parts[0]
+    keep = (losses > split.cut) & (losses <= split.last)
+    x, mass = losses[keep], count * np.exp(logs[keep] + tilt * losses[keep])
+    number = float(mass.sum())
+    options = []
+    for theta in (0.5 / split.last, 1.0 / split.last, 2.0 / split.last, 5.0 / split.last):
+        options.append((45.0 + float(mass @ np.expm1(theta * x))) / theta)
+    width = 0.5 * goal.width * goal.finer**2
+    step = math.sqrt(8.0 * width / ((number + 1.0) * tilt * (tilt + 1.0)))
+    step = min(step, 0.5 / max(split.steepest, 1e-300), 0.3 / (tilt + 1.0), 0.01 * split.last)
+    return step, max(min(options), 1.1 * split.last), number
 
 
 def _jump_terms(goal: Goal, whole: Sketch, split: Split) -> tuple[float, list[float], float]:

@@ -23,8 +23,7 @@ from tightrope.validate import FloatArray
 
 __all__ = ["Sketch", "Saddle", "sketch_of", "log_choose"]
 
-_STEP = 0.04  # of s
-_NATS = 40.0
+_STEP = 0.06  # of s
 Window = tuple[float, tuple[float, float]]
 _LOG_ROOT = -0.5 * math.log(2.0 * math.pi)
 
@@ -71,7 +70,13 @@ class Sketch:
     """Losses and log masses of each component, with its count; jumps beyond `cut` left out."""
 
     parts: tuple[tuple[FloatArray, FloatArray, int], ...]
-    _windows: dict[float, Window] = field(default_factory=dict, compare=False, repr=False)
+    _windows: dict[tuple[float, float], Window] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    _tails: dict[float, FloatArray] = field(default_factory=dict, compare=False, repr=False)
+    _points: list[tuple[float, float, float]] = field(
+        default_factory=list, compare=False, repr=False
+    )
 
     def without_jumps(self, cut: float) -> Sketch:
         """Only losses up to `cut` of the first (then only) component."""
@@ -105,7 +110,9 @@ class Sketch:
         return centre, math.sqrt(square) + 1e-300
 
     def _quartiles(self) -> list[tuple[float, float, float]]:
-        points = []
+        if self._points:
+            return self._points
+        points = self._points
         for losses, logs, _ in self.parts:
             mass = np.cumsum(np.exp(logs))
             place = np.searchsorted(mass, np.array([0.16, 0.5, 0.84]) * mass[-1])
@@ -118,31 +125,30 @@ class Sketch:
 
     def saddle(self, epsilon: float, steepest: float = math.inf) -> Saddle:
         """Minimiser of n K(c) - c eps - ln c - ln(1 + c), which is convex, by bisection in ln c."""
-        low, high = -12.0, min(30.0, math.log(steepest))
-        while high - low > 0.02:
+        low, high = -12.0, min(60.0, math.log(steepest))
+        while high - low > 2e-3:
             c = math.exp(0.5 * (low + high))
             first = self.cumulant(c)[1]
             if first - epsilon - 1.0 / c - 1.0 / (1.0 + c) > 0.0:
                 high = math.log(c)
             else:
                 low = math.log(c)
-        c = math.exp(0.5 * (low + high))
+        c = math.exp(low)  # right of the minimum a heavy tail rises at once
         value, _, second = self.cumulant(c)
         curvature = second + 1.0 / c**2 + 1.0 / (1.0 + c) ** 2
         log_chernoff = value - c * epsilon
         correction = math.log(c) + math.log1p(c) + 0.5 * math.log(2.0 * math.pi * curvature)
         return Saddle(c, log_chernoff, log_chernoff - correction, math.sqrt(second) + 1e-300)
 
-    def window(self, rate: float) -> Window:
-        """Width holding all but e^-40 per step of the tilted law, and two tilts that show it."""
-        if rate not in self._windows:
-            self._windows[rate] = self._window(rate)
-        return self._windows[rate]
+    def window(self, rate: float, nats: float) -> Window:
+        """Width holding all but e^-nats of the tilted law, and two tilts that show it."""
+        if (rate, nats) not in self._windows:
+            self._windows[rate, nats] = self._window(rate, nats)
+        return self._windows[rate, nats]
 
-    def _window(self, rate: float) -> Window:
+    def _window(self, rate: float, nats: float) -> Window:
         here, _, second = self.cumulant(rate)
         spread = math.sqrt(second) + 1e-300
-        nats = _NATS + math.log(sum(count for _, _, count in self.parts))
         longest = max(float(losses[-1] - losses[0]) for losses, _, _ in self.parts)
         thetas = [x / spread for x in (0.3, 0.8, 2.0, 4.0, 7.0, 12.0)]
         if longest > 12.0 * spread:  # rare large losses ask for a milder tilt
@@ -150,15 +156,22 @@ class Sketch:
         if rate > 0.0:
             thetas += [x * rate for x in (0.25, 0.5, 0.9)]
         ends, chosen = [], []
+        tilts = np.array(thetas)
         for sign in (1.0, -1.0):
-            options = [
-                ((nats + self.cumulant(rate + sign * theta)[0] - here) / theta, theta)
-                for theta in thetas
-            ]
-            best = min(options)
-            ends.append(best[0])
-            chosen.append(best[1])
+            reach = (nats + self._cumulants(rate + sign * tilts) - here) / tilts
+            best = int(reach.argmin())
+            ends.append(float(reach[best]))
+            chosen.append(float(tilts[best]))
         return ends[0] + ends[1], (chosen[0], chosen[1])
+
+    def _cumulants(self, rates: FloatArray) -> FloatArray:
+        """ln E[e^{rate L}] of the sum at several tilts."""
+        total = np.zeros(len(rates))
+        for losses, logs, count in self.parts:
+            e = logs + rates[:, None] * losses
+            top = e.max(axis=1)
+            total += count * (top + np.log(np.exp(e - top[:, None]).sum(axis=1)))
+        return total
 
     def jump_terms(
         self,
@@ -197,6 +210,14 @@ class Sketch:
             value, rounding = (float(np.logaddexp.reduce(part)) for part in parts)
             terms.append((value, rounding))
         return terms
+
+    def log_tails(self, rate: float) -> FloatArray:
+        """ln of the share of the tilted mass from each loss on, first component, one step."""
+        if rate not in self._tails:
+            losses, logs, _ = self.parts[0]
+            tails = np.logaddexp.accumulate((logs + rate * losses)[::-1])[::-1]
+            self._tails[rate] = tails - tails[0]
+        return self._tails[rate]
 
     def jumps_at(self, rate: float, cut: float) -> float:
         """Expected number of losses above `cut` under the tilt."""

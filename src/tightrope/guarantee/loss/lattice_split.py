@@ -29,12 +29,13 @@ __all__ = [
     "has_jumps",
     "guesses",
     "end_points",
+    "last_loss",
     "loss_with_tail",
     "point_of",
 ]
 
-MAX_SIZE = 1 << 18  # points of a window: about 20 MB of work space
-FEW_JUMPS, MANY_JUMPS = 6, 14
+MAX_SIZE = 3 << 16  # points of a window: about 12 MB of work space
+FEW_JUMPS, MANY_JUMPS, COMPOUND_JUMPS = 6, 14, 100
 _MAX_TILTS = 8
 
 
@@ -73,6 +74,7 @@ class Split:
     ladder: tuple[float, ...]  # tilts of the terms with jumps
     hazard: float  # decay rate of the jump masses near epsilon
     steepest: float  # and near the cut
+    compound: Saddle | None = None  # of all losses, where any number of jumps is followed
 
 
 def has_jumps(pair: AbstractLossPair) -> bool:
@@ -132,25 +134,39 @@ def guesses(components: Components, epsilon: float) -> tuple[float, ...]:
     return (smooth, rare) if whole.jumps_at(saddle.rate, cut) > 3.0 else (rare, smooth)
 
 
-def split_at(goal: Goal, whole: Sketch, cut: float) -> Split | None:
-    """Losses above `cut` as jumps (none for cut = inf); None where too many would be needed."""
+def last_loss(goal: Goal, whole: Sketch) -> float:
+    """The loss beyond which a jump may be given away; inf where there are none."""
     pair, count = goal.components[0]
-    alone = len(goal.components) == 1
-    last = math.inf
-    if alone and has_jumps(pair):
-        last = loss_with_tail(whole, goal.enough - math.log(count))
-    with_jumps = cut < last
+    if len(goal.components) > 1 or not has_jumps(pair):
+        return math.inf
+    return loss_with_tail(whole, goal.enough - math.log(count))
+
+
+def split_at(
+    goal: Goal, whole: Sketch, cut: float, all_jumps: Saddle | None = None
+) -> Split | None:
+    """Losses above `cut` as jumps (none for cut = inf); None where too many would be needed.
+
+    With `all_jumps`, the saddle point of all losses, any number of them is summed by an FFT.
+    """
+    count, alone = goal.components[0][1], len(goal.components) == 1
+    last, jumps = last_loss(goal, whole), 0
+    if cut < last:
+        log_mass = whole.log_tail(cut) + math.log(count)
+        most = COMPOUND_JUMPS if all_jumps else goal.most_jumps
+        jumps = _jumps_needed(log_mass, goal.enough, min(count, most + 1))
+        if jumps > most or (all_jumps and not 0 < 4 * jumps <= count):
+            return None
     small = whole.without_jumps(min(cut, last)) if alone else whole
     reachable = small.highest() > goal.epsilon * (1.0 + 1e-14)
     saddle = small.saddle(goal.epsilon, _steepest(goal)) if reachable else _idle(small)
-    jumps = 0
-    if with_jumps:
-        log_mass = whole.log_tail(cut) + math.log(count)
-        jumps = _jumps_needed(log_mass, goal.enough, min(count, goal.most_jumps + 1))
-        if jumps > goal.most_jumps:
-            return None
     followed = reachable and (saddle.log_chernoff > goal.enough or jumps == 0)
-    ladder, hazard, steepest = _ladder(whole, small, cut, goal.epsilon, jumps)
+    tilts: tuple[float, ...] = ()
+    hazard = steepest = 0.0
+    if jumps > 0:
+        hazard, steepest = _decay(whole, max(cut, goal.epsilon)), 1.5 * _decay(whole, cut)
+        # what is left to the small losses is at most this, and no steeper tilt says more about it
+        tilts = (0.0, all_jumps.rate) if all_jumps else _ladder(small, goal.epsilon - cut, steepest)
     return Split(
         small,
         saddle,
@@ -159,9 +175,10 @@ def split_at(goal: Goal, whole: Sketch, cut: float) -> Split | None:
         jumps,
         reachable,
         followed,
-        ladder,
+        tilts,
         hazard,
         steepest,
+        all_jumps,
     )
 
 
@@ -173,7 +190,7 @@ def _steepest(goal: Goal) -> float:
     if len(goal.components) == 1 and on_one_lattice(goal.components[0][0]):
         return 30.0 / (spacing(goal.components[0][0]) or 1.0)
     spans = [
-        4.0 * (pair.support[1] - pair.support[0]) if spacing(pair) else pair.support[1]
+        4.0 * (pair.support[1] - pair.support[0]) if spacing(pair) else 1e-6 * pair.support[1]
         for pair, _ in goal.components
         if pair.support[1] < math.inf
     ]
@@ -193,23 +210,20 @@ def _jumps_needed(log_mass: float, enough: float, most: int) -> int:
     return most
 
 
-def _ladder(
-    whole: Sketch, small: Sketch, cut: float, epsilon: float, jumps: int
-) -> tuple[tuple[float, ...], float, float]:
-    """Tilts for the rest of the loss after jumps, and the decay of jumps near epsilon and cut."""
-    if jumps == 0:
-        return (), 0.0, 0.0
+def _decay(whole: Sketch, loss: float) -> float:
+    """Decay rate of the masses of one step near a loss."""
     losses, logs, _ = whole.parts[0]
-    density = np.diff(logs) / np.maximum(np.diff(losses), 1e-300)
+    place = min(max(int(np.searchsorted(losses, loss)), 1), len(losses) - 2)
+    change = float(logs[place + 1] - logs[place])
+    return max(0.0, -change / max(float(losses[place + 1] - losses[place]), 1e-300))
 
-    def decay(loss: float) -> float:
-        place = min(max(int(np.searchsorted(losses, loss)), 1), len(density) - 1)
-        return max(0.0, -float(density[place]))
 
-    steepest = 1.5 * decay(cut)
+def _ladder(small: Sketch, left: float, steepest: float) -> tuple[float, ...]:
+    """Tilts for the rest of the loss, up to `left`, after jumps."""
+    top = min(steepest, 1.2 * small.saddle(max(left, 0.0)).rate)
     rates, rate = [0.0], 0.0
-    while rate < steepest and len(rates) < _MAX_TILTS:
+    while rate < top and len(rates) < _MAX_TILTS:
         spread = math.sqrt(small.cumulant(rate)[2]) + 1e-300
-        rate = min(rate + 8.0 / spread, steepest)
+        rate = min(rate + 4.0 / spread, top)
         rates.append(rate)
-    return tuple(rates), decay(max(cut, epsilon)), steepest
+    return tuple(rates)

@@ -1,61 +1,86 @@
-"""The step of the lattice, and whether to convolve in two stages. Plans only."""
+"""The step of the lattice, and how many levels of blocks. Plans only."""
 
 from __future__ import annotations
 
 import math
 
-from tightrope.guarantee.loss.lattice_sketch import Sketch
-from tightrope.guarantee.loss.lattice_split import MAX_SIZE, Goal, Split
+from tightrope.guarantee.loss.lattice_blocks import COARSER, LONGER, most_levels, too_many_rare
+from tightrope.guarantee.loss.lattice_split import MAX_SIZE, Goal, Split, has_jumps
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 
 __all__ = ["staging"]
 
+_LONGEST_STEP = 98_304  # points of the lattice of one step
+_STEEPEST = 0.7  # nats of tilt on one step of the coarsest lattice
 
-def staging(goal: Goal, split: Split) -> tuple[float, int, float, float]:
-    """Step, factor, total size of the windows, and that size were it not capped.
 
-    Composing factor^2 steps on the fine lattice and the rest on one `factor` times coarser doubles
-    the error and divides the size of the window by `factor`.
+def staging(goal: Goal, split: Split, nats: float) -> tuple[float, int, float, float]:
+    """Step, levels, total size of the windows, and that size were it not capped.
+
+    Every level of blocks adds the error of one lattice, and divides the last window by 4.
     """
     step = _step_wanted(goal, split)
-    rates = [(rate, split.jumps) for rate in split.ladder]
+    rates = [(rate, 1 if split.compound else split.jumps) for rate in split.ladder]
     if split.followed or not rates:
         rates.insert(0, (split.saddle.rate, 1))
-    wides = [split.small.window(rate)[0] for rate, _ in rates]
+    wides = [split.small.window(rate, nats)[0] for rate, _ in rates]
     wide = sum(n * w for w, (_, n) in zip(wides, rates, strict=True))
     grids = [g for g in (spacing(pair) for pair, _ in goal.components) if g is not None]
     if grids:
         if len(goal.components) == 1 and on_one_lattice(goal.components[0][0]):
-            return grids[0], 1, wide / grids[0], wide / grids[0]  # no loss is rounded at all
+            return grids[0], 0, wide / grids[0], wide / grids[0]  # no loss is rounded at all
         # a bounded loss is laid out whole, however narrow the tilted window is
         spans = [float(losses[-1] - losses[0]) for losses, _, _ in split.small.parts]
         capped = min(max(wides) / MAX_SIZE, 2.0 / (split.saddle.rate + 1.0))
         step = max(step, capped, max(spans) / (4 * MAX_SIZE))
-        return _dividing(grids, step), 1, wide / step, wide / step
-    # a lattice of one release reaches down from its largest loss
-    tops = [pair.support[1] for pair, _ in goal.components if pair.support[1] < math.inf]
-    step = max([step, *(top / (2 * MAX_SIZE) for top in tops)])
-    count = min(n for _, n in goal.components)
+        return _dividing(grids, step), 0, wide / step, wide / step
     resolved = split.small.bulk_width() * 0.3
+    ends = [(losses[0], losses[-1]) for losses, _, _ in split.small.parts]
+    tops = [has_jumps(pair) for pair, _ in goal.components]
+    span = max([0.0, *(float(b - a) for (a, b), top in zip(ends, tops, strict=True) if top)])
     options = []
-    for factor in (1, 2, 4, 8, 16, 32):
-        fine, narrow = step, 0.0
-        if factor > 1:
-            fine = step / math.sqrt(2.0)
-            # a spike that the fine lattice does not resolve cannot be coarsened from below
-            if 4 * factor * factor > count or fine > resolved:
+    for levels in range(1 + most_levels(min(n for _, n in goal.components))):
+        fine = step
+        if levels > 0:  # a spike that the fine lattice does not resolve cannot be coarsened below
+            fine = min(step / math.sqrt(1.0 + 1.4 * levels), resolved)
+            if fine * COARSER**levels * (max(rates)[0] + 1.0) > _STEEPEST:
                 break
-            losses, logs, _ = split.small.parts[0]
-            narrow = Sketch(((losses, logs, factor * factor),)).window(rates[0][0])[0]
-        largest = max(max(wides) / factor, narrow) / fine
+        asked = fine
+        coarse = COARSER**levels * fine
+        too_large = max(max(wides) / (coarse * MAX_SIZE), span / (coarse * _LONGEST_STEP))
         # the cap on the size must not make a step so wide that the tilt changes e-fold on it
-        fine *= max(1.0, min(largest / MAX_SIZE, 2.0 / (fine * (max(rates)[0] + 1.0))))
-        penalty = (fine / step) ** 2 if largest > MAX_SIZE else 1.0
-        runs = sum(n for _, n in rates) + len(rates)
-        size = (wide / factor + narrow * runs) / fine
-        options.append((size * penalty, factor, fine, size))
-    wanted, factor, fine, size = min(options)
-    return fine, factor, size, wanted
+        fine *= max(1.0, min(too_large, 2.0 / (fine * (max(rates)[0] + 1.0))))
+        if levels > 0 and fine > 1.01 * resolved:
+            continue
+        penalty = (fine / asked) ** 4
+        size = wide / (COARSER**levels * fine) + len(rates) * levels * _level_size(split, fine)
+        options.append((size * penalty, levels, fine, size))
+    feasible = (
+        option
+        for option in sorted(options)
+        if option[1] == 0 or not _too_long(goal, split, option[2], option[1])
+    )
+    wanted, levels, fine, size = next(feasible)
+    return fine, levels, size, wanted
+
+
+def _too_long(goal: Goal, split: Split, step: float, levels: int) -> bool:
+    """Are there losses that no lattice of one step can hold, and that are not rare?"""
+    if len(goal.components) > 1 or not has_jumps(goal.components[0][0]):
+        return False
+    rates = (*split.ladder[-1:], *([split.saddle.rate] if split.followed else []))
+    return any(
+        too_many_rare(split.small, rate, LONGER ** (j + 1), step * COARSER**j)
+        for rate in rates
+        for j in range(levels)
+    )
+
+
+def _level_size(split: Split, step: float) -> float:
+    """Points of the windows of one level: 16 steps of the bulk and the rare losses beside it."""
+    _, spread = split.small.bulk()
+    count = sum(n for _, _, n in split.small.parts)
+    return 3.0 * max(4096.0, 100.0 * spread / (math.sqrt(count) * step))
 
 
 def _dividing(grids: list[float], step: float) -> float:
@@ -83,7 +108,8 @@ def _step_wanted(goal: Goal, split: Split) -> float:
         share = math.exp(min(saddle.log_delta - goal.log_delta, 0.0))
         curvature = share * max(main * (main + 1.0), near**-2)
     if split.jumps:
-        curvature = max(curvature, split.hazard * (split.hazard + 1.0))
+        bends = split.compound.rate if split.compound else split.hazard
+        curvature = max(curvature, bends * (bends + 1.0))
     losses = split.small.parts[0][0]
     return min(
         goal.finer * math.sqrt(2.5 * goal.width / (goal.steps * max(curvature, 1e-300))),

@@ -8,6 +8,7 @@ composition because delta is the expectation of a convex function (theory C.8).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -22,12 +23,18 @@ from tightrope.guarantee.loss.gaussian import (
     SampledGaussianPair,
     log_ratio,
 )
-from tightrope.guarantee.loss.lattice_branch import Branch, lower_branch, upper_branch
+from tightrope.guarantee.loss.lattice_branch import (
+    Branch,
+    infimum,
+    loss_at,
+    lower_branch,
+    upper_branch,
+)
 from tightrope.numerics.lattice import LatticeMeasure, normalised
 from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
 from tightrope.validate import FloatArray
 
-__all__ = ["Side", "step_measure", "spacing", "on_one_lattice"]
+__all__ = ["Side", "step_measure", "jump_measure", "spacing", "on_one_lattice"]
 
 Side = Literal["upper", "lower"]
 _EPS = 2.0**-52
@@ -54,8 +61,8 @@ def on_one_lattice(pair: AbstractLossPair) -> bool:
 
 def step_measure(
     pair: AbstractLossPair, side: Side, step: float, rate: float, cut: float
-) -> tuple[LatticeMeasure, float]:
-    """The tilted measure of L under P up to the point s = cut, and the point where it ends."""
+) -> LatticeMeasure:
+    """The tilted measure of L under P, for pairs with jumps up to the point s = cut."""
     if isinstance(pair, GaussianPair):
         return _gaussian(pair.mu, side, step, rate)
     if isinstance(pair, SampledGaussianPair):
@@ -65,21 +72,41 @@ def step_measure(
     if isinstance(pair, FixedSizeGaussianPair):
         return _fixed_size(pair, side, step, rate, cut)
     if isinstance(pair, LaplacePair):
-        return _laplace(pair, side, step, rate), math.inf
+        return _laplace(pair, side, step, rate)
     if isinstance(pair, DiscretePair):
         losses, masses = np.array(pair.losses), np.array(pair.masses)
-        return _atoms(losses, masses, side, step, rate, 0.0), math.inf
+        return _atoms(losses, masses, side, step, rate, 0.0)
     raise NotCertified(f"The lattice method has no rule for {type(pair).__name__}.")
 
 
-def _gaussian(mu: float, side: Side, step: float, rate: float) -> tuple[LatticeMeasure, float]:
+def jump_measure(
+    pair: AbstractLossPair,
+    side: Side,
+    step: float,
+    rate: float,
+    ends: tuple[float, float],
+    anchor: float,
+) -> LatticeMeasure:
+    """The tilted measure of the losses between two points s of a pair with jumps.
+
+    `anchor` is a point of its lattice.
+    """
+    q, mu = float(getattr(pair, "rate", 1.0)), float(getattr(pair, "mu", 1.0))
+    base = infimum(q)
+    lowest = base + loss_at(ends[0], q, mu)
+    origin = anchor + step * math.floor((lowest - anchor) / step)
+    branch = _BRANCH[side](q, mu, rate + 1.0, step, origin - base, *ends)
+    return _measure(branch, step, rate, 0.0)
+
+
+def _gaussian(mu: float, side: Side, step: float, rate: float) -> LatticeMeasure:
     # tilted, L is the log ratio at s ~ N((rate + 1) mu, 1); 10 deviations leave 2e-23
     centre = (rate + 1.0) * mu
     low = step * math.floor((mu * (centre - 10.0) - 0.5 * mu * mu) / step)
     begin = low / mu + 0.5 * mu
     branch = _BRANCH[side](1.0, mu, rate + 1.0, step, 0.0, begin, centre + 10.0)
     lost = 4e-23 * float(branch.masses.sum())
-    return _measure(branch, step, rate, lost, closed=False), math.inf
+    return _measure(branch, step, rate, lost, closed=False)
 
 
 def _measure(
@@ -99,47 +126,42 @@ def _measure(
 
 def _sampled(
     pair: SampledGaussianPair, side: Side, step: float, rate: float, cut: float
-) -> tuple[LatticeMeasure, float]:
+) -> LatticeMeasure:
     if pair.direction == "remove":
         branch = _BRANCH[side](pair.rate, pair.mu, rate + 1.0, step, 0.0, -math.inf, cut)
-        return _measure(branch, step, rate, 0.0), branch.last_point
-    far = _far_point(pair.rate, pair.mu, rate)
+        return _measure(branch, step, rate, 0.0)
+    far = _far_point(pair.rate, pair.mu, rate, -39.0)
     branch = _BRANCH[side](pair.rate, pair.mu, -rate, step, 0.0, -math.inf, far)
     top = branch.origin + step * (branch.start + len(branch.masses) - 1)
-    beyond = math.exp(float(log_ndtr(-branch.last_point)) - rate * top - branch.log_scale)
-    mirrored = Branch(
-        -top,
-        0,
-        branch.masses[::-1].copy(),
-        branch.log_scale,
-        branch.absolute_error,
-        branch.relative_error,
-        branch.last_point,
-    )
-    return _measure(mirrored, step, rate, beyond), math.inf
+    beyond = _beyond(branch, pair.rate, pair.mu, rate, branch.log_scale)
+    mirrored = replace(branch, origin=-top, start=0, masses=branch.masses[::-1].copy())
+    return _measure(mirrored, step, rate, beyond)
 
 
-def _far_point(q: float, mu: float, rate: float) -> float:
-    """The smallest s where N(0,1) above s, tilted by r^-rate, is below e^-55: an error."""
-    low, high = 0.5 * mu, 0.5 * mu + 11.0
-    while high - low > 0.01:
-        middle = 0.5 * (low + high)
-        if float(log_ndtr(-middle)) - rate * float(log_ratio(middle, q, mu)) < -55.0:
-            high = middle
-        else:
-            low = middle
-    return high
+def _far_point(q: float, mu: float, rate: float, low: float) -> float:
+    """The smallest s > low where N(0,1) above s, tilted by r^-rate, is below e^-55 of all."""
+    s = np.linspace(low, 0.5 * mu + 11.0, 400)
+    tilted = log_ndtr(-s) - rate * log_ratio(s, q, mu)  # decreasing
+    largest = float((-0.5 * s * s - rate * log_ratio(s, q, mu)).max())
+    place = int(np.searchsorted(-tilted, 55.0 - largest))
+    return float(s[min(place, len(s) - 1)])
+
+
+def _beyond(branch: Branch, q: float, mu: float, rate: float, log_scale: float) -> float:
+    """What N(0,1) above the end of a branch weighs, tilted by r^-rate."""
+    log_r = infimum(q) + loss_at(branch.end, q, mu)
+    return 1.01 * math.exp(float(log_ndtr(-branch.end)) - rate * log_r - log_scale)
 
 
 def _fixed_size(
     pair: FixedSizeGaussianPair, side: Side, step: float, rate: float, cut: float
-) -> tuple[LatticeMeasure, float]:
+) -> LatticeMeasure:
     """The positive branch (P = base times r), its mirror image (P = base), and the atom at 0."""
     q, mu = pair.rate, pair.mu
     lift = -math.log1p(-q) if q < 1.0 else 0.0  # a lattice point on L = 0
+    far = _far_point(q, mu, rate, 0.5 * mu)
     up = _BRANCH[side](q, mu, rate + 1.0, step, lift, 0.5 * mu, cut)
-    down = _BRANCH[side](q, mu, -rate, step, lift, 0.5 * mu, _far_point(q, mu, rate))
-    far = down.origin + step * (down.start + len(down.masses) - 1)
+    down = _BRANCH[side](q, mu, -rate, step, lift, 0.5 * mu, far)
     scale = max(up.log_scale, down.log_scale, 0.0)
     weight_up, weight_down = math.exp(up.log_scale - scale), math.exp(down.log_scale - scale)
     below = len(down.masses) - 1 + down.start  # steps from the lowest point to 0
@@ -147,11 +169,10 @@ def _fixed_size(
     masses[: len(down.masses)] += weight_down * down.masses[::-1]
     masses[below + up.start :] += weight_up * up.masses
     masses[below] += math.exp(-scale) * (pair.atoms[0][1] if pair.atoms else 0.0)
-    lost = math.exp(float(log_ndtr(-down.last_point)) - rate * far - scale)
+    lost = _beyond(down, q, mu, rate, scale)
     error = weight_up * up.absolute_error + weight_down * down.absolute_error + lost
     relative = up.relative_error + down.relative_error
-    measure = normalised(-below * step, step, masses, scale, rate, error, relative)
-    return measure, up.last_point
+    return normalised(-below * step, step, masses, scale, rate, error, relative)
 
 
 def _atoms(
