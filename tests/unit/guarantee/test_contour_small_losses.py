@@ -1,4 +1,4 @@
-"""Bounded losses ("add") near the top of their range: huge tilts, few steps, tiny deltas."""
+"""Small losses: huge tilts, few steps, tiny deltas; above all "add" near the top of its range."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from mpmath import exp, fsum, log, log1p, mp, mpc, mpf, pi, sqrt
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import contour, lattice, profile
 from tightrope.guarantee.loss.cumulant import cumulant
+from tightrope.guarantee.loss.cumulant_part import PartCumulant
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
 from tightrope.guarantee.loss.pair import SampledGaussianPair
 
@@ -76,5 +77,36 @@ def test_settings_near_the_top_of_the_range(
     held: Components = ((SampledGaussianPair(rate, 1.0 / noise, "add"), steps),)
     found = contour.epsilon(held, delta)
     assert found.relative_width <= 1e-8
+    assert found.meets(lattice.epsilon(held, delta))
+    profile.confirm_epsilon((held,), delta, found, thorough=True)
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise", "tilt", "end"),
+    [(2.25e-8, 60.5, 2.57e10, 33.0), (0.01, 1.0, 5.0, 6.0), (0.2, 0.8, 3.0, 9.0)],
+)
+def test_the_decay_bound_of_a_law_that_is_cut_off(
+    rate: float, noise: float, tilt: float, end: float
+) -> None:
+    """The path down to the end against the transform itself, and against all that follows."""
+    pair = SampledGaussianPair(rate, 1.0 / noise, "remove")
+    law = PartCumulant([pair], [5], np.array([end]))
+    step = 0.25 / float(np.sqrt(law.row_moments(tilt)[2][0]))
+    nodes = law.nodes(tilt, 100 * step, 40.0)
+    x, error = nodes.transform(step, 100)
+    sizes = np.abs(1.0 + x[0]) - error[0]
+    bounds = law.decay(tilt).bounds(step * np.arange(1.0, 100.0))[:, 0]
+    later = np.maximum.accumulate(sizes[:0:-1])[::-1]
+    assert np.all(later <= bounds * (1.0 + 1e-9))
+    assert bounds[-1] < 0.3
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise", "steps", "delta"), [(2.25e-8, 60.5, 7, 2.6e-215), (3.1e-5, 99.5, 2, 2e-147)]
+)
+def test_few_steps_with_much_noise(rate: float, noise: float, steps: int, delta: float) -> None:
+    held: Components = ((SampledGaussianPair(rate, 1.0 / noise, "remove"), steps),)
+    found = contour.epsilon(held, delta)
+    assert found.relative_width <= 1e-6
     assert found.meets(lattice.epsilon(held, delta))
     profile.confirm_epsilon((held,), delta, found, thorough=True)

@@ -36,7 +36,7 @@ _QUICK, _MORE = Limit(4000, 1e6), Limit(4000, 2e7)
 _ACCEPTED = 1e-4  # the widest answer that is given where the width asked for is out of reach
 _LEVELS = 4
 # jumps apart are tried first up to so many steps and so many hits expected, from this mu on
-_FEW, _RARE, _LARGE = 11, 0.2, 0.7
+_FEW, _RARE, _LARGE = 6, 0.2, 0.7
 
 
 def finite_log_delta(

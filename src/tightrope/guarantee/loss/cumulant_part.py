@@ -31,6 +31,8 @@ __all__ = ["PartCumulant"]
 
 _MAX_EXPONENT = 5000.0  # of the largest loss times a tilt
 _LEFT_NATS = 60.0
+_STEEPEST = 1.04  # < pi/3, of mu times the depth of a path
+_FEW_STEPS = 1000  # up to here the path is tried beside the layers
 
 
 @final
@@ -172,23 +174,24 @@ class PartCumulant(AbstractFamily):
 
     # ------------------------------------------------------------------------------------- decay
     def shifted(self, tilt: float) -> Callable[[float], FloatArray]:
-        """|M(c+iy)|/M(c) of jumps on the path at depth d up to the end, then straight down to it.
+        """|M(c+iy)|/M(c) on the path at depth d up to the end, then straight down to it.
 
-        A window keeps mu d below pi/3, so that arg r >= t sin(mu d') >= 0.82 t mu d' on that way.
-        The bound holds when ln M is the quick estimate within LOG_MASS_SLACK, and falls with y.
+        mu d stays below pi/3, so that arg r >= t sin(mu d') >= 0.82 t mu d' on that way. The bound
+        holds when ln M is the quick estimate within LOG_MASS_SLACK, and falls with y.
         """
         log_size, ones = self.row_values(np.array([tilt]))[0], np.ones_like(self.strip.mu)
         w, end, of = (1.0 + tilt) * ones, self.end[:, None], self.strip
         lr = of.log_ratio(end)
         pace = 0.82 * of.mu * of.share(end, lr)
         peak = w * lr - 0.5 * end * end - LOG_ROOT_2PI
-        window, at_end = of.window, np.repeat(of.log_size(end), 2, axis=1)
-        assert window is not None
-
         outline = of.outline(w, (self.low, self.end), right_ends=False)
         left = of.tails(w, 0.0 * ones, outline)[0]
         down = peak + 0.5 * outline.depths**2 - np.log(pace)
-        down = down + window.log_cells(at_end, outline.theta[:, :, None])[:, :, 0]
+        if of.window is None:
+            down = np.where(outline.theta < _STEEPEST, down, np.inf)
+        else:
+            at_end = np.repeat(of.log_size(end), 2, axis=1)
+            down = down + of.window.log_cells(at_end, outline.theta[:, :, None])[:, :, 0]
 
         def further(y: float) -> FloatArray:
             logs = outline.total(-y * ones, left)
@@ -203,4 +206,5 @@ class PartCumulant(AbstractFamily):
         log_size = self.row_values(np.array([tilt]))[0]
         reach = self.low - self.strip.mu[:, 0], self.end
         layers, _ = layers_of_density(self.strip, 1.0 + tilt, reach, log_size)
-        return Decay.of(layers, np.full(len(layers), math.inf), log_size)
+        further = self.shifted(tilt) if float(np.sum(self.counts)) <= _FEW_STEPS else None
+        return Decay.of(layers, np.full(len(layers), math.inf), log_size, further)
