@@ -150,7 +150,7 @@ def find_noise(
     run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES
 ) -> Calibrated:
     """The smallest noise_multiplier that meets the target, certified, 1e-7 above the truth."""
-    if run.steps == 0 or run.sampling.rate == 0.0:
+    if isinstance(run, NoisySGD) and (run.steps == 0 or run.sampling.rate == 0.0):
         return Calibrated(
             "noise_multiplier", 0.0, replace(run, noise_multiplier=0.0), target, "none"
         )
@@ -169,7 +169,8 @@ def find_steps(
     run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES
 ) -> Calibrated:
     """The most steps that meet the target (Question Two of A Better Bound), up to 10^12."""
-    key, excess = _judge(replace(run, steps=max(run.steps, 1)), target, analyses)
+    started = replace(run, steps=max(run.steps, 1)) if isinstance(run, NoisySGD) else run
+    key, excess = _judge(started, target, analyses)
     mu = _step_mu_guess(run)
     guess = (_target_mu(target) / mu) ** 2 if mu > 0 else _MOST_STEPS
     steps = last_integer(
@@ -213,6 +214,11 @@ def _judge(
     run: NoisySGD, target: Target, analyses: tuple[Analysis, ...]
 ) -> tuple[str, Callable[[NoisySGD], float]]:
     """How far a run misses the target, by the analysis that is best for such runs."""
+    if not isinstance(run, NoisySGD):
+        raise InvalidInput(
+            f"Only a NoisySGD run can be calibrated; got {type(run).__name__}. Calibrate the run "
+            "alone, for what the other releases leave of the budget."
+        )
     probe = replace(run, noise_multiplier=max(run.noise_multiplier, 1.0))
     covering = [f for f in account(probe, analyses).findings if f.applies]
     if not covering:

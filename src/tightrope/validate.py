@@ -20,6 +20,7 @@ __all__ = [
     "check_positive",
     "check_non_negative",
     "check_count",
+    "one_number",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -125,6 +126,13 @@ def check_positive(value: Any, name: str) -> Any:
 
 def check_non_negative(value: Any, name: str) -> Any:
     return check_real(value, name, low=0.0)
+
+
+def one_number(value: Any, name: str) -> float:
+    """A checked value that must be a single one."""
+    if not isinstance(value, float):
+        raise InvalidInput(f"{name} must be one number; got {np.size(value)} of them.")
+    return value
 
 
 def check_count(value: Any, name: str, *, low: int = 0) -> int:

@@ -101,3 +101,28 @@ def test_replacing_moves_the_sum_twice_as_far() -> None:
     run = NoisySGD(PoissonSampling(0.1), 2.0, 1)
     assert run.step_mu == 0.5
     assert NoisySGD(PoissonSampling(0.1), 2.0, 1, Adjacency.REPLACE_ONE).step_mu == 1.0
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: NoisySGD(0.1, 1.0, 10), "PoissonSampling"),
+        (lambda: NoisySGD(PoissonSampling, 1.0, 10), "how batches are drawn"),
+        (lambda: PoissonSampling([0.1, 0.2]), "one number; got 2"),
+        (lambda: NoisySGD(PoissonSampling(0.1), [1.0, 2.0], 10), "NoiseSchedule"),
+        (lambda: GaussianMechanism([1.0, 2.0]), "one number; got 2"),
+        (lambda: NoisySGD(PoissonSampling(0.1), 1.0, 10, "neighbours"), "Adjacency.REPLACE_ONE"),
+        (lambda: Sequence((GaussianMechanism(1.0), 3)), "got 3"),
+        (lambda: Repeated(3, 2), "got 3"),
+    ],
+)
+def test_what_is_no_process_is_refused(make, told) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        make()
+
+
+def test_neighbours_may_be_named_and_counts_may_be_large() -> None:
+    named = NoisySGD(PoissonSampling(0.1), 1.0, 10**18 + 1, "replace-one")
+    assert named.adjacency is Adjacency.REPLACE_ONE
+    assert named.steps == 10**18 + 1
+    assert Sequence(named).parts == (named,)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
-__all__ = ["Adjacency", "Released"]
+from tightrope.errors import InvalidInput
+
+__all__ = ["Adjacency", "Released", "check_adjacency"]
 
 
 class Adjacency(Enum):
@@ -25,3 +28,12 @@ class Released(Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+def check_adjacency(value: Any) -> Adjacency:
+    """A neighbouring relation, also by its name."""
+    try:
+        return Adjacency(value)
+    except ValueError:
+        allowed = " or ".join(f"Adjacency.{member.name}" for member in Adjacency)
+        raise InvalidInput(f"adjacency must be {allowed}; got {value!r}.") from None

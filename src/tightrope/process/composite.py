@@ -35,6 +35,7 @@ class Repeated:
     count: int
 
     def __post_init__(self) -> None:
+        _check_process(self.inner)
         object.__setattr__(self, "count", check_count(self.count, "count"))
 
     @property
@@ -51,11 +52,21 @@ class Sequence:
     adjacency: Adjacency = field(init=False)
 
     def __post_init__(self) -> None:
-        parts = tuple(self.parts)
+        parts = tuple(self.parts) if isinstance(self.parts, Iterable) else (self.parts,)
         if not parts:
             raise InvalidInput("A Sequence needs at least one process; got none.")
+        for part in parts:
+            _check_process(part)
         object.__setattr__(self, "parts", parts)
         object.__setattr__(self, "adjacency", same_adjacency(part.adjacency for part in parts))
+
+
+def _check_process(part: Any) -> None:
+    if not isinstance(getattr(part, "adjacency", None), Adjacency):
+        raise InvalidInput(
+            f"A part must be a process such as NoisySGD, GaussianMechanism or DeclaredApproxDP, "
+            f"which knows its neighbours; got {part!r}."
+        )
 
 
 def same_adjacency(relations: Iterable[Adjacency]) -> Adjacency:

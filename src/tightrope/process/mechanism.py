@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
+
+import numpy as np
 
 from tightrope.errors import InvalidInput
-from tightrope.process.adjacency import Adjacency
+from tightrope.process.adjacency import Adjacency, check_adjacency
 from tightrope.validate import (
     check_count,
     check_delta,
     check_epsilon,
     check_non_negative,
     check_order,
+    one_number,
 )
 
 __all__ = [
@@ -144,6 +147,9 @@ class DeclaredZeroConcentrated:
         _store(self, rho=check_non_negative(self.rho, "rho"))
 
 
-def _store(process: object, **values: object) -> None:
+def _store(process: Any, **values: Any) -> None:
     for name, value in values.items():
+        if isinstance(value, np.ndarray):
+            one_number(value, name)
         object.__setattr__(process, name, value)
+    object.__setattr__(process, "adjacency", check_adjacency(process.adjacency))

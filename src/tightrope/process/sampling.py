@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
-from tightrope.validate import check_count, check_probability
+from tightrope.errors import InvalidInput
+from tightrope.validate import check_count, check_probability, one_number
 
 __all__ = [
     "AbstractSampling",
@@ -15,6 +16,7 @@ __all__ = [
     "CyclicSampling",
     "BallsInBinsSampling",
     "FullBatch",
+    "check_sampling",
 ]
 
 
@@ -33,7 +35,8 @@ class PoissonSampling:
     rate: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", check_probability(self.rate, "rate"))
+        rate = one_number(check_probability(self.rate, "rate"), "rate")
+        object.__setattr__(self, "rate", rate)
 
 
 @final
@@ -44,7 +47,8 @@ class FixedSizeSampling:
     rate: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", check_probability(self.rate, "rate"))
+        rate = one_number(check_probability(self.rate, "rate"), "rate")
+        object.__setattr__(self, "rate", rate)
 
 
 class _EpochSampling:
@@ -91,3 +95,14 @@ class FullBatch:
     @property
     def rate(self) -> float:
         return 1.0
+
+
+def check_sampling(value: Any) -> AbstractSampling:
+    """A way of drawing batches; a bare rate does not say which."""
+    if isinstance(value, type) or not isinstance(getattr(value, "rate", None), float):
+        raise InvalidInput(
+            f"sampling must say how batches are drawn; got {value!r}. Use PoissonSampling(rate), "
+            "FixedSizeSampling(rate), ShuffledSampling, CyclicSampling or "
+            "BallsInBinsSampling(batches_per_epoch), or FullBatch()."
+        )
+    return value  # type: ignore[no-any-return]

@@ -7,8 +7,9 @@ from typing import final
 
 import numpy as np
 
-from tightrope.process.adjacency import Adjacency
-from tightrope.process.sampling import AbstractSampling
+from tightrope.errors import InvalidInput
+from tightrope.process.adjacency import Adjacency, check_adjacency
+from tightrope.process.sampling import AbstractSampling, check_sampling
 from tightrope.validate import check_count, check_non_negative
 
 __all__ = ["NoisySGD", "NoiseSchedule"]
@@ -31,9 +32,16 @@ class NoisySGD:
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
 
     def __post_init__(self) -> None:
+        check_sampling(self.sampling)
         noise = check_non_negative(self.noise_multiplier, "noise_multiplier")
+        if not isinstance(noise, float):
+            raise InvalidInput(
+                f"noise_multiplier must be one number; got {len(noise)} of them. Noise that "
+                "changes from step to step is a NoiseSchedule."
+            )
         object.__setattr__(self, "noise_multiplier", noise)
         object.__setattr__(self, "steps", check_count(self.steps, "steps"))
+        object.__setattr__(self, "adjacency", check_adjacency(self.adjacency))
 
     @property
     def step_mu(self) -> float:
@@ -55,5 +63,7 @@ class NoiseSchedule:
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
 
     def __post_init__(self) -> None:
+        check_sampling(self.sampling)
         noises = check_non_negative(self.noise_multipliers, "noise_multipliers")
         object.__setattr__(self, "noise_multipliers", tuple(np.atleast_1d(noises).tolist()))
+        object.__setattr__(self, "adjacency", check_adjacency(self.adjacency))
