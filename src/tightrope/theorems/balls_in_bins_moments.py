@@ -30,6 +30,8 @@ _STEP, _LEFT = 0.02, -60.0  # of w = ln u
 _NATS, _DROP = 60.0, 45.0
 _ROUNDING = 4e-14
 _SMALL = 1e-4
+# What is left of expm1(-y) + y and log1p(-x) + x above _SMALL is right to 2 u/_SMALL < 5e-12.
+_CANCELLED = 1e-11
 
 
 def log_positive_moments(batches: int, mu: float, largest: int) -> FloatArray:
@@ -106,7 +108,7 @@ def _log_moment(s: float, w: FloatArray, u: FloatArray, excess: FloatArray) -> f
     left = s * (_LEFT + _STEP) - float(gammaln(s + 1.0))
     cut = float(np.logaddexp.reduce([inside, right + 1.0, left]))
     total = float(np.logaddexp(0.0, cut))
-    return total + math.exp(_log_strip(s) + 2.0) + 1e-15 * total
+    return total * (1 + _CANCELLED) + math.exp(_log_strip(s) + 2.0)  # exponents below 1e5 u
 
 
 def _log_strip(s: float) -> float:
@@ -136,7 +138,7 @@ def _one_part(u: FloatArray, batches: int, ratios: FloatArray, weights: FloatArr
     far = batches * (np.log(direct) + _ROUNDING) + u * (1 + _ROUNDING)
     bent = _bent(y) @ weights  # E[e^(-vX) - 1 + vX]
     x = np.minimum(v - bent, 0.9)
-    near = batches * (_log1p_bent(x) + bent) + _ROUNDING * batches * (bent + x * x)
+    near = batches * (_log1p_bent(x) + bent) + _CANCELLED * batches * (bent + x * x)
     return np.maximum(np.where(v < 0.5, near, far), 1e-300)
 
 
