@@ -85,7 +85,7 @@ def second_look(
         said = f"Proved twice: the {weaker} proves it too{_up_to(factors[weaker])}."
         return SecondLook(Verdict.CONFIRMED, weaker, factors[weaker], said)
     reasons = [part.reason for part in opinions[weaker] if part.reason]
-    why = reasons[0] if reasons else "its bound is more than 20 times as large."
+    why = reasons[0] if reasons else f"its bound is more than {_LARGEST_FACTOR:g} times as large."
     said = f"One method only, the {stronger}. The {weaker} did not confirm it: {why}"
     return SecondLook(Verdict.ONE_METHOD, None, None, said)
 

@@ -19,10 +19,11 @@ from tightrope.numerics.interval import Interval
 
 __all__ = ["LossCurve", "LatticeCurve"]
 
-_MOST_KINDS, _MOST_LAWS = 16, 6
+_MOST_KINDS, _MOST_LAWS = 16, 5
 _FEW = 20  # steps up to which a fine law is cheaper than the exact method
 _COARSE, _FINE = 1e-3, 1e-6  # widths of ln delta asked of a law
-_MOST_WORK = 4e5  # points of windows
+_MOST_WORK = 3e5  # points of windows
+_NEAR = 8.0  # a law that misses the width asked for by no more than this will do
 
 
 class LossCurve:
@@ -36,7 +37,7 @@ class LossCurve:
     def near(self, epsilon: float, room: float) -> Interval:
         """Within a thousandth, or within `room`."""
         found = Interval.worst([order.bounds(epsilon, room, _COARSE) for order in self.orders])
-        wide = found.width > max(room, 1e-2 * found.upper)
+        wide = found.width > max(room, 1.2 * _NEAR * _COARSE * found.upper)
         return self._exact(epsilon) if wide else found
 
     def sharp(self, epsilon: float, room: float) -> Interval:
@@ -44,7 +45,7 @@ class LossCurve:
         found = Interval.worst([order.bounds(epsilon, room, _COARSE) for order in self.orders])
         if found.width > room and all(order.steps <= _FEW for order in self.orders):
             found = Interval.worst([order.bounds(epsilon, room, _FINE) for order in self.orders])
-            if found.width <= 8.0 * _FINE * found.upper:
+            if found.width <= _NEAR * _FINE * found.upper:
                 return found
         return found if found.width <= room else found.intersect(self._exact(epsilon))
 
@@ -88,7 +89,7 @@ class _Order:
         found = Interval(0.0, 1.0)
         for law in sorted(self.laws, key=lambda law: abs(law.plan.epsilon - epsilon)):
             found = found.intersect(_exponential(law.log_delta(epsilon)))
-            if found.width <= max(room, width * found.upper):
+            if found.width <= max(room, _NEAR * width * found.upper):
                 return found
         new = None if self.full else self._law(epsilon, width)
         return found if new is None else found.intersect(_exponential(new.log_delta(epsilon)))

@@ -61,7 +61,7 @@ def supporting_line(profile: Profile, type_i: float) -> tuple[Interval, float]:
     if 2.0 * a <= 1.0 - at_zero.lower:
         parts.append(_steep(profile, a, at_zero))
     if 2.0 * a >= 1.0 - at_zero.upper:
-        parts.append(_flat(profile, a, 1.0 - a - at_zero.upper))
+        parts.append(_flat(profile, a, at_zero))
     found = Interval.worst([part for part, _ in parts]).clamp(0.0, 1.0 - a)
     return found, max(parts, key=lambda part: part[0].lower)[1]
 
@@ -81,9 +81,11 @@ def _steep(profile: Profile, a: float, at_zero: Interval) -> tuple[Interval, flo
     return gain.interval(scale=a), gain.best()
 
 
-def _flat(profile: Profile, a: float, known: float) -> tuple[Interval, float]:
-    """The supremum of e^-eps (1 - delta - a), and where it is; `known` is a lower bound."""
-    last = _LARGEST_EPSILON
+def _flat(profile: Profile, a: float, at_zero: Interval) -> tuple[Interval, float]:
+    """The supremum of e^-eps (1 - delta - a), and where it is."""
+    known, last = 1.0 - a - at_zero.upper, _LARGEST_EPSILON
+    if at_zero.lower > 0.9999 and profile.near(last, 0.1 * (1.0 - a)).upper >= 1.0 - a:
+        return Interval(0.0, 0.5 * (1.0 - at_zero.lower)), -last  # no epsilon shows anything
     for eps in (*(2.0**k for k in range(-6, 10)), last):  # any point with delta < 1 - a
         value = math.exp(-eps) * (1.0 - a - profile.near(eps, 0.1 * (1.0 - a)).upper)
         known = max(known, value)
