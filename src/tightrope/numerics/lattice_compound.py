@@ -22,6 +22,7 @@ from tightrope.numerics.lattice import LatticeMeasure
 __all__ = ["compound"]
 
 _EPS = 2.0**-52
+_HOPELESS = 100.0  # weights are at most 1: an error of e^100 says nothing
 _REACHES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 13.0, 26.0, 52.0)  # tilts times the length
 
 
@@ -35,11 +36,14 @@ def compound(measure: LatticeMeasure, count: int, size: int) -> LatticeMeasure:
     unit = 5.0 * _EPS * math.log2(size)
     share = mass / (1.0 + mass)
     change = share * (rfft(weights) - 1.0)
-    exponent = count * np.log1p(change)
+    # the complex log1p of NumPy forms 1 + x first and loses it
+    real = 0.5 * np.log1p(2.0 * change.real + change.real**2 + change.imag**2)
+    exponent = count * (real + 1j * np.arctan2(change.imag, 1.0 + change.real))
     # d ln(1 + x) = dx/(1 + x); 1 + x is at least 1 - 2 share in modulus
-    off = count * share * (unit + 8.0 * _EPS) / max(1.0 - 2.0 * share, 0.05)
+    room = 1.0 - 2.0 * share
+    off = count * share * (unit + 8.0 * _EPS) / room if room > 0.05 else _HOPELESS
     bound = np.exp(np.minimum(exponent.real + off, 0.0))
-    forward = bound * math.expm1(min(off, 700.0)) + bound * 8.0 * _EPS * np.abs(exponent)
+    forward = bound * math.expm1(min(off, _HOPELESS)) + bound * 8.0 * _EPS * np.abs(exponent)
     backward = unit * bound
     result = irfft(np.exp(exponent), size, overwrite_x=True)
     np.maximum(result, 0.0, out=result)

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tightrope.numerics.lattice import LatticeMeasure, convolve, normalised
+from tightrope.numerics.lattice import LatticeMeasure, convolve, fast_size, fitted, normalised
 from tightrope.numerics.lattice_cells import shared_mass
-from tightrope.numerics.lattice_coarse import coarsened
+from tightrope.numerics.lattice_coarse import coarsened, mixed
+from tightrope.numerics.lattice_compound import compound
 from tightrope.numerics.lattice_convex import gathered, lowered
-from tightrope.numerics.lattice_tail import tail_table
+from tightrope.numerics.lattice_tail import TailLadder, tail_table
 
 
 def _bump(size: int, step: float, rate: float, seed: int = 0) -> LatticeMeasure:
@@ -261,3 +262,85 @@ def test_powers_read_off_a_table_are_within_their_error(seed: int) -> None:
                 if p > point
             )
             assert abs(mp.exp(value) - exact) <= mp.exp(error) + 1e-12 * mp.exp(value)
+
+
+@pytest.mark.parametrize("count", [40, 1000, 10**9])
+@pytest.mark.parametrize("expected", [0.2, 4.0])
+def test_compound_sums_agree_with_the_sum_over_their_number(count: int, expected: float) -> None:
+    log_mass = math.log(expected / count / 8.0)
+    jump = normalised(0.3, 0.1, np.array([5.0, 2.0, 1.0]), log_mass, 1.5, 0.0, 0.0)
+    result = compound(jump, count, 1024)
+    exact, power = np.zeros(1024), np.ones(1)
+    with mp.workdps(40):
+        one = mp.exp(mp.mpf(jump.log_scale))
+        for k in range(41):
+            share = float(mp.binomial(count, k) * one**k / (1 + one) ** count)
+            exact[3 * k : 3 * k + len(power)] += share * power
+            power = np.convolve(power, jump.weights)
+    off = np.abs(result.weights - exact)
+    assert off.sum() <= result.error + 1024 * result.uniform_error
+    assert np.linalg.norm(off) <= result.error + result.square_error
+    assert result.error < 1e-11
+    assert result.uniform_error < 1e-13
+
+
+def test_compound_sums_of_terms_that_are_not_rare_state_no_accuracy() -> None:
+    jump = normalised(0.3, 0.1, np.array([5.0, 2.0, 1.0]), 0.0, 1.5, 0.0, 0.0)
+    assert compound(jump, 3, 1024).uniform_error > 1.0
+
+
+def test_a_window_grows_until_it_holds_what_it_should() -> None:
+    measure = _bump(64, 0.05, 0.0)
+    small = fitted([(measure, 300)], 0.1, (60.0, 60.0), 1.0, 1 << 14)
+    grown = fitted([(measure, 300)], 6.0, (8.0, 8.0), 1e-12, 1 << 14)
+    assert len(small.weights) == 4096
+    assert grown.error < 1e-9
+    assert [fast_size(n) for n in (16, 17, 24, 25, 33)] == [16, 24, 24, 32, 48]
+
+
+def test_mixtures_are_sums_on_one_lattice() -> None:
+    one, two = (
+        _bump(40, 0.01, 2.0, 1),
+        replace(_bump(25, 0.01, 2.0, 2), first=-0.25, log_scale=-3.0),
+    )
+    both = mixed([(one, 0.0), (two, math.log(7.0))], 1e-9)
+    points = np.linspace(-0.4, 0.2, 25)
+    true = _call(*_masses(one), points) + 7.0 * _call(*_masses(two), points)
+    np.testing.assert_allclose(_call(*_masses(both), points), true, rtol=1e-11, atol=1e-15)
+    assert 0.9e-9 < both.error < 1.1e-9
+
+
+@pytest.mark.parametrize("side", ["upper", "lower"])
+def test_a_coarse_lattice_contains_the_anchor(side: str) -> None:
+    measure = _bump(400, 0.002, 2.0)
+    for shift in range(4):
+        coarse = coarsened(measure, 4, side, measure.first + shift * 0.002)  # type: ignore[arg-type]
+        place = (coarse.first - measure.first - shift * 0.002) / 0.008
+        assert place == pytest.approx(round(place), abs=1e-9)
+
+
+def test_only_mass_between_two_points_is_shared() -> None:
+    edges, mu = np.array([-1.0, -0.4, 0.3, 0.9]), 1.3
+    left, right = shared_mass(edges, mu, np.zeros(3), -0.7, 0.5)
+    r = np.exp(mu * edges)
+    mean = mp.quad(lambda s: mp.npdf(s) * mp.exp(mu * s), [-0.7, 0.5])
+    assert left.sum() + right.sum() == pytest.approx(
+        float(mp.quad(mp.npdf, [-0.7, 0.5])), rel=1e-13
+    )
+    assert left @ r[:-1] + right @ r[1:] == pytest.approx(float(mean), rel=1e-13)
+
+
+def test_a_ladder_answers_as_its_tables_do() -> None:
+    masses = np.exp(-0.5 * ((np.arange(600) - 200) / 30.0) ** 2)
+    x = 0.01 * np.arange(600) - 2.0
+    ladder, tables = TailLadder(), []
+    for rate in (0.0, 5.0, 12.0):
+        measure = normalised(-2.0, 0.01, masses * np.exp(rate * x), 0.0, rate, 1e-12, 0.0)
+        tables.append(tail_table(measure))
+        ladder.add(tables[-1])
+    points = np.linspace(-2.5, 3.9, 200)
+    value, error = ladder.log_call(points)
+    best = np.min([table.log_error(points) for table in tables], axis=0)
+    np.testing.assert_allclose(value, tables[0].log_call(points)[0], rtol=1e-9)
+    np.testing.assert_allclose(error, best, atol=0.1)
+    assert sum(len(table.mass) for table in ladder.tables) < 620

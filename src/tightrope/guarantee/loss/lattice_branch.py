@@ -96,10 +96,11 @@ def lower_branch(
     With rate < 1 and begin = -inf the part that one step cannot resolve is merged into an atom at
     its mean, and the lattice (not `lift`) is put there.
     """
-    core_log, core_lift = -math.inf, 0.0
+    core_log, core_lift, first = -math.inf, 0.0, None
     if rate < 1.0 and begin == -math.inf:
         lift, begin, core_log = _core(rate, mu, step, end)
-    start, points, log_tilt, scale = _cells(rate, mu, power, step, lift, begin, end)
+        first = 1  # also where the end leaves nothing above the atom, which lies at 0
+    start, points, log_tilt, scale = _cells(rate, mu, power, step, lift, begin, end, first)
     origin = infimum(rate) + lift
     if core_log > -math.inf:
         core_tilted = core_log + power * origin
@@ -115,11 +116,19 @@ def lower_branch(
 
 
 def _cells(
-    rate: float, mu: float, power: float, step: float, lift: float, begin: float, end: float
+    rate: float,
+    mu: float,
+    power: float,
+    step: float,
+    lift: float,
+    begin: float,
+    end: float,
+    first: int | None = None,
 ) -> tuple[int, FloatArray, FloatArray, float]:
     """First index, points s_i, tilt power * ln r_i, and the largest log mass density."""
     # ends on a lattice point, up to rounding, do not begin another cell
     start = math.floor((loss_at(max(begin, _LEFT), rate, mu) - lift) / step + _ON_A_POINT)
+    start = start if first is None else first
     stop = max(start + 3, math.ceil((loss_at(end, rate, mu) - lift) / step - _ON_A_POINT))
     offsets = lift + step * np.arange(start, stop + 1, dtype=np.float64)
     points = points_at(np.maximum(offsets, 0.0) if rate < 1.0 else offsets, rate, mu)

@@ -40,6 +40,7 @@ __all__ = [
 
 _EPS = 2.0**-52
 _MOMENT_CELLS, _FAR = 4000, 12.0
+_STEEPEST = 30.0  # nats of tilt on one step of the lattice for several jumps
 _CHUNK = 8192  # losses at a time: keeps the work space small
 
 
@@ -106,6 +107,7 @@ def several_jumps(
     """
     low, high = loss_at(begin, rate, mu), loss_at(end, rate, mu)
     step = (high - low) / cells
+    tilt = min(tilt, _STEEPEST / step)
     build = upper_branch if side == "upper" else lower_branch
     branch = build(rate, mu, 1.0 + tilt, step, low, begin, end)
     if branch.absolute_error > 0.0:  # too coarse for a bound from below: 0 is one

@@ -37,6 +37,7 @@ _LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0)  # ln of the expected nu
 _DEPTHS = (0.15, 0.3, 0.45, 0.6, 0.75, 0.9)  # the same, as a share of ln delta
 _SHALLOW = (0.07, 0.09, 0.12)  # where many jumps may be followed
 _VERY_SHALLOW = (0.02, 0.035, 0.05)  # and where any number may be
+_LONGEST = 1e9  # points of a lattice for jumps that is not even thought of
 _SAME = 0.1  # cuts this close, relative, are one
 _COMPOUND_STEPS = 200  # so many that a few more or less hardly matter
 _SECONDS = 4e6  # work that takes them
@@ -204,6 +205,8 @@ def _compound_plan(goal: Goal, whole: Sketch, cut_loss: float, saddle: Saddle) -
     one = abs(split.small.cumulant(tilt)[0]) / goal.steps
     spare = split.jumps * (one + 4.0 * math.exp(whole.log_tail(split.cut)) * (1.0 + tilt))
     jump_step, reach, number = _jump_lattice(goal, whole, split, tilt)
+    if not reach < _LONGEST * jump_step:
+        return None
     size = fast_size(max(1024.0, reach / jump_step))
     excess = 1.0
     if size > MAX_SIZE:
@@ -237,7 +240,7 @@ def _jump_lattice(
     """Step and reach of the lattice for sums of jumps, and their number under the tilt."""
     losses, logs, count = whole.parts[0]
     keep = (losses > split.cut) & (losses <= split.last)
-    x, mass = losses[keep], count * np.exp(logs[keep] + tilt * losses[keep])
+    x, mass = losses[keep], count * np.exp(np.minimum(logs[keep] + tilt * losses[keep], 600.0))
     number = float(mass.sum())
     options = []
     for theta in (0.5 / split.last, 1.0 / split.last, 2.0 / split.last, 5.0 / split.last):

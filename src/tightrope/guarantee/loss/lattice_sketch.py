@@ -125,7 +125,7 @@ class Sketch:
 
     def saddle(self, epsilon: float, steepest: float = math.inf) -> Saddle:
         """Minimiser of n K(c) - c eps - ln c - ln(1 + c), which is convex, by bisection in ln c."""
-        low, high = -12.0, min(60.0, math.log(steepest))
+        low, high = -12.0, min(38.0, math.log(steepest))
         while high - low > 2e-3:
             c = math.exp(0.5 * (low + high))
             first = self.cumulant(c)[1]

@@ -43,7 +43,8 @@ def staging(goal: Goal, split: Split, nats: float) -> tuple[float, int, float, f
         fine = step
         if levels > 0:  # a spike that the fine lattice does not resolve cannot be coarsened below
             fine = min(step / math.sqrt(1.0 + 1.4 * levels), resolved)
-            if fine * COARSER**levels * (max(rates)[0] + 1.0) > _STEEPEST:
+            steep = fine * COARSER**levels * (max(rates)[0] + 1.0) > _STEEPEST
+            if steep or fine <= 0.0:
                 break
         asked = fine
         coarse = COARSER**levels * fine
