@@ -15,7 +15,8 @@ import pytest
 
 from tightrope.accounting import account
 from tightrope.guarantee.approx.optimal import delta_optimal, epsilon_optimal
-from tightrope.guarantee.loss import lattice, profile
+from tightrope.guarantee.loss import contour, lattice, profile
+from tightrope.guarantee.loss.lattice_plan import guesses, plain_plan
 from tightrope.guarantee.loss.pair import LaplacePair, SampledGaussianPair, approx_pair
 from tightrope.process import DeclaredApproxDP, LaplaceMechanism, Repeated, Sequence
 
@@ -163,3 +164,16 @@ def test_epsilon_next_to_the_largest_loss_of_one_release() -> None:
     found = profile.epsilon(((pair, 1),), 5.318487939396393e-297)
     assert found.upper == pytest.approx(pair.support[1], rel=1e-12)
     assert found.relative_width < 1e-12
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+@pytest.mark.parametrize("width", [1e-2, 1e-3])
+def test_steps_narrower_than_the_coarsest_lattice(direction: str, width: float) -> None:
+    """Single steps beside blocks are one atom there, which must lie at its own mean."""
+    pair = SampledGaussianPair(2.462e-7, 1 / 23.6255, direction)  # type: ignore[arg-type]
+    many = ((pair, 274_586_582),)
+    truth = contour.log_delta(many, 0.0)
+    law = lattice.build(plain_plan(many, 0.0, guesses(many, 0.0)[0], width))
+    assert law.below.log_lower(0.0) <= truth.lower
+    assert truth.upper <= law.above.log_upper(0.0)
+    assert law.above.log_upper(0.0) - law.below.log_lower(0.0) <= width

@@ -32,10 +32,7 @@ class LossGuarantee(Guarantee):
     validity: Validity = Validity.EXACT
 
     def epsilon(self, delta: float) -> Interval:
-        d = check_delta(delta)
-        if self._some_loss_is_infinite:
-            return Interval.worst([profile.epsilon(order, d) for order in self.orders])
-        return profile.worst_epsilon(self.orders, d)
+        return profile.worst_epsilon(self.orders, check_delta(delta))
 
     def confirm_epsilon(self, delta: float, answer: Interval, thorough: bool = False) -> None:
         """A second look at an answer by the lattice; ContradictoryMethods when it is excluded."""
@@ -47,17 +44,9 @@ class LossGuarantee(Guarantee):
 
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon")
-        if self._some_loss_is_infinite:
-            found = Interval.worst([profile.delta(order, eps) for order in self.orders])
-        else:
-            found = profile.worst_delta(self.orders, eps)
+        found = profile.worst_delta(self.orders, eps)
         most = max(_most(order, eps) for order in self.orders)
         return Interval(min(found.lower, most), min(found.upper, most))
-
-    @property
-    def _some_loss_is_infinite(self) -> bool:
-        """Then orders are not compared by moments, which see finite losses only."""
-        return any(pair.infinite_mass > 0.0 for order in self.orders for pair, _ in order)
 
     def renyi(self, order: float) -> Interval:
         """Renyi divergences of independent parts add up."""

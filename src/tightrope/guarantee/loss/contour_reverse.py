@@ -68,6 +68,8 @@ def log_chernoff(components: Components, epsilon: float, log_enough: float) -> f
     """Chernoff's bound on ln delta(eps), proved where it is below log_enough; 0 elsewhere."""
     if epsilon <= 0.0 or log_enough >= 0.0:
         return 0.0
+    if any(pair.infinite_mass > 0.0 for pair, _ in components):  # the transform leaves them out
+        return 0.0
     law = sum_law(components)
     tilts = _TILTS * (-log_enough / epsilon)
     tilts = tilts[tilts <= law.max_tilt]
