@@ -17,7 +17,6 @@ from tightrope.train.corrected_adam import CorrectedAdam
 from tightrope.train.ledger import Budget
 from tightrope.train.noise import GaussianNoise
 from tightrope.train.optimizer import PrivateOptimizer
-from tightrope.train.parts import check_parts
 from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_count
 
@@ -101,10 +100,7 @@ def _private(
     model: torch.nn.Module, rule: torch.optim.Optimizer, parts: dict[str, Any]
 ) -> PrivateOptimizer:
     _check_complete(parts)
-    check_parts(model, rule, **parts)
-    run = PrivateOptimizer(model, rule, **parts)
-    run.guard.watch(model)
-    return run
+    return PrivateOptimizer(model, rule, **parts)
 
 
 def _check_complete(parts: dict[str, Any]) -> None:

@@ -38,6 +38,7 @@ from tightrope.train.ledger import Budget, Ledger
 from tightrope.train.losses import check_losses
 from tightrope.train.noise import Noise
 from tightrope.train.packed import whole
+from tightrope.train.parts import check_parts
 from tightrope.train.record import RunRecord, Sensitive, StepReport
 from tightrope.train.samplers import AbstractSampler
 from tightrope.train.sharded import Sharding, check_whole, local_part
@@ -75,6 +76,7 @@ class PrivateOptimizer:
         gradients: Any | None = None,
         history: Any | None = None,
     ) -> None:
+        check_parts(model, optimizer, sampler=sampler, clip=clip, noise=noise, budget=budget)
         check_one_copy(model)
         self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
         self.sharding = Sharding(model)
@@ -85,6 +87,7 @@ class PrivateOptimizer:
         check_whole(self.gradients.parameters)
         self.guard = Guard(optimizer, self._stepped, self.gradients.parameters)
         self.sharding.release()
+        self.guard.watch(model)  # after the release, to see whether the model is sharded
         self.model, self.optimizer = model, optimizer
         self.sampler, self.clip, self.noise = sampler, clip, noise
         self.ledger = Ledger(sampler, noise, budget, history)
@@ -100,6 +103,7 @@ class PrivateOptimizer:
         if self._ranks > 1:
             check_splits(sampler, noise)
             sampler.for_rank(self._rank)
+            self.sampler_state = sampler.state()
             start_together(model, self.settings())
         self.mark_weights()
 
@@ -150,6 +154,16 @@ class PrivateOptimizer:
         if micro_batch is not None:
             check_count(micro_batch, "micro_batch", low=1)
         rows = self.watch(data, collate)
+        if rank_and_size()[1] != self._ranks:
+            raise InvalidInput(
+                "The run was made before torch.distributed.init_process_group, so each process "
+                "would take and count steps of its own. Initialise first, then make the run."
+            )
+        if self._tickets:
+            raise InvalidInput(
+                "A batch drawn earlier was never stepped on: was the loop left or interrupted? If "
+                "that had nothing to do with what is in the batch, call abandon_batch() and go on."
+            )
         for _ in range(check_count(steps, "steps")):
             if self.exhausted:
                 return
@@ -307,6 +321,7 @@ class PrivateOptimizer:
         """Forget a batch that was drawn but not released."""
         self._tickets.clear()
         self._sums = None
+        self.sampler.restore(self.sampler_state)  # no place of an epoch may be skipped
         self.sharding.release()
 
     def mark_weights(self) -> None:

@@ -108,6 +108,21 @@ FAST = {
         ),
         "tokens",
     ),
+    "t5": (
+        lambda: tf.T5ForConditionalGeneration(
+            tf.T5Config(
+                vocab_size=WORDS, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2,
+                decoder_start_token_id=0,
+            )
+        ),
+        "tokens",
+    ),
+    "llama with IA3": (
+        lambda: adapted(
+            llama(), peft.IA3Config, target_modules=["k_proj"], feedforward_modules=[]
+        ),
+        "tokens",
+    ),
     "vit": (lambda: tf.ViTForImageClassification(tf.ViTConfig(**IMAGE)), "images"),
     "convnext": (
         lambda: tf.ConvNextForImageClassification(
@@ -152,15 +167,7 @@ SLOW = {
         ),
         "tokens",
     ),
-    "t5": (
-        lambda: tf.T5ForConditionalGeneration(
-            tf.T5Config(
-                vocab_size=WORDS, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2,
-                decoder_start_token_id=0,
-            )
-        ),
-        "tokens",
-    ),
+    "t5": FAST["t5"],
     "swin": (
         lambda: tf.SwinForImageClassification(
             tf.SwinConfig(
@@ -176,12 +183,7 @@ SLOW = {
         ),
         "tokens",
     ),
-    "llama with IA3": (
-        lambda: adapted(
-            llama(), peft.IA3Config, target_modules=["k_proj"], feedforward_modules=[]
-        ),
-        "tokens",
-    ),
+    "llama with IA3": FAST["llama with IA3"],
     "llama with a LoRA of its words": (
         lambda: adapted(llama(), r=2, target_modules=["embed_tokens"]),
         "tokens",

@@ -63,6 +63,13 @@ def test_layers_that_only_have_no_rule_are_taken_one_by_one(model):
         torch.testing.assert_close(mine, truth, rtol=1e-4, atol=1e-6)
 
 
+def test_one_reason_is_told_once_for_many_layers():
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)) for _ in range(9)])
+    with pytest.raises(ModelNotPrivate, match=r"0.1, 1.1, 2.1 and 6 more \(BatchNorm1d") as told:
+        Gradients(model)
+    assert str(told.value).count("GroupNorm") == 1
+
+
 def test_uninitialised_lazy_layer_is_refused():
     model = nn.LazyLinear(3)
     with pytest.raises(ModelNotPrivate, match="forward pass before"):
@@ -152,7 +159,7 @@ def test_evaluation_mode_and_missing_forward_are_named():
 def test_attaching_twice_is_refused_and_detaching_allows_it():
     model = nn.Linear(3, 1)
     engine = Gradients(model)
-    with pytest.raises(InvalidInput, match="already attached"):
+    with pytest.raises(InvalidInput, match="already belongs"):
         Gradients(model)
     engine.detach()
     Gradients(model).detach()

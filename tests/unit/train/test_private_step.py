@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.process import Adjacency, NoisySGD, PoissonSampling
 from tightrope.train import (
+    BallsInBinsSampler,
     FlatClip,
     FullBatchSampler,
     GaussianNoise,
@@ -225,6 +226,57 @@ def test_a_gradient_scaler_cannot_loosen_the_clip(make_run, make_model, data):
             scaler.scale(losses.mean()).backward()
         run.step(scaler.scale(cross_entropy(model(x), y, reduction="none")))
     assert 0.49 < float((weights(model) - before).norm()) <= 0.5 * (1 + 1e-6)
+
+
+def test_a_loop_that_was_interrupted_is_explained(make_run, data, train):
+    run = make_run()
+    for _ in run.batches(data, steps=2):
+        break
+    with pytest.raises(InvalidInput, match="abandon_batch"):
+        next(run.batches(data, steps=1))
+    run.abandon_batch()
+    train(run, data, steps=2)
+    assert run.steps == run.ledger.released == 2
+
+
+def test_an_abandoned_batch_is_drawn_again_so_that_no_place_of_an_epoch_is_skipped(make_run, data):
+    """Else a record could be in more releases than whole epochs of them say."""
+    run, taken = make_run(sampler=BallsInBinsSampler(3)), []
+    for _ in range(6):
+        for _ in run.batches(data, steps=1):
+            break  # left
+        run.abandon_batch()
+        for x, y in run.batches(data, steps=1):
+            taken.append(x)
+            run.step(cross_entropy(run.model(x), y, reduction="none"))
+    for epoch in (taken[:3], taken[3:]):  # every record once
+        assert torch.equal(torch.cat(epoch).sort(0).values, data[0].sort(0).values)
+
+
+@pytest.mark.parametrize("wrong", [{"clip": 1.0}, {"noise": 1.0}, {"budget": (3.0, 1e-5)}])
+def test_numbers_in_the_place_of_parts_leave_the_model_alone(make_run, make_model, wrong):
+    model = make_model()
+    with pytest.raises(InvalidInput, match="must be a"):
+        make_run(model, **wrong)
+    make_run(model)
+
+
+def test_a_layer_frozen_after_the_run_was_made_is_explained(make_run, make_model, data):
+    model = make_model()
+    run = make_run(model, clip=FlatClip(1.0), gradients=Gradients(model))
+    model[0].requires_grad_(False)
+    with pytest.raises(InvalidInput, match="frozen after"):
+        for x, _ in run.batches(data, steps=1):
+            model(x)
+
+
+def test_a_model_belongs_to_one_run(make_run, make_model):
+    model = make_model()
+    run = make_run(model, clip=FlatClip(1.0), gradients=None)
+    with pytest.raises(InvalidInput, match="already belongs to a private run"):
+        make_run(model, clip=FlatClip(1.0), gradients=None)
+    run.close()
+    make_run(model, clip=FlatClip(1.0), gradients=None).close()
 
 
 class Endless(IterableDataset):

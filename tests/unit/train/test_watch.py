@@ -11,7 +11,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tightrope.errors import ModelNotPrivate
-from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
+from tightrope.train import (
+    FlatClip,
+    GaussianNoise,
+    PoissonSampler,
+    PrivateOptimizer,
+    noisy_sgd,
+)
 
 
 def made(model):
@@ -40,6 +46,20 @@ def test_a_model_that_standardises_its_batch_is_refused_in_a_plain_loop(data, tr
     with pytest.raises(ModelNotPrivate, match="mixes examples"):
         train(run, data, steps=2)
     assert run.ledger.released == 0 and torch.equal(before, run.model.layer.weight)
+
+
+def test_a_run_around_any_optimizer_is_watched(data, train):
+    model = Standardised()
+    run = PrivateOptimizer(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        sampler=PoissonSampler(0.3),
+        clip=FlatClip(1.0),
+        noise=GaussianNoise(1.0),
+        expected_batch_size=18,
+    )
+    with pytest.raises(ModelNotPrivate, match="mixes examples"):
+        train(run, data, steps=2)
 
 
 def test_a_frozen_batch_norm_stays_frozen_whatever_the_mode(data, train):

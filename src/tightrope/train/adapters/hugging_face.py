@@ -77,7 +77,6 @@ class PrivateTrainer(transformers.Trainer):
             rule = super().create_optimizer(model)
             assert isinstance(self.model, torch.nn.Module)
             self.run = PrivateOptimizer(self.model, rule, **self._parts)
-            self.run.guard.watch(self.model)
             self.optimizer = _AlreadyStepped(rule)
         assert self.optimizer is not None
         return self.optimizer

@@ -48,7 +48,6 @@ class PrivateModule(lightning.LightningModule):
     def make_private(self, optimizer: torch.optim.Optimizer, **parts: Any) -> PrivateOptimizer:
         """Wrap this module and its optimizer; `parts` are those of PrivateOptimizer."""
         self._private = [PrivateOptimizer(self, optimizer, **parts)]
-        self.run.guard.watch(self)
         return self.run
 
     @property

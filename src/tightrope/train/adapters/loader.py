@@ -55,7 +55,6 @@ class _DrawnBatches(Sampler[list[int]]):
             # Workers had fetched ahead of a loop that was left. Those batches were never released:
             # they are drawn again, so that no place of an epoch is skipped.
             self._run.abandon_batch()
-            self._run.sampler.restore(self._run.sampler_state)
         for _ in range(self._steps):
             if self._run.announced >= self._run.ledger.steps_allowed:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import torch
@@ -27,20 +28,28 @@ _CASTS_INPUT = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 def validate(model: nn.Module) -> None:
     """Refuse layers that mix examples or write to themselves."""
-    reasons = []
+    layers: dict[str, list[str]] = {}
     for name, module in model.named_modules():
         reason = refusal(module)
         if reason is not None:
-            reasons.append(f"{name or 'the model'} ({type(module).__name__}) {reason}")
-    if reasons:
-        raise ModelNotPrivate("; ".join(reasons))
+            layers.setdefault(f"({type(module).__name__}) {reason}", []).append(name or "the model")
+    if layers:
+        raise ModelNotPrivate("; ".join(f"{_few(names)} {why}" for why, names in layers.items()))
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def attach(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
     """Hook every layer with trainable parameters; the result removes all hooks."""
     validate(model)
     if any(_ATTACHED in module.__dict__ for module in model.modules()):
-        raise InvalidInput("Gradients is already attached to this model; call detach() first")
+        raise InvalidInput(
+            "This model already belongs to a private run (or to a Gradients object). Call close() "
+            "on that run (detach() on the object) first, or make a new model"
+        )
     undo: list[Callable[[], Any]] = []
     object.__setattr__(model, _ATTACHED, recorder)
     undo.append(lambda: model.__dict__.pop(_ATTACHED, None))
@@ -71,7 +80,10 @@ def _attach_one(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any]
         return _hook_layer(module, rule, recorder)
     forward = replacement_forward(module, recorder)
     if forward is not None:
-        module.forward = torch.compiler.disable(forward)  # type: ignore[method-assign]
+        # a method, not a function: a deep copy of the model (a running average of weights, say)
+        # must run on its own weights
+        method = MethodType(torch.compiler.disable(forward), module)
+        module.forward = method  # type: ignore[method-assign]
         return [lambda: module.__dict__.pop("forward", None)]
     return _hook_custom(module, recorder)
 
@@ -97,8 +109,13 @@ def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[
 
     @unseen
     def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        if recorder.active:
+        if recorder.active and layer is module:  # a copy of the model is none of ours
             inputs = (*args, *kwargs.values())
+            if isinstance(out, Tensor) and not out.requires_grad:
+                raise InvalidInput(
+                    f"{type(layer).__name__} was frozen after the run was made. Freeze layers "
+                    "first, then make the run"
+                )
             if len(inputs) != 1 or not isinstance(out, Tensor):
                 raise InvalidInput(
                     f"{type(layer).__name__} was called with {len(inputs)} arguments; its rule "
@@ -121,7 +138,7 @@ def _cast(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
 def _hook_custom(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any]]:
     @unseen
     def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        if not recorder.active:
+        if not recorder.active or layer is not module:
             return
         outs = out if isinstance(out, tuple) else (out,)
         wanted = tuple(i for i, o in enumerate(outs) if isinstance(o, Tensor) and o.requires_grad)

@@ -62,7 +62,7 @@ def custom_rule(
         raise ModelNotPrivate(
             f"{type(module).__name__} owns parameters, has no rule and cannot be run one example "
             f"at a time ({str(error).splitlines()[0]}); put the parameter into a small module "
-            "of its own or use the layers of torch.nn"
+            "of its own, use the layers of torch.nn, or pass gradients=OneByOne(model)"
         ) from error
     return [(p, Dense(r)) for p, r in zip(parameters, results, strict=True)]
 

@@ -13,6 +13,7 @@ from tightrope.train.clip import Clip
 from tightrope.train.gradients.attach import attach
 from tightrope.train.gradients.batch import ClippedBatch, empty_batch
 from tightrope.train.gradients.buffers import scratch_scope
+from tightrope.train.gradients.graph import explore, junctions
 from tightrope.train.gradients.passes import Work, book_keeping, two_pass
 from tightrope.train.gradients.plan import Plan, make_plan, resolve
 from tightrope.train.gradients.recorder import Recorder, Use
@@ -119,8 +120,14 @@ class Gradients:
         kept = [uses[i] for i in plan.uses]
         return Work(losses, self.parameters, self._rows, kept, ways, self.loss_scale, plan.shared)
 
+    def _only_broadcast(self, losses: Tensor) -> bool:
+        """Do all parameters enter in ways that the graph shows, as those of an adapter may?"""
+        graph = explore(losses, [], set(self._names_by_id))
+        ways = [junctions(graph, leaf, losses.shape[0]) for leaf in graph.leaves.values()]
+        return bool(ways) and all(way is not None for way in ways)
+
     def _check_ran(self, losses: Tensor, uses: list[Use]) -> None:
-        if not uses and losses.requires_grad:
+        if not uses and losses.requires_grad and not self._only_broadcast(losses):
             raise InvalidInput(
                 "no layer was recorded: run the forward pass in model.train() and with gradients "
                 "enabled, after Gradients was attached (a model compiled and run before that must "

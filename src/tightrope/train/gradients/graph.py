@@ -262,10 +262,15 @@ def _quotient(node: Any, operand: int) -> Any:
     return node._saved_other.reciprocal() if operand == 0 else None
 
 
+def _chosen(node: Any, operand: int) -> Any:
+    return node._saved_condition if operand == 0 else ~node._saved_condition
+
+
 _KINDS: dict[str, Callable[[Any, int], Any]] = {
     "ExpandBackward0": _one,
     "AddBackward0": _sum,
     "SubBackward0": _difference,
     "MulBackward0": _product,
     "DivBackward0": _quotient,
+    "WhereBackward0": _chosen,
 }

@@ -149,7 +149,8 @@ def _refuse_unseen(names: set[str]) -> None:
         raise ModelNotPrivate(
             f"the parameters {sorted(names)} are used outside of the layer that owns them, in a "
             "way that has no rule (a functional call, a parametrisation, or code compiled before "
-            "Gradients was attached); call the layer itself, or attach before compiling"
+            "Gradients was attached); call the layer itself, attach before compiling, or pass "
+            "gradients=OneByOne(model), which is exact for every model and slower"
         )
 
 

@@ -20,10 +20,11 @@ __all__ = ["forward_of"]
 
 
 def forward_of(module: nn.MultiheadAttention, recorder: Recorder) -> Callable[..., Any]:
-    """The replacement for `module.forward`."""
-    original = module.forward
+    """The replacement for `module.forward`, as a method; a copy of the module keeps its own."""
+    mine = module
 
     def forward(
+        module: nn.MultiheadAttention,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -33,9 +34,9 @@ def forward_of(module: nn.MultiheadAttention, recorder: Recorder) -> Callable[..
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        if not shows(recorder):
-            return original(
-                query, key, value, key_padding_mask, need_weights, attn_mask,
+        if module is not mine or not shows(recorder):
+            return nn.MultiheadAttention.forward(
+                module, query, key, value, key_padding_mask, need_weights, attn_mask,
                 average_attn_weights, is_causal,
             )  # fmt: skip
         if query.dim() != 3:

@@ -9,7 +9,7 @@ detached: nothing else needs them there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -54,12 +54,12 @@ _CELLS: dict[str, Cell] = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _tanh, "RNN_R
 
 
 def forward_of(module: nn.RNNBase, recorder: Recorder) -> Callable[..., Any]:
-    """The replacement for `module.forward`."""
-    original = module.forward
+    """The replacement for `module.forward`, as a method; a copy of the module keeps its own."""
+    mine, original = module, cast(Any, type(module).forward)
 
-    def forward(x: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
-        if not shows(recorder):
-            return original(x, hx)  # type: ignore[no-any-return]
+    def forward(module: nn.RNNBase, x: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+        if module is not mine or not shows(recorder):
+            return original(module, x, hx)  # type: ignore[no-any-return]
         if isinstance(x, PackedSequence) or x.dim() != 3:
             raise InvalidInput(
                 f"{module.mode} needs a padded batch of three dimensions; packed and unbatched "
@@ -81,12 +81,11 @@ def forward_of(module: nn.RNNBase, recorder: Recorder) -> Callable[..., Any]:
 
 def forward_of_cell(module: nn.RNNCellBase, recorder: Recorder) -> Callable[..., Any]:
     """The replacement for the forward pass of a cell: a sequence of one position."""
-    original: Callable[..., Any] = module.forward
-    mode = _mode(module)
+    mine, original, mode = module, cast(Any, type(module).forward), _mode(module)
 
-    def forward(x: Tensor, hx: Any = None) -> Any:
-        if not shows(recorder):
-            return original(x, hx)
+    def forward(module: nn.RNNCellBase, x: Tensor, hx: Any = None) -> Any:
+        if module is not mine or not shows(recorder):
+            return original(module, x, hx)
         if x.dim() != 2:
             raise InvalidInput(
                 f"{type(module).__name__} needs a batch: an input of two dimensions, got {x.dim()}"
