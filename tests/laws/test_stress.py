@@ -109,6 +109,8 @@ def _line(points: list[tuple[mpf, mpf]], steps: int, dy: mpf, c: mpf, shift: mpf
         largest = max(largest, abs(term))
         if n > 10 and abs(term) * (n + 1) < largest * mpf(10) ** -24:
             return total if total > largest * mpf(10) ** -8 else None
+        if n == _MOST_FREQUENCIES // 5 and abs(term) > largest * mpf(10) ** -5:
+            return None  # at this pace the end is out of reach
         now = [value * turn for value, turn in zip(now, turns, strict=True)]
     return None
 

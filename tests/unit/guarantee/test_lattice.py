@@ -354,3 +354,14 @@ def test_two_steps_followed_as_many_jumps_agree_with_quadrature() -> None:
         assert other.split.cut != plan.split.cut
         found = lattice.build(other).log_delta(epsilon)
         assert found.lower <= true <= found.upper
+
+
+@pytest.mark.parametrize("rate", [1e-12, 1e-8])
+@pytest.mark.parametrize("delta", [1e-320, 1e-250, 1e-60])
+def test_tiny_losses_are_not_lost_in_rounding(rate: float, delta: float) -> None:
+    """One step with much noise: losses of 1e-14, far below an ulp of ln(mass)."""
+    components = ((SampledGaussianPair(rate, 1e-3), 1),)
+    found = lattice.epsilon(components, delta)
+    for end, safe in ((found.upper, False), (found.lower, True)):
+        true = log_delta_single(components[0][0], end)
+        assert (true.upper >= math.log(delta)) if safe else (true.lower <= math.log(delta))

@@ -69,9 +69,10 @@ def one_jump(rate: float, mu: float, begin: float, end: float, cells: int, side:
         base[1:] = np.logaddexp(base[1:], log_right)
         law = (ends, base + ends)
     else:
-        base = np.logaddexp(log_left, log_right)
-        under_p = np.logaddexp(log_left + ends[:-1], log_right + ends[1:])
-        law = (under_p - base, under_p)
+        # ln of the mean of r: a difference of logarithms of masses would lose small losses
+        share = right / np.maximum(left + right, 1e-300)
+        means = ends[:-1] + np.log1p(share * np.expm1(np.diff(ends)))
+        law = (means, np.logaddexp(log_left, log_right) + means)
     largest = float(np.abs(s).max())
     error = 16.0 * _EPS * (largest * largest + mu * largest - math.log(rate) + 20.0)
     return JumpLaw(law[0], law[1], error)
