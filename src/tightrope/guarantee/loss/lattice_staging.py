@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tightrope.guarantee.loss.lattice_blocks import COARSER, LONGER, most_levels, too_many_rare
 from tightrope.guarantee.loss.lattice_split import MAX_SIZE, Goal, Split, has_jumps
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
@@ -11,6 +13,7 @@ from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 __all__ = ["staging"]
 
 _LONGEST_STEP = 98_304  # points of the lattice of one step
+_FAR = 55.0  # nats: what is rarer under the tilt is an error
 _STEEPEST = 0.7  # nats of tilt on one step of the coarsest lattice
 
 
@@ -38,6 +41,7 @@ def staging(goal: Goal, split: Split, nats: float) -> tuple[float, int, float, f
     ends = [(losses[0], losses[-1]) for losses, _, _ in split.small.parts]
     tops = [has_jumps(pair) for pair, _ in goal.components]
     span = max([0.0, *(float(b - a) for (a, b), top in zip(ends, tops, strict=True) if top)])
+    held = _held(goal, split)
     options = []
     for levels in range(1 + most_levels(min(n for _, n in goal.components))):
         fine = step
@@ -51,7 +55,7 @@ def staging(goal: Goal, split: Split, nats: float) -> tuple[float, int, float, f
         too_large = max(max(wides) / (coarse * MAX_SIZE), span / (coarse * _LONGEST_STEP))
         # the cap on the size must not make a step so wide that the tilt changes e-fold on it
         fine *= max(1.0, min(too_large, 2.0 / (fine * (max(rates)[0] + 1.0))))
-        if levels > 0 and fine > 1.01 * resolved:
+        if levels > 0 and (fine > 1.01 * resolved or held > fine * _LONGEST_STEP):
             continue
         penalty = (fine / asked) ** 4
         size = wide / (COARSER**levels * fine) + len(rates) * levels * _level_size(split, fine)
@@ -63,6 +67,17 @@ def staging(goal: Goal, split: Split, nats: float) -> tuple[float, int, float, f
     )
     wanted, levels, fine, size = next(feasible)
     return fine, levels, size, wanted
+
+
+def _held(goal: Goal, split: Split) -> float:
+    """What the finest lattice of one step must hold where no losses are left to coarser ones."""
+    longest = 0.0
+    for (pair, _), (losses, logs, _) in zip(goal.components, split.small.parts, strict=True):
+        if not has_jumps(pair):
+            mass = np.logaddexp.accumulate(logs + split.saddle.rate * losses)
+            first = int(np.searchsorted(mass, mass[-1] - _FAR))
+            longest = max(longest, float(losses[-1] - losses[first]))
+    return longest
 
 
 def _too_long(goal: Goal, split: Split, step: float, levels: int) -> bool:
