@@ -190,3 +190,19 @@ def test_masses_typed_by_people_are_sorted_and_checked() -> None:
 def test_refusals_name_the_argument(make: object, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("missing", [2.0**-53, 1e-15, 1e-12, 1e-6])
+@pytest.mark.parametrize("mu", [0.5, 2.0, 20.0])
+@pytest.mark.parametrize("below", [1e-9, 1e-3, 0.3, 5.0])
+def test_adding_at_rates_next_to_one(missing: float, mu: float, below: float) -> None:
+    """Close to the largest loss -ln(1 - rate), where e^-eps - 1 + rate nearly vanishes."""
+    pair = SampledGaussianPair(1.0 - missing, mu, "add")
+    epsilon = pair.support[1] - below
+    found = log_delta_single(pair, epsilon)
+    with mp.workdps(60):
+        rate, eps = mp.mpf(pair.rate), mp.mpf(epsilon)
+        left = mp.exp(-eps) - 1 + rate  # delta = E[(1 - e^eps r(s))_+], s ~ N(0,1)
+        point = mp.log(left / rate) / mu + mp.mpf(mu) / 2
+        true = mp.ncdf(point) * mp.exp(eps) * left - rate * mp.exp(eps) * mp.ncdf(point - mu)
+        assert found.lower <= mp.log(true) <= found.upper

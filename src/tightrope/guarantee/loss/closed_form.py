@@ -19,6 +19,7 @@ from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     GaussianPair,
     SampledGaussianPair,
+    above_infimum,
 )
 from tightrope.numerics.interval import Interval
 
@@ -45,24 +46,31 @@ def _mirrored(log_delta: Interval, epsilon: float) -> Interval:
 
 
 def _moved(q: float, epsilon: float) -> tuple[float, float]:
-    """ln kappa with kappa = (e^eps - 1 + q)/q, and its absolute error; -inf when kappa <= 0."""
+    """ln kappa with kappa = (e^eps - 1 + q)/q, and its absolute error; -inf when kappa <= 0.
+
+    An infinite error says that only an upper bound on kappa is known, which may be 0.
+    """
     if q == 1.0:
         return epsilon, 0.0
     if epsilon > 30.0:
         value = epsilon + math.log1p(-(1.0 - q) * math.exp(-epsilon)) - math.log(q)
         return value, 4.0 * _EPS * (abs(value) + epsilon - math.log(q))
-    left = math.expm1(epsilon) + q
-    if left <= 0.0:
+    left, size = (float(part) for part in above_infimum(np.asarray(epsilon), q))
+    rounding = 4.0 * _EPS * size
+    if left < -rounding:
         return -math.inf, 0.0
-    lost = (abs(math.expm1(epsilon)) + q) / left
+    if left < 2.0 * rounding:  # within rounding of the infimum, perhaps below it
+        return math.log(3.0 * rounding) - math.log(q), math.inf
     value = math.log(left) - math.log(q)
-    return value, 4.0 * _EPS * (lost + abs(value) - math.log(q) + 1.0)
+    return value, 2.0 * rounding / left + 4.0 * _EPS * (abs(value) - math.log(q) + 1.0)
 
 
 def _gaussian_between(centre: float, error: float, mu: float) -> Interval:
     """The decreasing Gaussian profile over [centre - error, centre + error]."""
     if error == 0.0:
         return log_gaussian_delta(centre, mu)
+    if error == math.inf:
+        return Interval(-math.inf, 0.0)
     low, high = log_gaussian_delta(centre + error, mu), log_gaussian_delta(centre - error, mu)
     return Interval(min(low.lower, high.lower), max(low.upper, high.upper))
 
@@ -79,12 +87,16 @@ def _gaussian(pair: GaussianPair, epsilon: float) -> Interval:
 def _sampled(pair: SampledGaussianPair, epsilon: float) -> Interval:
     if pair.direction == "remove":
         kappa, error = _moved(pair.rate, epsilon)
-        if kappa == -math.inf:  # below the support: delta = 1 - e^eps
-            return _shifted(Interval.exact(math.log(-math.expm1(epsilon))), 0.0)
+        if kappa == -math.inf or error == math.inf:  # below the support: delta = 1 - e^eps
+            value = math.log(-math.expm1(epsilon))
+            return Interval(value - 64.0 * _EPS, min(0.0, value + 64.0 * _EPS))  # 3 rounding/q
         return _shifted(_gaussian_between(kappa, error, pair.mu), math.log(pair.rate))
     kappa, error = _moved(pair.rate, -epsilon)
     if kappa == -math.inf:
         return _NEVER
+    if error == math.inf:  # kappa G(-ln kappa) increases with kappa
+        most = log_gaussian_delta(-kappa, pair.mu).upper + math.log(pair.rate) + epsilon + kappa
+        return Interval(-math.inf, min(0.0, most + 8.0 * _EPS * (abs(most) + abs(epsilon) + 1.0)))
     part = _shifted(
         _gaussian_between(-kappa, error, pair.mu), math.log(pair.rate) + epsilon + kappa
     )

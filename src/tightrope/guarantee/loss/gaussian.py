@@ -41,6 +41,18 @@ def log_ratio(point: Any, rate: Any, mu: Any) -> FloatArray:
     return np.asarray(np.where(u > 30.0, high, low))
 
 
+def above_infimum(loss: FloatArray, rate: float) -> tuple[FloatArray, FloatArray]:
+    """e^l - (1 - rate), what r exceeds its infimum by at the loss l <= 30, and its two terms' size.
+
+    For rates near 1 the difference 1 - rate is exact, and e^l - 1 would round a small e^l away.
+    """
+    small, near = np.exp(loss), 1.0 - rate
+    bent = np.expm1(loss)
+    apart = (rate > 0.5) & (loss < -0.5)
+    excess = np.where(apart, small - near, bent + rate)
+    return excess, np.where(apart, small + near, np.abs(bent) + rate)
+
+
 def point_of_log_ratio(loss: Any, rate: float, mu: float) -> FloatArray:
     """The s with ln r(s) = loss; -inf at or below the infimum ln(1 - rate)."""
     x = as_losses(loss)
@@ -48,7 +60,7 @@ def point_of_log_ratio(loss: Any, rate: float, mu: float) -> FloatArray:
         return x / mu + 0.5 * mu
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         # e^u = (e^l - 1 + rate) / rate; for large l factor e^l out
-        small = np.log(np.maximum(np.expm1(np.minimum(x, 30.0)) + rate, 0.0))
+        small = np.log(np.maximum(above_infimum(np.minimum(x, 30.0), rate)[0], 0.0))
         large = x + np.log1p(-(1.0 - rate) * np.exp(-np.maximum(x, 30.0)))
     u = np.where(x > 30.0, large, small) - math.log(rate)
     return u / mu + 0.5 * mu
@@ -58,10 +70,10 @@ def _point_slack(loss: FloatArray, point: FloatArray, rate: float, mu: float) ->
     """Rounding of `point_of_log_ratio`: relative 4 ulp, plus the cancellation in e^l - 1 + rate."""
     x = np.minimum(loss, 30.0)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        left = np.maximum(np.expm1(x) + rate, 0.0)
-        lost = np.where(left > 0, (np.abs(np.expm1(x)) + rate + np.abs(x) * np.exp(x)) / left, 0.0)
-    size = np.abs(np.where(np.isfinite(point), point, 0.0)) + mu - math.log(rate) / mu
-    return 4.0 * _EPS * (size + (lost + 1.0) / mu)
+        left, size = above_infimum(x, rate)
+        lost = np.where(left > 0.0, (size + np.abs(x) * np.exp(x)) / left, 0.0)
+    reach = np.abs(np.where(np.isfinite(point), point, 0.0)) + mu - math.log(rate) / mu
+    return 4.0 * _EPS * (reach + (lost + 1.0) / mu)
 
 
 def _log_mix(log_base: FloatArray, log_shifted: FloatArray, rate: float) -> FloatArray:
