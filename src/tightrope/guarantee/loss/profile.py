@@ -113,6 +113,9 @@ def _largest_loss(components: Components) -> float:
     return math.fsum(count * pair.support[1] for pair, count in components) * (1 + 1e-12)
 
 
+_SHARES = (1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7)
+
+
 def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
     """One release: its closed form, bisected on both sides."""
     top = pair.support[1] * (1.0 + 4e-16)
@@ -133,8 +136,13 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
 
     largest = min(top * (1.0 + 1e-12), 1e8)  # in reach of a search that takes logarithms
     found = crossing(excess, min(1.0, top), smallest=1e-300, largest=largest, tolerance=1e-12)
-    below = max((e for e, value in seen.items() if value.lower > target), default=0.0)
     upper = min(found.below, top)
+    below = max((e for e, value in seen.items() if value.lower > target), default=0.0)
+    for share in _SHARES:  # the search came from above, and may have stayed there
+        near = upper * (1.0 - share)
+        if near <= below or log_delta_single(pair, near).lower > target:
+            below = max(below, near)
+            break
     return Interval(min(below, upper), upper)
 
 
