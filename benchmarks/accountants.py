@@ -189,7 +189,7 @@ HEAD = ["q", "noise", "T", "delta", "ms", "epsilon", "relative width"]
 
 
 def flat_in_steps() -> str:
-    steps = (1, 10, 100, 10**3, 10**4, 10**5, 10**6, 10**7, 10**8, 10**9)
+    steps = (1, 2, 3, 5, 10, 100, 10**3, 10**4, 10**5, 10**6, 10**7, 10**8, 10**9)
     rows = asked([(0.01, 1.0, n, 1e-5) for n in steps], 7)
     return table("T from 1 to 1e9", HEAD, rows)
 

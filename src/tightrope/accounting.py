@@ -19,6 +19,7 @@ from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.estimate import Estimate, compose_estimates
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.second_look import SecondLook, Verdict, second_look
 from tightrope.numerics.interval import Interval
@@ -134,9 +135,12 @@ class Account:
         Says so too where there is none, or where it was not asked (check="off").
         """
         guarantee, answer = self._epsilon(delta)
-        if not isinstance(guarantee, LossGuarantee):
+        if isinstance(guarantee, GaussianGuarantee):
             words = "A formula decides; there is no numerical method to hold against it."
             return SecondLook(Verdict.CLOSED_FORM, None, None, words)
+        if not isinstance(guarantee, LossGuarantee):
+            words = "One method only: no second one is at hand for a bound of this kind."
+            return SecondLook(Verdict.ONE_METHOD, None, None, words)
         if self.check == "off":
             words = 'No second method was asked (check="off").'
             return SecondLook(Verdict.NOT_ASKED, None, None, words)

@@ -14,6 +14,7 @@ from rich.table import Table
 from tightrope.cli import options as opt
 from tightrope.cli.roc_drawing import roc_drawing, roc_table, scatter
 from tightrope.errors import InvalidInput
+from tightrope.numerics.digits import rounded_down, rounded_up
 
 __all__ = ["audit", "doctor"]
 
@@ -33,9 +34,10 @@ def audit(
         print(json.dumps({**row, "contradicted": found.contradicted}))
     else:
         console = Console()
+        attacked, claimed = rounded_down(lower, 4), rounded_up(found.claimed_epsilon, 4)
         console.print(
-            f"attack: epsilon >= [bold]{lower:.4g}[/] with {found.audit.confidence:.0%} "
-            f"confidence; certified: epsilon <= [bold green]{found.claimed_epsilon:.4g}[/]"
+            f"attack: epsilon >= [bold]{attacked}[/] with {found.audit.confidence:.0%} confidence; "
+            f"certified: epsilon <= [bold green]{claimed}[/]"
         )
         console.print(roc_table(found.claim, found.audit.roc))
         console.print(roc_drawing(found.claim, found.audit.roc), highlight=False)

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tightrope.evidence.statement import rounded_up
+from tightrope.numerics.digits import rounded_up
 
 __all__ = ["screen", "show_account", "show_calibration", "compare_table"]
 

@@ -13,6 +13,7 @@ from sklearn.model_selection._search import BaseSearchCV
 
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.selection import selection_guarantee
+from tightrope.numerics.digits import rounded_up
 from tightrope.validate import check_count
 
 __all__ = ["TuningCostsPrivacy", "tuning_cost", "warn_if_searching"]
@@ -45,14 +46,14 @@ def warn_if_searching(guarantee: Guarantee, delta: float) -> None:
     candidates, folds = searching
     cost = tuning_cost(guarantee, candidates=candidates, folds=folds)
     epsilon = cost.epsilon(delta).upper
-    size = f"{epsilon:.3g}" if math.isfinite(epsilon) else "infinity"
+    size = rounded_up(epsilon, 3) if math.isfinite(epsilon) else "infinity"
     warnings.warn(
         f"This model was chosen among {candidates} settings with {folds} folds on the same people. "
-        f"One fit spends epsilon {guarantee.epsilon(delta).upper:.3g}; all models of the search "
-        f"together spend {size} at delta {delta:.3g}. The held-out scores themselves carry no "
-        f"noise and are covered by no guarantee. PrivateSearch with as many trials would spend "
-        f"{_by_selection(guarantee, candidates, delta)} in all, scores included; the defaults, "
-        "which look at public numbers only, cost nothing.",
+        f"One fit spends epsilon {rounded_up(guarantee.epsilon(delta).upper, 3)}; all models of "
+        f"the search together spend {size} at delta {delta:.3g}. The held-out scores themselves "
+        f"carry no noise and are covered by no guarantee. PrivateSearch with as many trials would "
+        f"spend {_by_selection(guarantee, candidates, delta)} in all, scores included; the "
+        "defaults, which look at public numbers only, cost nothing.",
         TuningCostsPrivacy,
         stacklevel=3,
     )
@@ -78,4 +79,4 @@ def _size(results: dict[str, Any]) -> tuple[int, int]:
 def _by_selection(one_fit: Guarantee, candidates: int, delta: float) -> str:
     """What random-stopping selection among fits like this one costs (see `selection`)."""
     epsilon = selection_guarantee(one_fit, candidates).epsilon(delta).upper
-    return f"{epsilon:.3g}"
+    return rounded_up(epsilon, 3)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
-__all__ = ["statement", "main_claim", "rounded_up"]
+from tightrope.numerics.digits import rounded_up
 
-DIGITS = 5
+__all__ = ["statement", "main_claim"]
 
 
 def statement(content: dict[str, Any]) -> str:
@@ -32,12 +31,3 @@ def main_claim(claims: Any, delta: float) -> Any:
         if isinstance(row, dict) and row.get("delta") == delta:
             return row["upper"]
     raise KeyError(f"no epsilon is claimed at delta = {delta}")
-
-
-def rounded_up(value: float, digits: int = DIGITS) -> str:
-    """So many digits, rounded to the safe side: a bound is never printed smaller than it is."""
-    exact = Decimal(repr(float(value)))
-    if not exact:
-        return "0"
-    step = Decimal(1).scaleb(exact.adjusted() - digits + 1)
-    return f"{float(exact.quantize(step, rounding=ROUND_CEILING)):.{digits}g}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from tightrope.errors import ContradictoryMethods, InvalidInput
+from tightrope.numerics.digits import rounded_down, rounded_up
 
 __all__ = ["Interval"]
 
@@ -70,5 +71,5 @@ class Interval:
 
     def __str__(self) -> str:
         if self.lower == self.upper:
-            return f"{self.upper:.6g}"
-        return f"[{self.lower:.10g}, {self.upper:.10g}]"
+            return rounded_up(self.upper, 6)
+        return f"[{rounded_down(self.lower, 10)}, {rounded_up(self.upper, 10)}]"

@@ -6,7 +6,7 @@ from typing import Any
 
 from tightrope.accounting import account
 from tightrope.errors import NotCertified
-from tightrope.evidence.statement import rounded_up
+from tightrope.numerics.digits import rounded_up
 from tightrope.numerics.interval import Interval
 from tightrope.process import (
     BallsInBinsSampling,

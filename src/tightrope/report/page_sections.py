@@ -11,9 +11,9 @@ from tightrope.accounting import Account, account
 from tightrope.audit.folder import FolderAudit
 from tightrope.evidence.check import Check, holds
 from tightrope.evidence.diagnostics import Diagnostic
-from tightrope.evidence.statement import rounded_up
 from tightrope.evidence.verify import verify
 from tightrope.guarantee.base import Guarantee
+from tightrope.numerics.digits import rounded_up
 from tightrope.process.codec import from_json
 from tightrope.report import page_figures as draw
 from tightrope.report.account_view import account_view

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tightrope.evidence.statement import rounded_up
 from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.numerics.digits import rounded_up
 from tightrope.process import NoisySGD, PoissonSampling, Released
 from tightrope.process.codec import from_json
 

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from tightrope.evidence.statement import rounded_up
+from tightrope.numerics.digits import rounded_up
 from tightrope.train.optimizer import PrivateOptimizer
 
 __all__ = ["ProgressBar"]

@@ -23,7 +23,7 @@ from tightrope.evidence.commitment import (
     read_key,
     write_key,
 )
-from tightrope.evidence.statement import rounded_up
+from tightrope.numerics.digits import rounded_up
 
 
 def test_the_code_fingerprint_covers_every_source_file(

@@ -54,12 +54,16 @@ def test_the_factor_is_a_proof() -> None:
     [
         NoisySGD(PoissonSampling(0.01), 1.0, 1),
         GaussianMechanism(1.0),
-        DeclaredRenyi((2.0,), (0.1,)),
     ],
 )
 def test_formulas_need_no_second_method(run) -> None:  # type: ignore[no-untyped-def]
     look = account(run).second_look(1e-5)
     assert look.verdict is Verdict.CLOSED_FORM and look.factor is None
+
+
+def test_a_converted_bound_has_one_method() -> None:
+    look = account(DeclaredRenyi((2.0,), (0.1,))).second_look(1e-5)
+    assert look.verdict is Verdict.ONE_METHOD and look.factor is None
 
 
 def test_not_asking_is_told() -> None:

@@ -29,6 +29,8 @@ __all__ = [
     "confirm_delta",
 ]
 
+_HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
+
 
 def delta(components: Components, epsilon: float) -> Interval:
     """delta(eps) of the composition, eps >= 0."""
@@ -63,6 +65,10 @@ def _delta_and_reverse(
 def _log_delta(components: Components, epsilon: float, reverse: bool) -> tuple[Interval, float]:
     if len(components) == 1 and components[0][1] == 1:
         return log_delta_single(components[0][0], epsilon), 0.0
+    if epsilon > _HUGE:  # tilts of a line there are too small to be worth the work
+        bound = log_chernoff(components, epsilon, _UNSEEN)
+        if bound <= _UNSEEN:
+            return Interval(-math.inf, bound), 0.0
     try:
         found, log_reverse = contour.log_delta_and_reverse(components, epsilon, reverse=reverse)
         return Interval(found.lower, found.upper), log_reverse
