@@ -25,6 +25,7 @@ ORDER = 36
 _LOG_FACTORIAL = math.lgamma(ORDER + 1.0)
 _FARTHEST = 600.0  # x up to which shares are computed: Q is below e^-450 from there on
 _AT_ONCE = 9  # terms of a series added up by one matrix product
+_CHUNK = 8192  # values of a series in work at one time: about a megabyte
 _LARGEST_TILT = 0.6  # of m/B, see max_tilt
 
 
@@ -56,7 +57,16 @@ def shares(x: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _series(x: FloatArray, coefficients: FloatArray) -> FloatArray:
-    """sum_k c_k x^k for c_0 = 1 and c_k <= 1: powers up to the 8th at once, then Horner in x^9.
+    """sum_k c_k x^k for c_0 = 1 and c_k <= 1, so many values at a time as stay near."""
+    found = np.empty_like(x)
+    for begin in range(0, len(x), _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        found[part] = _series_part(x[part], coefficients)
+    return found
+
+
+def _series_part(x: FloatArray, coefficients: FloatArray) -> FloatArray:
+    """Powers up to the 8th at once, then Horner in x^9.
 
     At most 3 ORDER roundings, all terms being positive; no power of x from 1e-17 on underflows.
     """
