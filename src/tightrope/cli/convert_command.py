@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tightrope.cli import options as opt
+from tightrope.numerics.digits import rounded_down, rounded_up
 
 __all__ = ["app"]
 
@@ -121,7 +122,9 @@ def _show_views(guarantee: Any, deltas: str, type_i: str, orders: str, as_json: 
         table = Table(argument, name.replace("_", " "), header_style="bold")
         for row in view[name]:
             safe = row["lower"] if name == "type_ii_error" else row["upper"]
-            table.add_row(f"{row[argument]:g}", safe if isinstance(safe, str) else f"{safe:.10g}")
+            rounded = rounded_down if name == "type_ii_error" else rounded_up
+            shown = safe if isinstance(safe, str) else rounded(safe, 10)
+            table.add_row(f"{row[argument]:g}", shown)
         console.print(table)
 
 
@@ -136,6 +139,7 @@ def _show_routes(view: dict[str, Any], as_json: bool, quantity: str) -> None:
     table = Table("route", quantity, "side", "source", header_style="bold")
     for row in view["routes"]:
         value = row[quantity]
-        shown = value if isinstance(value, str) else f"{value:.10g}"
+        rounded = rounded_down if "lower" in row["side"] else rounded_up
+        shown = value if isinstance(value, str) else rounded(value, 10)
         table.add_row(row["name"], shown, row["side"], row["source"])
     screen().print(table)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tightrope.cli import options as opt
+from tightrope.numerics.digits import rounded_up
 
 __all__ = ["app"]
 
@@ -82,7 +83,7 @@ def fit(
     certificate = _certify(fitted, data, target, out)
     console = Console()
     spent = fitted.guarantee_.epsilon(fitted.delta_).upper
-    console.print(f"epsilon <= [bold green]{spent:.6g}[/] at delta = {fitted.delta_:g}")
+    console.print(f"epsilon <= [bold green]{rounded_up(spent, 6)}[/] at delta = {fitted.delta_:g}")
     console.print(fitted.reason_, highlight=False)
     console.print(f"Model: [bold]{out}[/]")
     console.print(f"Certificate: [bold]{certificate}[/]. Check it: tightrope verify {certificate}")

@@ -16,6 +16,7 @@ from tightrope.cli.evidence_command import checks_table
 from tightrope.cli.tables import show_account
 from tightrope.evidence.certificate import certify, read, write, write_text
 from tightrope.evidence.verify import holds, verify
+from tightrope.numerics.digits import rounded_down, rounded_up
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.account_view import account_view
 from tightrope.report.page import html_page, page_of
@@ -55,7 +56,7 @@ def _account(console: Console, out: Path) -> None:
 def _calibrate(console: Console) -> None:
     console.rule("2. How little noise reaches epsilon = 3?")
     found = find_noise(MNIST, Target.approx_dp(3.0, DELTA))
-    console.print(f"noise multiplier [bold green]{found.value:.8f}[/], certified")
+    console.print(f"noise multiplier [bold green]{rounded_up(found.value, 8)}[/], certified")
 
 
 def _train(console: Console, folder: Path) -> bool:
@@ -68,13 +69,13 @@ def _train(console: Console, folder: Path) -> bool:
     trained = train_digits(folder)
     console.print(
         f"accuracy [bold green]{trained.accuracy:.1%}[/] on people it never saw, epsilon "
-        f"[bold green]{trained.epsilon:.6f}[/] at delta = {LEVEL:g} "
+        f"[bold green]{rounded_up(trained.epsilon, 7)}[/] at delta = {LEVEL:g} "
         f"(noise multiplier {trained.noise_multiplier:.4f})"
     )
     found = attack_digits(folder)
     console.print(
         f"{found.audit.canaries} canaries in a twin of the run: an attacker who sees every step "
-        f"proves epsilon >= [bold green]{found.audit.epsilon_lower:.3f}[/]"
+        f"proves epsilon >= [bold green]{rounded_down(found.audit.epsilon_lower, 3)}[/]"
     )
     return True
 

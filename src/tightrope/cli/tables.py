@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.digits import rounded_down, rounded_up
 
 __all__ = ["screen", "show_account", "show_calibration", "compare_table"]
 
@@ -114,7 +114,7 @@ def show_calibration(view: dict[str, Any], console: Console | None = None) -> No
     console = console or screen()
     answer = view["answer"]
     value = answer[answer["quantity"]]
-    shown = f"{value:d}" if answer["quantity"] == "steps" else f"{value:.8g}"
+    shown = f"{value:d}" if answer["quantity"] == "steps" else _safe(answer["quantity"], value, 8)
     text = Text.assemble(
         f"{answer['quantity'].replace('_', ' ')} = ",
         (shown, "bold green"),
@@ -126,6 +126,11 @@ def show_calibration(view: dict[str, Any], console: Console | None = None) -> No
     console.print(_alternatives(view))
     for names, reason in _grouped(row for row in view["alternatives"] if "reason" in row):
         console.print(Text.assemble((f"{', '.join(names)}: ", "bold dim"), (reason, "dim")))
+
+
+def _safe(quantity: str, value: float, digits: int) -> str:
+    """Less noise and less delta are unsafe, so is a larger rate: rounded away from that."""
+    return (rounded_down if quantity == "rate" else rounded_up)(value, digits)
 
 
 def _alternatives(view: dict[str, Any]) -> Table:

@@ -13,6 +13,7 @@ from tightrope.accounting import account
 from tightrope.errors import TightropeError
 from tightrope.evidence.check import Check
 from tightrope.evidence.run_facts import RunFacts
+from tightrope.numerics.digits import rounded_up
 from tightrope.process import NoisySGD, Sequence
 
 __all__ = ["run_checks", "with_steps"]
@@ -74,7 +75,7 @@ def _budget(run: dict[str, Any], process: Any) -> Check:
         return Check("budget", True, "none was set")
     spent = account(process).epsilon(float(budget["delta"])).upper
     kept = spent <= float(budget["epsilon"]) * (1 + _SLACK) and len(budget) == 2
-    told = f"{spent:.6g} spent of {budget['epsilon']} at delta = {budget['delta']}"
+    told = f"{rounded_up(spent, 6)} spent of {budget['epsilon']} at delta = {budget['delta']}"
     return Check("budget", kept, told)
 
 

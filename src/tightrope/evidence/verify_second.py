@@ -11,6 +11,7 @@ from tightrope.evidence.statement import main_claim
 from tightrope.guarantee.base import Components, Guarantee
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.curve import LatticeCurve
+from tightrope.numerics.digits import rounded_down, rounded_up
 from tightrope.numerics.interval import Interval
 from tightrope.validate import check_real
 
@@ -41,7 +42,8 @@ def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) ->
     verdicts = {at: methods.agree(epsilon, at) for at, epsilon in rows if 0.0 < at < 1.0}
     verdicts[delta] = main >= second.lower * (1 - _SLACK)
     wrong = [at for at, agrees in verdicts.items() if agrees is False]
-    told = f"lattice: epsilon in [{second.lower:.8g}, {second.upper:.8g}]"
+    ends = rounded_down(second.lower, 8), rounded_up(second.upper, 8)
+    told = f"lattice: epsilon in [{ends[0]}, {ends[1]}]"
     if wrong:
         return Check(_NAME, False, f"{told}; contradicts the claim at delta = {wrong[0]}")
     return Check(_NAME, True, f"{told}; proved twice at {sum(map(bool, verdicts.values()))} deltas")

@@ -12,6 +12,7 @@ import numpy as np
 from tightrope.accounting import Account
 from tightrope.evidence.diagnostics import Diagnostic
 from tightrope.guarantee.base import Guarantee
+from tightrope.numerics.digits import rounded_up
 from tightrope.report.blocks import Figure
 from tightrope.report.plots import profile_axes
 from tightrope.report.style import COLOURS, figure
@@ -107,7 +108,11 @@ def history(rows: list[dict[str, Any]], budget: float | None) -> Figure:
         axes.set(xlabel="step of training", ylabel="epsilon (certified)", xlim=(0, None))
         axes.set_ylim(0, None)
         svg = _svg(made)
-    end = f"epsilon {spent[-1]:.4g} after step {steps[-1]}" if known else "no finite epsilon"
+    end = (
+        f"epsilon {rounded_up(spent[-1], 4)} after step {steps[-1]}"
+        if known
+        else "no finite epsilon"
+    )
     limit = "" if budget is None else f"; the budget is {budget:g}"
     return Figure(svg, f"Rising curve: {end}{limit}.", "Privacy spent during training.")
 

@@ -13,7 +13,7 @@ from tightrope.evidence.check import Check, holds
 from tightrope.evidence.diagnostics import Diagnostic
 from tightrope.evidence.verify import verify
 from tightrope.guarantee.base import Guarantee
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.digits import rounded_down, rounded_up
 from tightrope.process.codec import from_json
 from tightrope.report import page_figures as draw
 from tightrope.report.account_view import account_view
@@ -132,7 +132,8 @@ def _attack(page: Page) -> list[Block]:
             f"{audit.canaries} made-up records were hidden in the data by coin flips, and the "
             f"attacker guessed {audit.guesses} of the coins from what the training released: "
             f"{audit.correct} were right. With {audit.confidence:.0%} confidence that proves "
-            f"epsilon at least {audit.epsilon_lower:.3f}; certified is at most {claimed}."
+            f"epsilon at least {rounded_down(audit.epsilon_lower, 3)}; certified is at most "
+            f"{claimed}."
         ),
         verdict,
     ]

@@ -18,6 +18,7 @@ from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import Clip
 from tightrope.train.gradients.batch import ClippedBatch, empty_batch
 from tightrope.train.gradients.forms.base import blocked_squares, full_precision
+from tightrope.train.gradients.plan import refuse_mixing
 from tightrope.train.gradients.rules import not_private
 
 __all__ = ["OneByOne"]
@@ -121,21 +122,5 @@ Output = tuple[str, int, GradientEdge]  # name of a layer, rows of its output, w
 
 def _check_apart(losses: Tensor, outputs: list[Output]) -> None:
     """The loss of one example must not depend on another example's row of any layer's output."""
-    batch, probe = len(losses), len(losses) // 2
-    rows = [(name, edge) for name, count, edge in outputs if count == batch]
-    if batch < 2 or not rows:
-        return
-    grads = torch.autograd.grad(
-        losses[probe], [edge for _, edge in rows], retain_graph=True, allow_unused=True
-    )
-    for (name, _), g in zip(rows, grads, strict=True):
-        if g is None:
-            continue
-        touched = ((g != 0) & ~g.isnan()).flatten(1).any(1)
-        touched[probe] = False
-        if bool(touched.any()):
-            raise ModelNotPrivate(
-                f"the loss of one example depends on the other examples (seen at {name}): the "
-                "model or the loss mixes the batch, or the batch is not the first dimension; "
-                "use layers and a loss that act on each example alone, batch first"
-            )
+    rows = [(name, edge) for name, count, edge in outputs if count == len(losses)]
+    refuse_mixing(losses, [edge for _, edge in rows], [name for name, _ in rows])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -159,13 +159,17 @@ def check_apart(losses: Tensor, uses: list[Use], ways: list[Junction]) -> None:
 
     One backward pass from a single loss: everything outside that example's row must be zero.
     """
-    batch = losses.shape[0]
-    if batch < 2:
-        return
-    probe = batch // 2
     edges = [edge for use in uses for edge in use.edges] + [way.edge for way in ways]
     owners = [type(use.owner).__name__ for use in uses for _ in use.edges]
     owners += ["a broadcast parameter"] * len(ways)
+    refuse_mixing(losses, edges, owners)
+
+
+def refuse_mixing(losses: Tensor, edges: list[Any], owners: list[str]) -> None:
+    """One loss must not depend on other examples' rows at these places of the graph, so named."""
+    probe = len(losses) // 2
+    if len(losses) < 2 or not edges:
+        return
     grads = torch.autograd.grad(losses[probe], edges, retain_graph=True, allow_unused=True)
     for owner, g in zip(owners, grads, strict=True):
         if g is None:
