@@ -22,9 +22,11 @@ from tightrope.errors import InvalidInput
 
 __all__ = ["AutomaticClip", "Clip", "FlatClip", "PerLayerClip"]
 
-# A norm computed in float32 may lie below the true one by this fraction (gradients/rounding.py);
-# it also covers square root, division and the final product, a few units of 2^-24 each.
-NORM_ERROR = 2.0**-14
+# A norm computed in float32 may lie below the true one by at most this fraction: a square is a sum
+# of at most 8192 rounded squares in one chain (4096 each for the two sides of an outer product),
+# then of at most 2048 parameters; square root, division and the product with the factor take a few
+# units of 2^-24 more. (8192 + 2048 + 64) 2^-24 / 2 < 2^-11.
+NORM_ERROR = 2.0**-11
 _MARGIN = 1.0 - NORM_ERROR
 
 

@@ -17,6 +17,8 @@ from tightrope.train.gradients.forms.base import full_precision
 
 __all__ = ["ClippedBatch", "Factors", "empty_batch", "find_factors"]
 
+_MOST_IN_FLOAT32 = 2048  # see clip.NORM_ERROR
+
 
 @final
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class ClippedBatch:
 
 @final
 class Factors:
-    """The factors of a batch, and which examples are dropped."""
+    """The factors of a batch, which examples are dropped, and how many a float32 chain adds."""
 
     def __init__(
         self,
@@ -60,10 +62,12 @@ class Factors:
         squared_norms: Tensor,
         scale: float,
         *,
+        chain: int,
         bad: Tensor | None = None,
         health: Tensor | None = None,
     ) -> None:
         self.rows, self.squared_norms, self.bad, self.health = rows, squared_norms, bad, health
+        self.chain = chain
         self._scaled = rows if scale == 1.0 else rows / scale
 
     @cached_property
@@ -82,7 +86,7 @@ class Factors:
         """The clipped sum of one parameter."""
         if self.bad is not None:
             form.zero(self.bad)
-        return form.weighted_sum(self.of(row))
+        return form.weighted_sum(self.of(row), self.chain)
 
     def batch(self, sums: Sequence[Tensor]) -> ClippedBatch:
         """Together with the sums."""
@@ -100,7 +104,7 @@ def empty_batch(parameters: Sequence[nn.Parameter]) -> ClippedBatch:
 
 
 def find_factors(
-    squared: Tensor, clip: Clip, scale: float, present: Tensor | None = None
+    squared: Tensor, clip: Clip, scale: float, chain: int, present: Tensor | None = None
 ) -> Factors:
     """squared: (parameters, B) squared norms of gradients multiplied by `scale`.
 
@@ -109,13 +113,20 @@ def find_factors(
     """
     if scale != 1.0:
         squared = squared.mul_(1 / scale**2)
-    total = squared if squared.dim() == 1 else squared.sum(0)
+    total = squared if squared.dim() == 1 else _over_parameters(squared)
     wanted = squared if clip.per_parameter else total.unsqueeze(0)
     if present is not None:  # nothing may wait for the device: the health is checked later
         rows = clip.factors(wanted).masked_fill(~present, 0)
-        return Factors(rows, total, scale, health=total.sum())
+        return Factors(rows, total, scale, chain=chain, health=total.sum())
     if math.isfinite(total.sum().item()):
-        return Factors(clip.factors(wanted), total, scale)
+        return Factors(clip.factors(wanted), total, scale, chain=chain)
     bad = ~total.isfinite()
     rows = clip.factors(wanted.masked_fill(bad, 0)).masked_fill(bad, 0)
-    return Factors(rows, total.masked_fill(bad, torch.inf), scale, bad=bad)
+    return Factors(rows, total.masked_fill(bad, torch.inf), scale, chain=chain, bad=bad)
+
+
+def _over_parameters(squared: Tensor) -> Tensor:
+    """In float64 where there are more parameters than a chain of the norm's error allows for."""
+    if len(squared) <= _MOST_IN_FLOAT32:
+        return squared.sum(0)
+    return squared.sum(0, dtype=torch.float64).to(squared.dtype)

@@ -2,15 +2,21 @@
 
 For T positions, d inputs, p outputs and batch B the plain step spends 6BTdp operations on a layer.
 * Gram ("ghost") norm: 2BT^2(d+p) more operations, and the T x T matrices are written and read.
-* Direct: the product that forms all per-example gradients replaces the one that forms their sum, so
-  no operation is added, but 4Bdp bytes are written once and read twice.
+* Direct: all per-example gradients are kept, 4Bdp bytes written once and read twice.
+Either way the sum goes through per-example products (docs/arithmetic.md), some at a time.
 """
 
 from __future__ import annotations
 
 import torch
 
-__all__ = ["direct_is_cheaper", "half_gradients_fit", "small_convolution", "unfold_room"]
+__all__ = [
+    "direct_is_cheaper",
+    "half_gradients_fit",
+    "small_convolution",
+    "together",
+    "unfold_room",
+]
 
 # Operations the device does in the time it moves one byte; measured, order of magnitude only.
 # On CUDA the Gram products run in full float32 on purpose (rounding.py).
@@ -32,10 +38,10 @@ def direct_is_cheaper(sizes: tuple[int, int, int, int], device: torch.device) ->
 
 
 def half_gradients_fit(sizes: tuple[int, int, int, int]) -> bool:
-    """Whether a half-precision layer on CUDA is instantiated rather than tiled.
+    """Whether a half-precision layer on CUDA is instantiated for the whole batch.
 
     The batched product runs at full speed and its 2Bdp bytes are cheap to move; only layers whose
-    gradients would fill the memory take the Gram tiles.
+    gradients would fill the memory form them twice.
     """
     batch, _, d, p = sizes
     return 2.0 * batch * d * p < 2**31
@@ -50,3 +56,8 @@ def small_convolution(sizes: tuple[int, int, int, int]) -> bool:
 def unfold_room(device: torch.device) -> int:
     """Bytes of patches written out at a time; on CUDA they should stay in the cache."""
     return 2**28
+
+
+def together(values: int, device: torch.device) -> int:
+    """Examples whose gradients, of so many values each, are written out at a time."""
+    return max(1, (2**28 if device.type == "cuda" else 2**22) // max(1, values))

@@ -17,6 +17,7 @@ from tightrope.train.gradients.graph import explore, junctions
 from tightrope.train.gradients.passes import Work, book_keeping, two_pass
 from tightrope.train.gradients.plan import Plan, make_plan, resolve
 from tightrope.train.gradients.recorder import Recorder, Use
+from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain
 from tightrope.train.gradients.single import single_example_work
 from tightrope.train.gradients.vectors import only_vectors, sum_of_vectors
 
@@ -42,7 +43,8 @@ class Gradients:
         underflow in float16; it is taken out again before clipping.
 
     Formal guarantee. With adjacency "add or remove one example", the sums move by at most
-    `clip.sensitivity` in Euclidean norm, in float32, bfloat16 and float16 autocast alike.
+    `clip.sensitivity` times 1 + rho in Euclidean norm, for the rho that `chain` was chosen for, in
+    float32, bfloat16 and float16 autocast alike (docs/arithmetic.md).
 
     Example
     -------
@@ -80,21 +82,30 @@ class Gradients:
         self._recorder.take()
 
     def clipped_sum(
-        self, losses: Tensor, clip: Clip, *, present: Tensor | None = None
+        self,
+        losses: Tensor,
+        clip: Clip,
+        *,
+        present: Tensor | None = None,
+        chain: int | None = None,
     ) -> ClippedBatch:
         """losses: (B,), one for each example, from a forward pass just run in training mode.
+
+        chain: how many examples one float32 chain may add (0: add in float64); by default so many
+        that rounding stays within `rounding.LARGEST_RHO` of the clip norm for this batch alone.
 
         present: (B,) of a padded batch: True where a row is an example. The other rows contribute
         exactly zero. Nothing then waits for the device, so the caller must check `health`.
         """
         _check_losses(losses)
+        chain = longest_chain(len(losses), LARGEST_RHO) if chain is None else chain
         uses = self._recorder.take()
         if losses.shape[0] == 0:
             return empty_batch(self.parameters)
         self._check_ran(losses, uses)
         self._recorder.paused = True  # recomputation inside the backward pass is not a new use
         try:
-            work = self._work(losses, uses, checked=present is None)
+            work = self._work(losses, uses, chain, checked=present is None)
             work.present = present
             uses.clear()  # what a layer read is freed as soon as its gradient is formed
             with torch.no_grad(), scratch_scope():
@@ -104,10 +115,10 @@ class Gradients:
         finally:
             self._recorder.paused = False
 
-    def _work(self, losses: Tensor, uses: list[Use], *, checked: bool) -> Work:
+    def _work(self, losses: Tensor, uses: list[Use], chain: int, *, checked: bool) -> Work:
         """checked: whether the plan may be made anew although one is there, which takes time."""
         if losses.shape[0] == 1:
-            return single_example_work(self.parameters, losses, uses, self.loss_scale)
+            return single_example_work(self.parameters, losses, uses, self.loss_scale, chain)
         key = tuple(id(use.owner) for use in uses)
         self._batches += 1
         due = checked and self._batches % _CHECK_EVERY == 0
@@ -118,7 +129,9 @@ class Gradients:
             ways = resolve(plan, losses, uses)
             assert ways is not None
         kept = [uses[i] for i in plan.uses]
-        return Work(losses, self.parameters, self._rows, kept, ways, self.loss_scale, plan.shared)
+        return Work(
+            losses, self.parameters, self._rows, kept, ways, self.loss_scale, chain, plan.shared
+        )
 
     def _only_broadcast(self, losses: Tensor) -> bool:
         """Do all parameters enter in ways that the graph shows, as those of an adapter may?"""

@@ -63,9 +63,17 @@ class OneByOne:
             self._outputs.append((type(module).__name__, len(out), get_gradient_edge(out)))
 
     def clipped_sum(
-        self, losses: Tensor, clip: Clip, *, present: Tensor | None = None
+        self,
+        losses: Tensor,
+        clip: Clip,
+        *,
+        present: Tensor | None = None,
+        chain: int | None = None,
     ) -> ClippedBatch:
-        """losses: (B,), one for each example, from a forward pass just run in training mode."""
+        """losses: (B,), one for each example, from a forward pass just run in training mode.
+
+        Added in float64, so `chain` does not matter.
+        """
         if present is not None:
             raise InvalidInput("OneByOne cannot be captured as a CUDA graph; use step(losses).")
         outputs = list(self._outputs)
@@ -75,7 +83,7 @@ class OneByOne:
         if self._batches % _CHECK_EVERY == 0:
             _check_apart(losses, outputs)
         self._batches += 1
-        sums = list(empty_batch(self.parameters).sums)
+        sums = [total.double() for total in empty_batch(self.parameters).sums]
         found = [self._add(sums, losses, i, clip) for i in range(len(losses))]
         squares, factors = (torch.cat(part, dim=-1) for part in zip(*found, strict=True))
         nonfinite = int((~squares.isfinite()).sum())
@@ -102,7 +110,7 @@ class OneByOne:
                 return total.new_full((1,), torch.inf), total.new_zeros(count, 1)
             factors = clip.factors(squares if clip.per_parameter else total[None])
             for row, g in used:
-                sums[row].add_(g * factors[row if clip.per_parameter else 0].to(g.dtype))
+                sums[row].add_(g.double() * factors[row if clip.per_parameter else 0])
         return total, factors
 
 

@@ -44,6 +44,7 @@ class Work:
     uses: list[Use]
     ways: list[tuple[Source, Junction]]
     scale: float
+    chain: int  # examples in one float32 chain, see `chains`
     shared: frozenset[int] = frozenset()  # ids of parameters whose forms wait for each other
     direct: list[nn.Parameter] = field(default_factory=list)  # a single example's leaves
     present: Tensor | None = None  # (B,) of a padded batch: which rows are examples
@@ -111,7 +112,7 @@ def book_keeping(work: Work, clip: Clip) -> ClippedBatch:
     bundles = take_bundles(forms) if bundle_them else []
     squares = {row: form.squared_norms() for row, form in forms.items()}
     squares.update({bundle.rows[0]: bundle.form.squared_norms() for bundle in bundles})
-    factors = find_factors(work.squared_norms(squares), clip, work.scale, work.present)
+    factors = find_factors(work.squared_norms(squares), clip, work.scale, work.chain, work.present)
     sums: dict[int, Tensor] = {}
     while bundles:
         bundle = bundles.pop()
@@ -170,7 +171,7 @@ def two_pass(work: Work, clip: Clip) -> ClippedBatch:
             sums[row] = factors.sum(form, row)
 
     _stream(work, take_norm, early=lambda use: True, keep=True)
-    factors = find_factors(work.squared_norms(squares), clip, work.scale, work.present)
+    factors = find_factors(work.squared_norms(squares), clip, work.scale, work.chain, work.present)
     _stream(work, take_sum, early=lambda use: True, keep=False)
     return factors.batch(work.in_order(sums))
 

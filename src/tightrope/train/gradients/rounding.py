@@ -1,19 +1,16 @@
-"""How much a per-example norm must be raised so that rounding can never release too much.
+"""What float32 can do to a clipped sum, bounded for the worst case (docs/arithmetic.md).
 
-Statement. Let g be one example's gradient as the stored activations and output gradients define
-it, and let the released contribution be what the hardware computes for factor * g. The forms
-(`forms/`) return a number N with  ||computed contribution|| <= factor * N.
+Notation. u = 2^-24, gamma(k) = k u / (1 - k u): a sum of k rounded products, in any order, with or
+without fused multiply-add, is off by at most gamma(k) times the sum of the terms' absolute values.
 
-Error.
-* A stored gradient (`Dense`, `Rows`): only the sum of squares and one product per value are
-  rounded. Relative, far below clip.NORM_ERROR, which every clip takes off.
-* An outer-product form sum_t g_t a_t^T: its released value is a matrix product. With
-  S = sum_t |a_t||g_t| and Q = sum_t |a_t|^2 |g_t|^2 (both read off the Gram diagonals)
-  - rounding the operands to the unit u of the product moves it by at most 2 u S (deterministic);
-  - float32 accumulation of n terms moves it by at most LAMBDA sqrt(n) u32 sqrt(Q), and the squared
-    norm by LAMBDA (sqrt(d) + sqrt(p) + sqrt(T)) u32 Q: the probabilistic bound of Higham and Mary
-    (SIAM J. Sci. Comput. 41, 2019, Theorem 2.4), which assumes mean-independent rounding errors and
-    fails with probability below 2 n exp(-LAMBDA^2 / 2). Worst cases are searched in the tests.
+Sums over examples. Every example's gradient is formed on its own and stored; x_i is the stored
+gradient times its stored factor, so |x_i| <= C by the clip. At most k examples are added in one
+float32 chain, the chains' results in float64, and the total is rounded to float32 once. So
+
+    | released sum - sum_i x_i |  <=  gamma(k + 4) n C        for a batch of n examples,
+
+and two neighbouring batches are at most C (1 + rho) apart where rho >= 2 gamma(k + 4) n.
+`longest_chain` gives the largest such k, and 0 where float32 will not do: float64 then.
 """
 
 from __future__ import annotations
@@ -23,35 +20,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
 
-UNIT_FLOAT32 = 2.0**-24
-UNIT_TF32 = 2.0**-11
-UNIT_BFLOAT16 = 2.0**-8
-LAMBDA = 8.0
-__all__ = [
-    "LAMBDA",
-    "UNIT_FLOAT32",
-    "convolution_unit",
-    "exact_products",
-    "matmul_unit",
-    "raised",
-]
+__all__ = ["LARGEST_RHO", "TINY", "UNIT", "exact_products", "gamma", "longest_chain", "rho_for"]
+
+UNIT = 2.0**-24
+TINY = 2.0**-126  # squares below it may be lost, one for each value
+LARGEST_RHO = 1e-2
+_ROUNDINGS = 4  # factor times gradient, the scaled copy of it, the float64 sums, the last rounding
 
 
-def matmul_unit(device: torch.device) -> float:
-    """Unit to which a float32 matrix product rounds its operands under the current settings."""
-    precision = torch.get_float32_matmul_precision()
-    if precision == "highest":
-        return UNIT_FLOAT32
-    return UNIT_TF32 if precision == "high" and device.type == "cuda" else UNIT_BFLOAT16
+def gamma(terms: float) -> float:
+    """Relative error of a float32 sum of so many products, in any order."""
+    return terms * UNIT / (1.0 - terms * UNIT)
 
 
-def convolution_unit(device: torch.device) -> float:
-    """The same for a float32 convolution, which has a switch of its own on CUDA."""
-    if device.type == "cuda":
-        return UNIT_TF32 if torch.backends.cudnn.allow_tf32 else UNIT_FLOAT32
-    return matmul_unit(device)
+def rho_for(examples: float) -> float:
+    """The share of the clip norm to charge where batches have about so many examples.
+
+    One chain then holds every batch up to six deviations above the mean; larger batches take
+    shorter chains. More than `LARGEST_RHO` is never charged.
+    """
+    reach = math.ceil(examples + 6 * math.sqrt(examples))
+    if (reach + _ROUNDINGS) * UNIT >= 0.5:
+        return LARGEST_RHO
+    return min(LARGEST_RHO, 2 * gamma(reach + _ROUNDINGS) * reach)
+
+
+def longest_chain(examples: int, rho: float) -> int:
+    """Examples that may be added in one float32 chain, for a batch of so many; 0: use float64."""
+    if examples <= 0:
+        return 1
+    allowed = rho / (2.0 * examples)  # gamma(k + _ROUNDINGS) <= allowed
+    return max(0, math.floor(allowed / (UNIT * (1.0 + allowed)) - _ROUNDINGS))
 
 
 @contextmanager
@@ -66,18 +66,3 @@ def exact_products() -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(precision)
-
-
-def raised(
-    squared: Tensor, q: Tensor, *, sizes: tuple[int, int], positions: int, unit: float
-) -> Tensor:
-    """Squared upper norm of sum_t g_t a_t^T from its computed square and Q, both (B,).
-
-    `sizes` are the lengths (d, p) of the rows, `unit` what the releasing product rounds to. S is
-    bounded by sqrt(T Q) (Cauchy-Schwarz).
-    """
-    root = math.sqrt(positions)
-    gram = LAMBDA * UNIT_FLOAT32 * sum(math.sqrt(n) for n in (*sizes, positions))
-    release = root * (LAMBDA * UNIT_FLOAT32 + 2 * max(unit, UNIT_FLOAT32))
-    norm = torch.add(squared.clamp_min(0), q, alpha=gram).sqrt_()
-    return norm.add_(q.sqrt(), alpha=release).square_()

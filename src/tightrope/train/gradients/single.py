@@ -14,7 +14,7 @@ __all__ = ["single_example_work"]
 
 
 def single_example_work(
-    parameters: list[nn.Parameter], losses: Tensor, uses: list[Use], scale: float
+    parameters: list[nn.Parameter], losses: Tensor, uses: list[Use], scale: float, chain: int
 ) -> Work:
     """The gradient of one example is the ordinary gradient, so no junction has to be found."""
     layers = [use for use in uses if use.rule is not custom_rule and has_batch(use, 1)]
@@ -22,4 +22,4 @@ def single_example_work(
     direct = [p for p in parameters if id(p) in leaves]
     rows = {id(p): i for i, p in enumerate(parameters)}
     shared = shared_parameters(layers, direct)
-    return Work(losses, parameters, rows, layers, [], scale, shared, direct)
+    return Work(losses, parameters, rows, layers, [], scale, chain, shared, direct)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tightrope.train.gradients.forms.base import Form
 from tightrope.train.gradients.forms.combine import combine
 from tightrope.train.gradients.forms.dense import Dense
-from tightrope.train.gradients.forms.outer import Outer, OuterShift
+from tightrope.train.gradients.forms.outer import Outer
 from tightrope.train.gradients.forms.patches import Convolution, Patches
 from tightrope.train.gradients.forms.rank_one import RankOne, Shift, Signal
 from tightrope.train.gradients.forms.rows import Rows
@@ -16,7 +16,6 @@ __all__ = [
     "Dense",
     "Form",
     "Outer",
-    "OuterShift",
     "Patches",
     "RankOne",
     "Rows",

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from tightrope.train.gradients.rounding import TINY
+
 __all__ = [
     "Form",
     "blocked_squares",
@@ -16,7 +18,7 @@ __all__ = [
     "zero_examples",
 ]
 
-_BLOCK = 4096
+_BLOCK = 4096  # see clip.NORM_ERROR
 
 
 class Form(ABC):
@@ -27,8 +29,11 @@ class Form(ABC):
         """(B,) upper bounds on the squared norms, rounding included (see `rounding`)."""
 
     @abstractmethod
-    def weighted_sum(self, factors: Tensor) -> Tensor:
-        """Sum over examples of factor times gradient, in the parameter's shape."""
+    def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
+        """Sum over examples of factor times gradient, in the parameter's shape.
+
+        At most `chain` examples are added in one float32 chain; 0: in float64 (see `chains`).
+        """
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -48,24 +53,26 @@ def full_precision(values: Tensor) -> Tensor:
 
 
 def blocked_squares(values: Tensor) -> Tensor:
-    """(B,) sums of squares over all other dimensions.
+    """(B,) sums of squares over all other dimensions, never too small by more than the clip allows.
 
-    torch's float32 norm over millions of values is biased low (2.7e-3 at 38 million on a CPU), so
-    long rows are cut into blocks whose squares are summed in a second step.
+    A float32 chain holds at most `_BLOCK` squares; longer rows are cut, and the parts' squares added
+    in float64. Squares that underflow are made up for.
     """
-    if values.is_cuda:
-        flat = values if values.dim() == 2 else values.reshape(len(values), -1)
-        dtype = None if flat.element_size() > 2 else torch.float32
-        return torch.linalg.vector_norm(flat, dim=1, dtype=dtype).square_()
-    flat = full_precision(values)
-    flat = flat if flat.dim() == 2 else flat.reshape(flat.shape[0], -1)
+    flat = values if values.dim() == 2 else values.reshape(values.shape[0], -1)
+    if not flat.is_cuda:
+        flat = full_precision(flat)
     length = flat.shape[1]
-    if length <= _BLOCK:
-        return torch.linalg.vector_norm(flat, dim=1).square_()
-    whole = length - length % _BLOCK
-    blocks = flat[:, :whole].unflatten(1, (-1, _BLOCK))
-    squares = torch.linalg.vector_norm(blocks, dim=2).square_().sum(1)
-    return squares + torch.linalg.vector_norm(flat[:, whole:], dim=1).square_()
+    whole = length - length % _BLOCK if length > _BLOCK else 0
+    squares = _squares(flat[:, whole:])
+    if whole:
+        parts = _squares(flat[:, :whole].unflatten(1, (-1, _BLOCK)))
+        squares = squares.add_(parts.sum(1, dtype=torch.float64))
+    return squares.add_(length * TINY)
+
+
+def _squares(rows: Tensor) -> Tensor:
+    dtype = None if rows.element_size() > 2 else torch.float32
+    return torch.linalg.vector_norm(rows, dim=-1, dtype=dtype).square_()
 
 
 def without_memory(values: Tensor) -> Tensor:

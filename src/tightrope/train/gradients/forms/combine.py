@@ -7,19 +7,20 @@ read and multiplied by (a tied output head) has a formula of its own; anything e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import final
 
 import torch
 from torch import Tensor
 
-from tightrope.train.clip import NORM_ERROR
-from tightrope.train.gradients.forms.base import Form, full_precision
+from tightrope.train.gradients.chains import sum_of_parts
+from tightrope.train.gradients.forms.base import Form, blocked_squares, full_precision
 from tightrope.train.gradients.forms.dense import Dense
-from tightrope.train.gradients.forms.outer import Outer
+from tightrope.train.gradients.forms.outer import Outer, gram_norms
 from tightrope.train.gradients.forms.rank_one import RankOne
 from tightrope.train.gradients.forms.rows import Rows
 from tightrope.train.gradients.forms.stacked import Stacked
-from tightrope.train.gradients.rounding import UNIT_BFLOAT16, exact_products
+from tightrope.train.gradients.rounding import exact_products, gamma
 
 __all__ = ["combine"]
 
@@ -69,32 +70,42 @@ def _joined_rows(forms: list[Form]) -> Rows:
 class TiedTable(Form):
     """A table of shape (V, d) read by `rows` and multiplied by in `outer` (a: d wide, g: V wide).
 
-    Cross term of one example: sum_ts g_out[s, id_t] (g_row[t] . a[s]).
+    Cross term of one example: sum_ts g_out[s, id_t] (g_row[t] . a[s]). Reads and products of one
+    example may cancel, so they are added before any two examples are.
     """
 
     def __init__(self, rows: Rows, outer: Outer) -> None:
         self.rows, self.outer = rows, outer
 
     def squared_norms(self) -> Tensor:
-        cross = self._cross()  # first: the outer form may let go of its operands
-        # The cross term is bounded by |reads| |products|, and is off by the fraction of that which
-        # storing the products in half precision, or float32 rounding, can make.
-        error = 2 * UNIT_BFLOAT16 if self.outer.half else 2 * NORM_ERROR
-        reads, products = self.rows.squared_norms(), self.outer.squared_norms()
-        slack = error * (reads * products).sqrt_()
-        return (reads + products + 2 * cross + slack).clamp_min_(0)
+        if self.outer.instantiated or self.outer.half:
+            return torch.cat([blocked_squares(part) for _, part in self._parts()])
+        cross, error = self._cross()
+        squared, spread = gram_norms(self.outer.a, self.outer.g)
+        both = (self.rows.squared_norms() + squared + 2 * (cross + error)).clamp_min_(0)
+        return both.sqrt_().add_(spread, alpha=gamma(self.outer.sizes[1])).square_()
 
-    def _cross(self) -> Tensor:
-        a, g = full_precision(self.outer.a), full_precision(self.outer.g)
+    def _cross(self) -> tuple[Tensor, Tensor]:
+        """The cross term, and how far float32 can be off."""
+        a, g, reads = (full_precision(v) for v in (self.outer.a, self.outer.g, self.rows.merged()))
         seen = g.gather(2, self.rows.ids[:, None, :].expand(-1, g.shape[1], -1))  # (B, S, T)
         with exact_products():
-            return (seen * torch.bmm(a, full_precision(self.rows.g).transpose(1, 2))).sum((1, 2))
+            cross = (seen * torch.bmm(a, reads.transpose(1, 2))).sum((1, 2), dtype=torch.float64)
+        sizes = a.norm(dim=2)[:, :, None] * reads.norm(dim=2)[:, None, :]
+        error = (seen.abs() * sizes).sum((1, 2), dtype=torch.float64)
+        return cross, gamma(2 * a.shape[2] + 8) * error
 
-    def weighted_sum(self, factors: Tensor) -> Tensor:
-        return self.outer.weighted_sum(factors) + self.rows.weighted_sum(factors)
+    def _parts(self) -> Iterator[tuple[slice, Tensor]]:
+        for part, products in self.outer.parts():
+            reads, ids = self.rows.merged()[part], self.rows.ids[part]
+            table = full_precision(products).scatter_add(1, ids[..., None].expand(reads.shape), reads)
+            yield part, table
+
+    def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
+        return sum_of_parts(self._parts(), factors, chain)
 
     def dense(self) -> Tensor:
-        return self.outer.dense() + self.rows.dense()
+        return torch.cat([part for _, part in self._parts()])
 
     def zero(self, examples: Tensor) -> None:
         self.rows.zero(examples)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import starmap
 from math import prod
 from typing import final
@@ -14,19 +13,22 @@ from torch import Tensor
 from torch.nn import functional
 
 from tightrope.train.gradients.buffers import scratch, scratch_scope
-from tightrope.train.gradients.cost import direct_is_cheaper, small_convolution, unfold_room
+from tightrope.train.gradients.chains import slices, sum_of_parts
+from tightrope.train.gradients.cost import (
+    direct_is_cheaper,
+    small_convolution,
+    together,
+    unfold_room,
+)
 from tightrope.train.gradients.forms.base import (
     Form,
     blocked_squares,
     full_precision,
-    scale_examples,
     without_memory,
     zero_examples,
 )
-from tightrope.train.gradients.forms.dense import weighted_total
-from tightrope.train.gradients.forms.outer import gram_squared_norms
+from tightrope.train.gradients.forms.outer import gram_squared_norms, per_example_products
 from tightrope.train.gradients.kernels import usable
-from tightrope.train.gradients.rounding import convolution_unit
 
 __all__ = ["Convolution", "Patches"]
 
@@ -99,15 +101,6 @@ class Convolution:
         outputs, inputs = self.weight_shape[:2]
         return gradients.view(*lead, outputs, *self.kernel, inputs).movedim(-1, len(lead) + 1)
 
-    def weight_gradient(self, x: Tensor, g: Tensor) -> Tensor:
-        """The ordinary (summed) gradient of the weight."""
-        empty = x.new_empty(1).expand(self.weight_shape)
-        result: Tensor = torch.ops.aten.convolution_backward(
-            g, x, empty, None, self.stride, self.padding, self.dilation, False,
-            [0] * len(self.kernel), self.groups, (False, True, False),
-        )[1]  # fmt: skip
-        return result
-
 
 @final
 class Patches(Form):
@@ -136,9 +129,8 @@ class Patches(Form):
             return squares
         if self.instantiated:
             return blocked_squares(self._written())
-        unit = convolution_unit(self.g.device)
         # Small Gram matrices leave a GPU idle unless there are many: larger chunks than below.
-        squares = starmap(partial(gram_squared_norms, unit=unit), self._operands(2**29))
+        squares = starmap(gram_squared_norms, self._operands(2**29))
         return torch.cat(list(squares)).view(-1, self.convolution.groups).sum(1)
 
     def _sizes(self) -> tuple[int, int, int, int]:
@@ -173,14 +165,23 @@ class Patches(Form):
             g = g.unflatten(1, (groups, -1)).flatten(0, 1)
         return self.convolution.unfold(x), g.transpose(1, 2)
 
-    def weighted_sum(self, factors: Tensor) -> Tensor:
+    def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         if self._direct is None and self._by_kernel():
             self.squared_norms()
+        total = sum_of_parts(self._parts(), factors, chain)
+        return self.convolution.in_order(total, self.x).contiguous()
+
+    def _parts(self) -> Iterator[tuple[slice, Tensor]]:
+        """(B, N) gradients, all at once where they are instantiated, else some at a time."""
         if self.instantiated:
-            total = weighted_total(self._written(), factors)
-            return self.convolution.in_order(total, self.x).contiguous()
-        x, g = full_precision(self.x), full_precision(self.g)
-        return self.convolution.weight_gradient(x, scale_examples(g, factors.to(g.dtype)))
+            yield slice(0, len(self._written())), self._written()
+            return
+        _, positions, columns, rows = self._sizes()
+        values = (rows + positions) * columns * self.convolution.groups
+        for part in slices(len(self.g), together(values, self.g.device)):
+            with scratch_scope():
+                products = per_example_products(*self._operands_of(part))
+                yield part, products.view(-1, self.convolution.weight_shape.numel())
 
     def dense(self) -> Tensor:
         return self.convolution.in_order(self._written(), self.x)

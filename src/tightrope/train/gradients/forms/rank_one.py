@@ -10,7 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from tightrope.train.clip import as_tensor
+from tightrope.train.gradients.chains import chained_product, chained_sum
 from tightrope.train.gradients.forms.base import (
     Form,
     blocked_squares,
@@ -18,17 +18,13 @@ from tightrope.train.gradients.forms.base import (
     zero_examples,
 )
 from tightrope.train.gradients.forms.outer import Outer
-from tightrope.train.gradients.rounding import UNIT_FLOAT32, matmul_unit
 
 __all__ = ["RankOne", "Shift", "Signal", "rank_one_squares"]
 
 
 def rank_one_squares(a: Tensor, signal_squares: Tensor, *, shifted: bool = False) -> Tensor:
     """(B,) squared norms of g a^T, from a: (B, d) and the squares of g; with those of g added."""
-    squares, unit = blocked_squares(a), matmul_unit(a.device)
-    if unit != UNIT_FLOAT32:
-        # Operands rounded to the unit move a product by at most 2 unit, its square by 5 unit.
-        squares.mul_(as_tensor(1 + 5 * unit, squares.dtype))
+    squares = blocked_squares(a)
     if shifted:
         return torch.addcmul(signal_squares, signal_squares, squares)
     return squares.mul_(signal_squares)
@@ -72,8 +68,8 @@ class RankOne(Form):
     def squared_norms(self) -> Tensor:
         return rank_one_squares(self.a, self.signal.squares())
 
-    def weighted_sum(self, factors: Tensor) -> Tensor:
-        return torch.mm(self.signal.scaled(factors).t(), self.a)
+    def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
+        return chained_product(self.signal.scaled(factors), self.a, chain)
 
     def outer(self) -> Outer:
         """The same as a form that can be joined with others."""
@@ -97,8 +93,8 @@ class Shift(Form):
     def squared_norms(self) -> Tensor:
         return self.signal.squares()
 
-    def weighted_sum(self, factors: Tensor) -> Tensor:
-        return self.signal.scaled(factors).sum(0)
+    def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
+        return chained_sum(self.signal.scaled(factors), chain)
 
     def dense(self) -> Tensor:
         return self.signal.values

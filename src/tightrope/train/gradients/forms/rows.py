@@ -41,9 +41,12 @@ class Rows(Form):
             batch, positions, width = self.g.shape
             offset = torch.arange(batch, device=self.ids.device)[:, None] * positions
             target = (self._representatives() + offset).view(-1)
-            total = torch.zeros_like(full_precision(self.g)).view(-1, width)
-            total.index_add_(0, target, full_precision(self.g).reshape(-1, width))
-            self._merged = total.view(batch, positions, width)
+            g = full_precision(self.g).reshape(-1, width)
+            # CUDA adds in an order of its own each time, which float64 makes all but invisible.
+            sum_type = torch.float64 if g.is_cuda else g.dtype
+            total = torch.zeros(g.shape, dtype=sum_type, device=g.device)
+            total.index_add_(0, target, g.to(sum_type))
+            self._merged = total.to(g.dtype).view(batch, positions, width)
         return self._merged
 
     def _representatives(self) -> Tensor:
@@ -62,11 +65,14 @@ class Rows(Form):
     def squared_norms(self) -> Tensor:
         return blocked_squares(self.merged())
 
-    def weighted_sum(self, factors: Tensor) -> Tensor:
+    def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
+        """Merged, a row of the table gets at most one summand from each example."""
         width = self.g.shape[2]
         values = scale_examples(self.merged(), factors.to(self.merged().dtype)).view(-1, width)
-        total = torch.zeros(self.rows, width, dtype=values.dtype, device=values.device)
-        return total.index_put_((self.ids.reshape(-1),), values, accumulate=True)
+        sum_type = values.dtype if len(self.g) <= chain else torch.float64
+        total = torch.zeros(self.rows, width, dtype=sum_type, device=values.device)
+        total.index_put_((self.ids.reshape(-1),), values.to(sum_type), accumulate=True)
+        return total if chain == 0 else total.to(values.dtype)
 
     def dense(self) -> Tensor:
         g = full_precision(self.g)

@@ -22,8 +22,8 @@ class Stacked(Form):
     def squared_norms(self) -> Tensor:
         return torch.stack([part.squared_norms() for part in self.parts]).sum(0)
 
-    def weighted_sum(self, factors: Tensor) -> Tensor:
-        return torch.cat([part.weighted_sum(factors) for part in self.parts])
+    def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
+        return torch.cat([part.weighted_sum(factors, chain) for part in self.parts])
 
     def dense(self) -> Tensor:
         return torch.cat([part.dense() for part in self.parts], dim=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from tightrope.train.gradients.forms import Dense, Outer, OuterShift, RankOne, Shift, Signal
+from tightrope.train.gradients.forms import Dense, Outer, RankOne, Shift, Signal
 from tightrope.train.gradients.rules.base import Forms, positions, summed, trainable
 
 __all__ = ["bias_form", "linear", "transposed_linear"]
@@ -19,13 +19,11 @@ def bias_form(g: Tensor) -> Dense:
 def linear(module: nn.Linear, x: Tensor, g: Tensor) -> Forms:
     if g.dim() == 2:
         return _once(module, x, g)
-    outer = Outer(positions(x), positions(g))
     forms: Forms = []
     if trainable(module.weight):
-        forms.append((module.weight, outer))
+        forms.append((module.weight, Outer(positions(x), positions(g))))
     if trainable(module.bias):
-        shared = bool(forms) and outer.tiled
-        forms.append((module.bias, OuterShift(outer) if shared else bias_form(g)))
+        forms.append((module.bias, bias_form(g)))
     return forms
 
 

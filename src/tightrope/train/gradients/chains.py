@@ -1,0 +1,96 @@
+"""Sums over the examples of a batch: short float32 chains, their results added in float64.
+
+`chain` is the number of examples in one float32 chain (`rounding.longest_chain`); 0 means float64
+throughout. Where a batch fits into one chain these are the plain products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from tightrope.train.gradients.kernels import usable
+from tightrope.train.gradients.rounding import exact_products
+
+__all__ = ["chained_product", "chained_sum", "chained_total", "slices", "sum_of_parts"]
+
+_ROOM = 2**24  # values of the chains' results that are kept at a time
+
+
+def chained_total(values: Tensor, factors: Tensor, chain: int) -> Tensor:
+    """sum_i factors[i] values[i] for values (B, *shape) in any floating type."""
+    flat = values if values.dim() == 2 else values.reshape(values.shape[0], -1)
+    total = _total(flat, factors, chain)
+    return total if values.dim() == 2 else total.view(values.shape[1:])
+
+
+def _total(flat: Tensor, factors: Tensor, chain: int) -> Tensor:
+    if chain == 0 or flat.dtype is torch.float64:
+        return _in_parts(flat, factors)
+    if usable(flat):
+        from tightrope.train.gradients.kernels.tokens import weighted_rows
+
+        return weighted_rows(flat, factors)
+    factors = factors.float()
+    if len(flat) <= chain:
+        return torch.mv(flat.float().t(), factors)
+    parts = [torch.mv(flat[s].float().t(), factors[s]) for s in slices(len(flat), chain)]
+    return torch.stack(parts).sum(0, dtype=torch.float64).float()
+
+
+def _in_parts(flat: Tensor, factors: Tensor) -> Tensor:
+    """In float64, with little extra memory."""
+    total = torch.zeros(flat.shape[1], dtype=torch.float64, device=flat.device)
+    room = max(1, 2**24 // max(1, flat.shape[1]))
+    for s in slices(len(flat), room):
+        total.addmv_(flat[s].double().t(), factors[s].double())
+    return total
+
+
+def chained_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
+    """left^T right for (B, p) and (B, d)."""
+    if chain == 0 or left.dtype is torch.float64:
+        return torch.mm(left.double().t(), right.double())
+    with exact_products():
+        if len(left) <= chain:
+            return torch.mm(left.t(), right)
+        return _blocks(left, right, chain).float()
+
+
+def _blocks(left: Tensor, right: Tensor, chain: int) -> Tensor:
+    """Blocks of `chain` examples side by side, as many as there is room for, added in float64."""
+    sizes = (left.shape[1], right.shape[1])
+    total = torch.zeros(sizes, dtype=torch.float64, device=left.device)
+    room = chain * max(1, _ROOM // max(1, sizes[0] * sizes[1]))
+    whole = len(left) - len(left) % chain
+    for s in slices(whole, room):
+        a, b = (rows[s][: whole - s.start].unflatten(0, (-1, chain)) for rows in (left, right))
+        total += torch.bmm(a.transpose(1, 2), b).sum(0, dtype=torch.float64)
+    return total + torch.mm(left[whole:].t(), right[whole:])
+
+
+def chained_sum(values: Tensor, chain: int) -> Tensor:
+    """The sum over the first dimension."""
+    if chain == 0 or values.dtype is torch.float64:
+        return values.sum(0, dtype=torch.float64)
+    if len(values) <= chain:
+        return values.sum(0)
+    return values.sum(0, dtype=torch.float64).float()
+
+
+def sum_of_parts(parts: Iterable[tuple[slice, Tensor]], factors: Tensor, chain: int) -> Tensor:
+    """The weighted total of gradients that come some examples at a time."""
+    total: Tensor | None = None
+    for part, gradients in parts:
+        one = chained_total(gradients, factors[part], chain)
+        total = one if total is None else total.double().add_(one)
+    assert total is not None
+    return total if chain == 0 else total.to(one.dtype)
+
+
+def slices(length: int, size: int) -> Iterator[slice]:
+    """0 to length in steps of `size`."""
+    for start in range(0, length, size):
+        yield slice(start, start + size)
