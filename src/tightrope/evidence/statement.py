@@ -18,9 +18,19 @@ def statement(content: dict[str, Any]) -> str:
     if epsilon is None:
         return f"NOT PRIVATE: no finite epsilon holds at delta = {delta}."
     subject = "This process has" if run is None else f"This {run['kind']} has"
-    return (
+    return _uncovered(run) + (
         f"{subject} ({rounded_up(epsilon)}, {delta})-differential privacy for "
         f"{setting['unit_of_privacy']} under {setting['adjacency']} neighbours."
+    )
+
+
+def _uncovered(run: Any) -> str:
+    """A warning that comes before everything else, where the run asked to go on without cover."""
+    if run is None or run["settings"].get("arithmetic") != "uncovered":
+        return ""
+    return (
+        "FLOATING POINT IS NOT COVERED: rounding may have moved the sums further than is "
+        "accounted; what follows is about real numbers. "
     )
 
 

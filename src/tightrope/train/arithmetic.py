@@ -11,8 +11,17 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from tightrope.errors import InvalidInput
+from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, rho_for
 
-__all__ = ["MODES", "Arithmetic", "bounded", "check_mode", "strict", "uncovered"]
+__all__ = [
+    "MODES",
+    "Arithmetic",
+    "arithmetic_of",
+    "bounded",
+    "check_mode",
+    "strict",
+    "uncovered",
+]
 
 MODES = {
     "bounded": "sums in floating point; a proved bound on their rounding is charged as sensitivity",
@@ -34,6 +43,14 @@ class Arithmetic:
     rho: float | None
     grid: float | None = None
 
+    def charged(self, sensitivity: float) -> float:
+        """How far one record can move what noise is added to, as the machine computes it."""
+        return sensitivity * (1.0 + (self.rho or 0.0))
+
+    def chain(self, examples: int, ranks: int) -> int:
+        """Examples in one float32 chain, for a batch of so many on this rank; see `rounding`."""
+        return longest_chain(examples, (self.rho or LARGEST_RHO) / ranks)
+
     @property
     def words(self) -> str:
         """What the mode does, for people."""
@@ -44,8 +61,9 @@ class Arithmetic:
         return {"arithmetic": self.name, "rho": self.rho, "grid": self.grid}
 
 
-def bounded(rho: float) -> Arithmetic:
-    return Arithmetic("bounded", float(rho))
+def bounded(examples: float) -> Arithmetic:
+    """For batches of about so many examples."""
+    return Arithmetic("bounded", rho_for(examples))
 
 
 def strict(grid: float) -> Arithmetic:
@@ -58,7 +76,28 @@ def uncovered() -> Arithmetic:
 
 def check_mode(name: Any) -> str:
     """The name, if it is one of the list."""
-    if name not in MODES:
+    if not isinstance(name, str) or name not in MODES:
         told = "; ".join(f"{mode!r}: {words}" for mode, words in MODES.items())
         raise InvalidInput(f"arithmetic is {name!r}; it must be one of these. {told}.")
-    return str(name)
+    return name
+
+
+def arithmetic_of(name: Any, gradients: Any, examples: float) -> Arithmetic:
+    """The arithmetic of a run, refused where nobody has bounded its rounding."""
+    mode = check_mode(name)
+    if mode == "uncovered":
+        return uncovered()
+    engine, device = type(gradients).__name__, gradients.parameters[0].device.type
+    if not getattr(gradients, "bounds_rounding", False):
+        raise InvalidInput(
+            f"The gradients of this run come from {engine}, and nothing is known about how it "
+            "rounds, so floating point would not be covered by the guarantee. Use Gradients or "
+            'OneByOne, or say arithmetic="uncovered": the certificate then opens with that.'
+        )
+    if device not in ("cpu", "cuda"):
+        raise InvalidInput(
+            f"The model is on {device!r}, whose float32 arithmetic nobody has checked here: the "
+            "bound on rounding is for CPUs and CUDA devices. Move the model, or say "
+            'arithmetic="uncovered": the certificate then opens with that.'
+        )
+    return bounded(examples)

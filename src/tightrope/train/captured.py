@@ -55,6 +55,7 @@ class CapturedStep:
         self._run, self._losses, self._take = run, losses, take
         self.size = _room(run.expected_batch_size) if size is None else size
         check_count(self.size, "size", low=2)
+        self._chain = run.chain(self.size)
         self._program: Program | None = None
         self._surroundings: list[Any] = []
         self._modules = list(run.model.modules())
@@ -87,12 +88,14 @@ class CapturedStep:
             losses = torch.zeros(0, device=run.device, requires_grad=True)
         else:
             losses = check_losses(self._losses(*batch), rows)
-        return run.gradients.clipped_sum(losses, run.clip), losses.detach()
+        return run.clipped(losses), losses.detach()
 
     def _ready(self, batch: tuple[Any, ...]) -> bool:
         """Whether the graph computes what this batch needs; recorded if there is none yet."""
         if self.mode.startswith("eager"):
             return False
+        if self._run.chain() < self._chain:  # room for batches twice as large
+            self._chain = self._run.chain() // 2
         here = self._surroundings_now()
         if self._program is None or here != self._surroundings:
             self._record(batch)
@@ -104,7 +107,7 @@ class CapturedStep:
         addresses = [t.data_ptr() for module in self._modules for t in _tensors_in(module)]
         clip = self._run.clip  # its sensitivity too: the object may have changed inside
         modes = [module.training for module in self._modules]
-        return [clip, float(clip.sensitivity), addresses, modes]
+        return [clip, float(clip.sensitivity), addresses, modes, self._chain]
 
     def _record(self, batch: tuple[Any, ...]) -> None:
         self._program = None  # its memory is free for the next
@@ -121,7 +124,7 @@ class CapturedStep:
     def _compute(self, batch: tuple[Any, ...], present: Tensor) -> Clipped:
         losses = check_losses(self._losses(*batch), self.size)
         run = self._run
-        return run.gradients.clipped_sum(losses, run.clip, present=present), losses.detach()
+        return run.clipped(losses, present=present, chain=self._chain), losses.detach()
 
     def _stay_eager(self, reason: str) -> None:
         self.mode = f"eager: {reason}"

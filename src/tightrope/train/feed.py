@@ -30,10 +30,11 @@ __all__ = [
 @final
 @dataclass(frozen=True)
 class Ticket:
-    """What the private step must find: one part of one drawn batch."""
+    """What the private step must find: one part, of `size` examples, of a batch of `whole`."""
 
     size: int
     last: bool
+    whole: int
     sampler_state: dict[str, Any]
 
 
@@ -114,7 +115,7 @@ def _item_rows(data: Any, collate: Callable[[list[Any]], Any]) -> Rows:
 def draw_ticket(sampler: AbstractSampler, population: int) -> tuple[Indices, Ticket]:
     """The next batch of the sampler, and its announcement."""
     indices = sampler.draw(population)
-    return indices, Ticket(len(indices), True, sampler.state())
+    return indices, Ticket(len(indices), True, len(indices), sampler.state())
 
 
 def split_ticket(ticket: Ticket, size: int | None) -> list[tuple[slice, Ticket]]:

@@ -22,6 +22,7 @@ from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate
 from tightrope.evidence.commitment import new_key
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process
+from tightrope.train.arithmetic import arithmetic_of
 from tightrope.train.captured import CapturedStep
 from tightrope.train.describe import certificate_of, record_of, settings_of
 from tightrope.train.distributed import (
@@ -32,7 +33,7 @@ from tightrope.train.distributed import (
     sum_over_ranks_,
 )
 from tightrope.train.feed import Rows, Ticket, as_rows, draw_ticket, split_ticket, to_device
-from tightrope.train.gradients import Gradients
+from tightrope.train.gradients import ClippedBatch, Gradients
 from tightrope.train.guard import Guard
 from tightrope.train.ledger import Budget, Ledger
 from tightrope.train.losses import check_losses
@@ -61,6 +62,8 @@ class PrivateOptimizer:
     size of the data). It only scales the learning rate; it never enters the privacy.
     gradients: a per-example gradient engine; made for the model when left out.
     history: a process already run on the same data, to be counted in the same budget.
+    arithmetic: "bounded" (the rounding of the sums is bounded, and the noise made larger by it) or
+    "uncovered" (for engines and devices whose rounding nobody has bounded); docs/arithmetic.md.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class PrivateOptimizer:
         budget: Budget | None = None,
         gradients: Any | None = None,
         history: Any | None = None,
+        arithmetic: str = "bounded",
     ) -> None:
         check_parts(model, optimizer, sampler=sampler, clip=clip, noise=noise, budget=budget)
         check_one_copy(model)
@@ -85,6 +89,7 @@ class PrivateOptimizer:
         self.sharding.gather()
         self.gradients = Gradients(model, method="auto") if gradients is None else gradients
         check_whole(self.gradients.parameters)
+        self.arithmetic = arithmetic_of(arithmetic, self.gradients, self.expected_batch_size)
         self.guard = Guard(optimizer, self._stepped, self.gradients.parameters)
         self.sharding.release()
         self.guard.watch(model)  # after the release, to see whether the model is sharded
@@ -121,6 +126,11 @@ class PrivateOptimizer:
     def exhausted(self) -> bool:
         """Would one more step exceed the budget?"""
         return self.ledger.released >= self.ledger.steps_allowed
+
+    @property
+    def sensitivity_charged(self) -> float:
+        """How far one record moves the sums, rounding included: what the noise is scaled by."""
+        return self.arithmetic.charged(float(self.clip.sensitivity))
 
     def settings(self) -> dict[str, Any]:
         """The settings that privacy rests on, as plain text and numbers."""
@@ -221,7 +231,19 @@ class PrivateOptimizer:
     def step(self, losses: Tensor) -> StepReport:
         """Take the private step on one loss per example of the batch that was drawn."""
         check_losses(losses, self.next_size)
-        return self._take(lambda: (self.gradients.clipped_sum(losses, self.clip), losses.detach()))
+        return self._take(lambda: (self.clipped(losses), losses.detach()))
+
+    def clipped(self, losses: Tensor, **how: Any) -> ClippedBatch:
+        """The clipped sum of the part that comes next, in chains that its batch allows."""
+        result: ClippedBatch = self.gradients.clipped_sum(
+            losses, self.clip, **{"chain": self.chain(), **how}
+        )
+        return result
+
+    def chain(self, examples: int | None = None) -> int:
+        """Examples that one float32 chain may add in a batch of so many, or in the next one."""
+        whole = self._next_ticket().whole if examples is None else examples
+        return self.arithmetic.chain(whole, self._ranks)
 
     def capture(self, losses: Callable[..., Tensor], *, size: int | None = None) -> CapturedStep:
         """A step that runs as one CUDA graph: `captured(*batch)` instead of `step(losses(*batch))`.
@@ -249,9 +271,9 @@ class PrivateOptimizer:
         if ticket.last:
             self._check_accounted()
             self._check_budget()
-        self._tickets.popleft()
         with self.guard.opened():
             batch, losses = clipped()
+        self._tickets.popleft()
         report = StepReport(self.steps + 1, ticket.last, Sensitive(batch, losses))
         with torch.no_grad():
             self._accumulate(batch.sums)
@@ -277,18 +299,19 @@ class PrivateOptimizer:
             )
 
     def _accumulate(self, sums: Sequence[Tensor]) -> None:
-        if self._sums is None:  # half-precision sums are widened before anything is added
+        """Parts of a batch are added in float64; half-precision sums are widened."""
+        if self._sums is None:
             self._sums = [s.float() if s.dtype.itemsize < 4 else s for s in sums]
         else:
-            torch._foreach_add_(
-                self._sums, [s.to(t.dtype) for s, t in zip(sums, self._sums, strict=True)]
-            )
+            self._sums = [t.double().add_(s) for s, t in zip(sums, self._sums, strict=True)]
 
     def _release(self, ticket: Ticket) -> None:
         sums, self._sums = self._sums, None
         assert sums is not None
+        if self._ranks > 1:  # added over the ranks in float64
+            sums = [total.double() for total in sums]
         if self._rank == 0:
-            self.noise.add_(sums, float(self.clip.sensitivity))
+            self.noise.add_(sums, self.sensitivity_charged)
         if self._ranks > 1:
             sum_over_ranks_(sums)
         step = self.steps + 1

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.process import Process
+from tightrope.train.arithmetic import Arithmetic
 
 __all__ = ["RunRecord", "Sensitive", "StepReport"]
 
@@ -26,6 +27,8 @@ class RunRecord:
     sampling: str
     clip: str
     sensitivity: float
+    sensitivity_charged: float
+    arithmetic: Arithmetic
     expected_batch_size: float
     optimizer: str
     parameters: int
@@ -43,6 +46,8 @@ class RunRecord:
             noise=self.noise,
             sampling=self.sampling,
             settings={
+                **self.arithmetic.facts(),
+                "sensitivity_charged": self.sensitivity_charged,
                 "expected_batch_size": self.expected_batch_size,
                 "optimizer": self.optimizer,
                 "parameters": self.parameters,

@@ -37,15 +37,17 @@ class SlowClip:
 
 
 class SlowGradients:
-    """Backward for each example's loss, clip, add: nothing to get wrong."""
+    """Backward for each example's loss, clip, add in float64: nothing to get wrong."""
+
+    bounds_rounding = True
 
     def __init__(self, model: nn.Module) -> None:
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         self.names = tuple(n for n, _ in named)
         self.parameters = tuple(p for _, p in named)
 
-    def clipped_sum(self, losses: Tensor, clip: SlowClip) -> SlowBatch:
-        sums = [torch.zeros_like(p, dtype=torch.float32) for p in self.parameters]
+    def clipped_sum(self, losses: Tensor, clip: SlowClip, chain: int = 0) -> SlowBatch:
+        sums = [torch.zeros_like(p, dtype=torch.float64) for p in self.parameters]
         norms, nonfinite = [], 0
         for loss in losses:
             grads = torch.autograd.grad(loss, self.parameters, retain_graph=True)

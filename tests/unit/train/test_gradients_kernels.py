@@ -24,28 +24,6 @@ def random(*shape, half=False):
     return values.half() if half else values
 
 
-@pytest.mark.parametrize("size", [(3, 70, 40, 104), (2, 300, 65, 33)])
-def test_tokens(size):
-    torch.manual_seed(0)
-    batch, positions, d, p = size
-    a, g = random(batch, positions, d, half=True), random(batch, positions, p, half=True)
-    dense = torch.einsum("btp,btd->bpd", g.double(), a.double())
-    product, shift, q, q_shift = (s.double() for s in tokens.gram_sums(a, g))
-    rows_a, rows_g = a.double().square().sum(2), g.double().square().sum(2)
-    torch.testing.assert_close(product, dense.square().sum((1, 2)), rtol=1e-5, atol=0)
-    torch.testing.assert_close(shift, g.double().sum(1).square().sum(1), rtol=1e-5, atol=0)
-    torch.testing.assert_close(q, (rows_a * rows_g).sum(1), rtol=1e-5, atol=0)
-    torch.testing.assert_close(q_shift, rows_g.sum(1), rtol=1e-5, atol=0)
-    factors = torch.rand(batch, device=DEVICE)
-    factors[0] = 0
-    a[0], g[0] = torch.nan, torch.nan  # a dropped example is never read
-    total, moved = tokens.weighted_product(a, g, factors, shift=True)
-    expected = torch.einsum("b,bpd->pd", factors.double()[1:], dense[1:])
-    torch.testing.assert_close(total.double(), expected, rtol=1e-5, atol=1e-4)
-    expected = torch.einsum("b,btp->p", factors.double()[1:], g[1:].double())
-    torch.testing.assert_close(moved.double(), expected, rtol=1e-5, atol=1e-4)
-
-
 def test_weighted_rows_of_strided_values():
     values = random(3, 60, 50, half=True)[:, :50].reshape(3, -1)
     values[1] = torch.nan

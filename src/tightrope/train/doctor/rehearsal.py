@@ -113,8 +113,8 @@ class _Spied:
 
 
 class _SpiedGradients(_Spied):
-    def clipped_sum(self, losses: Tensor, clip: Any) -> Any:
-        batch = self._inner.clipped_sum(losses, clip)
+    def clipped_sum(self, losses: Tensor, clip: Any, **how: Any) -> Any:
+        batch = self._inner.clipped_sum(losses, clip, **how)
         observed = Observed(_flat(batch.sums), len(losses), clipped=float(batch.clipped_fraction))
         observed.parts = [float(s.detach().abs().max()) if s.numel() else 0.0 for s in batch.sums]
         self._seen.append(observed)

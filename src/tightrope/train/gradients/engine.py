@@ -53,6 +53,8 @@ class Gradients:
     >>> batch = engine.clipped_sum(losses, FlatClip(1.0))            # doctest: +SKIP
     """
 
+    bounds_rounding = True  # as docs/arithmetic.md proves
+
     def __init__(self, model: nn.Module, method: str = "auto", *, loss_scale: float = 1.0) -> None:
         if method not in _METHODS:
             raise InvalidInput(f"method is {method!r}; it must be one of {sorted(_METHODS)}")

@@ -35,6 +35,8 @@ class OneByOne:
     loss; that this loss depends on no other example is checked at every layer's output.
     """
 
+    bounds_rounding = True  # as docs/arithmetic.md proves
+
     def __init__(self, model: nn.Module) -> None:
         _validate(model)
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
