@@ -17,7 +17,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 # reading order: a layer may import from its own and from earlier ones
 LAYERS = [
     ["errors"],
-    ["numerics", "validate"],
+    ["entropy", "numerics", "validate"],
     ["process"],
     ["guarantee"],
     ["theorems"],

@@ -28,8 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tightrope.entropy import open_stream
 from tightrope.errors import InvalidInput
-from tightrope.train.entropy import open_stream
 from tightrope.validate import FloatArray, check_non_negative
 
 __all__ = ["GridGaussianNoise"]

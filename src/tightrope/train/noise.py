@@ -2,16 +2,18 @@
 
 Standard deviation = noise_multiplier * (largest norm of one example's contribution).
 
-`GaussianNoise` uses the generators of PyTorch: fast, on every device. PyTorch seeds its CPU
-generator with 32 bits only, whatever is asked for; here all of its 19,968 bits of state are
-filled from the operating system's entropy. On other devices the key has 64 bits.
+`GaussianNoise` uses the generators of PyTorch: fast, on every device. They are keyed anew, from the
+operating system's entropy, for every release and each of its two draws: all 19,968 bits of the CPU
+generator (PyTorch's own seeding fills 32), key and counter of a CUDA generator (124 bits), 64 bits
+elsewhere. So at least 128 bits stand behind every release, on every device, and nothing is left in
+a generator that could be used again.
 
-Each draw is the sum of two (each of half the variance). One alone has two faults that somebody who
-knows the sum without noise can use (Mironov 2012, CCS; Jin et al. 2022, S&P): PyTorch makes
-float32 Gaussians in pairs by Box and Muller from 24 random bits, so that the squares of a pair add
-up to one of few values, visibly so in one pair of 4096; and no draw is ever beyond 5.77 deviations,
-so that a coordinate beyond that tells for certain. Of a sum of two, every float32 value near every
-pair of values can be reached, up to 8.1 deviations (9.4 on CUDA).
+Each noise is the sum of two draws (each of half the variance). One alone has two faults that
+somebody who knows the sum without noise can use (Mironov 2012, CCS; Jin et al. 2022, S&P): PyTorch
+makes float32 Gaussians in pairs by Box and Muller from 24 random bits, so that the squares of a
+pair add up to one of few values, visibly so in one pair of 4096; and no draw is ever beyond 5.77
+deviations, so that a coordinate beyond that tells for certain. Of a sum of two, every float32 value
+near every pair of values can be reached, up to 8.1 deviations (9.4 on CUDA).
 
 Error: this is hardening, not proof; the float32 rounding of the sum and the remaining gaps of the
 noise are not part of the accounted epsilon. `GridGaussianNoise` adds without rounding; see there.
@@ -20,21 +22,24 @@ noise are not part of the accounted epsilon. `GridGaussianNoise` adds without ro
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from tightrope.train.entropy import WordStream, open_stream
+from tightrope.entropy import WordStream, open_stream
 from tightrope.train.packed import unpack, whole
 from tightrope.validate import check_non_negative
 
 __all__ = ["Noise", "GaussianNoise"]
 
-# State of PyTorch's CPU generator: seed and counters, then 624 words of the Mersenne twister.
-_FIRST_WORD, _WORDS = 24, 624
+# State of PyTorch's CPU generator in words: seed and counters, then 624 of the Mersenne twister.
+_FIRST_WORD, _WORDS = 3, 624
 # Draws made at once: 64 MiB of float32.
 _TOGETHER = 2**24
 # Draws whose memory is kept for the next step, where allocating and cutting it takes longer than
@@ -61,15 +66,16 @@ class Noise(Protocol):
 
 @final
 class GaussianNoise:
-    """Independent Gaussian noise from PyTorch's generators, fully keyed."""
+    """Independent Gaussian noise from PyTorch's generators, fully keyed for each release."""
 
     splits_over_ranks = True
 
     def __init__(self, noise_multiplier: float, *, seed: int | None = None) -> None:
         self._noise_multiplier = float(check_non_negative(noise_multiplier, "noise_multiplier"))
         self._stream = open_stream("noise", seed=seed)
+        # Lent to one release at a time: two threads never meet in a generator or in its memory.
         self._generators: dict[torch.device, torch.Generator] = {}
-        self._kept: tuple[list[Any], Tensor, list[Tensor]] | None = None
+        self._kept: deque[_Kept] = deque(maxlen=1)
 
     @property
     def noise_multiplier(self) -> float:
@@ -81,54 +87,60 @@ class GaussianNoise:
 
     @property
     def description(self) -> str:
-        origin = self._stream.description.split(", ", 1)[1]
-        return f"Gaussian, PyTorch generator keyed from {origin}"
+        return f"Gaussian, PyTorch generator keyed from {self._stream.origin}"
 
     def add_(self, sums: Sequence[Tensor], sensitivity: float) -> None:
         scale = self._noise_multiplier * sensitivity
         if scale == 0.0:
             return
         for group in self._groups(whole(sums)):
-            generator = self._generator(group.draws.device)
+            device = group.draws.device
+            generator = self._generators.pop(device, None) or torch.Generator(device)
             for _ in range(_SUMMANDS):
+                key_generator(generator, self._stream)
                 group.draws.normal_(0.0, scale / math.sqrt(_SUMMANDS), generator=generator)
                 torch._foreach_add_(group.sums, group.views)
+            self._generators[device] = generator
 
     def _groups(self, sums: list[Tensor]) -> Iterator[Group]:
         """The sums in groups; where there is a single small one, its memory serves again."""
         shapes = [(total.shape, total.dtype, total.device) for total in sums]
-        if self._kept is not None and self._kept[0] == shapes:
-            yield Group(sums, *self._kept[1:])
+        kept = self._borrowed()
+        if kept is not None and kept.shapes == shapes:
+            yield Group(sums, kept.draws, kept.views)
+            self._kept.append(kept)
             return
-        self._kept = None
         for tensors in _neighbours(sums):
             size = sum(total.numel() for total in tensors)
             draws = torch.empty(size, dtype=tensors[0].dtype, device=tensors[0].device)
             views = unpack(draws, tensors)
-            if len(tensors) == len(sums) and size <= _LARGEST_KEPT:
-                self._kept = (shapes, draws, views)
             yield Group(tensors, draws, views)
+            if len(tensors) == len(sums) and size <= _LARGEST_KEPT:
+                self._kept.append(_Kept(shapes, draws, views))
 
-    def _generator(self, device: torch.device) -> torch.Generator:
-        if device not in self._generators:
-            self._generators[device] = keyed_generator(device, self._stream)
-        return self._generators[device]
+    def _borrowed(self) -> _Kept | None:
+        try:
+            return self._kept.pop()
+        except IndexError:
+            return None
 
     def state(self) -> dict[str, Any]:
-        generators = {
-            str(device): generator.get_state().numpy().tobytes().hex()
-            for device, generator in self._generators.items()
-        }
-        return {"stream": self._stream.state(), "generators": generators}
+        return {"stream": self._stream.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._stream.restore(state["stream"])
-        self._generators = {}
-        for name, stored in state["generators"].items():
-            generator = torch.Generator(torch.device(name))
-            raw = np.frombuffer(bytes.fromhex(stored), dtype=np.uint8).copy()
-            generator.set_state(torch.from_numpy(raw))
-            self._generators[torch.device(name)] = generator
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_generators": {}, "_kept": deque(maxlen=1)}
+
+
+@final
+class _Kept(NamedTuple):
+    """Memory of an earlier release, and what it was for."""
+
+    shapes: list[Any]
+    draws: Tensor
+    views: list[Tensor]
 
 
 @final
@@ -155,13 +167,23 @@ def _neighbours(sums: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         yield group
 
 
-def keyed_generator(device: torch.device, stream: WordStream) -> torch.Generator:
-    """A generator whose whole state comes from the stream."""
-    generator = torch.Generator(device)
-    generator.manual_seed(int(stream.words(1)[0]))
-    if device.type == "cpu":
-        state = generator.get_state().numpy().copy()
-        words = stream.words(_WORDS) >> np.uint64(32)
-        state[_FIRST_WORD : _FIRST_WORD + 8 * _WORDS] = np.frombuffer(words.tobytes(), np.uint8)
-        generator.set_state(torch.from_numpy(state))
-    return generator
+def key_generator(generator: torch.Generator, stream: WordStream) -> None:
+    """Fill all of a generator's state that takes a key, from the stream."""
+    if generator.device.type == "cpu":
+        state = _fresh_state().copy()
+        twister = state.view(np.uint64)[_FIRST_WORD : _FIRST_WORD + _WORDS]
+        twister[:] = stream.words(_WORDS // 2).view(np.uint32)
+    elif generator.device.type == "cuda":  # the key, and where the counter stands
+        key, counter = stream.words(2)
+        counter = counter >> np.uint64(4) << np.uint64(2)  # a multiple of 4, far from the end
+        state = np.array([key, counter], dtype=np.uint64).view(np.uint8)
+    else:
+        generator.manual_seed(int(stream.words(1)[0]))
+        return
+    generator.set_state(torch.from_numpy(state))
+
+
+@cache
+def _fresh_state() -> NDArray[np.uint8]:
+    """A CPU generator's state before its first draw."""
+    return torch.Generator().get_state().numpy()

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tightrope.entropy import WordStream, here, open_stream
 from tightrope.errors import InvalidInput
 from tightrope.process import (
     AbstractSampling,
@@ -26,7 +27,6 @@ from tightrope.process import (
     PoissonSampling,
     ShuffledSampling,
 )
-from tightrope.train.entropy import WordStream, open_stream
 from tightrope.validate import check_count
 
 __all__ = [
@@ -109,6 +109,7 @@ class AbstractSampler(ABC):
         """The indices of the next batch, in increasing order."""
 
     def state(self) -> dict[str, Any]:
+        """For restore, in this process. Only the state of a seeded sampler can be stored."""
         return {"stream": self._stream.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -166,16 +167,26 @@ class FixedSizeSampler(AbstractSampler):
 
 
 class _EpochSampler(AbstractSampler):
-    """Common part of samplers that use every record once an epoch."""
+    """Common part of samplers that use every record once an epoch.
+
+    Of a private epoch nothing is ever stored, and neither a copy nor a forked process goes on with
+    it: two runs with the same draws would tell more than both of their accounts. Each begins an
+    epoch of its own.
+    """
 
     memoryless = False
+    # Is the epoch drawn at random? If not, any place of it can be returned to.
+    drawn: ClassVar[bool] = True
 
     def __init__(self, sampling: Any, **options: Any) -> None:
         super().__init__(sampling, **options)
         self.batches_per_epoch: int = sampling.batches_per_epoch
-        self._position = 0
-        self._at_epoch_start = self._stream.state()
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        self._at_epoch_start, self._position = self._stream.state(), 0
         self._bins: Indices | None = None
+        self._home = here()
 
     @property
     def position(self) -> int:
@@ -183,28 +194,41 @@ class _EpochSampler(AbstractSampler):
 
     def for_rank(self, rank: int) -> None:
         super().for_rank(rank)
-        self._at_epoch_start, self._bins, self._position = self._stream.state(), None, 0
+        self._begin_epoch()
 
     @abstractmethod
     def _assign(self, population: int) -> Indices:
         """For every record the number of its batch in the epoch that begins."""
 
     def draw(self, population: int) -> Indices:
+        if self._stream.private and self._home != here():
+            self._begin_epoch()
         if self._bins is None or len(self._bins) != population:
             self._bins = self._assign(population)
         batch = np.flatnonzero(self._bins == self._position).astype(np.int64)
         self._position += 1
         if self._position == self.batches_per_epoch:
-            self._at_epoch_start, self._bins, self._position = self._stream.state(), None, 0
+            self._begin_epoch()
         return batch
 
     def state(self) -> dict[str, Any]:
-        return {"stream": self._at_epoch_start, "position": self._position}
+        state = {"stream": self._at_epoch_start, "position": self._position}
+        return state | {"bins": self._bins} if self._stream.private else state
 
     def restore(self, state: dict[str, Any]) -> None:
+        bins, position = state.get("bins"), int(state["position"])
+        if position and self.drawn and bins is None and state["stream"]["private"]:
+            raise InvalidInput(
+                f"Batch {position} of a private epoch cannot be returned to: its draws were not "
+                "kept. A run folder counts the rest of such an epoch as spent and begins another."
+            )
         self._stream.restore(state["stream"])
-        self._at_epoch_start = state["stream"]
-        self._position, self._bins = int(state["position"]), None
+        self._begin_epoch()
+        self._bins, self._position = bins, position
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = self.__dict__.copy()
+        return kept | {"_bins": None, "_position": 0} if self._stream.private else kept
 
 
 @final
@@ -231,6 +255,7 @@ class CyclicSampler(_EpochSampler):
     """A fixed public partition: record i is always in batch i mod `batches_per_epoch`."""
 
     adjacencies = (Adjacency.REPLACE_ONE,)
+    drawn = False
 
     def __init__(self, batches_per_epoch: int, **options: Any) -> None:
         super().__init__(CyclicSampling(batches_per_epoch), **options)

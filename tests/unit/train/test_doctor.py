@@ -85,9 +85,7 @@ class Stuck(Wrapped):
     """Starts its generator anew in every step."""
 
     def add_(self, sums, sensitivity):
-        state = self._inner.state()
-        self._inner.add_(sums, sensitivity)
-        self._inner.restore(state)
+        GaussianNoise(self.noise_multiplier, seed=5).add_(sums, sensitivity)
 
 
 class OneNumber(Wrapped):
@@ -110,10 +108,7 @@ class OneNumber(Wrapped):
     ],
 )
 def test_planted_wrong_noise(make_run, data, mistake, found):
-    noise = GaussianNoise(1.0)
-    train_once = torch.zeros(4)
-    noise.add_([train_once], 1.0)  # a generator exists, so that its state can be put back
-    assert found in faults(make_run(noise=mistake(noise)), data)
+    assert found in faults(make_run(noise=mistake(GaussianNoise(1.0))), data)
 
 
 def test_planted_division_by_the_realised_batch(make_run, data, monkeypatch):

@@ -61,12 +61,30 @@ def test_each_sampler_declares_its_own_sampling(name):
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("cryptographic", [False, True])
 def test_a_stored_sampler_continues_in_the_middle_of_an_epoch(name, cryptographic):
-    sampler, other = (MAKERS[name](cryptographic=cryptographic) for _ in range(2))
+    sampler, other = (MAKERS[name](cryptographic=cryptographic, seed=s) for s in (1, 2))
     for _ in range(7):
         sampler.draw(32)
     other.restore(json.loads(json.dumps(sampler.state())))
     for _ in range(9):
         assert np.array_equal(sampler.draw(32), other.draw(32))
+
+
+@pytest.mark.parametrize("name", ["shuffled", "cyclic", "balls"])
+def test_a_private_epoch_is_returned_to_only_while_its_draws_are_kept(name):
+    sampler = MAKERS[name]()
+    first = [sampler.draw(32) for _ in range(2)]
+    kept = sampler.state()
+    rest = [sampler.draw(32) for _ in range(3)]
+    sampler.restore(kept)
+    assert all(np.array_equal(sampler.draw(32), batch) for batch in rest)
+    assert len(np.concatenate(first + rest)) == 32
+    stored = {key: value for key, value in kept.items() if key != "bins"}
+    if name == "cyclic":  # a public partition: nothing was drawn
+        sampler.restore(stored)
+        assert np.array_equal(sampler.draw(32), rest[0])
+    else:
+        with pytest.raises(InvalidInput, match="counts the rest"):
+            sampler.restore(stored)
 
 
 @pytest.mark.parametrize("name", ["shuffled", "cyclic", "balls"])
