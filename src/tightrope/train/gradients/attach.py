@@ -53,6 +53,7 @@ def attach(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
     undo: list[Callable[[], Any]] = []
     object.__setattr__(model, _ATTACHED, recorder)
     undo.append(lambda: model.__dict__.pop(_ATTACHED, None))
+    undo.append(model.register_forward_pre_hook(recorder.called, with_kwargs=True).remove)
     for module in model.modules():
         undo += _attach_one(module, recorder)
 

@@ -3,11 +3,19 @@
 The module's inputs and output gradients are known, so the gradient of its own parameters is a
 vector-Jacobian product for each example, done for all at once by torch.func. Only the module that
 owns the parameter runs again, not the model.
+
+Which arguments carry the batch cannot be read off their shapes: a table may be as long as the
+batch. What was found is compared with the gradient of the whole batch under random weights, which
+only the right choice can give.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, final
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +26,12 @@ from tightrope.train.gradients.forms import Dense
 from tightrope.train.gradients.rules.base import Forms
 
 __all__ = ["custom_rule", "own_parameters"]
+
+# Relative difference that is rounding, in single and in half precision.
+_ROUNDING, _HALF_ROUNDING = 1e-3, 3e-2
+
+Batched = tuple[bool, ...]  # for each tensor among the arguments: does it carry the batch?
+_decided: WeakKeyDictionary[nn.Module, set[Batched]] = WeakKeyDictionary()
 
 
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -37,34 +51,116 @@ def custom_rule(
 
     The last of `values` are the gradients of those outputs.
     """
-    out_grads = values[-len(wanted) :]
-    batch = out_grads[0].shape[0]
     _refuse_randomness(module)
-    names, parameters = zip(*own_parameters(module).items(), strict=True)
-    flat, rebuild = _split_batched(arguments, named, batch)
+    call = _Call(module, arguments, named, wanted, autocast)
+    grads = values[-len(wanted) :]
+    parameters = tuple(own_parameters(module).values())
+    return [(p, Dense(r)) for p, r in zip(parameters, _of_each(call, grads), strict=True)]
 
-    def one(*parts: Tensor) -> tuple[Tensor, ...]:
-        inputs, grads = parts[: len(flat)], parts[len(flat) :]
-        args, kwargs = rebuild([x[None] for x in inputs])
 
-        def run(*params: Tensor) -> tuple[Tensor, ...]:
-            with torch.autocast(autocast[0], autocast[2], enabled=autocast[1]):
-                out = functional_call(module, dict(zip(names, params, strict=True)), args, kwargs)
-            outs = out if isinstance(out, tuple) else (out,)
-            return tuple(outs[i][0] for i in wanted)
+def _of_each(call: _Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Gradients (B, *shape) by the first choice of batched arguments that is right."""
+    trouble = "its output for one example is not what it is within the batch"
+    known = _decided.setdefault(call.module, set())
+    for choice in call.choices(len(grads[0])):
+        try:
+            found = call.of_each(choice, grads)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            trouble = str(error).splitlines()[0]
+            continue
+        if choice in known:
+            return found
+        right = _is_right(call, found, grads)
+        if right is not False:
+            known |= {choice} if right else set()
+            return found
+    raise ModelNotPrivate(
+        f"{type(call.module).__name__} owns parameters, has no rule and cannot be run one example "
+        f"at a time ({trouble}); put the parameter into a small module of its own, use the layers "
+        "of torch.nn, or pass gradients=OneByOne(model)"
+    )
 
-        _, back = vjp(run, *(p.detach() for p in parameters))
+
+def _is_right(call: _Call, found: tuple[Tensor, ...], grads: tuple[Tensor, ...]) -> bool | None:
+    """Whether the examples' gradients add up under random weights; None if all are zero."""
+    generator = torch.Generator().manual_seed(len(grads[0]))
+    weights = torch.rand(len(grads[0]), generator=generator).to(grads[0]) + 0.5
+    whole = call.of_all([g * weights.view(-1, *[1] * (g.dim() - 1)) for g in grads])
+    size = apart = 0.0
+    for each, total in zip(found, whole, strict=True):
+        mine = torch.tensordot(weights.to(each), each, dims=1)
+        apart = max(apart, float((mine - total).norm()))
+        size = max(size, float(each.flatten(1).norm(dim=1).sum()), float(total.norm()))
+    if not size > 0:
+        return None
+    half = call.autocast[1] or grads[0].dtype.itemsize < 4
+    return apart <= (_HALF_ROUNDING if half else _ROUNDING) * size
+
+
+@final
+@dataclass(frozen=True)
+class _Call:
+    """A module and what it was called with."""
+
+    module: nn.Module
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+    wanted: tuple[int, ...]
+    autocast: tuple[str, bool, torch.dtype]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [x for x in (*self.arguments, *self.named.values()) if isinstance(x, Tensor)]
+
+    def choices(self, batch: int) -> Iterator[Batched]:
+        """Which arguments may carry the batch: first all that are as long, then fewer."""
+        long = [i for i, x in enumerate(self.tensors) if x.dim() > 0 and len(x) == batch]
+        for left_out in range(len(long)):
+            for without in combinations(long, left_out):
+                yield tuple(i in long and i not in without for i in range(len(self.tensors)))
+
+    def of_each(self, choice: Batched, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """(B, *shape) for each parameter."""
+        flat = [x.detach() for x, taken in zip(self.tensors, choice, strict=True) if taken]
+
+        def one(*parts: Tensor) -> tuple[Tensor, ...]:
+            inputs = iter(parts[: len(flat)])
+            mine = [
+                next(inputs)[None] if taken else x.detach()
+                for x, taken in zip(self.tensors, choice, strict=True)
+            ]
+            _, back = vjp(self._run(mine, only=True), *self._parameters())
+            return back(tuple(parts[len(flat) :]))  # type: ignore[no-any-return]
+
+        return vmap(one)(*flat, *grads)  # type: ignore[no-any-return]
+
+    def of_all(self, grads: list[Tensor]) -> tuple[Tensor, ...]:
+        """The gradient of the whole batch, as the module itself computes it."""
+        whole = [x.detach() for x in self.tensors]
+        _, back = vjp(self._run(whole, only=False), *self._parameters())
         return back(tuple(grads))  # type: ignore[no-any-return]
 
-    try:
-        results = vmap(one)(*(x.detach() for x in flat), *out_grads)
-    except RuntimeError as error:
-        raise ModelNotPrivate(
-            f"{type(module).__name__} owns parameters, has no rule and cannot be run one example "
-            f"at a time ({str(error).splitlines()[0]}); put the parameter into a small module "
-            "of its own, use the layers of torch.nn, or pass gradients=OneByOne(model)"
-        ) from error
-    return [(p, Dense(r)) for p, r in zip(parameters, results, strict=True)]
+    def _parameters(self) -> list[Tensor]:
+        return [p.detach() for p in own_parameters(self.module).values()]
+
+    def _run(self, tensors: list[Tensor], *, only: bool) -> Callable[..., tuple[Tensor, ...]]:
+        """only: whether there is one example, whose outputs are wanted without the batch."""
+        names = list(own_parameters(self.module))
+        left = iter(tensors)
+        args = tuple(next(left) if isinstance(x, Tensor) else x for x in self.arguments)
+        kwargs = {k: next(left) if isinstance(x, Tensor) else x for k, x in self.named.items()}
+        kind, enabled, dtype = self.autocast[0], self.autocast[1], self.autocast[2]
+
+        def run(*params: Tensor) -> tuple[Tensor, ...]:
+            mine = dict(zip(names, params, strict=True))
+            with torch.autocast(kind, dtype, enabled=enabled):
+                out = functional_call(self.module, mine, args, kwargs, tie_weights=False)
+            outs = out if isinstance(out, tuple) else (out,)
+            if only and any(len(outs[i]) != 1 for i in self.wanted):
+                raise ValueError("one example gives several rows")
+            return tuple(outs[i][0] if only else outs[i] for i in self.wanted)
+
+        return run
 
 
 def _refuse_randomness(module: nn.Module) -> None:
@@ -76,19 +172,3 @@ def _refuse_randomness(module: nn.Module) -> None:
                 "cannot be run again for its per-example gradients; put those parameters into a "
                 "small module of their own"
             )
-
-
-def _split_batched(args: tuple[Any, ...], kwargs: dict[str, Any], batch: int) -> tuple[Any, Any]:
-    """The tensors that have the batch as first dimension, and how to put others in their place."""
-
-    def batched(x: Any) -> bool:
-        return isinstance(x, Tensor) and x.dim() > 0 and x.shape[0] == batch
-
-    flat = [x for x in (*args, *kwargs.values()) if batched(x)]
-
-    def rebuild(parts: list[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        left = iter(parts)
-        new_args = tuple(next(left) if batched(x) else x for x in args)
-        return new_args, {k: next(left) if batched(x) else x for k, x in kwargs.items()}
-
-    return flat, rebuild

@@ -10,21 +10,23 @@ from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import Clip
+from tightrope.train.gradients.apart import Probes, halves
 from tightrope.train.gradients.attach import attach
 from tightrope.train.gradients.batch import ClippedBatch, empty_batch
 from tightrope.train.gradients.buffers import scratch_scope
-from tightrope.train.gradients.graph import explore, junctions
 from tightrope.train.gradients.passes import Work, book_keeping, two_pass
-from tightrope.train.gradients.plan import Plan, make_plan, resolve
-from tightrope.train.gradients.recorder import Recorder, Use
+from tightrope.train.gradients.junctions import Junction
+from tightrope.train.gradients.plan import Plan, Source, make_plan, resolve
+from tightrope.train.gradients.recorder import Calls, Recorder, Use
 from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain
 from tightrope.train.gradients.single import single_example_work
+from tightrope.train.gradients.survey import survey
 from tightrope.train.gradients.vectors import only_vectors, sum_of_vectors
+from tightrope.train.gradients.witness import Witness
 
 __all__ = ["Gradients"]
 
-# The check that examples are apart and all uses seen costs a backward pass; batches between checks.
-_CHECK_EVERY = 200
+_MOST_PLANS = 1000  # a model that never does the same twice must not fill the memory
 
 _METHODS: dict[str, Callable[[Work, Clip], ClippedBatch]] = {
     "auto": book_keeping,
@@ -70,7 +72,8 @@ class Gradients:
         self._rows = {id(p): i for i, p in enumerate(self.parameters)}
         self._names_by_id = {id(p): n for n, p in named}
         self._plans: dict[tuple[int, ...], Plan] = {}
-        self._batches = 0
+        self._settled: set[int] = set()  # layers whose batch dimension was proved once
+        self._probes = Probes()
         self._recorder = Recorder(model)
         self._remove = attach(model, self._recorder)
 
@@ -101,14 +104,15 @@ class Gradients:
         """
         _check_losses(losses)
         chain = longest_chain(len(losses), LARGEST_RHO) if chain is None else chain
+        calls = self._recorder.calls
         uses = self._recorder.take()
         if losses.shape[0] == 0:
             return empty_batch(self.parameters)
         self._check_ran(losses, uses)
         self._recorder.paused = True  # recomputation inside the backward pass is not a new use
         try:
-            work = self._work(losses, uses, chain, checked=present is None)
-            work.present = present
+            work = self._work(losses, uses, calls, checked=present is None)
+            work.present, work.chain = present, chain
             uses.clear()  # what a layer read is freed as soon as its gradient is formed
             with torch.no_grad(), scratch_scope():
                 if self._run is book_keeping and only_vectors(work, clip):
@@ -117,29 +121,55 @@ class Gradients:
         finally:
             self._recorder.paused = False
 
-    def _work(self, losses: Tensor, uses: list[Use], chain: int, *, checked: bool) -> Work:
+    def _work(self, losses: Tensor, uses: list[Use], calls: Calls, *, checked: bool) -> Work:
         """checked: whether the plan may be made anew although one is there, which takes time."""
         if losses.shape[0] == 1:
-            return single_example_work(self.parameters, losses, uses, self.loss_scale, chain)
-        key = tuple(id(use.owner) for use in uses)
-        self._batches += 1
-        due = checked and self._batches % _CHECK_EVERY == 0
-        plan = None if due else self._plans.get(key)
-        ways = None if plan is None else resolve(plan, losses, uses)
-        if plan is None or ways is None:
-            plan = self._plans[key] = make_plan(losses, uses, self._names_by_id)
-            ways = resolve(plan, losses, uses)
-            assert ways is not None
+            return single_example_work(self.parameters, losses, uses, self.loss_scale)
+        plan, ways = self._planned(losses, uses, calls, checked)
         kept = [uses[i] for i in plan.uses]
+        ends = frozenset(id(uses[i]) for i in plan.ends)
         return Work(
-            losses, self.parameters, self._rows, kept, ways, self.loss_scale, chain, plan.shared
+            losses, self.parameters, self._rows, kept, ways, self.loss_scale, plan.shared, ends=ends
         )
+
+    def _planned(
+        self, losses: Tensor, uses: list[Use], calls: Calls, checked: bool
+    ) -> tuple[Plan, list[tuple[Source, Junction]]]:
+        key = self._kind_of(losses, uses)
+        plan = self._plans.get(key)
+        if plan is not None and not (checked and self._probes.due(plan.conclusive)):
+            ways = resolve(plan, losses) if plan.fits(uses, len(losses)) else None
+            if ways is not None:
+                return plan, ways
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        plan = self._plans[key] = self._look(losses, uses, calls)
+        ways = resolve(plan, losses)
+        assert ways is not None
+        return plan, ways
+
+    def _kind_of(self, losses: Tensor, uses: list[Use]) -> tuple[int, ...]:
+        """Which layers ran, and how many operations there were: others need a plan of their own."""
+        assert losses.grad_fn is not None
+        operations = losses.grad_fn._sequence_nr() - self._recorder.started
+        return (operations, *[id(use.owner) for use in uses])
+
+    def _look(self, losses: Tensor, uses: list[Use], calls: Calls) -> Plan:
+        """A plan for this batch; layers seen for the first time are looked at thoroughly."""
+        owners = {id(use.owner) for use in uses}
+        batch = len(losses)
+        known = bool(owners) and owners <= self._settled
+        weights = [self._probes.half(batch)] if known else halves(batch)
+        witness = Witness(self._recorder, calls, uses, batch)
+        plan = make_plan(losses, uses, self._names_by_id, weights, witness)
+        if plan.conclusive:
+            self._settled |= owners
+        return plan
 
     def _only_broadcast(self, losses: Tensor) -> bool:
         """Do all parameters enter in ways that the graph shows, as those of an adapter may?"""
-        graph = explore(losses, [], set(self._names_by_id))
-        ways = [junctions(graph, leaf, losses.shape[0]) for leaf in graph.leaves.values()]
-        return bool(ways) and all(way is not None for way in ways)
+        seen = survey(losses, [], self._names_by_id, (), ())
+        return bool(seen.found) and not seen.unknown
 
     def _check_ran(self, losses: Tensor, uses: list[Use]) -> None:
         if not uses and losses.requires_grad and not self._only_broadcast(losses):

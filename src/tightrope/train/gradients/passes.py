@@ -18,7 +18,8 @@ from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.forms import Dense, Form, combine
 from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.forms.bundle import take_bundles
-from tightrope.train.gradients.graph import Junction, explore, gradients_at, output_shape
+from tightrope.train.gradients.graph import explore, gradients_at, output_shape
+from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.plan import Source
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rules import normalisation
@@ -44,10 +45,11 @@ class Work:
     uses: list[Use]
     ways: list[tuple[Source, Junction]]
     scale: float
-    chain: int  # examples in one float32 chain, see `chains`
     shared: frozenset[int] = frozenset()  # ids of parameters whose forms wait for each other
     direct: list[nn.Parameter] = field(default_factory=list)  # a single example's leaves
+    chain: int = 0  # examples in one float32 chain, see `chains`
     present: Tensor | None = None  # (B,) of a padded batch: which rows are examples
+    ends: frozenset[int] = frozenset()  # ids of uses behind which nothing else is looked for
 
     def backward(self, inputs: list[Any], *, keep: bool) -> Grads:
         """Gradients of the summed losses, none of them a parameter's."""
@@ -198,7 +200,7 @@ def _stream(
             else:
                 handle(work.rows[id(parameter)], form)
 
-    through = [use for use in work.uses if early(use) and _passed_through(use)]
+    through = [use for use in work.uses if early(use) and _passed_through(work, use)]
     hooks = [_on_arrival(use, arrived) for use in through]
     first = [use for use in work.uses if use not in through] if through else work.uses
     try:
@@ -221,9 +223,9 @@ def _stream(
         handle(row, form)
 
 
-def _passed_through(use: Use) -> bool:
+def _passed_through(work: Work, use: Use) -> bool:
     """Whether the backward pass goes on behind the layer, so that its node runs."""
-    if len(use.edges) != 1 or not use.input_edges:
+    if len(use.edges) != 1 or not use.input_edges or id(use) in work.ends:
         return False
     return all(getattr(edge.node, "variable", None) is None for edge in use.input_edges)
 

@@ -1,7 +1,7 @@
 """Made at the first batch of a kind: is every use of every parameter seen, and are examples apart?
 
-The plan is kept for later batches that ran the same layers in the same order, and made anew from
-time to time.
+The plan is kept for later batches that ran the same layers in the same order, with as many
+operations in all.
 """
 
 from __future__ import annotations
@@ -10,24 +10,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
-import torch
 from torch import Tensor, nn
 
 from tightrope.errors import ModelNotPrivate
-from tightrope.train.gradients.custom import custom_rule
-from tightrope.train.gradients.graph import (
-    Graph,
+from tightrope.train.gradients.apart import look
+from tightrope.train.gradients.graph import leads_to
+from tightrope.train.gradients.junctions import (
     Junction,
     Landmark,
-    explore,
     follow,
-    has_batch,
-    junctions,
     route_to,
 )
 from tightrope.train.gradients.recorder import Use
+from tightrope.train.gradients.survey import Survey, survey
+from tightrope.train.gradients.witness import Witness
 
-__all__ = ["Plan", "Source", "make_plan", "resolve", "shared_parameters"]
+__all__ = ["Plan", "Source", "make_plan", "refuse_mixing", "resolve", "shared_parameters"]
 
 
 @final
@@ -41,47 +39,85 @@ class Source:
     parameter: nn.Parameter
     marks: tuple[Landmark, ...]
 
-    @property
-    def paths(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(mark.path for mark in self.marks)
-
 
 @final
 @dataclass(frozen=True)
 class Plan:
     """uses: positions of the uses that count; sources: parameters found in the graph instead.
 
+    ends: positions of the uses behind which the backward pass has nothing more to find.
     shared: ids of the parameters that are used several times or found in the graph.
+    conclusive: whether a gradient was seen everywhere when examples were looked for apart.
     """
 
     uses: tuple[int, ...]
+    ends: frozenset[int]
     sources: tuple[Source, ...]
     shared: frozenset[int]
+    conclusive: bool
+
+    def fits(self, uses: list[Use], batch: int) -> bool:
+        """Whether the layers that count have the batch as first dimension."""
+        return all(rows == batch for i in self.uses for rows in uses[i].rows)
 
 
-def make_plan(losses: Tensor, uses: list[Use], names: dict[int, str]) -> Plan:
-    """names: id of each trainable parameter -> its name."""
-    batch = losses.shape[0]
-    layers = [i for i, u in enumerate(uses) if u.rule is not custom_rule]
-    kept = [i for i in layers if has_batch(uses[i], batch)]
-    graph = _checked(explore(losses, [uses[i] for i in kept], set(names)))
-    found = {key: junctions(graph, leaf, batch) for key, leaf in graph.leaves.items()}
-    unknown = {key for key, ways in found.items() if ways is None}
-    if unknown:
-        kept = sorted(kept + _owners(uses, unknown))
-        graph = _checked(explore(losses, [uses[i] for i in kept], set(names)))
-        _refuse_unseen({names[key] for key in unknown & graph.leaves.keys()})
-    ways = {key: found[key] or [] for key in graph.leaves}
-    check_apart(losses, [uses[i] for i in kept], [j for js in ways.values() for j in js])
+def make_plan(
+    losses: Tensor,
+    uses: list[Use],
+    names: dict[int, str],
+    weights: list[Tensor],
+    witness: Witness,
+) -> Plan:
+    """names: id of each trainable parameter -> its name; weights: of the losses in each look.
+
+    What looks like the batch and is not apart is either mixed, or as long as the batch by chance:
+    then the witness says so, and the survey is made again without it.
+    """
+    flat_uses: set[int] = set()
+    flat_nodes: set[Any] = set()
+    while True:
+        seen = survey(losses, uses, names, flat_uses, flat_nodes)
+        mixed, conclusive = look(losses, seen.edges, weights)
+        if not mixed:
+            break
+        clear = _told_flat(seen, mixed, witness, flat_uses, flat_nodes)
+        if not clear:
+            refuse_mixing(seen.owner(min(mixed)))
+    seen.refuse_unseen(names)
+    return _plan_of(losses, uses, seen, conclusive)
+
+
+def _told_flat(
+    seen: Survey, mixed: set[int], witness: Witness, flat_uses: set[int], flat_nodes: set[Any]
+) -> bool:
+    """Whether all that is not apart was found to be no batch at all."""
+    for number in mixed:
+        position = seen.position(number)
+        if position is not None:
+            if not witness.use_is_flat(position):
+                return False
+            flat_uses.add(position)
+        else:
+            entry, leaf = seen.entry(number)
+            if not witness.entry_is_flat(entry, leaf, seen.layers):
+                return False
+            flat_nodes.add(entry.node)
+    return True
+
+
+def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, conclusive: bool) -> Plan:
     sources = tuple(
         Source(
-            graph.leaves[key].variable,
-            tuple(Landmark(route_to(losses, j.edge.node), j.path, j.operands) for j in js),
+            leaf.variable,
+            tuple(Landmark(route_to(losses, e.node), e.path, e.operands) for e in entries),
         )
-        for key, js in ways.items()
+        for leaf, entries in seen.known()
     )
-    shared = shared_parameters((uses[i] for i in kept), (s.parameter for s in sources))
-    return Plan(tuple(kept), sources, shared)
+    targets = {edge.node for edge in seen.edges}
+    leading = leads_to(losses, targets)
+    ends = frozenset(i for i in seen.kept if uses[i].edges[0].node not in leading)
+    shared = shared_parameters((uses[i] for i in seen.kept), (s.parameter for s in sources))
+    return Plan(tuple(seen.kept), ends, sources, shared, conclusive)
 
 
 def shared_parameters(uses: Iterable[Use], others: Iterable[nn.Parameter]) -> frozenset[int]:
@@ -95,26 +131,7 @@ def shared_parameters(uses: Iterable[Use], others: Iterable[nn.Parameter]) -> fr
     return frozenset(shared)
 
 
-def resolve(plan: Plan, losses: Tensor, uses: list[Use]) -> list[tuple[Source, Junction]] | None:
-    """The junctions of this batch's graph, or None where the graph is not the planned one."""
-    quick = _followed(plan, losses)
-    if quick is not None:
-        return quick
-    wanted = {id(source.parameter) for source in plan.sources}
-    graph = explore(losses, [uses[i] for i in plan.uses], wanted)
-    result: list[tuple[Source, Junction]] = []
-    for source in plan.sources:
-        leaf = graph.leaves.get(id(source.parameter))
-        if leaf is None:
-            continue
-        found = junctions(graph, leaf, losses.shape[0], source.paths)
-        if found is None:
-            return None
-        result += [(source, junction) for junction in found]
-    return result
-
-
-def _followed(plan: Plan, losses: Tensor) -> list[tuple[Source, Junction]] | None:
+def resolve(plan: Plan, losses: Tensor) -> list[tuple[Source, Junction]] | None:
     """All junctions at the end of their routes, or None if one is not there."""
     result = []
     for source in plan.sources:
@@ -126,59 +143,9 @@ def _followed(plan: Plan, losses: Tensor) -> list[tuple[Source, Junction]] | Non
     return result
 
 
-def _checked(graph: Graph) -> Graph:
-    if graph.checkpointed:
-        raise ModelNotPrivate(
-            "reentrant activation checkpointing hides the layers it covers; use "
-            "torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
-        )
-    return graph
-
-
-def _owners(uses: list[Use], unknown: set[int]) -> list[int]:
-    """Uses of custom modules that own one of the unknown parameters."""
-    return [
-        i
-        for i, use in enumerate(uses)
-        if use.rule is custom_rule and any(id(p) in unknown for p in use.owner._parameters.values())
-    ]
-
-
-def _refuse_unseen(names: set[str]) -> None:
-    if names:
-        raise ModelNotPrivate(
-            f"the parameters {sorted(names)} are used outside of the layer that owns them, in a "
-            "way that has no rule (a functional call, a parametrisation, or code compiled before "
-            "Gradients was attached); call the layer itself, attach before compiling, or pass "
-            "gradients=OneByOne(model), which is exact for every model and slower"
-        )
-
-
-def check_apart(losses: Tensor, uses: list[Use], ways: list[Junction]) -> None:
-    """The loss of one example must not depend on another example's activations.
-
-    One backward pass from a single loss: everything outside that example's row must be zero.
-    """
-    edges = [edge for use in uses for edge in use.edges] + [way.edge for way in ways]
-    owners = [type(use.owner).__name__ for use in uses for _ in use.edges]
-    owners += ["a broadcast parameter"] * len(ways)
-    refuse_mixing(losses, edges, owners)
-
-
-def refuse_mixing(losses: Tensor, edges: list[Any], owners: list[str]) -> None:
-    """One loss must not depend on other examples' rows at these places of the graph, so named."""
-    probe = len(losses) // 2
-    if len(losses) < 2 or not edges:
-        return
-    grads = torch.autograd.grad(losses[probe], edges, retain_graph=True, allow_unused=True)
-    for owner, g in zip(owners, grads, strict=True):
-        if g is None:
-            continue
-        touched = ((g != 0) & ~g.isnan()).flatten(1).any(1)
-        touched[probe] = False
-        if bool(touched.any()):
-            raise ModelNotPrivate(
-                f"the loss of one example depends on the other examples (seen at {owner}): the "
-                "model or the loss mixes the batch, or the batch is not the first dimension; "
-                "use layers and a loss that act on each example alone, batch first"
-            )
+def refuse_mixing(owner: str) -> None:
+    raise ModelNotPrivate(
+        f"the loss of one example depends on the other examples (seen at {owner}): the "
+        "model or the loss mixes the batch, or the batch is not the first dimension; "
+        "use layers and a loss that act on each example alone, batch first"
+    )

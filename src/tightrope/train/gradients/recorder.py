@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, final
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tightrope.errors import InvalidInput
+from tightrope.train.held import traceless
 
-__all__ = ["Recorder", "Use", "autocast_input", "unseen"]
+__all__ = ["Calls", "Recorder", "Use", "autocast_input", "unseen"]
 
 # torch.compile leaves functions marked so alone: they note what ran and are no part of the model.
 # `skip` marks the function itself; the public way wraps it, which costs more than what it does.
@@ -20,12 +22,16 @@ unseen: Any = getattr(torch._dynamo.decorators, "skip", torch.compiler.disable(r
 
 _MOST_FORWARDS = 64
 
+Calls = list[tuple[Any, Any]]  # positional and named arguments of the model
+
 
 @final
 class Use:
     """One run of a layer: what went in, and where in the graph its output's gradient appears."""
 
-    __slots__ = ("edges", "input_edges", "inputs", "keywords", "owner", "rule", "versions")
+    __slots__ = (
+        "edges", "input_edges", "inputs", "keywords", "owner", "rows", "rule", "versions"
+    )  # fmt: skip
 
     @unseen
     def __init__(
@@ -38,6 +44,7 @@ class Use:
     ) -> None:
         self.owner, self.rule, self.inputs, self.keywords = owner, rule, inputs, keywords
         self.edges = [_edge(out) for out in outputs]
+        self.rows = [len(out) if out.dim() else 0 for out in outputs]
         self.input_edges = [_edge(x) for x in inputs if x.requires_grad]
         self.versions = [x._version for x in inputs]
 
@@ -58,6 +65,8 @@ class Recorder:
     def __init__(self, root: nn.Module) -> None:
         self.root = root
         self.uses: list[Use] = []
+        self.calls: Calls = []  # what the model itself was called with
+        self.started = 0  # number of the first operation of this batch, as autograd counts
         self.paused = False
         self._most = _MOST_FORWARDS * sum(1 for _ in root.modules())
 
@@ -80,6 +89,25 @@ class Recorder:
             self._refuse_more()
         self.uses.append(Use(owner, rule, inputs, outputs, keywords))
 
+    @unseen
+    def called(self, _: nn.Module, args: Any, kwargs: Any) -> None:
+        """A hook before the model's forward pass."""
+        if self.active:
+            if not self.uses and not self.calls:
+                self.started = torch.autograd._get_sequence_nr()
+            self.calls.append((args, kwargs))
+
+    @contextmanager
+    def rerun(self) -> Iterator[list[Use]]:
+        """The uses of another forward pass, kept apart from those that count."""
+        before = self.uses, self.calls, self.paused, self.started
+        self.uses, self.calls, self.paused = [], [], False
+        try:
+            with torch.enable_grad(), traceless(self.root):
+                yield self.uses
+        finally:
+            self.uses, self.calls, self.paused, self.started = before
+
     def _refuse_more(self) -> None:
         """Forward passes that nobody turns into gradients would fill the memory."""
         self.take()
@@ -91,6 +119,7 @@ class Recorder:
     def take(self) -> list[Use]:
         """All uses since the last call."""
         uses, self.uses = self.uses, []
+        self.calls = []
         return uses
 
 

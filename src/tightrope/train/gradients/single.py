@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from torch import Tensor, nn
 
+from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.custom import custom_rule
 from tightrope.train.gradients.graph import explore, has_batch
 from tightrope.train.gradients.passes import Work
@@ -14,12 +17,23 @@ __all__ = ["single_example_work"]
 
 
 def single_example_work(
-    parameters: list[nn.Parameter], losses: Tensor, uses: list[Use], scale: float, chain: int
+    parameters: list[nn.Parameter], losses: Tensor, uses: list[Use], scale: float
 ) -> Work:
     """The gradient of one example is the ordinary gradient, so no junction has to be found."""
     layers = [use for use in uses if use.rule is not custom_rule and has_batch(use, 1)]
     leaves = explore(losses, layers, {id(p) for p in parameters}).leaves
     direct = [p for p in parameters if id(p) in leaves]
+    _refuse_hidden(layers, leaves)
     rows = {id(p): i for i, p in enumerate(parameters)}
     shared = shared_parameters(layers, direct)
-    return Work(losses, parameters, rows, layers, [], scale, chain, shared, direct)
+    return Work(losses, parameters, rows, layers, [], scale, shared, direct)
+
+
+def _refuse_hidden(layers: list[Use], leaves: Container[int]) -> None:
+    """A recurrent layer's weights are not in the graph, so the graph alone does not show all."""
+    hidden = [p for use in layers for p in use.keywords.get("parameters", ())]
+    if any(id(p) in leaves for p in hidden):
+        raise ModelNotPrivate(
+            "a weight of a recurrent layer is also used outside of it, in a way that has no rule; "
+            "give that use a weight of its own, or pass gradients=OneByOne(model)"
+        )

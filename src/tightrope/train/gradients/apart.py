@@ -1,0 +1,72 @@
+"""The loss of one example must not depend on another example's row of any activation.
+
+Some of the losses are differentiated: whatever lies in the rows of the other examples must be
+exactly zero. A random half of the examples shows that example i reads example j with probability
+1/4, and mixing of the whole batch nearly always; `halves` together show every pair.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Probes", "halves", "look"]
+
+# A training step is looked at with this probability: one backward pass more.
+CHANCE = 1 / 200
+
+
+class Probes:
+    """Which steps are looked at, and at which examples: by chance, which no code can foresee."""
+
+    def __init__(self) -> None:
+        self._chance = random.Random()  # noqa: S311  seeded by the system; no secret
+        self._wait = 1
+
+    def due(self, conclusive: bool) -> bool:
+        """conclusive: whether the last look saw a gradient everywhere; else the next comes soon."""
+        if conclusive:
+            self._wait = 1
+            return self._chance.random() < CHANCE
+        self._wait = min(2 * self._wait, round(1 / CHANCE))
+        return self._chance.random() < 2 / self._wait
+
+    def half(self, count: int) -> Tensor:
+        """(count,) weights: about half of them zero, at least one of each kind."""
+        chosen = self._chance.sample(range(count), self._chance.choice(_middle(count)))
+        weights = torch.zeros(count)
+        for i in chosen:
+            weights[i] = self._chance.uniform(0.5, 1.5)
+        return weights
+
+
+def _middle(count: int) -> list[int]:
+    return [max(count // 2, 1), max((count + 1) // 2, 1)] if count > 2 else [1]
+
+
+def halves(count: int) -> list[Tensor]:
+    """Weights that set every example apart from every other: by the digits of its number."""
+    numbers = torch.arange(count)
+    bits = [(numbers >> b & 1).float() for b in range(max(count - 1, 1).bit_length())]
+    return [side for bit in bits for side in (bit, 1 - bit)]
+
+
+def look(losses: Tensor, edges: list[Any], weights: list[Tensor]) -> tuple[set[int], bool]:
+    """Numbers of the edges at which examples meet; whether every edge had a gradient to see."""
+    mixed: set[int] = set()
+    quiet = set(range(len(edges)))
+    for one in weights if edges else []:
+        given = one.to(losses)
+        grads = torch.autograd.grad(losses, edges, given, retain_graph=True, allow_unused=True)
+        for number, g in enumerate(grads):
+            if g is None:
+                continue
+            rows = ((g != 0) & ~g.isnan()).reshape(len(g), -1).any(1)
+            if bool(rows.any()):
+                quiet.discard(number)
+            if bool((rows & (given == 0)).any() if len(g) == len(losses) else rows.any()):
+                mixed.add(number)
+    return mixed, not quiet

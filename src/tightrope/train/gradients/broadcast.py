@@ -1,0 +1,74 @@
+"""Operations that spread a value without batch dimension over the batch, and how to go back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["way_back"]
+
+
+def way_back(
+    node: Any, operand: int, before: torch.Size, after: torch.Size
+) -> Callable[[Tensor], Tensor] | None:
+    """From the gradient (B, ...) of a node's output to (B, *before) of what entered as `operand`.
+
+    None where the operation is not known to act on each example alone.
+    """
+    kind = _KINDS.get(node.name())
+    if kind is None or (len(before) == len(after) and before[0] != 1):
+        return None
+    scale = kind(node, operand)
+    if scale is None:
+        return None
+
+    def backward(g: Tensor) -> Tensor:
+        return _sum_to(g if isinstance(scale, int) else g * scale, before)
+
+    return backward
+
+
+def _sum_to(g: Tensor, shape: torch.Size) -> Tensor:
+    """(B, *) -> (B, *shape): undo the broadcasting of `shape` inside each example."""
+    aligned = (1,) * (g.dim() - len(shape)) + tuple(shape)
+    over = [i for i in range(1, g.dim()) if aligned[i] == 1 and g.shape[i] != 1]
+    total = g.sum(over, keepdim=True) if over else g
+    return total.reshape(g.shape[0], *shape)
+
+
+# Each kind gives the factor d output / d operand: 1, a number, a tensor, or None if not known.
+def _one(node: Any, operand: int) -> Any:
+    return 1
+
+
+def _sum(node: Any, operand: int) -> Any:
+    return 1 if operand == 0 or node._saved_alpha == 1 else float(node._saved_alpha)
+
+
+def _difference(node: Any, operand: int) -> Any:
+    return 1 if operand == 0 else -float(node._saved_alpha)
+
+
+def _product(node: Any, operand: int) -> Any:
+    return node._saved_other if operand == 0 else node._saved_self
+
+
+def _quotient(node: Any, operand: int) -> Any:
+    return node._saved_other.reciprocal() if operand == 0 else None
+
+
+def _chosen(node: Any, operand: int) -> Any:
+    return node._saved_condition if operand == 0 else ~node._saved_condition
+
+
+_KINDS: dict[str, Callable[[Any, int], Any]] = {
+    "ExpandBackward0": _one,
+    "AddBackward0": _sum,
+    "SubBackward0": _difference,
+    "MulBackward0": _product,
+    "DivBackward0": _quotient,
+    "WhereBackward0": _chosen,
+}

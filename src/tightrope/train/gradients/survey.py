@@ -1,0 +1,133 @@
+"""How the parameters of a model reach the losses of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+from torch import Tensor
+
+from tightrope.errors import ModelNotPrivate
+from tightrope.train.gradients.custom import custom_rule
+from tightrope.train.gradients.graph import Graph, explore, has_batch
+from tightrope.train.gradients.junctions import Entry, junction_at, places_of_entry
+from tightrope.train.gradients.recorder import Use
+
+__all__ = ["Survey", "survey"]
+
+Entries = dict[int, list[Entry] | None]  # id of a parameter -> where it enters the batch
+
+
+@final
+@dataclass(frozen=True)
+class Survey:
+    """kept: positions of the uses that count; found: where all other parameters enter the batch.
+
+    layers: those of the uses that have a layer's rule, around which `graph` was explored.
+    unknown: ids of parameters whose entries have no way back, and are left to their owners' rule.
+    """
+
+    uses: list[Use]
+    kept: list[int]
+    layers: list[int]
+    graph: Graph
+    found: Entries
+    unknown: set[int]
+    unseen: set[int]
+
+    def _entries(self) -> list[tuple[Entry, Any]]:
+        return [(e, self.graph.leaves[key]) for key, es in self.found.items() for e in es or []]
+
+    @property
+    def edges(self) -> list[Any]:
+        """All places with a batch dimension: outputs of layers, then entries of parameters."""
+        layers = [edge for i in self.kept for edge in self.uses[i].edges]
+        return layers + [entry.edge for entry, _ in self._entries()]
+
+    def position(self, edge: int) -> int | None:
+        """The use to which an edge belongs, or None for an entry."""
+        owners = [i for i in self.kept for _ in self.uses[i].edges]
+        return owners[edge] if edge < len(owners) else None
+
+    def entry(self, edge: int) -> tuple[Entry, Any]:
+        """An entry and the node of its parameter."""
+        return self._entries()[edge - sum(len(self.uses[i].edges) for i in self.kept)]
+
+    def owner(self, edge: int) -> str:
+        position = self.position(edge)
+        if position is None:
+            return "a broadcast parameter"
+        return type(self.uses[position].owner).__name__
+
+    def known(self) -> Iterator[tuple[Any, list[Entry]]]:
+        """Nodes of the parameters that enter by broadcasting, and where."""
+        for key, entries in self.found.items():
+            if key not in self.unknown:
+                yield self.graph.leaves[key], entries or []
+
+    def refuse_unseen(self, names: dict[int, str]) -> None:
+        if self.unseen:
+            told = sorted(names[key] for key in self.unseen)
+            raise ModelNotPrivate(
+                f"the parameters {told} are used outside of the layer that owns them, in a "
+                "way that has no rule (a functional call, a parametrisation, or code compiled "
+                "before Gradients was attached); call the layer itself, attach before compiling, "
+                "or pass gradients=OneByOne(model), which is exact for every model and slower"
+            )
+
+
+def survey(
+    losses: Tensor,
+    uses: list[Use],
+    wanted: dict[int, str],
+    flat_uses: Container[int],
+    flat_nodes: Container[Any],
+) -> Survey:
+    """flat_uses, flat_nodes: what has no batch, although it is as long as the batch by chance."""
+    batch = len(losses)
+    batched = [i for i, u in enumerate(uses) if i not in flat_uses and has_batch(u, batch)]
+    kept = layers = [i for i in batched if uses[i].rule is not custom_rule]
+    graph = _checked(explore(losses, [uses[i] for i in layers], set(wanted)))
+    found = {
+        key: places_of_entry(graph, leaf, batch, flat_nodes) for key, leaf in graph.leaves.items()
+    }
+    unknown = {key for key, entries in found.items() if not _all_known(entries)}
+    unseen: set[int] = set()
+    if unknown:
+        owners = _owners(uses, batched, unknown)
+        unknown |= {id(p) for i in owners for p in uses[i].owner._parameters.values()} & set(found)
+        kept = sorted(layers + owners)
+        around = explore(losses, [uses[i] for i in kept], set(wanted))
+        unseen = unknown & around.leaves.keys()
+    return Survey(uses, kept, layers, graph, found, unknown, unseen)
+
+
+def _all_known(entries: list[Entry] | None) -> bool:
+    if entries is None:
+        return False
+    return all(junction_at(e.slot, e.node, e.operands[-1]) is not None for e in entries)
+
+
+def _owners(uses: list[Use], batched: list[int], unknown: set[int]) -> list[int]:
+    """Uses of the custom modules that own one of the parameters, or share one with those that do.
+
+    Their rule gives the gradients of all their parameters.
+    """
+    custom = [i for i in batched if uses[i].rule is custom_rule]
+    own = {i: {id(p) for p in uses[i].owner._parameters.values() if p is not None} for i in custom}
+    found: set[int] = set()
+    reach = set(unknown)
+    while more := {i for i in custom if i not in found and own[i] & reach}:
+        found |= more
+        reach |= {key for i in more for key in own[i]}
+    return sorted(found)
+
+
+def _checked(graph: Graph) -> Graph:
+    if graph.checkpointed:
+        raise ModelNotPrivate(
+            "reentrant activation checkpointing hides the layers it covers; use "
+            "torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
+        )
+    return graph

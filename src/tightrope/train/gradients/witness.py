@@ -1,0 +1,92 @@
+"""Which first dimensions are the batch: those that grow when the batch grows.
+
+A batch may happen to be as long as a sequence, and shapes alone cannot tell the two apart. The model
+is then run once more with one example repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from tightrope.train.feed import tensors_of, with_tensors
+from tightrope.train.gradients.graph import Graph, explore, output_shape
+from tightrope.train.gradients.junctions import Entry
+from tightrope.train.gradients.recorder import Calls, Recorder, Use
+
+__all__ = ["Witness"]
+
+
+@final
+class Witness:
+    """Runs the model's calls of this step again, when first asked."""
+
+    def __init__(self, recorder: Recorder, calls: Calls, uses: list[Use], batch: int) -> None:
+        self._recorder, self._calls, self._uses, self._batch = recorder, calls, uses, batch
+        self._asked = False
+        self._longer: list[Use] | None = None
+        self._total: Tensor | None = None
+
+    def use_is_flat(self, position: int) -> bool:
+        """Whether a layer's output keeps its length when the batch grows."""
+        longer = self._run()
+        return longer is not None and longer[position].rows == self._uses[position].rows
+
+    def entry_is_flat(self, entry: Entry, leaf: Any, layers: Iterable[int]) -> bool:
+        """Whether all nodes at the end of the same way from the parameter keep their length."""
+        longer = self._run()
+        if longer is None or self._total is None:
+            return False
+        wanted = {id(leaf.variable)}
+        graph = explore(self._total, [longer[i] for i in layers], wanted)
+        nodes = _walk(graph, graph.leaves.get(id(leaf.variable)), entry)
+        lengths = {tuple(output_shape(node)[:1]) for node in nodes}
+        return lengths == {(self._batch,)}
+
+    def _run(self) -> list[Use] | None:
+        if not self._asked:
+            self._asked = True
+            try:
+                self._longer = self._again()
+            except (RuntimeError, ValueError, TypeError, IndexError):
+                self._longer = None  # the model does not take such a batch: nothing is known
+        return self._longer
+
+    def _again(self) -> list[Use] | None:
+        if not self._calls or _several_processes():
+            return None
+        with self._recorder.rerun() as longer:
+            outs = [self._recorder.root(*self._grown(a), **self._grown(k)) for a, k in self._calls]
+        if [id(use.owner) for use in longer] != [id(use.owner) for use in self._uses]:
+            return None
+        ends = [t for t in tensors_of(outs) if t.requires_grad]
+        self._total = torch.stack([t.sum().float() for t in ends]).sum() if ends else None
+        return list(longer)
+
+    def _grown(self, given: Any) -> Any:
+        def longer(value: Tensor) -> Tensor:
+            batched = value.dim() > 0 and len(value) == self._batch
+            return torch.cat([value, value[-1:]]).detach() if batched else value
+
+        return with_tensors(given, [longer(value) for value in tensors_of(given)])
+
+
+def _walk(graph: Graph, leaf: nn.Parameter | None, entry: Entry) -> set[Any]:
+    """Nodes at the end of an entry's way in another graph."""
+    if leaf is None:
+        return set()
+    slots: set[Any] = {(leaf, 0)}
+    nodes: set[Any] = set()
+    for name, operand in zip(entry.path, entry.operands, strict=True):
+        readers = [reader for slot in slots for reader in graph.consumers.get(slot, [])]
+        nodes = {node for node, place in readers if place == operand and node.name() == name}
+        slots = {(node, number) for node in nodes for number in graph.numbers.get(node, {0})}
+    return nodes
+
+
+def _several_processes() -> bool:
+    """Another forward pass here would wait for the others."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()

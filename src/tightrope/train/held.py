@@ -1,0 +1,153 @@
+"""What a model holds besides its weights, and forward passes that leave no trace in it.
+
+Buffers, and attributes of modules: tensors, arrays and numbers, also inside lists, dictionaries and
+plain objects. A value that a forward pass computed for its own backward pass (with a graph behind
+it) is none of them: it belongs to that pass.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+__all__ = ["marks_of", "traceless", "untraced", "values_of"]
+
+_OWN = frozenset(nn.Module().__dict__) | {"_tightrope_gradients"}
+_DEPTH, _LENGTH = 4, 10_000
+
+Place = tuple[str, Any, Any]  # path, what holds the value, under which key
+_passes = [0]  # forward passes under way that leave no trace
+
+
+def untraced() -> bool:
+    """Is a forward pass under way that is no part of the training?"""
+    return _passes[0] > 0
+
+
+def _places(model: nn.Module) -> Iterator[tuple[Place, Any]]:
+    """Every place of the model that may hold state, and its value."""
+    seen: set[int] = set()
+    for name, module in model.named_modules():
+        for kind in (module._buffers, module._parameters):
+            for key, value in kind.items():
+                yield (f"{name}.{key}".lstrip("."), kind, key), value
+        own = module.__dict__
+        for key in [key for key in own if key not in _OWN]:
+            yield from _inside((f"{name}.{key}".lstrip("."), own, key), own[key], _DEPTH, seen)
+
+
+def _inside(place: Place, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[Place, Any]]:
+    if isinstance(value, (Tensor, np.ndarray, int, float, complex)) or value is None:
+        yield place, value
+        return
+    if depth == 0 or isinstance(value, (nn.Module, type)) or id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, (list, tuple, deque)):
+        parts: Any = enumerate(value)
+    elif isinstance(value, dict):
+        parts = list(value.items())
+    elif hasattr(value, "__dict__") and not callable(value):
+        value, parts = value.__dict__, list(value.__dict__.items())
+    else:
+        return
+    for number, (key, part) in enumerate(parts):
+        if number < _LENGTH:
+            yield from _inside((f"{place[0]}[{key!r}]", value, key), part, depth - 1, seen)
+
+
+def _kept(value: Any) -> bool:
+    return not (isinstance(value, Tensor) and value.grad_fn is not None)
+
+
+def marks_of(model: nn.Module) -> dict[str, Any]:
+    """For each path something that changes when the value is replaced or written to."""
+    return {place[0]: _mark(value) for place, value in _places(model) if _kept(value)}
+
+
+def _mark(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return id(value), value._version
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value)
+
+
+def values_of(model: nn.Module, before: dict[str, Any]) -> dict[str, Any]:
+    """Copies of what is not as it was marked."""
+    found = {}
+    for place, value in _places(model):
+        if _kept(value) and before.get(place[0]) != _mark(value):
+            found[place[0]] = value.detach().clone() if isinstance(value, Tensor) else value
+    return found
+
+
+@contextmanager
+def traceless(model: nn.Module, written: frozenset[str] = frozenset()) -> Iterator[None]:
+    """Forward passes inside leave the model and all generators as they were.
+
+    Generators start at a common place, so that two passes draw the same. Weights are put back only
+    where named as `written`: copies of all of them would double the memory.
+    """
+    devices = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
+    chance = random.getstate(), np.random.get_state()  # noqa: NPY002
+    before = _remember(model, written)
+    _passes[0] += 1
+    try:
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(0)
+            random.seed(0)
+            np.random.seed(0)  # noqa: NPY002
+            yield
+    finally:
+        _passes[0] -= 1
+        random.setstate(chance[0])
+        np.random.set_state(chance[1])  # noqa: NPY002
+        _put_back(model, before)
+
+
+def _remember(model: nn.Module, written: frozenset[str]) -> dict[str, tuple[Place, Any, Any]]:
+    copies = {}
+    for place, value in _places(model):
+        copy = value
+        weight = isinstance(value, nn.Parameter) and place[0] not in written
+        if isinstance(value, (Tensor, np.ndarray)) and not weight and _kept(value):
+            copy = value.detach().clone() if isinstance(value, Tensor) else value.copy()
+        copies[place[0]] = (place, value, copy)
+    return copies
+
+
+def _put_back(model: nn.Module, before: dict[str, tuple[Place, Any, Any]]) -> None:
+    for path, holder, key in [place for place, _ in _places(model)]:
+        if path not in before and isinstance(holder, (dict, list, deque)):
+            _drop(holder, key)
+    for (_, holder, key), value, copy in before.values():
+        if isinstance(holder, (dict, list, deque)):
+            _set(holder, key, value)
+        if value is not copy:
+            _write(value, copy)
+
+
+def _drop(holder: Any, key: Any) -> None:
+    if isinstance(holder, dict):
+        holder.pop(key, None)
+    elif len(holder) > 0:
+        holder.pop()
+
+
+def _set(holder: Any, key: Any, value: Any) -> None:
+    if isinstance(holder, dict) or key < len(holder):
+        holder[key] = value
+
+
+def _write(value: Any, copy: Any) -> None:
+    with torch.no_grad():
+        if isinstance(value, np.ndarray):
+            value[...] = copy
+        elif not torch.equal(value, copy):  # a graph may hold it, and notice a write
+            value.copy_(copy)
