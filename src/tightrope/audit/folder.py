@@ -1,25 +1,30 @@
 """`audit.json` in a run folder: what the attacker saw, so that the bounds can be recomputed.
 
-It stores scores and coins of made-up canaries, and the process they attacked. The stored bounds are
-never believed: `audit_folder` computes them from the scores, and the claim from the process.
+It stores scores and coins of made-up canaries, sums of squares of the noise where it was watched,
+and the process that was attacked. No bound is stored: `audit_folder` computes them from the scores,
+and the claim from the process.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
 from tightrope.accounting import account
+from tightrope.audit.noise_test import NoiseSeen
 from tightrope.audit.result import Audit, RocComparison, audit_one_run, roc_against
+from tightrope.audit.scores import Bits
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import write_text
 from tightrope.guarantee.base import Guarantee
+from tightrope.process import NoisySGD, Sequence
 from tightrope.process.codec import from_json, to_json
+from tightrope.validate import FloatArray
 
 __all__ = ["SCHEMA", "FILE", "FolderAudit", "save_audit", "audit_folder"]
 
@@ -42,7 +47,9 @@ class FolderAudit:
 
     @property
     def contradicted(self) -> bool:
-        return self.audit.contradicts(self.claim)
+        """Is the claim refuted, or the noise that the process names?"""
+        noise = self.audit.noise
+        return (noise is not None and noise.refuted) or self.audit.contradicts(self.claim)
 
     def roc(self) -> RocComparison:
         return roc_against(self.audit, self.claim)
@@ -56,8 +63,11 @@ def save_audit(
     *,
     delta: float,
     confidence: float = 0.95,
+    noise: NoiseSeen | None = None,
 ) -> Path:
     """Store what a one-run attack saw on `process`."""
+    if noise is not None:
+        _watched(process, noise)
     content = {
         "schema": SCHEMA,
         "process": to_json(process),
@@ -65,6 +75,7 @@ def save_audit(
         "confidence": confidence,
         "included": np.asarray(included, dtype=bool).tolist(),
         "scores": {name: np.asarray(s, float).tolist() for name, s in scores.items()},
+        "noise": None if noise is None else asdict(noise),
     }
     return write_text(Path(folder) / FILE, json.dumps(content, allow_nan=False) + "\n")
 
@@ -83,10 +94,40 @@ def audit_folder(folder: str | Path) -> FolderAudit:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise InvalidInput(f"{path} is not a {SCHEMA} file.")
     try:
-        included = np.asarray(data["included"], dtype=bool)
-        scores, delta, confidence = data["scores"], data["delta"], data["confidence"]
-        process = from_json(data["process"])
+        included, scores = _coins(data["included"]), _scores(data["scores"])
+        delta, confidence = data["delta"], data["confidence"]
+        process, noise = from_json(data["process"]), data.get("noise")
+        seen = None if noise is None else _noise(noise)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{path} is damaged: {error}.") from None
-    audit = audit_one_run(scores, included, delta=delta, confidence=confidence)
+    watched = None if seen is None else (seen, _watched(process, seen))
+    audit = audit_one_run(scores, included, delta=delta, confidence=confidence, noise=watched)
     return FolderAudit(audit, account(process).guarantee(delta), to_json(process))
+
+
+def _coins(stored: Any) -> Bits:
+    if not isinstance(stored, list) or not all(isinstance(coin, bool) for coin in stored):
+        raise ValueError("the coins in `included` are a list of true and false")
+    return np.array(stored, dtype=bool)
+
+
+def _scores(stored: Any) -> dict[str, FloatArray]:
+    if not isinstance(stored, dict):
+        raise TypeError("`scores` holds a list of numbers for each kind of score")
+    return {name: np.asarray(values, dtype=np.float64) for name, values in stored.items()}
+
+
+def _noise(stored: dict[str, Any]) -> NoiseSeen:
+    squares = tuple(tuple(float(s) for s in step) for step in stored["squares"])
+    return NoiseSeen(squares, tuple(int(count) for count in stored["coordinates"]))
+
+
+def _watched(process: Any, noise: NoiseSeen) -> NoisySGD:
+    """The part of the process whose noise was watched."""
+    last = process.parts[-1] if isinstance(process, Sequence) else process
+    if not isinstance(last, NoisySGD) or last.steps != len(noise.squares):
+        raise InvalidInput(
+            f"The noise of {len(noise.squares)} steps was watched, but the process ends in {last}. "
+            "Save the audit with the process of the very run that it watched (run.process)."
+        )
+    return last

@@ -9,6 +9,8 @@ Two scores for each canary, from the releases x_t in its direction (in units of 
     likelihood  sum_t ln p_in(x_t)/p_out(x_t) under the claimed rate and noise: the best test of an
                 honest run, by Neyman and Pearson, so its curve comes close to the certified one
     spread      max_t x_t - min_t x_t: small without a canary where noise is missing or repeated
+And one test of the noise itself, in the canaries' directions and all others (`noise_test`): what
+was released less what is known, in units of what a canary moves the sum by.
 """
 
 from __future__ import annotations
@@ -23,10 +25,11 @@ import torch
 from torch import Tensor
 
 from tightrope.audit.folder import save_audit
+from tightrope.audit.noise_test import NoiseSeen
 from tightrope.audit.result import Audit, audit_one_run
 from tightrope.audit.scores import Bits, log_likelihood_ratio
 from tightrope.errors import InvalidInput
-from tightrope.process import Adjacency, FullBatch, PoissonSampling
+from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling
 from tightrope.train.noise import Noise
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.validate import FloatArray, check_count
@@ -53,7 +56,10 @@ class GradientCanaries:
         sizes = [p.numel() for p in run.gradients.parameters]
         whole = _directions(count, sum(sizes), self._random)
         self._directions: tuple[Tensor, ...] = torch.split(whole, sizes, dim=1)
+        self._shares = torch.stack([part.square().sum(1) for part in self._directions])
         self._seen: list[FloatArray] = []
+        self._sampling, self._adjacency = run.sampler.sampling, run.sampler.adjacency
+        self._squares: list[tuple[float, ...]] = []
 
     # --- the protocol of Noise ------------------------------------------------------------------
     splits_over_ranks = True  # only the first rank adds noise, and with it the canaries
@@ -80,19 +86,24 @@ class GradientCanaries:
         known = self._project(sums)
         drawn = self._random.random(len(self.included)) < self.rate
         weights = torch.as_tensor(self._weights * drawn, dtype=torch.float32)
-        factors = self._factors(sensitivity) * (_RAW_NORM * sensitivity)
+        lengths = self._lengths(sensitivity)
         for row, (total, part) in enumerate(zip(sums, self._directions, strict=True)):
-            factor = factors[row if len(factors) > 1 else 0]
-            total.add_((weights * factor @ part).view_as(total).to(total))
+            length = lengths[row if len(lengths) > 1 else 0]
+            total.add_((weights * length @ part).view_as(total).to(total))
+        quiet = [total.detach().clone() for total in sums]
         self._inner.add_(sums, sensitivity)
         self._seen.append((self._project(sums) - known) / sensitivity)
+        # one canary moves the sum by no more than the sensitivity, or the clip is wrong
+        moved = float((lengths.square() * self._shares).sum(0).max().sqrt())
+        unit = max(moved, sensitivity)
+        self._squares.append(tuple(map(_squares, sums, quiet, [unit] * len(sums))))
 
     # --- what they add, what is seen ------------------------------------------------------------
-    def _factors(self, sensitivity: float) -> Tensor:
-        """The run's clip on the canaries' gradients: (parameters or 1, canaries)."""
-        shares = torch.stack([part.square().sum(1) for part in self._directions])
-        factors: Tensor = self._clip.factors(shares * (_RAW_NORM * sensitivity) ** 2)
-        return factors
+    def _lengths(self, sensitivity: float) -> Tensor:
+        """What the run's clip leaves of the canaries' gradients: (parameters or 1, canaries)."""
+        raw = _RAW_NORM * sensitivity
+        lengths: Tensor = self._clip.factors(self._shares * raw**2) * raw
+        return lengths
 
     def _project(self, sums: Sequence[Tensor]) -> FloatArray:
         parts = zip(sums, self._directions, strict=True)
@@ -112,16 +123,43 @@ class GradientCanaries:
             kinds["gradient canaries, spread"] = np.ptp(releases, axis=0)
         return kinds
 
+    def noise_seen(self) -> NoiseSeen | None:
+        """What was added to the sums; None where no noise is claimed."""
+        if self.noise_multiplier == 0.0:
+            return None
+        sizes = tuple(part.shape[1] for part in self._directions)
+        return NoiseSeen(tuple(self._squares), sizes)
+
     def audit(self, *, delta: float, confidence: float = 0.95) -> Audit:
-        return audit_one_run(self.scores(), self.included, delta=delta, confidence=confidence)
+        """Lower bounds on epsilon, and a test of the noise."""
+        scores, noise = self.scores(), self.noise_seen()
+        process = NoisySGD(self._sampling, self.noise_multiplier, len(self._seen), self._adjacency)
+        return audit_one_run(
+            scores,
+            self.included,
+            delta=delta,
+            confidence=confidence,
+            noise=None if noise is None else (noise, process),
+        )
 
     def save(
         self, folder: str | Path, process: Any, *, delta: float, confidence: float = 0.95
     ) -> Path:
         """Write what was seen to `audit.json`, for `tightrope audit`."""
         return save_audit(
-            folder, self.scores(), self.included, process, delta=delta, confidence=confidence
+            folder,
+            self.scores(),
+            self.included,
+            process,
+            delta=delta,
+            confidence=confidence,
+            noise=self.noise_seen(),
         )
+
+
+def _squares(after: Tensor, before: Tensor, unit: float) -> float:
+    noise = after.detach().double() - before.double()
+    return float(noise.square().sum()) / unit**2
 
 
 def _rate(run: PrivateOptimizer) -> float:

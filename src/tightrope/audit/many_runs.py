@@ -5,7 +5,7 @@ Statement: a test with false positive rate FPR and true positive rate TPR agains
     mu-GDP one Phi^-1(TPR) - Phi^-1(FPR) <= mu. Clopper-Pearson bounds, each at half the allowed
     miss, hold for both rates together.
 Conditions: runs independent; the threshold chosen without the runs that measure the rates. Here one
-    half of the runs chooses it and the other half measures.
+    half of the runs, drawn at random, chooses it and the other half measures.
 Validity: bound.
 Source: Clopper and Pearson 1934; Jagielski, Ullman and Oprea 2020 (arXiv:2006.07709); Nasr et al.
     2023 (arXiv:2302.07956) for mu; theory C.11.
@@ -25,11 +25,19 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import beta
 
+from tightrope.audit.evidence import Lines
 from tightrope.audit.one_run import check_confidence
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray, check_count, check_delta
 
-__all__ = ["Rates", "clopper_pearson_lower", "clopper_pearson_upper", "measure_rates", "rates_of"]
+__all__ = [
+    "Rates",
+    "clopper_pearson_lower",
+    "clopper_pearson_upper",
+    "measure_rates",
+    "rates_of",
+    "run_scores",
+]
 
 MOST_THRESHOLDS = 200
 
@@ -65,6 +73,15 @@ class Rates:
         bound = ndtri(self.true_positive_lower) - ndtri(self.false_positive_upper)
         return max(float(bound), 0.0) if math.isfinite(bound) else 0.0
 
+    def refutes(self, lines: Lines) -> bool:
+        """Do these rates break one of the inequalities that a claim promises?"""
+        alarms, hits = self.false_positive_upper, self.true_positive_lower
+        pairs = zip(np.exp(lines.epsilons).tolist(), lines.deltas, strict=True)
+        return any(
+            hits > growth * alarms + delta or 1.0 - alarms > growth * (1.0 - hits) + delta
+            for growth, delta in pairs
+        )
+
 
 def _log_ratio(above: float, below: float) -> float:
     return math.log(above / below) if above > 0.0 and below > 0.0 else 0.0
@@ -86,9 +103,10 @@ def measure_rates(
     """Rates of the test "score above a threshold", for scores of runs with and without the canary.
 
     The first half of the runs chooses the threshold, and which side of it is an alarm, by the
-    largest `worth`; the second half measures, so the bounds hold for whatever was chosen.
+    largest `worth`; the second half measures, so the bounds hold for whatever was chosen. The order
+    of the runs must know nothing of their scores (`audit_many_runs` shuffles them).
     """
-    with_it, without = _scores(present, "present"), _scores(absent, "absent")
+    with_it, without = run_scores(present, "present"), run_scores(absent, "absent")
     first, second = len(with_it) // 2, len(without) // 2
     sign, threshold = _choose(with_it[:first], without[:second], worth, confidence)
     kept, other = sign * with_it[first:], sign * without[second:]
@@ -96,7 +114,7 @@ def measure_rates(
     return rates_of(alarms, len(other), hits, len(kept), confidence)
 
 
-def _scores(values: Any, name: str) -> FloatArray:
+def run_scores(values: Any, name: str) -> FloatArray:
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 1 or len(scores) < 4 or np.isnan(scores).any():
         raise InvalidInput(

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
 import numpy as np
 
-from tightrope.audit.many_runs import measure_rates
+from tightrope.audit.evidence import Guessed, lines_of
+from tightrope.audit.many_runs import Rates, measure_rates, rates_of, run_scores
+from tightrope.audit.noise_test import NoiseSeen, NoiseTest
 from tightrope.audit.one_run import check_confidence, epsilon_lower
 from tightrope.audit.one_run_tradeoff import mu_lower
-from tightrope.audit.scores import Bits, checked, count_correct, roc_points
+from tightrope.audit.scores import Bits, checked, count_correct, most_correct, roc_points
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.validate import FloatArray, check_count, check_delta
+from tightrope.process import NoisySGD
+from tightrope.validate import FloatArray, check_count, check_delta, check_real
 
 __all__ = [
     "Audit",
@@ -29,6 +33,8 @@ __all__ = [
 # Shares of the canaries that are guessed. Each is a test of its own: the allowed miss is divided
 # among them (Bonferroni), so the best of them is valid.
 GUESSED = (1.0, 0.5, 0.2, 0.1, 0.04)
+# What of the allowed miss a test of the noise gets, where there is one: it needs little.
+_NOISE_SHARE = 0.1
 
 
 @final
@@ -39,6 +45,8 @@ class Audit:
     epsilon_lower: whatever the algorithm is, it is not (epsilon, delta)-DP for a smaller epsilon.
     mu_lower: it is not mu-GDP for a smaller mu. An algorithm can have a large mu_lower and a
     small epsilon at one delta: `epsilon_if_gaussian` reads one as the other for claims of GDP.
+    epsilon_ceiling: what an attack with every guess right would have proved from these canaries (or
+    runs) at this delta. evidence: every test made, for `contradicts`; noise: the test of the noise.
     """
 
     runs: int
@@ -51,6 +59,9 @@ class Audit:
     guesses: int
     correct: int
     roc: tuple[tuple[float, float], ...]
+    epsilon_ceiling: float = math.inf
+    evidence: tuple[Guessed | Rates, ...] = ()
+    noise: NoiseTest | None = None
 
     @property
     def epsilon_if_gaussian(self) -> float:
@@ -58,11 +69,19 @@ class Audit:
         return GaussianGuarantee(self.mu_lower).epsilon(self.delta).lower
 
     def contradicts(self, claim: Guarantee) -> bool:
-        """Is the claimed epsilon below what the attack proved? Then the claim or the code is wrong.
+        """Is the claim refuted? Then it or the code is wrong, or the audit one of the unlucky few.
 
-        False says nothing: an attack may just be weak.
+        The claim's whole trade-off curve is held against every test, and the noise found against
+        the noise it needs: an honest claim is refuted with chance 1 - confidence at most. False
+        says nothing: an attack may just be weak.
         """
-        return self.epsilon_lower > claim.epsilon(self.delta).upper
+        claimed = claim.epsilon(self.delta).upper
+        if self.epsilon_lower > claimed or (
+            self.noise is not None and self.noise.epsilon > claimed
+        ):
+            return True
+        lines = lines_of(claim, self.delta)
+        return any(test.refutes(lines) for test in self.evidence)
 
     def as_dict(self) -> dict[str, Any]:
         points = [{"false_positive_rate": a, "true_positive_rate": h} for a, h in self.roc]
@@ -77,47 +96,83 @@ def audit_one_run(
     confidence: float = 0.95,
     attack: str = "scores",
     guessed: Sequence[float] = GUESSED,
+    noise: tuple[NoiseSeen, NoisySGD] | None = None,
 ) -> Audit:
     """Bounds from one run with many canaries.
 
-    scores: high where a canary looks present; or several kinds of score by name, among which the
-    allowed miss is divided. guessed: shares of the canaries to guess, fixed beforehand.
+    scores: high where a canary looks present, computed from the output alone; or several kinds of
+    score by name, among which the allowed miss is divided. guessed: shares of the canaries to
+    guess, fixed beforehand. noise: what was seen of the noise, and the process that claims it.
     """
     kinds = dict(scores) if isinstance(scores, Mapping) else {attack: scores}
     if not kinds or not guessed:
         raise InvalidInput("An audit needs at least one kind of score and one share to guess.")
+    shares = check_real(guessed, "guessed", low=0.0, high=1.0, open_low=True)
     d, level = float(check_delta(delta)), check_confidence(confidence)
-    each = 1.0 - (1.0 - level) / (len(kinds) * len(guessed))
-    tried = []
-    for name, values in kinds.items():
-        ranked, bits = checked(values, included)
-        for share in guessed:
-            tried.append((name, *_try(ranked, bits, share, d, each)))
-    name, epsilon, _, guesses, correct = max(tried, key=lambda row: (row[1], row[2]))
-    ranked, bits = checked(kinds[name], included)
-    mu, points = max(row[2] for row in tried), roc_points(ranked, bits)
-    return Audit(1, name, epsilon, mu, d, level, len(ranked), guesses, correct, points)
+    for_noise = (1.0 - level) * _NOISE_SHARE if noise is not None else 0.0
+    miss = (1.0 - level - for_noise) / (len(kinds) * len(guessed))
+    tried = [
+        _try(name, *checked(values, included), share, miss)
+        for name, values in kinds.items()
+        for share in np.atleast_1d(shares).tolist()
+    ]
+    bounds = [_bounds(test, d) for test in tried]
+    best, (epsilon, _) = max(zip(tried, bounds, strict=True), key=lambda pair: pair[1])
+    ranked, bits = checked(kinds[best.attack], included)
+    perfect = [replace(test, correct=most_correct(bits, test.guesses)) for test in tried]
+    return Audit(
+        runs=1,
+        attack=best.attack,
+        epsilon_lower=epsilon,
+        mu_lower=max(mu for _, mu in bounds),
+        delta=d,
+        confidence=level,
+        canaries=len(bits),
+        guesses=best.guesses,
+        correct=best.correct,
+        roc=roc_points(ranked, bits),
+        epsilon_ceiling=max(_bounds(test, d)[0] for test in perfect),
+        evidence=tuple(tried),
+        noise=None if noise is None else noise[0].test(noise[1], for_noise, d),
+    )
 
 
-def _try(
-    scores: FloatArray, included: Bits, share: float, delta: float, confidence: float
-) -> tuple[float, float, int, int]:
+def _try(name: str, scores: FloatArray, included: Bits, share: float, miss: float) -> Guessed:
     guesses = max(1, round(share * len(scores)))
     correct = count_correct(scores, included, guesses)
-    epsilon = epsilon_lower(len(scores), guesses, correct, delta, confidence)
-    return epsilon, mu_lower(len(scores), guesses, correct, confidence), guesses, correct
+    return Guessed(name, len(scores), guesses, correct, miss)
+
+
+def _bounds(test: Guessed, delta: float) -> tuple[float, float]:
+    """What one test proves of epsilon and of mu."""
+    counts = (test.canaries, test.guesses, test.correct)
+    return epsilon_lower(*counts, delta, 1.0 - test.miss), mu_lower(*counts, 1.0 - test.miss)
 
 
 def audit_many_runs(
-    present: Any, absent: Any, *, delta: float, confidence: float = 0.95, attack: str = "scores"
+    present: Any,
+    absent: Any,
+    *,
+    delta: float,
+    confidence: float = 0.95,
+    attack: str = "scores",
+    seed: int | None = None,
 ) -> Audit:
-    """Bounds from the scores of runs with one canary and of runs without it."""
+    """Bounds from the scores of runs with one canary and of runs without it, in any order.
+
+    Which runs choose the threshold and which measure is drawn at random; a seed draws it again.
+    """
     d = float(check_delta(delta))
     level = check_confidence(confidence)
-    rates = measure_rates(present, absent, lambda rates: rates.epsilon_lower(d), level)
-    fitted = measure_rates(present, absent, lambda rates: rates.mu_lower(), level)
-    scores = np.concatenate([np.asarray(present, float), np.asarray(absent, float)])
-    bits = np.arange(len(scores)) < len(np.asarray(present))
+    random = np.random.default_rng(seed)
+    with_it = random.permutation(run_scores(present, "present"))
+    without = random.permutation(run_scores(absent, "absent"))
+    rates = measure_rates(with_it, without, lambda rates: rates.epsilon_lower(d), level)
+    fitted = measure_rates(with_it, without, lambda rates: rates.mu_lower(), level)
+    scores = np.concatenate([with_it, without])
+    bits = np.arange(len(scores)) < len(with_it)
+    quiet, loud = (n - n // 2 for n in (len(without), len(with_it)))  # the runs that measure
+    perfect = rates_of(0, quiet, loud, loud, level)
     return Audit(
         runs=len(scores),
         attack=attack,
@@ -129,6 +184,8 @@ def audit_many_runs(
         guesses=len(scores),
         correct=count_correct(scores, bits, len(scores)),
         roc=roc_points(scores, bits),
+        epsilon_ceiling=perfect.epsilon_lower(d),
+        evidence=(rates,),
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
-__all__ = ["checked", "count_correct", "log_likelihood_ratio", "roc_points"]
+__all__ = ["checked", "count_correct", "most_correct", "log_likelihood_ratio", "roc_points"]
 
 Bits = NDArray[np.bool_]
 
@@ -34,11 +34,19 @@ def checked(scores: Any, included: Any) -> tuple[FloatArray, Bits]:
 def count_correct(scores: FloatArray, included: Bits, guesses: int) -> int:
     """Right guesses when the highest scores are called "in" and as many of the lowest "out".
 
-    Ties are broken by position, which knows nothing of the coins.
+    Equal scores are taken in the order that is worst for the attacker: present ones first, so that
+    the lowest hold as many present and the highest as many absent canaries as they can. No order
+    has fewer right guesses, so what these prove, guesses with ties broken by fresh coins prove too,
+    whatever the order of the list knows.
     """
-    order = np.argsort(scores, kind="stable")
+    order = np.lexsort((~included, scores))
     out, into = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
     return int(np.sum(included[into]) + np.sum(~included[out]))
+
+
+def most_correct(included: Bits, guesses: int) -> int:
+    """Right guesses of the best attack there could be, on canaries with these coins."""
+    return count_correct(included.astype(np.float64), included, guesses)
 
 
 def roc_points(scores: FloatArray, included: Bits) -> tuple[tuple[float, float], ...]:

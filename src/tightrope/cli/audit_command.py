@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tightrope.audit.folder import FolderAudit
 from tightrope.cli import options as opt
 from tightrope.cli.roc_drawing import roc_drawing, roc_table, scatter
 from tightrope.errors import InvalidInput
@@ -25,13 +26,12 @@ def audit(
     as_json: opt.AsJson = False,
 ) -> None:
     """An attack's lower bound on epsilon beside the certified one; exit 1 on contradiction."""
-    from tightrope.audit import audit_folder
+    from tightrope.audit.folder import audit_folder
 
     found = audit_folder(folder)
     lower = found.audit.epsilon_lower
     if as_json:
-        row = {"epsilon_lower": lower, "epsilon_certified": found.claimed_epsilon}
-        print(json.dumps({**row, "contradicted": found.contradicted}))
+        print(json.dumps(_audit_row(found)))
     else:
         console = Console()
         attacked, claimed = rounded_down(lower, 4), rounded_up(found.claimed_epsilon, 4)
@@ -45,6 +45,16 @@ def audit(
             f"Frequencies among {found.audit.canaries} canaries stray by "
             f"{scatter(found.audit.canaries):.2f} or so; the lower bound allows for that."
         )
+        console.print(
+            f"With every guess right these canaries would have proved at most epsilon >= "
+            f"{rounded_down(found.audit.epsilon_ceiling, 4)} at delta {found.audit.delta:g}."
+        )
+        if (noise := found.audit.noise) is not None:
+            console.print(
+                f"noise multiplier found: at most {rounded_up(noise.noise_upper, 4)} "
+                f"({noise.coordinates} coordinates, false alarms {noise.miss:.1%}); "
+                f"claimed: {noise.claimed:g}"
+            )
         if found.contradicted:
             console.print("[bold red]The attack contradicts the claim: the code leaks.[/]")
     if plot is not None:
@@ -53,6 +63,18 @@ def audit(
         roc_plot(found.claim, found.roc(), plot)
     if found.contradicted:
         raise typer.Exit(1)
+
+
+def _audit_row(found: FolderAudit) -> dict[str, Any]:
+    noise = found.audit.noise
+    return {
+        "epsilon_lower": found.audit.epsilon_lower,
+        "epsilon_ceiling": found.audit.epsilon_ceiling,
+        "epsilon_certified": found.claimed_epsilon,
+        "noise_upper": None if noise is None else noise.noise_upper,
+        "noise_claimed": None if noise is None else noise.claimed,
+        "contradicted": found.contradicted,
+    }
 
 
 def doctor(
