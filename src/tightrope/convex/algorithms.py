@@ -1,7 +1,8 @@
 """Private minimisers whose every noisy gradient may be seen, and what all minimisers share.
 
 `noise_multiplier` is always relative to the Lipschitz constant L of the loss: the SUM of gradients
-receives N(0, (noise_multiplier * L)^2) before it is divided by a public number.
+receives N(0, (noise_multiplier * L (1 + rho))^2) before it is divided by a public number, where
+rho bounds what rounding adds to the sensitivity (see `arithmetic`).
 
 An algorithm says what it is (`process`) and does it (`run`) from the same fields, so what runs is
 what is accounted.
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, Self, final
 
 import numpy as np
 
+from tightrope.convex import arithmetic
 from tightrope.convex.entropy import Entropy
 from tightrope.convex.problem import Problem
 from tightrope.convex.rows import Scaling
@@ -24,6 +26,7 @@ from tightrope.validate import FloatArray
 __all__ = [
     "Algorithm",
     "Solution",
+    "charged",
     "AveragedDescent",
     "PoissonDescent",
     "project",
@@ -45,6 +48,7 @@ class Algorithm(Protocol):
     def noise_multiplier(self) -> float: ...
     def passes(self, problem: Problem) -> float: ...
     def with_noise(self, noise_multiplier: float) -> Self: ...
+    def rounding(self, problem: Problem) -> float: ...
     def process(self, problem: Problem) -> Any: ...
     def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution: ...
 
@@ -55,6 +59,11 @@ def project(weights: FloatArray, radius: float | None) -> FloatArray:
         return weights
     size = float(np.linalg.norm(weights))
     return weights if size <= radius else weights * (radius / size)
+
+
+def charged(algorithm: Algorithm, problem: Problem) -> float:
+    """The sensitivity of a sum of gradients to one record that noise and account are made for."""
+    return problem.loss.slope_bound * (1.0 + algorithm.rounding(problem))
 
 
 def no_public_rows(problem: Problem, name: str) -> None:
@@ -74,13 +83,14 @@ class AveragedDescent:
     with Hessian H the averaged error is close to H^-1 N(0, s^2) with s = 2L/(n mu): the noise of
     ONE release of the gradient at the minimum with the whole budget, whatever the number of steps.
     The last iterate alone with a hidden-state bound has s / sqrt(h m) in a direction of curvature
-    h >= m, never less.
+    h >= m, never less. `rows_radius`: rows are shortened to no less than this around a centre.
     """
 
     steps: int
     step_size: float
     noise_multiplier: float = 1.0
     radius: float | None = None
+    rows_radius: float = 1.0
 
     def passes(self, problem: Problem) -> float:
         return float(self.steps)
@@ -88,11 +98,15 @@ class AveragedDescent:
     def with_noise(self, noise_multiplier: float) -> AveragedDescent:
         return replace(self, noise_multiplier=noise_multiplier)
 
+    def rounding(self, problem: Problem) -> float:
+        return arithmetic.of_sums(problem, self.rows_radius)
+
     def process(self, problem: Problem) -> NoisySGD:
+        self.rounding(problem)  # refuses what it cannot bound
         return NoisySGD(FullBatch(), self.noise_multiplier, self.steps, problem.adjacency)
 
     def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
-        noise_std = self.noise_multiplier * problem.loss.slope_bound
+        noise_std = self.noise_multiplier * charged(self, problem)
         current, previous, average = start, start, start
         kept = 0
         for step in range(self.steps):
@@ -124,14 +138,18 @@ class PoissonDescent:
     def with_noise(self, noise_multiplier: float) -> PoissonDescent:
         return replace(self, noise_multiplier=noise_multiplier)
 
+    def rounding(self, problem: Problem) -> float:
+        return arithmetic.of_sums(problem)
+
     def process(self, problem: Problem) -> NoisySGD:
         no_public_rows(problem, "poisson")
+        self.rounding(problem)
         sampling = PoissonSampling(self.rate)
         return NoisySGD(sampling, self.noise_multiplier, self.steps, problem.adjacency)
 
     def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
-        noise_std = self.noise_multiplier * problem.loss.slope_bound
-        expected = self.rate * problem.data.count
+        noise_std = self.noise_multiplier * charged(self, problem)
+        expected = self.rate * problem.counted
         current, average, kept = start, start, 0
         for step in range(self.steps):
             total = problem.gradient_sum(current, lambda size: entropy.included(size, self.rate))

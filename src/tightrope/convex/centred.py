@@ -20,7 +20,9 @@ from typing import final
 import numpy as np
 
 from tightrope.convex.algorithms import AveragedDescent, Solution
+from tightrope.convex.arithmetic import of_moments
 from tightrope.convex.entropy import Entropy
+from tightrope.convex.exact import Total
 from tightrope.convex.problem import Problem
 from tightrope.convex.rows import Scaling
 from tightrope.process import Adjacency, GaussianMechanism, Sequence
@@ -57,6 +59,14 @@ class CentredDescent:
     def with_noise(self, noise_multiplier: float) -> CentredDescent:
         return replace(self, inner=self.inner.with_noise(noise_multiplier))
 
+    def rounding(self, problem: Problem) -> float:
+        """The larger one of the two releases'."""
+        return max(self._descent.rounding(problem), of_moments(problem))
+
+    @property
+    def _descent(self) -> AveragedDescent:
+        return replace(self.inner, rows_radius=min(self.reach * _LEAST_SPREAD, 1.0))
+
     def process(self, problem: Problem) -> Sequence:
         mean = GaussianMechanism(self._mean_noise(problem), problem.adjacency)
         return Sequence((mean, self.inner.process(problem)))
@@ -70,17 +80,19 @@ class CentredDescent:
         scaling = self._centred(problem, entropy)
         public = None if problem.public is None else problem.public.rescaled(scaling)
         centred = replace(problem, data=problem.data.rescaled(scaling), public=public)
-        return self.inner.run(centred, entropy, start)
+        return self._descent.run(centred, entropy, start)
 
     def _centred(self, problem: Problem, entropy: Entropy) -> Scaling:
-        noise_std = self._mean_noise(problem) * sensitivity(problem.adjacency)
+        rho = of_moments(problem)
+        noise_std = self._mean_noise(problem) * sensitivity(problem.adjacency) * (1.0 + rho)
         sums = moment_sums(problem)
-        noisy = (sums + noise_std * entropy.normal(sums.shape)) / problem.data.count
+        noisy = (sums + noise_std * entropy.normal(sums.shape)) / problem.counted
         mean, square = noisy[:-1], min(max(noisy[-1], 0.0), 1.0)
         # The noise lengthens the mean by a known amount; shrink it back (James and Stein).
-        added = len(mean) * (noise_std / problem.data.count) ** 2
-        true_square = max(float(mean @ mean) - added, 0.0)
+        added = len(mean) * (noise_std / problem.counted) ** 2
+        true_square = min(max(float(mean @ mean) - added, 0.0), 1.0)
         mean = mean * (true_square / max(float(mean @ mean), 1e-300))
+        mean /= max(1.0, float(np.linalg.norm(mean)))  # no mean of such rows is longer
         spread = math.sqrt(max(square - true_square, _LEAST_SPREAD**2))
         # shortened rows have norm at most 1, so a larger radius would only waste sensitivity
         return problem.data.scaling.centred(mean, min(self.reach * spread, 1.0))
@@ -94,8 +106,9 @@ def sensitivity(adjacency: Adjacency) -> float:
 def moment_sums(problem: Problem) -> FloatArray:
     """Sum over the private rows of (u, |u|^2)."""
     plain = problem.data.rescaled(Scaling(problem.data.scaling.data_norm, 0.0))
-    total = np.zeros(plain.width + 1)
-    for block in plain.blocks():
-        total[:-1] += block.pull_back(np.ones(len(block.factors)))
-        total[-1] += float(block.squared_norms().sum())
-    return total
+    total = Total((plain.width + 1,))
+    for block in replace(problem, data=plain).private_blocks():
+        for piece in block.pieces():
+            rows = piece.pull_back(np.ones(len(piece.factors)))
+            total.add(np.append(rows, piece.squared_norms().sum()))
+    return total.value

@@ -2,7 +2,11 @@
 
 The loss is convex and smooth, the step is at most 2/beta, and the iterates stay hidden; then the
 privacy loss of early records fades (theory A40-A60, C.1). `noise_multiplier` is relative to the
-Lipschitz constant, on the sum over a batch, as everywhere in this package.
+Lipschitz constant, on the sum over a batch, as everywhere in this package. Iterates stay in a ball
+(`radius`, or a wide one where none is given), so that the rounding of a step is bounded; what it
+takes from the contraction is charged as sensitivity (see `arithmetic`). Strong convexity is claimed
+only where the last step before the release may use the record: elsewhere it would make the
+record's own part smaller than the rounding that is charged in proportion to it.
 """
 
 from __future__ import annotations
@@ -12,11 +16,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self, final
 
-from tightrope.convex.algorithms import Solution, no_public_rows, project
+from tightrope.convex.algorithms import Solution, charged, no_public_rows, project
+from tightrope.convex.arithmetic import BALL, of_iterates
 from tightrope.convex.entropy import Entropy
 from tightrope.convex.problem import Problem
 from tightrope.convex.rows import Block, Data
 from tightrope.errors import InvalidInput
+from tightrope.process import Adjacency
 from tightrope.process.convex import CyclicSGD, NoisyGradientDescent, SkipSGD, StopSGD
 from tightrope.validate import FloatArray
 
@@ -32,12 +38,33 @@ class _Hidden:
     def with_noise(self, noise_multiplier: float) -> Self:
         return replace(self, noise_multiplier=noise_multiplier)
 
-    def _described(self, problem: Problem, batch_size: int) -> dict[str, Any]:
+    @property
+    def _ball(self) -> float:
+        return BALL if self.radius is None else self.radius
+
+    def _rounding(self, problem: Problem, steps: int, size: int) -> float:
+        return of_iterates(
+            problem, steps=steps, size=size, step_size=self.step_size, radius=self.radius
+        )
+
+    def rounding(self, problem: Problem) -> float:
+        """One row a step, one pass."""
+        return self._rounding(problem, problem.records, 1)
+
+    def _described(
+        self, problem: Problem, batch_size: int, used_last: bool = True
+    ) -> dict[str, Any]:
         """What every hidden-state process says about its steps."""
+        if problem.adjacency is not Adjacency.REPLACE_ONE:
+            raise InvalidInput(
+                "The theorems about last iterates compare data of one public size, row by row: "
+                "they need adjacency='replace-one'. Under add-or-remove use 'descent' or 'poisson'."
+            )
+        sensitivity = charged(self, problem)
         return {
-            "loss": problem.constants,
+            "loss": problem.constants(sensitivity, contracting=used_last),
             "step_size": self.step_size,
-            "noise_std": self.noise_multiplier * problem.loss.slope_bound / batch_size,
+            "noise_std": self.noise_multiplier * sensitivity / batch_size,
             "diameter": None if self.radius is None else 2.0 * self.radius,
             "adjacency": problem.adjacency,
         }
@@ -45,10 +72,10 @@ class _Hidden:
     def _step(
         self, problem: Problem, batch: Block, size: int, weights: FloatArray, entropy: Entropy
     ) -> FloatArray:
-        noise_std = self.noise_multiplier * problem.loss.slope_bound
+        noise_std = self.noise_multiplier * charged(self, problem)
         total = problem.block_gradient(batch, weights) + noise_std * entropy.normal(weights.shape)
         gradient = total / size + problem.strength * weights
-        return project(weights - self.step_size * gradient, self.radius)
+        return project(weights - self.step_size * gradient, self._ball)
 
 
 @final
@@ -61,18 +88,21 @@ class LastIterateDescent(_Hidden):
     def passes(self, problem: Problem) -> float:
         return float(self.steps)
 
+    def rounding(self, problem: Problem) -> float:
+        return self._rounding(problem, self.steps, problem.records)
+
     def process(self, problem: Problem) -> NoisyGradientDescent:
         described = self._described(problem, problem.records)
         return NoisyGradientDescent(**described, records=problem.records, steps=self.steps)
 
     def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
-        noise_std = self.noise_multiplier * problem.loss.slope_bound
-        weights = project(start, self.radius)
+        noise_std = self.noise_multiplier * charged(self, problem)
+        weights = project(start, self._ball)
         for _ in range(self.steps):
             total = problem.gradient_sum(weights) + noise_std * entropy.normal(weights.shape)
             total += problem.public_sum(weights)
             gradient = total / problem.records + problem.strength * weights
-            weights = project(weights - self.step_size * gradient, self.radius)
+            weights = project(weights - self.step_size * gradient, self._ball)
         return Solution(weights, problem.data.scaling)
 
 
@@ -91,11 +121,16 @@ class CyclicDescent(_Hidden):
     def passes(self, problem: Problem) -> float:
         return float(self.epochs)
 
+    def rounding(self, problem: Problem) -> float:
+        steps = self.epochs * (math.ceil(problem.records / self.batch_size) + 1)
+        return self._rounding(problem, steps, self.batch_size)
+
     def process(self, problem: Problem) -> CyclicSGD:
-        last_private = math.ceil(problem.data.count / self.batch_size)
+        _check_batches(problem.data, self.batch_size)
+        last_private = math.ceil(problem.counted / self.batch_size)
         public = problem.public.count if problem.public is not None else 0
         return CyclicSGD(
-            **self._described(problem, self.batch_size),
+            **self._described(problem, self.batch_size, used_last=not public),
             batch_size=self.batch_size,
             batches_per_epoch=last_private + math.ceil(public / self.batch_size),
             epochs=self.epochs,
@@ -103,7 +138,7 @@ class CyclicDescent(_Hidden):
         )
 
     def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
-        weights = project(start, self.radius)
+        weights = project(start, self._ball)
         for _ in range(self.epochs):
             for data in (problem.data, problem.public):
                 for batch in batches(data, self.batch_size) if data is not None else ():
@@ -121,11 +156,11 @@ class SkipDescent(_Hidden):
 
     def process(self, problem: Problem) -> SkipSGD:
         no_public_rows(problem, "skip")
-        return SkipSGD(**self._described(problem, 1), records=problem.data.count)
+        return SkipSGD(**self._described(problem, 1), records=problem.counted)
 
     def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
-        skipped = entropy.whole_number(0, problem.data.count // 2)
-        weights = project(start, self.radius)
+        skipped = entropy.whole_number(0, problem.counted // 2)
+        weights = project(start, self._ball)
         for position, row in enumerate(batches(problem.data, 1)):
             if position >= skipped:
                 weights = self._step(problem, row, 1, weights, entropy)
@@ -142,11 +177,12 @@ class StopDescent(_Hidden):
 
     def process(self, problem: Problem) -> StopSGD:
         no_public_rows(problem, "stop")
-        return StopSGD(**self._described(problem, 1), records=problem.data.count)
+        described = self._described(problem, 1, used_last=False)
+        return StopSGD(**described, records=problem.counted)
 
     def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
-        used = entropy.whole_number(1, problem.data.count)
-        weights = project(start, self.radius)
+        used = entropy.whole_number(1, problem.counted)
+        weights = project(start, self._ball)
         for position, row in enumerate(batches(problem.data, 1)):
             if position >= used:
                 break
@@ -154,18 +190,21 @@ class StopDescent(_Hidden):
         return Solution(weights, problem.data.scaling)
 
 
-def batches(data: Data, size: int) -> Iterator[Block]:
-    """Consecutive batches of `size` rows; the last may be shorter."""
-    part = getattr(data, "part", None)
-    if part is not None:
-        for at in range(0, data.count, size):
-            yield part(slice(at, at + size))
-        return
-    if size != 1:
+def _check_batches(data: Data, size: int) -> None:
+    if size != 1 and not data.divisible:
         raise InvalidInput(
             "A stream is read in its own blocks, which need not match the batches of the analysis. "
             "Use batch_size=1, a full-batch algorithm, or a memory-mapped array."
         )
+
+
+def batches(data: Data, size: int) -> Iterator[Block]:
+    """Consecutive batches of `size` rows; the last may be shorter."""
+    _check_batches(data, size)
+    if data.divisible:
+        for at in range(0, data.count, size):
+            yield data.part(slice(at, at + size))
+        return
     for block in data.blocks():
         for row in range(len(block.factors)):
             yield block.only(slice(row, row + 1))

@@ -13,6 +13,7 @@ from tightrope.convex.entropy import Entropy
 from tightrope.convex.predict import Candidate, candidates
 from tightrope.convex.problem import Problem
 from tightrope.convex.rows import Scaling
+from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.validate import FloatArray, check_non_negative
 
@@ -66,12 +67,30 @@ def plan(
     options = options or Options()
     facts = facts_of(problem, budget, expected)
     chosen = regularisation(facts) if strength is None else check_non_negative(strength, "strength")
-    problem = Problem(problem.data, problem.loss, chosen, problem.adjacency, problem.public)
-    compared = candidates(facts, chosen, options) if algorithm == "auto" else ()
+    problem = replace(problem, strength=chosen)
+    compared = _possible(problem, facts, chosen, options) if algorithm == "auto" else ()
     name = compared[0].name if compared else algorithm
     ready, guarantee = calibrated(build(name, facts, chosen, options), problem, budget)
     process = ready.process(problem)
     return Plan(name, ready, process, guarantee, budget, chosen, compared), problem
+
+
+def _possible(
+    problem: Problem, facts: Facts, strength: float, options: Options
+) -> tuple[Candidate, ...]:
+    """The candidates that can describe what they would do with this problem, best first."""
+
+    def describes(candidate: Candidate) -> bool:
+        try:
+            build(candidate.name, facts, strength, options).process(problem)
+        except InvalidInput:
+            return False
+        return True
+
+    possible = tuple(filter(describes, candidates(facts, strength, options)))
+    if not possible:  # 'descent' takes every adjacency and public rows: let it say what is wrong
+        build("descent", facts, strength, options).rounding(problem)
+    return possible
 
 
 def learn(
@@ -104,7 +123,7 @@ def facts_of(problem: Problem, budget: Budget, expected: Expected) -> Facts:
     """The public numbers of a problem."""
     return Facts(
         records=problem.records,
-        private=problem.data.count,
+        private=problem.counted,
         weights=int(np.prod(problem.shape)),
         lipschitz=problem.loss.slope_bound,
         curvature=problem.loss.curvature_bound,

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
+from tightrope.convex.arithmetic import MOST_ROWS
+from tightrope.convex.exact import Total
 from tightrope.convex.losses import Loss
 from tightrope.convex.rows import Block, Data
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
 from tightrope.process.convex import ClippedLoss, ConvexLoss
-from tightrope.validate import FloatArray
+from tightrope.validate import FloatArray, check_count
 
 __all__ = ["Problem"]
 
@@ -24,7 +26,9 @@ __all__ = ["Problem"]
 class Problem:
     """Private rows, a loss with known constants, and rows that are public, if there are any.
 
-    `records` (all rows, private and public) is public and divides every sum.
+    `private_records` is the public number of private rows that divides every sum. Under replace-one
+    neighbours it is the number of rows itself; under add-or-remove that number is private, so a
+    public one must be declared.
     """
 
     data: Data
@@ -32,8 +36,29 @@ class Problem:
     strength: float = 0.0
     adjacency: Adjacency = Adjacency.REPLACE_ONE
     public: Data | None = None
+    private_records: int | None = None
 
     def __post_init__(self) -> None:
+        self._check_loss()
+        if self.private_records is not None:
+            self._check_declared(check_count(self.private_records, "records", low=2))
+        elif self.adjacency is not Adjacency.REPLACE_ONE:
+            raise InvalidInput(
+                "Under add-or-remove neighbours the number of rows is private, so nothing may "
+                "depend on it. Declare a public number of records, about as many as you expect "
+                "(records= of an estimator, private_records= of a Problem), or use "
+                "adjacency='replace-one', where the number of rows is public."
+            )
+
+    def _check_declared(self, counted: int) -> None:
+        if self.adjacency is Adjacency.REPLACE_ONE and counted != self.data.count:
+            raise InvalidInput(
+                f"records={counted} was declared, and the data have another number of rows. Under "
+                "replace-one neighbours that number is public: leave records out. Where it is "
+                "private, use adjacency='add-or-remove'."
+            )
+
+    def _check_loss(self) -> None:
         for name in ("slope_bound", "curvature_bound"):
             known = getattr(self.loss, name, None)
             if not isinstance(known, float | int) or not 0.0 < known < math.inf:
@@ -50,19 +75,28 @@ class Problem:
 
     @property
     def records(self) -> int:
-        return self.data.count + (self.public.count if self.public is not None else 0)
+        return self.counted + (self.public.count if self.public is not None else 0)
+
+    @property
+    def counted(self) -> int:
+        """The public number of private rows."""
+        return self.data.count if self.private_records is None else self.private_records
 
     @property
     def shape(self) -> tuple[int, ...]:
         width = self.data.width
         return (width,) if self.loss.outputs == 1 else (width, self.loss.outputs)
 
-    @property
-    def constants(self) -> ConvexLoss | ClippedLoss:
-        """What the theorems may know of the loss; the regulariser touches no record."""
+    def constants(
+        self, sensitivity: float, *, contracting: bool = True
+    ) -> ConvexLoss | ClippedLoss:
+        """What the theorems may know of the loss; the regulariser touches no record.
+
+        sensitivity: the slope's bound with rounding. contracting: claim strong convexity, too.
+        """
         if not self.loss.convex:
-            return ClippedLoss(self.loss.slope_bound)
-        return ConvexLoss(self.loss.slope_bound, self.smoothness, self.strength)
+            return ClippedLoss(sensitivity)
+        return ConvexLoss(sensitivity, self.smoothness, self.strength if contracting else 0.0)
 
     @property
     def smoothness(self) -> float:
@@ -73,24 +107,51 @@ class Problem:
         """How far one neighbour moves the sum of gradients, in Lipschitz constants (A64)."""
         return 2.0 if self.adjacency is Adjacency.REPLACE_ONE else 1.0
 
+    def private_blocks(self) -> Iterator[Block]:
+        """The private rows; no more of them than their sums are bounded for."""
+        seen = 0
+        for block in self.data.blocks():
+            seen += len(block.factors)
+            if seen > MOST_ROWS and self.adjacency is not Adjacency.REPLACE_ONE:
+                raise InvalidInput(
+                    f"Under add-or-remove neighbours rounding is bounded for {MOST_ROWS:,} rows, "
+                    "and there are more. Use adjacency='replace-one'."
+                )
+            yield block
+
     def block_gradient(self, block: Block, weights: FloatArray) -> FloatArray:
         """Sum of the loss gradients over one block."""
-        scores = block.scores(weights)
-        return block.pull_back(self.loss.slope(scores, block.targets))
+        total = Total(self.shape)
+        self._add(total, block, weights)
+        return total.value
+
+    def _add(self, total: Total, block: Block, weights: FloatArray) -> None:
+        for piece in block.pieces():
+            slopes = self.loss.slope(piece.scores(weights), piece.targets)
+            total.add(piece.pull_back(limited(slopes, self.loss.slope_bound)))
 
     def gradient_sum(
         self, weights: FloatArray, choose: Callable[[int], Any] | None = None
     ) -> FloatArray:
         """Sum of the loss gradients over all private rows, or over those `choose` picks."""
-        total = np.zeros(self.shape)
-        for block in self.data.blocks():
+        total = Total(self.shape)
+        for block in self.private_blocks():
             part = block if choose is None else block.only(choose(len(block.factors)))
-            total += self.block_gradient(part, weights)
-        return total
+            self._add(total, part, weights)
+        return total.value
 
     def public_sum(self, weights: FloatArray) -> FloatArray:
         """The same over the public rows, which need no noise."""
-        total = np.zeros(self.shape)
+        total = Total(self.shape)
         for block in self.public.blocks() if self.public is not None else ():
-            total += self.block_gradient(block, weights)
-        return total
+            self._add(total, block, weights)
+        return total.value
+
+
+def limited(slopes: FloatArray, bound: float) -> FloatArray:
+    """Slopes of norm at most `bound` for each row, whatever loss and targets gave; NaN is 0."""
+    slopes = np.nan_to_num(np.asarray(slopes, dtype=np.float64), nan=0.0)
+    if slopes.ndim == 1:
+        return np.clip(slopes, -bound, bound)
+    norms = np.linalg.norm(slopes, axis=1, keepdims=True)
+    return np.asarray(slopes * np.minimum(1.0, bound / np.maximum(norms, 1e-300)))

@@ -16,7 +16,11 @@ class WatchedData:
 
     def __init__(self, inner: Data, on_pass: Callable[[], None]) -> None:
         self._inner, self._on_pass = inner, on_pass
-        self.count, self.width = inner.count, inner.width
+        self.width, self.divisible = inner.width, inner.divisible
+
+    @property
+    def count(self) -> int:
+        return self._inner.count
 
     @property
     def scaling(self) -> Scaling:
@@ -32,4 +36,4 @@ class WatchedData:
     def part(self, at: slice) -> Block:
         if at.start == 0:
             self._on_pass()
-        return self._inner.part(at)  # type: ignore[attr-defined, no-any-return]
+        return self._inner.part(at)

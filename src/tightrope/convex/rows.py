@@ -1,13 +1,14 @@
-"""Private rows: scaled to norm at most 1, never trusted, never copied.
+"""Private rows: scaled to norm at most 1, never trusted, never copied as a whole.
 
 A raw row x is first shortened to the norm bound: u = x min(1, data_norm/|x|)/data_norm. Where a
 centre m is known (released privately, see `centred`), it is shortened again around it:
 v = (u - m) min(1, radius/|u - m|)/radius; without one v = u. With an intercept the row that
 reaches a gradient is (v, c)/sqrt(1 + c^2). So its norm is at most 1 whatever the data hold. Only
 two factors for each row are stored: row = factor * x - shift * m. Dense, sparse and memory-mapped
-features stay where they are.
+features stay where they are; a piece of them at a time is made float64 on a grid (see `exact`).
 
-Error: norms are computed in double precision; SAFETY leaves room for the rounding of the products.
+Error: what is computed of a row depends on that row alone, to the last bit. SAFETY leaves room for
+the rounding of norms; what it leaves no room for is charged (see `arithmetic`).
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, Self, final
+from functools import cached_property
+from typing import Any, Protocol, Self, final
 
 import numpy as np
 import scipy.sparse as sp
 
+from tightrope.convex import exact
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
-__all__ = ["INTERCEPT", "Scaling", "Block", "Data", "ArrayData", "StreamData", "SizeOnly"]
+__all__ = ["INTERCEPT", "PIECE", "Scaling", "Block", "Data", "ArrayData", "StreamData", "SizeOnly"]
 
 # Constants beside rows of norm 1, chosen on public tables: they cost 12 % and 4 % of sensitivity.
 INTERCEPT, CENTRED_INTERCEPT = 0.5, 0.3
 SAFETY = 1.0 - 1e-6
 _ABSURD = 1e12  # rows this many times over the bound count as zero
 _BLOCK_ENTRIES = 1 << 18  # one block of features stays in the cache between its two products
+PIECE = 1 << 11  # rows added in one product: a short sum rounds little
 
 
 @final
@@ -50,6 +54,11 @@ class Scaling:
     @property
     def _shrunk(self) -> float:
         return SAFETY / math.hypot(1.0, self.intercept)
+
+    @property
+    def longest(self) -> float:
+        """A bound on |factor * x|: without a centre on the row itself (and its grid)."""
+        return 1.0 + 1e-3 if self.center is None else (1.0 + 1e-3) / self.radius
 
     def centred(self, center: FloatArray, radius: float) -> Scaling:
         return replace(self, center=center, radius=radius, intercept=CENTRED_INTERCEPT)
@@ -80,11 +89,10 @@ def _distances(
     features: Any, norms: FloatArray, first: FloatArray, center: FloatArray
 ) -> FloatArray:
     """|u - center| for the shortened rows u = first * x."""
-    wide = features.astype(np.float64) if sp.issparse(features) else np.asarray(features, float)
     with np.errstate(over="ignore", invalid="ignore"):
-        along = np.where(first > 0.0, first * (wide @ center), 0.0)
+        along = np.where(first > 0.0, first * exact.row_dots(features, center), 0.0)
         lengths = np.where(first > 0.0, first * norms, 0.0)
-    squares = lengths**2 - 2.0 * along + float(center @ center)
+    squares = lengths**2 - 2.0 * along + math.fsum(center**2)
     return np.sqrt(np.maximum(squares, 0.0))
 
 
@@ -97,16 +105,12 @@ def row_norms(features: Any) -> FloatArray:
             "rows by a rule that does not depend on other rows."
         )
     with np.errstate(over="ignore"):
-        if sp.issparse(features):
-            wide = features.astype(np.float64)
-            squares = np.asarray(wide.multiply(wide).sum(axis=1)).ravel()
-        else:
-            wide = np.asarray(features, dtype=np.float64)
-            squares = np.einsum("ij,ij->i", wide, wide)
-        return np.asarray(np.sqrt(squares))
+        return np.asarray(np.sqrt(exact.row_squares(features)))
 
 
-class Block(NamedTuple):
+@final
+@dataclass(frozen=True)
+class Block:
     """Some rows: scaled row i = factors[i] * features[i] - shifts[i] * scaling.center."""
 
     features: Any
@@ -115,24 +119,24 @@ class Block(NamedTuple):
     scaling: Scaling
     targets: FloatArray
 
+    @cached_property
+    def _rows(self) -> Any:
+        return exact.gridded(self.features, self.factors)
+
     def scores(self, weights: FloatArray) -> FloatArray:
+        """<scaled row, weights>: for each row the same to the last bit, wherever it stands."""
         body = weights[: self.features.shape[1]]
-        with np.errstate(over="ignore", invalid="ignore"):
-            raw = self.features @ body.astype(_float_type(self.features), copy=False)
-        if not self.factors.all():
-            raw[self.factors == 0.0] = 0.0
-        scaled = raw * _column(self.factors, weights)
+        scaled = exact.scores(self._rows, body, self.scaling.longest)
         if self.scaling.center is not None:
-            scaled = scaled - _column(self.shifts, weights) * (self.scaling.center @ body)
+            along = exact.row_dots(body.T.reshape(-1, len(body)), self.scaling.center)
+            scaled = scaled - _column(self.shifts, weights) * along
         if self.scaling.intercept:
             scaled = scaled + self.scaling.constant * weights[-1]
         return np.asarray(scaled)
 
     def pull_back(self, slopes: FloatArray) -> FloatArray:
-        """Sum over the rows of slope * scaled row."""
-        scaled = slopes * _column(self.factors, slopes)
-        body = self.features.T @ scaled.astype(_float_type(self.features), copy=False)
-        body = np.asarray(body, dtype=np.float64)
+        """Sum over the rows of slope * scaled row, in float64."""
+        body = np.asarray(self._rows.T @ slopes) * 2.0**-exact.GRID
         if self.scaling.center is not None:
             shifted = (slopes * _column(self.shifts, slopes)).sum(axis=0)
             body = body - np.multiply.outer(self.scaling.center, shifted)
@@ -155,13 +159,26 @@ class Block(NamedTuple):
             self.targets[chosen],
         )
 
+    def pieces(self) -> Iterator[Block]:
+        """The same rows, at most PIECE at a time."""
+        if len(self.factors) <= PIECE:
+            yield self
+            return
+        for at in range(0, len(self.factors), PIECE):
+            yield self.only(slice(at, at + PIECE))
+
 
 def _column(values: FloatArray, like: FloatArray) -> FloatArray:
     return values if like.ndim == 1 else values[:, None]
 
 
 class Data(Protocol):
-    """Rows that can be passed over again and again; `count` and `width` are public."""
+    """Rows that can be passed over again and again; `width` is public.
+
+    divisible: any `part` of the rows can be had, not only the blocks they come in.
+    """
+
+    divisible: bool
 
     @property
     def count(self) -> int: ...
@@ -170,6 +187,7 @@ class Data(Protocol):
     @property
     def scaling(self) -> Scaling: ...
     def blocks(self) -> Iterator[Block]: ...
+    def part(self, at: slice) -> Block: ...
     def rescaled(self, scaling: Scaling) -> Self: ...
 
 
@@ -177,11 +195,13 @@ class Data(Protocol):
 class ArrayData:
     """Rows in a dense, memory-mapped or CSR array."""
 
+    divisible = True
+
     def __init__(self, features: Any, targets: FloatArray, scaling: Scaling) -> None:
-        self.features, self.targets, self.scaling = features, targets, scaling
+        self.features, self.targets, self.scaling = features, _finite(targets), scaling
         self.count = int(features.shape[0])
         self.width = int(features.shape[1]) + bool(scaling.intercept)
-        step = self.count if sp.issparse(features) else max(64, _BLOCK_ENTRIES // self.width)
+        step = PIECE if sp.issparse(features) else max(64, _BLOCK_ENTRIES // self.width)
         self._slices = [slice(at, at + step) for at in range(0, self.count, step)]
         pairs = [scaling.factors(features[at]) for at in self._slices]
         self._factors = np.concatenate([factors for factors, _ in pairs])
@@ -204,33 +224,48 @@ class ArrayData:
 class StreamData:
     """Rows read anew in each pass: `source()` gives (features, targets) pairs of arrays.
 
-    `count` is public (under replace-one neighbours the number of rows is); a pass with another
-    number of rows is refused.
+    A pass with another number of rows than `count` is refused. So under add-or-remove neighbours,
+    where that number is private, pass count=None.
     """
+
+    divisible = False
 
     def __init__(
         self,
         source: Callable[[], Iterator[tuple[Any, FloatArray]]],
-        count: int,
+        count: int | None,
         features: int,
         scaling: Scaling,
     ) -> None:
         self._source, self._features, self.scaling = source, features, scaling
-        self.count, self.width = count, features + bool(scaling.intercept)
+        self._declared, self.width = count, features + bool(scaling.intercept)
+
+    @property
+    def count(self) -> int:
+        if self._declared is None:
+            raise InvalidInput(
+                "The number of rows of this stream is private (count=None). Give it, or use "
+                "adjacency='add-or-remove' with a public number of records."
+            )
+        return self._declared
 
     def blocks(self) -> Iterator[Block]:
         seen = 0
         for features, targets in self._source():
             seen += int(features.shape[0])
-            yield Block(features, *self.scaling.factors(features), self.scaling, targets)
-        if seen != self.count:
+            factors = self.scaling.factors(features)
+            yield Block(features, *factors, self.scaling, _finite(targets))
+        if self._declared is not None and seen != self._declared:
             raise InvalidInput(
-                f"The stream was declared with {self.count} rows and a pass gave another number. "
-                "The noise was calibrated for the declared one: declare the right count."
+                f"The stream was declared with {self._declared} rows and a pass gave another "
+                "number. The noise was calibrated for the declared one: declare the right count."
             )
 
+    def part(self, at: slice) -> Block:
+        raise InvalidInput("A stream has blocks only.")
+
     def rescaled(self, scaling: Scaling) -> StreamData:
-        return StreamData(self._source, self.count, self._features, scaling)
+        return StreamData(self._source, self._declared, self._features, scaling)
 
 
 @final
@@ -241,6 +276,10 @@ class SizeOnly:
     count: int
     width: int
     scaling: Scaling = Scaling(1.0)
+    divisible = True
+
+    def part(self, at: slice) -> Block:
+        return next(self.blocks())
 
     def blocks(self) -> Iterator[Block]:
         raise InvalidInput("Only the sizes of this data are known: it can be planned, not fitted.")
@@ -249,6 +288,7 @@ class SizeOnly:
         return replace(self, scaling=scaling)
 
 
-def _float_type(features: Any) -> np.dtype[Any]:
-    kind = features.dtype
-    return kind if kind in (np.float32, np.float64) else np.dtype(np.float64)
+def _finite(targets: FloatArray) -> FloatArray:
+    if not np.isfinite(targets).all():
+        raise InvalidInput("The targets contain NaN or infinity; drop such rows by a fixed rule.")
+    return targets

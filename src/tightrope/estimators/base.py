@@ -28,7 +28,7 @@ from tightrope.convex.rows import INTERCEPT
 from tightrope.errors import InvalidInput
 from tightrope.estimators.tuning import warn_if_searching
 from tightrope.process import Adjacency
-from tightrope.validate import FloatArray, check_positive, check_real
+from tightrope.validate import FloatArray, check_count, check_positive, check_real
 
 __all__ = ["PrivateLinearModel", "default_delta"]
 
@@ -60,13 +60,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self, features: Any, targets: FloatArray, public: tuple[Any, FloatArray] | None, start: Any
     ) -> Learned:
         """One private fit on checked features and encoded targets; sets the learned attributes."""
-        records = int(features.shape[0])
-        if records < 2:
-            raise InvalidInput(
-                "Found 1 sample (n_samples=1): with one person the model would be about that "
-                "person alone, and delta 1/n^1.1 would be 1. Fit on at least two."
-            )
-        delta = default_delta(records) if self.delta is None else self.delta
+        counted = self._counted(features)
+        delta = default_delta(counted) if self.delta is None else self.delta
         scaling = self._first_scaling() if start is None else self._scaling
         data: Data = ArrayData(features, targets, scaling)
         if self._on_pass is not None:
@@ -76,6 +71,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             self._loss(),
             adjacency=Adjacency(self.adjacency),
             public=self._public_data(public, scaling),
+            private_records=self.records,
         )
         learned = learn(
             problem,
@@ -90,6 +86,17 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self._keep(learned)
         warn_if_searching(self.guarantee_, delta)
         return learned
+
+    def _counted(self, features: Any) -> int:
+        """The public number of private rows: declared, or that of the rows where it is public."""
+        if self.records is not None:
+            return check_count(self.records, "records", low=2)
+        if Adjacency(self.adjacency) is Adjacency.REPLACE_ONE and features.shape[0] < 2:
+            raise InvalidInput(
+                "Found 1 sample (n_samples=1): with one person the model would be about that "
+                "person alone, and delta 1/n^1.1 would be 1. Fit on at least two."
+            )
+        return int(features.shape[0])  # public, or refused by Problem
 
     def _first_scaling(self) -> Scaling:
         return Scaling(self._checked_norm(), INTERCEPT if self.fit_intercept else 0.0)

@@ -16,13 +16,25 @@ from tightrope.validate import FloatArray
 __all__ = ["PrivateLinearClassifier"]
 
 
+_MOST_LABELS = 20  # of those that occur: more look like values that tell people apart
+
+
+def _check_few(classes: Any) -> None:
+    if len(classes) > _MOST_LABELS:
+        raise InvalidInput(
+            f"The target has more than {_MOST_LABELS} different values. If it is a number, use a "
+            "regression (PrivateLinearRegression, model 'regression' of the command); if these are "
+            "classes, list them with classes=[...]: values that occur are not published."
+        )
+
+
 class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """Labels are encoded as -1/+1 (two classes) or 0, 1, ... (more)."""
 
     def fit(self, X: Any, y: Any, public: tuple[Any, Any] | None = None) -> Self:
         """Fit on private rows `X` with labels `y`; `public` = (rows, labels) need no protection.
 
-        The set of labels counts as public; pass `classes` to fix it without looking at `y`.
+        The possible labels are declared: `classes`, or `labels_public=True`.
         """
         X, y = self._checked(X, y, reset=True)
         self.classes_ = self._known_classes(y, self.classes)
@@ -44,7 +56,15 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
 
     def _known_classes(self, labels: Any, declared: Any) -> Any:
         check_classification_targets(labels)
+        if declared is None and not self.labels_public:
+            raise InvalidInput(
+                f"{type(self).__name__} does not take the possible labels from private data: a "
+                "rare label would show that its bearer is there. Give them with classes=[...], or "
+                "say labels_public=True if the set of labels that occur is public."
+            )
         classes = np.unique(column_or_1d(labels) if declared is None else np.asarray(declared))
+        if declared is None:
+            _check_few(classes)
         if len(classes) < 2:
             raise InvalidInput(
                 f"{type(self).__name__} needs labels of at least 2 classes; got 1 class. Declare "

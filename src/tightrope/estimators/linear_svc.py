@@ -34,7 +34,9 @@ class PrivateLinearSVC(PrivateLinearClassifier):
         fit_intercept: bool = True,
         centering: float = 0.06,
         adjacency: str = "replace-one",
+        records: int | None = None,
         classes: Any = None,
+        labels_public: bool = False,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -49,7 +51,9 @@ class PrivateLinearSVC(PrivateLinearClassifier):
         self.fit_intercept = fit_intercept
         self.centering = centering
         self.adjacency = adjacency
+        self.records = records
         self.classes = classes
+        self.labels_public = labels_public
         self.random_state = random_state
 
     def _loss(self) -> Loss:

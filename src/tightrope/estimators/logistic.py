@@ -19,7 +19,7 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
 
     Parameters
     ----------
-    epsilon, delta : the budget of one fit; delta=None is 1/n^1.1.
+    epsilon, delta : the budget of one fit; delta=None is 1/n^1.1, n the public number of rows.
     data_norm : bound on the Euclidean norm of a row, known without the data. Required.
     algorithm : "auto" (least predicted excess loss), "descent", "last-iterate", "cyclic", "pnsgd",
         "multi-epoch", "skip", "stop" or "poisson".
@@ -32,9 +32,12 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
     fit_intercept : fit a constant, which is part of the norm bound.
     centering : share of the budget that buys the mean of the rows (algorithm "descent"). Rows are
         then shortened around it, in `fit` and in prediction alike; 0 leaves them where they are.
-    adjacency : "replace-one" (the number of rows is public) or "add-or-remove" (that number is
-        then a public constant that divides the sums).
-    classes : all possible labels; None takes them from `y` and treats the set as public.
+    adjacency : "replace-one" (the number of rows is public) or "add-or-remove" (it is private, and
+        `records` stands for it wherever a number of rows is needed).
+    records : under "add-or-remove", a public number: about how many rows are expected. Required.
+    classes : all possible labels, known without the data.
+    labels_public : True declares that the set of labels that occur in `y` is public, and takes it
+        from there. Without either of the two a fit is refused: a rare label is a private fact.
     random_state : None for a private fit (operating-system entropy). A seed makes the noise known
         to whoever knows the seed: `private_` is then False.
 
@@ -60,7 +63,9 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
         fit_intercept: bool = True,
         centering: float = 0.06,
         adjacency: str = "replace-one",
+        records: int | None = None,
         classes: Any = None,
+        labels_public: bool = False,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -75,7 +80,9 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
         self.fit_intercept = fit_intercept
         self.centering = centering
         self.adjacency = adjacency
+        self.records = records
         self.classes = classes
+        self.labels_public = labels_public
         self.random_state = random_state
 
     def _loss(self) -> Loss:

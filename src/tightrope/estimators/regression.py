@@ -85,6 +85,7 @@ class PrivateLinearRegression(_PrivateRegressor):
         fit_intercept: bool = True,
         centering: float = 0.06,
         adjacency: str = "replace-one",
+        records: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -100,6 +101,7 @@ class PrivateLinearRegression(_PrivateRegressor):
         self.fit_intercept = fit_intercept
         self.centering = centering
         self.adjacency = adjacency
+        self.records = records
         self.random_state = random_state
 
     def _loss(self) -> Loss:
@@ -129,6 +131,7 @@ class PrivateRidge(_PrivateRegressor):
         fit_intercept: bool = True,
         centering: float = 0.06,
         adjacency: str = "replace-one",
+        records: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -143,6 +146,7 @@ class PrivateRidge(_PrivateRegressor):
         self.fit_intercept = fit_intercept
         self.centering = centering
         self.adjacency = adjacency
+        self.records = records
         self.random_state = random_state
 
     def _loss(self) -> Loss:

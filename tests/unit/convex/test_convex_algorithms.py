@@ -118,7 +118,7 @@ def test_full_batch_descent_is_a_composition_of_gaussian_releases() -> None:
 
 
 def test_poisson_descent_says_its_rate() -> None:
-    problem = _problem(adjacency=Adjacency.ADD_OR_REMOVE)
+    problem = _problem(adjacency=Adjacency.ADD_OR_REMOVE, private_records=60)
     process = PoissonDescent(0.1, 30, 4.0, noise_multiplier=2.0).process(problem)
     assert process == NoisySGD(PoissonSampling(0.1), 2.0, 30, Adjacency.ADD_OR_REMOVE)
 
@@ -127,8 +127,10 @@ def test_the_last_iterate_says_the_constants_of_its_loss() -> None:
     problem = _problem(loss=Logistic(0.5))
     process = LastIterateDescent(2.0, noise_multiplier=30.0, radius=1.5, steps=9).process(problem)
     assert isinstance(process, NoisyGradientDescent)
-    assert process.loss == ConvexLoss(0.5, 0.26, 0.01)
-    assert process.noise_std == pytest.approx(30.0 * 0.5 / 60)  # on the mean over 60 rows
+    charged = 0.5 * (1.0 + LastIterateDescent(2.0, radius=1.5, steps=9).rounding(problem))
+    assert 0.5 < charged < 0.5 * (1.0 + 1e-9)
+    assert process.loss == ConvexLoss(charged, 0.26, 0.01)
+    assert process.noise_std == pytest.approx(30.0 * charged / 60)  # on the mean over 60 rows
     assert (process.records, process.steps, process.diameter) == (60, 9, 3.0)
 
 
@@ -142,7 +144,7 @@ def test_public_rows_come_last_in_the_cycle_and_the_worst_private_batch_is_named
 
 def test_a_clipped_vector_slope_gives_no_convex_constants() -> None:
     problem = _problem(loss=MultinomialLogistic(2, slope_limit=1.0))
-    assert problem.constants == ClippedLoss(1.0)
+    assert problem.constants(1.0) == ClippedLoss(1.0)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_add_or_remove_neighbours_need_half_the_noise() -> None:
     problem = _problem()
     one, _ = plan(problem, BUDGET, algorithm="descent", options=Options(steps=10))
     other, _ = plan(
-        replace(problem, adjacency=Adjacency.ADD_OR_REMOVE),
+        replace(problem, adjacency=Adjacency.ADD_OR_REMOVE, private_records=400),
         BUDGET,
         algorithm="descent",
         options=Options(steps=10),

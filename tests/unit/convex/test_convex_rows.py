@@ -44,7 +44,7 @@ def test_rows_inside_the_bound_keep_their_direction_and_relative_length() -> Non
     features, targets = _table()
     short = features[np.linalg.norm(features, axis=1) < 2.0]
     rows = _scaled_rows(ArrayData(short, targets[: len(short)], Scaling(2.0, 0.0)))
-    np.testing.assert_allclose(rows, short / 2.0, rtol=2e-6)
+    np.testing.assert_allclose(rows, short / 2.0, rtol=2e-6, atol=2.0**-34)  # the grid of rows
 
 
 def test_one_neighbour_moves_the_gradient_sum_by_at_most_twice_the_lipschitz_constant() -> None:
@@ -101,7 +101,9 @@ def test_raw_coefficients_give_the_scores_of_scaled_weights() -> None:
     weights = np.random.default_rng(2).standard_normal(6)
     block = next(ArrayData(short, targets[: len(short)], SCALING).blocks())
     coefficients, intercept = SCALING.unscale(weights)
-    np.testing.assert_allclose(short @ coefficients + intercept, block.scores(weights), rtol=1e-9)
+    grid = 2.0**-34 * np.abs(weights).sum()
+    linear = short @ coefficients + intercept
+    np.testing.assert_allclose(linear, block.scores(weights), rtol=1e-9, atol=grid)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,11 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+from tightrope import estimators
 from tightrope.accounting import account
 from tightrope.errors import InvalidInput
 from tightrope.estimators import (
     PrivateLinearRegression,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
     PrivateRidge,
     TuningCostsPrivacy,
     tuning_cost,
@@ -27,6 +27,8 @@ from tightrope.estimators import (
 from tightrope.numerics.digits import rounded_up
 from tightrope.process import Adjacency
 
+PrivateLogisticRegression = partial(estimators.PrivateLogisticRegression, labels_public=True)
+PrivateLinearSVC = partial(estimators.PrivateLinearSVC, labels_public=True)
 CLASSIFIERS = [PrivateLogisticRegression, PrivateLinearSVC]
 REGRESSORS = [PrivateLinearRegression, PrivateRidge]
 

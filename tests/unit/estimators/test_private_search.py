@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tightrope import estimators
 from tightrope.errors import InvalidInput
 from tightrope.estimators import (
     PrivateLinearRegression,
-    PrivateLogisticRegression,
     PrivateSearch,
     selection_guarantee,
 )
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.selection import selected_renyi, trial_mu
 from tightrope.process import Adjacency
+
+PrivateLogisticRegression = partial(estimators.PrivateLogisticRegression, labels_public=True)
 
 
 def _released(law: np.ndarray, mean: float) -> np.ndarray:

@@ -19,8 +19,8 @@ LOOSE: dict[str, Any] = {"epsilon": 1e5, "data_norm": 10.0, "max_iter": 40}
 
 @parametrize_with_checks(
     [
-        PrivateLogisticRegression(**LOOSE),
-        PrivateLinearSVC(**LOOSE),
+        PrivateLogisticRegression(**LOOSE, labels_public=True),
+        PrivateLinearSVC(**LOOSE, labels_public=True),
         PrivateLinearRegression(**LOOSE, target_bound=3.0, regularization=0.0),
         PrivateRidge(**LOOSE, target_bound=3.0, regularization=0.0),
     ]
