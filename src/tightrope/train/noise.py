@@ -45,7 +45,6 @@ _TOGETHER = 2**24
 # Draws whose memory is kept for the next step, where allocating and cutting it takes longer than
 # filling it.
 _LARGEST_KEPT = 2**16
-_SUMMANDS = 2
 
 
 class Noise(Protocol):
@@ -93,13 +92,16 @@ class GaussianNoise:
         scale = self._noise_multiplier * sensitivity
         if scale == 0.0:
             return
+        part = scale / math.sqrt(2)
         for group in self._groups(whole(sums)):
             device = group.draws.device
             generator = self._generators.pop(device, None) or torch.Generator(device)
-            for _ in range(_SUMMANDS):
-                key_generator(generator, self._stream)
-                group.draws.normal_(0.0, scale / math.sqrt(_SUMMANDS), generator=generator)
-                torch._foreach_add_(group.sums, group.views)
+            key_generator(generator, self._stream)
+            group.draws.normal_(0.0, part, generator=generator)
+            key_generator(generator, self._stream)
+            # The two draws first: what is released is the sum and a number, rounded once.
+            group.draws.add_(torch.empty_like(group.draws).normal_(0.0, part, generator=generator))
+            torch._foreach_add_(group.sums, group.views)
             self._generators[device] = generator
 
     def _groups(self, sums: list[Tensor]) -> Iterator[Group]:

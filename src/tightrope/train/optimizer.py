@@ -308,8 +308,7 @@ class PrivateOptimizer:
     def _release(self, ticket: Ticket) -> None:
         sums, self._sums = self._sums, None
         assert sums is not None
-        if self._ranks > 1:  # added over the ranks in float64
-            sums = [total.double() for total in sums]
+        sums = self._rounded(sums, ticket)
         if self._rank == 0:
             self.noise.add_(sums, self.sensitivity_charged)
         if self._ranks > 1:
@@ -320,6 +319,15 @@ class PrivateOptimizer:
         self.ledger.count(step)
         self._apply(sums)
         self.steps, self.sampler_state = step, ticket.sampler_state
+
+    def _rounded(self, sums: list[Tensor], ticket: Ticket) -> list[Tensor]:
+        """float64 to be added over the ranks, or where the batch is too large for float32."""
+        if self._ranks > 1:
+            return [total.double() for total in sums]
+        if self.arithmetic.chain(ticket.whole, 1) == 0:
+            return sums
+        wide = (torch.promote_types(p.dtype, torch.float32) for p in self.gradients.parameters)
+        return [total.to(dtype) for total, dtype in zip(sums, wide, strict=True)]
 
     def _apply(self, sums: list[Tensor]) -> None:
         # On the CPU a tensor divides in half the time of a Python number.

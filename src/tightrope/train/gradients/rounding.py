@@ -7,9 +7,9 @@ Sums over examples. Every example's gradient is formed on its own and stored; x_
 gradient times its stored factor, so |x_i| <= C by the clip. At most k examples are added in one
 float32 chain, the chains' results in float64, and the total is rounded to float32 once. So
 
-    | released sum - sum_i x_i |  <=  gamma(k + 4) n C        for a batch of n examples,
+    | released sum - sum_i x_i |  <=  gamma(k + 5) n C        for a batch of n examples,
 
-and two neighbouring batches are at most C (1 + rho) apart where rho >= 2 gamma(k + 4) n.
+and two neighbouring batches are at most C (1 + rho) apart where rho >= 2 gamma(k + 5) n.
 `longest_chain` gives the largest such k, and 0 where float32 will not do: float64 then.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["LARGEST_RHO", "TINY", "UNIT", "exact_products", "gamma", "longest_ch
 UNIT = 2.0**-24
 TINY = 2.0**-126  # squares below it may be lost, one for each value
 LARGEST_RHO = 1e-2
-_ROUNDINGS = 4  # factor times gradient, the scaled copy of it, the float64 sums, the last rounding
+_ROUNDINGS = 5  # factor, scaled copy, float64 sums, and rounding to float32 of parts and of the whole
 
 
 def gamma(terms: float) -> float:
