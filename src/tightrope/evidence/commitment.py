@@ -59,12 +59,14 @@ def write_key(key: str, path: str | Path) -> Path:
     _bytes(key)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary = target.with_name(f".{target.name}.unfinished")  # never half a key
+    temporary.unlink(missing_ok=True)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w") as file:
         file.write(key + "\n")
         file.flush()
         os.fsync(file.fileno())
+    os.replace(temporary, target)
     return target
 
 

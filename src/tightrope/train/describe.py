@@ -11,10 +11,12 @@ from tightrope.evidence.commitment import commit
 from tightrope.evidence.run_facts import Measured, Spent
 from tightrope.train.distributed import rank_and_size
 from tightrope.train.fingerprint import fingerprint_of
+from tightrope.train.noise import Noise
 from tightrope.train.record import RunRecord
+from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_delta
 
-__all__ = ["settings_of", "record_of", "certificate_of"]
+__all__ = ["settings_of", "record_of", "certificate_of", "not_private_because"]
 
 
 def settings_of(run: Any) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def settings_of(run: Any) -> dict[str, Any]:
 
 def record_of(run: Any) -> RunRecord:
     """Public facts about what has run so far."""
-    reasons = _not_private_because(run)
+    reasons = _reasons(run)
     return RunRecord(
         process=run.process,
         steps=run.ledger.released,
@@ -84,12 +86,19 @@ def _commitment(run: Any) -> str | None:
     return commit(run.data_fingerprint or fingerprint_of(run.rows), run.data_key)
 
 
-def _not_private_because(run: Any) -> tuple[str, ...]:
+def _reasons(run: Any) -> tuple[str, ...]:
+    """Why the run is not private: what was once forfeited, and what would be by the next step."""
+    now = not_private_because(run.sampler, run.noise)
+    return tuple(dict.fromkeys((*run.ledger.forfeited, *now)))
+
+
+def not_private_because(sampler: AbstractSampler, noise: Noise) -> tuple[str, ...]:
+    """Why a release with these parts would not be private."""
     reasons = []
-    if not run.noise.private:
+    if not noise.private:
         reasons.append("the noise is seeded, so anybody who knows the seed can subtract it")
-    if not run.sampler.stream.private:
+    if not sampler.stream.private:
         reasons.append("the sampler is seeded, so its batches are not secret")
-    if run.noise.noise_multiplier == 0:
+    if noise.noise_multiplier == 0:
         reasons.append("no noise is added")
     return tuple(reasons)

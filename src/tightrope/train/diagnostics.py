@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import final
 
 from tightrope.evidence.diagnostics import FILE, Diagnostic
 from tightrope.train.record import StepReport
+from tightrope.train.storage import open_private
 
 __all__ = ["Diagnostics"]
 
@@ -32,7 +34,7 @@ class Diagnostics:
             clipped_fraction=seen.clipped_fraction,
             nonfinite=seen.nonfinite,
         )
-        with self._path.open("a") as file:
+        with open(open_private(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "a") as file:
             file.write(json.dumps(asdict(row)) + "\n")
 
 

@@ -1,9 +1,15 @@
-"""The write-ahead journal: every release is written down before it happens.
+"""The write-ahead journal: every release is written down before there is anything to see.
 
-A crash can lose weights but not the fact that they may have been seen. After a resume the lost
-steps are computed again with the same randomness; the journal holds a digest of each noisy sum, so
-a repeated release is proved to be the same release, or refused before it happens: the same noise on
-another sum would give the noise away.
+A crash can lose weights but not the fact that they may have been seen: what is in the journal is
+spent. Each line is chained to the one before it by SHA-256, and a second file, the head, holds how
+many lines there are and where the chain stands. So a line that was changed or lost is noticed, the
+last ones included, and a journal with a gap is refused rather than counted short.
+
+Order of writing: line, head, release. After a crash the journal may be one line ahead of the head,
+or its last line torn; in that case nothing was released for the torn one.
+
+Seeded runs, which are not private, compute lost steps again. For them the journal also holds the
+SHA-256 of every noisy sum: the same release comes out, or it is refused.
 """
 
 from __future__ import annotations
@@ -13,99 +19,159 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
 
+from tightrope.entropy import here
 from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.train.storage import append_whole, open_private, overwrite
 
-__all__ = ["Journal", "digest_of"]
+__all__ = ["Journal", "Mark", "digest_of"]
+
+_HEAD_BYTES = 128
+
+
+@final
+class Mark(NamedTuple):
+    """A place in a journal: how many lines there are, and the hash that they chain up to."""
+
+    lines: int
+    chain: str
 
 
 @final
 class Journal:
-    """An append-only file: one line with number and digest for each release."""
+    """An append-only file: one line for each release, chained, with its head in a second file.
 
-    def __init__(self, path: Path, run_id: str) -> None:
-        self._path = path
+    last: the number of the last release that may have been seen.
+    private: whether every release was made by parts that are private.
+    """
+
+    def __init__(self, path: Path, run_id: str, at_least: Mark | None = None) -> None:
+        """at_least: a place that is known from elsewhere; None begins a new journal."""
+        self._path, self._head_path = path, path.with_suffix(".head")
+        self._home = here()
+        self._mark, self._size = Mark(0, ""), 0
+        self._run_id, self.last, self.private = "", 0, True
         self._digests: dict[int, str] = {}
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if at_least is None else 0)
+        self._descriptor = open_private(path, flags | os.O_APPEND)
+        self._head = open_private(self._head_path, flags)
         try:
-            _lock(self._descriptor, path)
-            self._read(run_id)
+            if at_least is None:
+                self._append({"run": run_id})
+            else:
+                self._read(run_id, at_least)
         except BaseException:
-            os.close(self._descriptor)
+            self.close()
             raise
 
-    def _read(self, run_id: str) -> None:
-        raw = self._path.read_bytes()
-        whole = raw[: raw.rfind(b"\n") + 1]
-        # A torn last line: the crash came while it was written, so nothing was released for it.
-        os.ftruncate(self._descriptor, len(whole))
-        if not whole:
-            self._append({"run": run_id})
-            return
-        lines = [json.loads(line) for line in whole.splitlines()]
-        if lines[0].get("run") != run_id:
+    def _read(self, run_id: str, at_least: Mark) -> None:
+        whole, torn = self._whole_lines()
+        marks = self._follow(whole)
+        for known in (self._read_head(), at_least):
+            if marks[min(known.lines, len(whole))] != known:
+                raise self._damaged(f"{known.lines} lines were written, {len(whole)} are there")
+        if self._run_id != run_id:
             raise InvalidInput(
                 f"{self._path} is the journal of another run. Keep each run in a folder of its own."
             )
-        self._digests = {line["release"]: line["digest"] for line in lines[1:]}
+        if torn:
+            os.ftruncate(self._descriptor, self._size)
 
-    def _append(self, line: dict[str, Any]) -> None:
-        data = (json.dumps(line) + "\n").encode()
-        if os.write(self._descriptor, data) != len(data):
-            raise OSError(f"The journal {self._path} could not be written; is the disk full?")
-        os.fsync(self._descriptor)
+    def _whole_lines(self) -> tuple[list[bytes], bool]:
+        raw = self._path.read_bytes()
+        *whole, last = raw.split(b"\n")
+        self._size = len(raw) - len(last)
+        return whole, bool(last)
+
+    def _follow(self, lines: list[bytes]) -> list[Mark]:
+        """The place after 0, 1, 2, ... lines; refused where a line does not continue the chain."""
+        marks = [self._mark]
+        for number, line in enumerate(lines, start=1):
+            content, _, chain = line.rpartition(b" ")
+            marks.append(_next_mark(marks[-1], content))
+            if chain.decode("ascii", "replace") != marks[-1].chain:
+                raise self._damaged(f"line {number} is not as it was written")
+            self._note(json.loads(content))
+        self._mark = marks[-1]
+        return marks
+
+    def _read_head(self) -> Mark:
+        try:
+            lines, chain = os.pread(self._head, _HEAD_BYTES, 0).decode("ascii").split()
+            return Mark(int(lines), chain)
+        except ValueError:
+            raise self._damaged(f"{self._head_path.name} cannot be read") from None
+
+    def _damaged(self, how: str) -> InvalidInput:
+        return InvalidInput(
+            f"{self._path} is damaged ({how}; its last whole line speaks of release {self.last}), "
+            "so it is not known how much was released. Going on could under-count. Restore the "
+            "folder as it was last written, or start a new run and count this one in its history."
+        )
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        content = json.dumps(entry).encode()
+        mark = _next_mark(self._mark, content)
+        line = content + b" " + mark.chain.encode() + b"\n"
+        append_whole(self._descriptor, self._size, line, self._path)
+        head = f"{mark.lines} {mark.chain}".ljust(_HEAD_BYTES - 1) + "\n"
+        self._mark, self._size = mark, self._size + len(line)
+        self._note(entry)
+        overwrite(self._head, head.encode(), self._head_path)
 
     @property
-    def last(self) -> int:
-        """The number of the last release that may have been seen."""
-        return max(self._digests, default=0)
+    def mark(self) -> Mark:
+        return self._mark
 
-    def record(self, release: int, sums: Sequence[Tensor]) -> None:
-        """Write a release down, or check that a repeated one is the same."""
+    def _note(self, entry: dict[str, Any]) -> None:
+        self._run_id = entry.get("run", self._run_id)
+        self.last = max(self.last, entry.get("release", 0))
+        self.private &= entry.get("private", True)
+        if "proves" in entry:
+            self._digests[entry["proves"]] = entry["digest"]
+
+    def announce(self, release: int, *, private: bool) -> None:
+        """Write down that a release is about to be made, unless that is written already."""
+        if self._home != here():
+            raise InvalidInput(
+                f"{self._path} belongs to the process that opened it, and this is a forked copy. "
+                "Give each process a run and a folder of its own."
+            )
+        if release > self.last:
+            self._append({"release": release, "private": private})
+
+    def prove(self, release: int, sums: Sequence[Tensor]) -> None:
+        """Write down what a release is, or check that a repeated one is the same."""
         digest = digest_of(sums)
         known = self._digests.get(release)
         if known is None:
-            self._append({"release": release, "digest": digest})
-            self._digests[release] = digest
+            self._append({"proves": release, "digest": digest})
         elif known != digest:
             raise ModelNotPrivate(
                 f"Release {release} was made before the crash and now comes out differently. With "
                 "the same noise on two different sums the noise could be subtracted, so nothing "
-                "was released. Resume with replay=False: the lost steps are counted and fresh "
-                "noise is used."
+                "was released. Resume with replay=False: the lost steps are counted and not "
+                "computed again."
             )
 
     def close(self) -> None:
         os.close(self._descriptor)
+        os.close(self._head)
 
 
-def _lock(descriptor: int, path: Path) -> None:
-    """One writer: two runs from the same generators would put the same noise on different sums.
-
-    The lock goes with the process, however that ends.
-    """
-    import fcntl  # not on every system; nor are the folders synchronised there
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InvalidInput(
-            f"{path} is in use by another process, or by an earlier RunFolder of this one. Both "
-            "would go on with the same noise. Stop the other run, or close() the earlier folder."
-        ) from None
+def _next_mark(mark: Mark, content: bytes) -> Mark:
+    return Mark(mark.lines + 1, hashlib.sha256(mark.chain.encode() + content).hexdigest())
 
 
 def digest_of(sums: Sequence[Tensor]) -> str:
-    """A digest of the exact bits of the sums, cheap on every device."""
+    """SHA-256 of all bits of the sums, with their shapes and types."""
     digest = hashlib.sha256()
     for total in sums:
-        bits = total.contiguous().view(torch.uint8).view(-1)
-        word = bits.view(torch.int32 if bits.numel() % 4 == 0 else torch.uint8).to(torch.int64)
-        place = torch.arange(1, word.numel() + 1, device=word.device)
-        checks = torch.stack([word.sum(), (word * place).sum()])  # wraps modulo 2^64
-        digest.update(str([*total.shape, *checks.tolist()]).encode())
+        digest.update(f"{total.dtype} {list(total.shape)}".encode())
+        bits = total.detach().contiguous().view(-1).view(torch.uint8)
+        digest.update(bits.cpu().numpy().data)
     return digest.hexdigest()

@@ -6,7 +6,7 @@ that run, so what is accounted is what is trained.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -16,6 +16,7 @@ from tightrope.errors import InvalidInput
 from tightrope.numerics.interval import Interval
 from tightrope.process import AbstractSampling, Adjacency, NoisySGD, Process, Sequence
 from tightrope.train.noise import Noise
+from tightrope.train.record import RunRecord
 from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_delta, check_epsilon
 
@@ -45,30 +46,46 @@ class Budget:
 
 @final
 class Ledger:
-    """Counts releases and turns the count into a process and its certified epsilon."""
+    """Counts releases and turns the count into a process and its certified epsilon.
+
+    released: how many releases may have been seen.
+    taken: the number of the last one that went into the weights. Smaller only while a seeded run
+    computes again what a crash has lost.
+    forfeited: why the run is not private, and never will be.
+    journal: told each number before the release is made; may refuse it by raising.
+    """
 
     def __init__(
         self, sampler: AbstractSampler, noise: Noise, budget: Budget | None, history: Any | None
     ) -> None:
-        self._sampler, self._noise, self.history = sampler, noise, history
-        self.budget = budget
+        self._sampler, self._noise, self.budget = sampler, noise, budget
         self.released = 0
-        self.lost = 0
+        self.taken = 0
+        self.forfeited: tuple[str, ...] = ()
+        self.journal: Callable[[int], None] | None = None
+        self.history = history
+        if isinstance(history, RunRecord):
+            self.history = history.process
+            self.forfeit(f"of the run before it: {why}" for why in history.not_private_because)
         self._epsilons: dict[tuple[int, float], Interval] = {}
         self._allowed: int | None = None
 
-    def number(self, step: int) -> int:
-        """How many releases there have been once step number `step` of the weights is out.
-
-        Larger than `step` when a crash lost weights whose release was already written down.
-        """
-        return step + self.lost
-
     def count(self, step: int) -> None:
-        """Step number `step` is about to be released. A replayed release is the same release."""
-        self.released = max(self.released, self.number(step))
+        """Release number `step` is about to be made.
+
+        Counted, and written down where there is a journal, before anything of it can be seen:
+        whatever goes wrong afterwards, it stays counted.
+        """
+        self.taken = step
+        self.released = max(self.released, step)
         for past in [key for key in self._epsilons if 0 < key[0] < self.released]:
             del self._epsilons[past]
+        if self.journal is not None:
+            self.journal(step)
+
+    def forfeit(self, reasons: Iterable[str]) -> None:
+        """From now on the run is not private, for these reasons; there is no way back."""
+        self.forfeited = tuple(dict.fromkeys((*self.forfeited, *reasons)))
 
     def accounts_for(self, sampler: AbstractSampler, noise: Noise) -> bool:
         """Are these the sampling and the noise that are accounted?"""

@@ -11,6 +11,7 @@ batch size instead, as the papers' algorithms do, breaks the theorem they rely o
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, final
@@ -18,13 +19,19 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
+from tightrope.entropy import here
 from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate
 from tightrope.evidence.commitment import new_key
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process
 from tightrope.train.arithmetic import arithmetic_of
 from tightrope.train.captured import CapturedStep
-from tightrope.train.describe import certificate_of, record_of, settings_of
+from tightrope.train.describe import (
+    certificate_of,
+    not_private_because,
+    record_of,
+    settings_of,
+)
 from tightrope.train.distributed import (
     check_one_copy,
     check_splits,
@@ -49,7 +56,7 @@ __all__ = ["PrivateOptimizer", "WriteAhead"]
 
 
 class WriteAhead(Protocol):
-    """Told about each release before it happens; may refuse it by raising."""
+    """Shown the noisy sums of each release before they are used; may refuse it by raising."""
 
     def __call__(self, step: int, sums: Sequence[Tensor]) -> None: ...
 
@@ -61,7 +68,8 @@ class PrivateOptimizer:
     expected_batch_size: the public constant the noisy sum is divided by, usually rate * (public
     size of the data). It only scales the learning rate; it never enters the privacy.
     gradients: a per-example gradient engine; made for the model when left out.
-    history: a process already run on the same data, to be counted in the same budget.
+    history: what was already run on the same data, to be counted in the same budget: the record()
+    of an earlier run, or a process.
     arithmetic: "bounded" (the rounding of the sums is bounded, and the noise made larger by it) or
     "uncovered" (for engines and devices whose rounding nobody has bounded); docs/arithmetic.md.
     """
@@ -96,7 +104,6 @@ class PrivateOptimizer:
         self.model, self.optimizer = model, optimizer
         self.sampler, self.clip, self.noise = sampler, clip, noise
         self.ledger = Ledger(sampler, noise, budget, history)
-        self.steps = 0
         self.rows: Rows | None = None
         self.data_key = new_key()  # see evidence.commitment
         self.data_fingerprint: str | None = None
@@ -104,6 +111,8 @@ class PrivateOptimizer:
         self.write_ahead: WriteAhead | None = None
         self._tickets: deque[Ticket] = deque()
         self._sums: list[Tensor] | None = None
+        self._busy = threading.Lock()  # held from the start of a step to its good end
+        self._home: tuple[int, int] | None = None
         self._rank, self._ranks = rank_and_size()
         if self._ranks > 1:
             check_splits(sampler, noise)
@@ -123,9 +132,17 @@ class PrivateOptimizer:
         return self.ledger.epsilon(float(check_delta(delta)))
 
     @property
+    def steps(self) -> int:
+        """The number of the last release that went into the weights.
+
+        After a crash that lost weights, their numbers are spent and the count goes on.
+        """
+        return self.ledger.taken
+
+    @property
     def exhausted(self) -> bool:
         """Would one more step exceed the budget?"""
-        return self.ledger.released >= self.ledger.steps_allowed
+        return self.ledger.taken >= self.ledger.steps_allowed
 
     @property
     def sensitivity_charged(self) -> float:
@@ -169,7 +186,7 @@ class PrivateOptimizer:
                 "The run was made before torch.distributed.init_process_group, so each process "
                 "would take and count steps of its own. Initialise first, then make the run."
             )
-        if self._tickets:
+        if self._unfinished:
             raise InvalidInput(
                 "A batch drawn earlier was never stepped on: was the loop left or interrupted? If "
                 "that had nothing to do with what is in the batch, call abandon_batch() and go on."
@@ -181,7 +198,7 @@ class PrivateOptimizer:
             for part, ticket in split_ticket(whole, micro_batch):
                 self.expect(ticket)
                 yield to_device(rows.take(indices[part]), self.device)
-                if self._tickets:
+                if self._unfinished:
                     raise InvalidInput(
                         "A batch was drawn but step(losses) was not called for it. Skipping "
                         "batches by what they contain is not private: step on every batch, "
@@ -199,9 +216,13 @@ class PrivateOptimizer:
         self._tickets.append(ticket)
 
     @property
+    def _unfinished(self) -> bool:
+        return bool(self._tickets) or self._busy.locked()
+
+    @property
     def announced(self) -> int:
-        """Releases made, and those of batches that are drawn already."""
-        return self.ledger.released + sum(ticket.last for ticket in self._tickets)
+        """Steps taken, and those of batches that are drawn already."""
+        return self.ledger.taken + sum(ticket.last for ticket in self._tickets)
 
     @property
     def next_is_empty(self) -> bool:
@@ -271,31 +292,48 @@ class PrivateOptimizer:
         if ticket.last:
             self._check_accounted()
             self._check_budget()
-        with self.guard.opened():
-            batch, losses = clipped()
+        self._begin_step()
+        try:
+            with self.guard.opened():
+                batch, losses = clipped()
+        except BaseException:
+            self._busy.release()  # nothing was taken: the batch still waits for its step
+            raise
         self._tickets.popleft()
         report = StepReport(self.steps + 1, ticket.last, Sensitive(batch, losses))
         with torch.no_grad():
             self._accumulate(batch.sums)
             if ticket.last:
                 self._release(ticket)
+        self._busy.release()  # not if anything was raised: then the batch must be abandoned
         return report
+
+    def _begin_step(self) -> None:
+        self._home = here() if self._home is None else self._home
+        if self._home != here():
+            raise InvalidInput(
+                "This run began in another process, and this is a forked copy of it: its releases "
+                "would not be counted there. Make a run in each process, before its first step."
+            )
+        if not self._busy.acquire(blocking=False):
+            raise InvalidInput(
+                "An earlier step of this run did not end well, or another thread is in one. If "
+                "that had nothing to do with what is in the batch, call abandon_batch() and go on."
+            )
 
     def _check_accounted(self) -> None:
         if not self.ledger.accounts_for(self.sampler, self.noise):
             raise ModelNotPrivate(
                 "The sampler or the noise of this run was exchanged for one with other parameters, "
-                "which is not what is accounted. Start a new run with history=run.process instead."
+                "which is not what is accounted. Start a new run with history=run.record() instead."
             )
 
     def _check_budget(self) -> None:
-        step = self.ledger.number(self.steps + 1)
-        if step > self.ledger.released and self.exhausted:
-            budget = self.ledger.budget
+        if self.exhausted:
             raise BudgetExceeded(
-                f"Step {step} would exceed the budget {budget}: {self.ledger.steps_allowed} steps "
-                "are allowed. The weights are those of the last allowed step. Raise the budget or "
-                "the noise multiplier, or stop here."
+                f"Step {self.steps + 1} would exceed the budget {self.ledger.budget}: "
+                f"{self.ledger.steps_allowed} steps are allowed. The weights are those of the last "
+                "allowed step. Raise the budget or the noise multiplier, or stop here."
             )
 
     def _accumulate(self, sums: Sequence[Tensor]) -> None:
@@ -308,17 +346,18 @@ class PrivateOptimizer:
     def _release(self, ticket: Ticket) -> None:
         sums, self._sums = self._sums, None
         assert sums is not None
+        self.ledger.forfeit(not_private_because(self.sampler, self.noise))
+        step = self.steps + 1
+        self.ledger.count(step)  # before there is anything to see
+        self.sampler_state = ticket.sampler_state
         sums = self._rounded(sums, ticket)
         if self._rank == 0:
             self.noise.add_(sums, self.sensitivity_charged)
         if self._ranks > 1:
             sum_over_ranks_(sums)
-        step = self.steps + 1
         if self.write_ahead is not None:
             self.write_ahead(step, sums)
-        self.ledger.count(step)
         self._apply(sums)
-        self.steps, self.sampler_state = step, ticket.sampler_state
 
     def _rounded(self, sums: list[Tensor], ticket: Ticket) -> list[Tensor]:
         """float64 to be added over the ranks, or where the batch is too large for float32."""
@@ -339,21 +378,27 @@ class PrivateOptimizer:
         self.sharding.release()
         with self.guard.opened():
             self.optimizer.step()
+        self._drop_gradients()
+        self.mark_weights()
+
+    def _drop_gradients(self) -> None:
         for parameter in self._stepped:
             parameter.grad = None
-        self.mark_weights()
 
     @property
     def pending(self) -> bool:
         """Is a batch half done? Then the run can be neither stored nor examined."""
-        return self._sums is not None
+        return self._sums is not None or self._busy.locked()
 
     def abandon_batch(self) -> None:
-        """Forget a batch that was drawn but not released."""
+        """Forget what is left of a batch. If its release was begun, it stays counted."""
         self._tickets.clear()
         self._sums = None
+        self._drop_gradients()
         self.sampler.restore(self.sampler_state)  # no place of an epoch may be skipped
         self.sharding.release()
+        if self._busy.locked():
+            self._busy.release()
 
     def mark_weights(self) -> None:
         """Remember the weights as they are now as the outcome of the private steps."""
@@ -363,6 +408,12 @@ class PrivateOptimizer:
     def weights_touched(self) -> bool:
         """Have weights been written to since the last private step?"""
         return self._versions != [part._version for part in self._held]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise InvalidInput(
+            "A private run cannot be copied or pickled: the copy's releases would not be counted "
+            "here. Store it with RunFolder, or begin another run with history=run.record()."
+        )
 
     def close(self) -> None:
         """Give model and optimizer back to ordinary training. The record stays readable."""

@@ -1,12 +1,13 @@
 """Store and resume a run as one transaction.
 
-The folder holds the weights, the optimizer, the count of releases, the sampler's position, the
-generators, a fingerprint of the data with its key, and diagnostics. KEEP IT PRIVATE: whoever has
-the generators can subtract the noise. Publish the weights and certificate.json, never this folder.
+The folder holds the weights, the optimizer, the journal of releases, a fingerprint of the data with
+its key, and diagnostics. KEEP IT PRIVATE: some of it is about private data. Publish the weights and
+certificate.json, never this folder.
 
 Guarantee: whatever moment a crash comes at, the count after a resume is never below the number of
-releases made; and on the CPU the resumed run has the same weights, bit for bit, as an undisturbed
-one.
+releases made. Of a private run no randomness is stored: what it does after a resume, here or in a
+copy of the folder, has new noise and new batches; steps whose weights were lost are spent. A seeded
+run, which is not private, is continued bit for bit (on the CPU) and never becomes private.
 """
 
 from __future__ import annotations
@@ -25,16 +26,19 @@ from torch import Tensor
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import FILE, write
 from tightrope.evidence.commitment import read_key, write_key
+from tightrope.evidence.diagnostics import FILE as DIAGNOSTICS
 from tightrope.evidence.run_facts import Measured
 from tightrope.train.describe import certificate_of
 from tightrope.train.diagnostics import Diagnostics
 from tightrope.train.distributed import rank_and_size
 from tightrope.train.fingerprint import fingerprint_of
-from tightrope.train.journal import Journal
+from tightrope.train.journal import Journal, Mark
+from tightrope.train.lock import FolderLock
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.record import StepReport
 from tightrope.train.sharded import gathered, placed_like
 from tightrope.train.storage import (
+    hide,
     latest_snapshot,
     pack_optimizer,
     read_snapshot,
@@ -61,6 +65,7 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._run: PrivateOptimizer | None = None
+        self._lock: FolderLock | None = None
         self._journal: Journal | None = None
         self._diagnostics = Diagnostics(self.path)
 
@@ -76,24 +81,55 @@ class RunFolder:
         """Start storing `run`, or bring it to where the stored run was.
 
         fingerprint: given by you for data that change from one reading to the next.
-        replay: compute lost steps again with the same randomness (the same releases, not counted
-        twice). False: count them as spent and go on with fresh randomness.
+        replay: whether a seeded run computes lost steps again (the same releases, not counted
+        twice). Those of a private run are always counted as spent, and so are all with False.
         """
-        self._run, self._extras = run, dict(extras or {})
+        if self._run is not None:
+            raise InvalidInput("This RunFolder already has a run. Use a RunFolder for each.")
         rows = run.watch(data)
+        self._extras = dict(extras or {})
         self._facts = run.settings() | {
             "optimizer": type(run.optimizer).__name__,
             "data": _gathered(fingerprint_of(rows) if fingerprint is None else fingerprint),
         }
         run.data_fingerprint = _combined(self._facts["data"])
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._keep_key(run)
+        snapshot, stored = self._look()
+        self._take_possession(snapshot)
+        try:
+            self._run = run
+            self._keep_key(run)
+            if stored is None:
+                self._start(run)
+            else:
+                self._resume(run, *stored, replay=replay)
+        except BaseException:
+            self.close()
+            raise
+        run.ledger.journal, run.write_ahead = self._announce, self._prove
+
+    def _look(self) -> tuple[Path | None, Any]:
+        """The last complete snapshot and what is in it, if it is one of this run."""
         snapshot = latest_snapshot(self.path)
         if snapshot is None:
-            self._start(run)
-        else:
-            self._resume(run, snapshot, replay)
-        run.write_ahead = self._write_ahead
+            return None, None
+        if not (self.path / JOURNAL).exists() and rank_and_size()[0] == 0:
+            raise InvalidInput(
+                f"{self.path} has no journal, so it is not known what was released after the last "
+                "save. Resuming could under-count privacy; start a new run."
+            )
+        tensors, state = read_snapshot(snapshot)
+        self._check_same(state["facts"])
+        return snapshot, (tensors, state)
+
+    def _take_possession(self, seen: Path | None) -> None:
+        if rank_and_size()[0] != 0:
+            return
+        self._lock = FolderLock(self.path)
+        if latest_snapshot(self.path) != seen:
+            self.close()
+            raise InvalidInput(f"Another run wrote to {self.path} just now. Attach again.")
+        hide(self.path, (JOURNAL, KEY, DIAGNOSTICS))
 
     def _start(self, run: PrivateOptimizer) -> None:
         if run.steps:
@@ -103,8 +139,8 @@ class RunFolder:
             )
         self._run_id = _shared(secrets.token_hex(16))
         if rank_and_size()[0] == 0:
-            _remove_empty_journal(self.path / JOURNAL)
-        self._open_journal()
+            _check_without_releases(self.path / JOURNAL)
+            self._journal = Journal(self.path / JOURNAL, self._run_id)
         self.save()
 
     def _keep_key(self, run: PrivateOptimizer) -> None:
@@ -127,14 +163,21 @@ class RunFolder:
         if rank_and_size()[0] == 0:
             self._diagnostics.add(report)
 
-    def _open_journal(self) -> None:
-        if rank_and_size()[0] == 0:
-            self._journal = Journal(self.path / JOURNAL, self._run_id)
+    def _announce(self, step: int) -> None:
+        """Told by the ledger before a release is made."""
+        if self._run is None:
+            raise InvalidInput(
+                f"{self.path} was closed, so this release could not be written down. Resume the "
+                "run with a new RunFolder."
+            )
+        if self._lock is not None and self._journal is not None:
+            self._lock.check()
+            self._journal.announce(step, private=not self._run.ledger.forfeited)
 
-    def _write_ahead(self, step: int, sums: Sequence[Tensor]) -> None:
-        assert self._run is not None
-        if self._journal is not None:
-            self._journal.record(self._run.ledger.number(step), sums)
+    def _prove(self, step: int, sums: Sequence[Tensor]) -> None:
+        """Only a seeded run can repeat a release, and has to prove that it is the same."""
+        if self._journal is not None and _repeatable(self._run):
+            self._journal.prove(step, sums)
 
     def save(self) -> None:
         """Store the run as it is now; only between steps."""
@@ -143,7 +186,7 @@ class RunFolder:
             raise InvalidInput("No run is attached to this folder yet; call attach(run, data).")
         if run.pending:
             raise InvalidInput("A batch is half done. Save after a step has been released.")
-        if run.sharding and run.announced > run.ledger.released:
+        if run.sharding and run.announced > run.steps:
             raise InvalidInput(
                 "A batch is drawn, so the sharded weights are spread out for it. Save after its "
                 "step has been released."
@@ -154,7 +197,8 @@ class RunFolder:
             "run": self._run_id,
             "facts": self._facts,
             "step": run.steps,
-            "lost": run.ledger.lost,
+            "not_private_because": run.record().not_private_because,
+            "journal": None if self._journal is None else self._journal.mark,
             "optimizer": optimizer_plain,
             "extras": {name: _plain(name, extra) for name, extra in self._extras.items()},
             "ranks": _gathered(self._local_state(run)),
@@ -166,23 +210,27 @@ class RunFolder:
         if rank_and_size()[1] > 1:
             dist.barrier()
 
-    def _local_state(self, run: PrivateOptimizer) -> dict[str, Any]:
+    def _local_state(self, run: PrivateOptimizer) -> dict[str, Any] | None:
+        """What a seeded run needs to continue bit for bit; of a private one nothing is stored."""
+        if not _repeatable(run):
+            return None
         return {
             "sampler": run.sampler_state,
             "noise": run.noise.state(),
             "torch": [state.numpy().tobytes().hex() for state in _torch_states()],
         }
 
-    def _resume(self, run: PrivateOptimizer, snapshot: Path, replay: bool) -> None:
-        if not (self.path / JOURNAL).exists() and rank_and_size()[0] == 0:
-            raise InvalidInput(
-                f"{self.path} has no journal, so it is not known what was released after the last "
-                "save. Resuming could under-count privacy; start a new run."
-            )
-        tensors, state = read_snapshot(snapshot)
-        self._check_same(state["facts"])
+    def _resume(
+        self,
+        run: PrivateOptimizer,
+        tensors: dict[str, dict[str, Tensor]],
+        state: dict[str, Any],
+        *,
+        replay: bool,
+    ) -> None:
         self._run_id = state["run"]
-        self._open_journal()
+        if rank_and_size()[0] == 0:
+            self._journal = Journal(self.path / JOURNAL, self._run_id, Mark(*state["journal"]))
         now = run.model.state_dict()
         run.model.load_state_dict(
             {k: placed_like(now.get(k, v), v) for k, v in tensors["model"].items()}
@@ -191,17 +239,23 @@ class RunFolder:
         for name, extra in self._extras.items():
             extra.load_state_dict(state["extras"][name])
         run.mark_weights()
-        run.steps, run.ledger.lost = state["step"], state["lost"]
-        released = self._released_on_all_ranks()
-        run.ledger.released = max(released, run.ledger.number(run.steps))
-        if replay:
-            self._restore_randomness(run, state["ranks"][rank_and_size()[0]])
+        run.ledger.forfeit(state["not_private_because"])
+        released = self._count_of_all_ranks(run, state["step"])
+        local = state["ranks"][rank_and_size()[0]]
+        if replay and local is not None:
+            run.ledger.taken = state["step"]
+            self._restore_randomness(run, local)
         else:
-            self._count_lost_steps(run)
+            run.ledger.taken = run.sampler.go_on_after(released)
+            run.sampler_state = run.sampler.state()
 
-    def _released_on_all_ranks(self) -> int:
-        last = 0 if self._journal is None else self._journal.last
-        return int(max(_gathered(last)))
+    def _count_of_all_ranks(self, run: PrivateOptimizer, saved: int) -> int:
+        known = (0, True) if self._journal is None else (self._journal.last, self._journal.private)
+        last, private = _shared(known)
+        if not private:
+            run.ledger.forfeit(["steps before it was resumed were not private"])
+        run.ledger.released = max(last, saved)
+        return run.ledger.released
 
     def _restore_randomness(self, run: PrivateOptimizer, local: dict[str, Any]) -> None:
         run.sampler.restore(local["sampler"])
@@ -211,15 +265,6 @@ class RunFolder:
         torch.set_rng_state(raw[0])
         if torch.cuda.is_available() and len(raw) == 1 + torch.cuda.device_count():
             torch.cuda.set_rng_state_all(raw[1:])
-
-    def _count_lost_steps(self, run: PrivateOptimizer) -> None:
-        if not run.sampler.memoryless:
-            raise InvalidInput(
-                f"{type(run.sampler).__name__} draws each record once an epoch; leaving an epoch "
-                "in the middle is not covered by its accounting. Resume with replay=True."
-            )
-        run.ledger.lost = run.ledger.released - run.steps
-        self.save()
 
     def _check_same(self, stored: dict[str, Any]) -> None:
         different = [key for key in stored if stored[key] != self._facts.get(key)]
@@ -233,9 +278,16 @@ class RunFolder:
             )
 
     def close(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        """Let others have the folder. The run cannot be stepped on before it is resumed."""
+        for held in (self._journal, self._lock):
+            if held is not None:
+                held.close()
+        self._run = self._journal = self._lock = None
+
+
+def _repeatable(run: PrivateOptimizer | None) -> bool:
+    """Is all randomness seeded, so that a lost step can be computed again?"""
+    return run is not None and not (run.noise.private or run.sampler.stream.private)
 
 
 def _torch_states() -> list[Tensor]:
@@ -284,16 +336,15 @@ def _combined(fingerprints: list[str]) -> str:
     return hashlib.sha256("\n".join(fingerprints).encode()).hexdigest()
 
 
-def _shared(value: str) -> str:
+def _shared(value: Any) -> Any:
     """Rank 0's value on every rank."""
-    return str(_gathered(value)[0])
+    return _gathered(value)[0]
 
 
-def _remove_empty_journal(path: Path) -> None:
+def _check_without_releases(path: Path) -> None:
     """A crash before the first save leaves a journal without releases: nothing is lost with it."""
     if path.exists() and path.read_bytes().count(b"\n") > 1:
         raise InvalidInput(
             f"{path} speaks of releases, but there are no stored weights to continue from. Use an "
             "empty folder."
         )
-    path.unlink(missing_ok=True)

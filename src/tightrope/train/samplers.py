@@ -108,6 +108,18 @@ class AbstractSampler(ABC):
     def draw(self, population: int) -> Indices:
         """The indices of the next batch, in increasing order."""
 
+    def go_on_after(self, steps: int) -> int:
+        """Prepare to draw anew where another process has spent `steps` steps.
+
+        Returns the number of steps that count as spent once a batch is drawn.
+        """
+        if not self.memoryless:
+            raise InvalidInput(
+                f"{type(self).__name__} remembers earlier batches and does not say how to go on "
+                "without them. Define go_on_after(steps)."
+            )
+        return steps
+
     def state(self) -> dict[str, Any]:
         """For restore, in this process. Only the state of a seeded sampler can be stored."""
         return {"stream": self._stream.state()}
@@ -175,8 +187,6 @@ class _EpochSampler(AbstractSampler):
     """
 
     memoryless = False
-    # Is the epoch drawn at random? If not, any place of it can be returned to.
-    drawn: ClassVar[bool] = True
 
     def __init__(self, sampling: Any, **options: Any) -> None:
         super().__init__(sampling, **options)
@@ -217,14 +227,19 @@ class _EpochSampler(AbstractSampler):
 
     def restore(self, state: dict[str, Any]) -> None:
         bins, position = state.get("bins"), int(state["position"])
-        if position and self.drawn and bins is None and state["stream"]["private"]:
+        if position and bins is None and state["stream"]["private"]:
             raise InvalidInput(
                 f"Batch {position} of a private epoch cannot be returned to: its draws were not "
-                "kept. A run folder counts the rest of such an epoch as spent and begins another."
+                "kept. Begin another epoch with go_on_after(steps)."
             )
         self._stream.restore(state["stream"])
         self._begin_epoch()
         self._bins, self._position = bins, position
+
+    def go_on_after(self, steps: int) -> int:
+        """The rest of an epoch that was begun is spent: records must not meet twice in it."""
+        self._begin_epoch()
+        return -(-steps // self.batches_per_epoch) * self.batches_per_epoch
 
     def __getstate__(self) -> dict[str, Any]:
         kept = self.__dict__.copy()
@@ -255,13 +270,17 @@ class CyclicSampler(_EpochSampler):
     """A fixed public partition: record i is always in batch i mod `batches_per_epoch`."""
 
     adjacencies = (Adjacency.REPLACE_ONE,)
-    drawn = False
 
     def __init__(self, batches_per_epoch: int, **options: Any) -> None:
         super().__init__(CyclicSampling(batches_per_epoch), **options)
 
     def _assign(self, population: int) -> Indices:
         return np.arange(population, dtype=np.int64) % self.batches_per_epoch
+
+    def go_on_after(self, steps: int) -> int:
+        self._begin_epoch()  # always the same one
+        self._position = steps % self.batches_per_epoch
+        return steps
 
 
 @final

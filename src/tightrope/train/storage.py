@@ -1,11 +1,17 @@
-"""Files that are there whole or not at all: tensors as safetensors, the rest as json."""
+"""Files that are there whole or not at all: tensors as safetensors, the rest as json.
+
+All of them are readable by their owner alone, whatever the folder and the habits of the process.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +22,18 @@ from torch import Tensor
 from tightrope.errors import InvalidInput
 from tightrope.train.sharded import gathered, is_sharded, placed_like
 
-__all__ = ["write_snapshot", "read_snapshot", "latest_snapshot", "replace_text"]
+__all__ = [
+    "write_snapshot",
+    "read_snapshot",
+    "latest_snapshot",
+    "replace_text",
+    "open_private",
+    "append_whole",
+    "overwrite",
+    "hide",
+]
+
+OWNER_ONLY = 0o600
 
 
 def write_snapshot(
@@ -32,10 +49,10 @@ def write_snapshot(
         save_file(
             {key: value.detach().cpu().contiguous().clone() for key, value in values.items()}, path
         )
+        path.chmod(OWNER_ONLY)
         hashes[part] = _sync_and_hash(path)
     text = json.dumps(state | {"sha256": hashes}, indent=1)
-    (temporary / "state.json").write_text(text)
-    _sync_and_hash(temporary / "state.json")
+    _write_private(temporary / "state.json", text)
     _sync_folder(temporary)
     temporary.rename(folder / name)
     replace_text(folder / "latest", name)
@@ -67,10 +84,69 @@ def read_snapshot(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, A
 
 def replace_text(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.unfinished")
-    temporary.write_text(text)
-    _sync_and_hash(temporary)
+    _write_private(temporary, text)
     os.replace(temporary, path)
     _sync_folder(path.parent)
+
+
+def open_private(path: Path, flags: int) -> int:
+    """A descriptor of a file that its owner alone may read, even if it was there before."""
+    descriptor = os.open(path, flags, OWNER_ONLY)
+    os.fchmod(descriptor, OWNER_ONLY)
+    return descriptor
+
+
+def hide(folder: Path, names: Iterable[str]) -> None:
+    """Take what is in a run folder already away from the eyes of others."""
+    files = [folder / name for name in names]
+    for file in [*files, *folder.glob("step-*/*")]:
+        if file.exists():
+            file.chmod(OWNER_ONLY)
+
+
+def append_whole(descriptor: int, size: int, data: bytes, path: Path) -> None:
+    """Add to a file of `size` bytes, durably; all of the data or nothing of them."""
+    if os.fstat(descriptor).st_size != size:
+        os.ftruncate(descriptor, size)  # what an earlier failure has left
+    try:
+        _write_all(descriptor, data)
+        os.fsync(descriptor)
+    except OSError as error:
+        with suppress(OSError):
+            os.ftruncate(descriptor, size)
+        raise _not_written(path, error) from error
+
+
+def overwrite(descriptor: int, data: bytes, path: Path) -> None:
+    """Put data of the same length in the place of what is there, durably."""
+    try:
+        if os.pwrite(descriptor, data, 0) != len(data):
+            raise OSError(errno.ENOSPC, "written in part")
+        os.fsync(descriptor)
+    except OSError as error:
+        raise _not_written(path, error) from error
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _not_written(path: Path, error: OSError) -> OSError:
+    return OSError(
+        error.errno,
+        f"{path} could not be written ({error.strerror}), so nothing was released. Make room, then "
+        "call abandon_batch() and go on; the step stays counted",
+    )
+
+
+def _write_private(path: Path, text: str) -> None:
+    descriptor = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        _write_all(descriptor, text.encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sync_and_hash(path: Path) -> str:

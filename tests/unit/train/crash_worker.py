@@ -47,7 +47,7 @@ def train(folder: Path, log: Path | None) -> None:
         handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(handle, f"resumed {run.ledger.released}\n".encode())
         run.optimizer.register_step_post_hook(
-            lambda *_: os.write(handle, f"released {run.ledger.number(run.steps + 1)}\n".encode())
+            lambda *_: os.write(handle, f"released {run.steps}\n".encode())
         )
     for x, y in run.batches(data, steps=STEPS - run.steps):
         run.step(cross_entropy(run.model(x), y, reduction="none"))

@@ -91,14 +91,14 @@ def noise(shard):
 
 
 def resume(shard, folder):
-    run = make_run(PoissonSampler(0.2), GaussianNoise(1.0))
+    run = make_run(PoissonSampler(0.2, seed=1), GaussianNoise(1.0, seed=1))
     store = RunFolder(folder)
     store.attach(run, shard)
     train(run, shard, steps=2)
     store.save()
     train(run, shard, steps=2)
     store.close()
-    again = make_run(PoissonSampler(0.2), GaussianNoise(1.0))
+    again = make_run(PoissonSampler(0.2, seed=1), GaussianNoise(1.0, seed=1))
     RunFolder(folder).attach(again, shard)
     counted = again.ledger.released
     train(again, shard, steps=2)
@@ -164,8 +164,8 @@ def sharded(shard):
 
 
 def sharded_resume(shard, folder):
-    """Save, lose two steps, resume in new objects: the same releases, the same weights."""
-    run = words_run(PoissonSampler(0.1), GaussianNoise(1.0), shard_it=True)
+    """Save, lose two steps, resume in new objects: seeded, so the same releases and weights."""
+    run = words_run(PoissonSampler(0.1, seed=1), GaussianNoise(1.0, seed=1), shard_it=True)
     store = RunFolder(folder)
     store.attach(run, shard)
     train(run, shard, steps=2)
@@ -174,7 +174,7 @@ def sharded_resume(shard, folder):
     train(run, shard, steps=2)
     store.close()
     stored = load_file(folder / (folder / "latest").read_text() / "model.safetensors")
-    again = words_run(PoissonSampler(0.1), GaussianNoise(1.0), shard_it=True)
+    again = words_run(PoissonSampler(0.1, seed=1), GaussianNoise(1.0, seed=1), shard_it=True)
     RunFolder(folder).attach(again, shard)
     loaded, counted = whole(again), again.ledger.released
     train(again, shard, steps=2)

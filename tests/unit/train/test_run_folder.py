@@ -13,6 +13,7 @@ from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.train import (
     BallsInBinsSampler,
+    CyclicSampler,
     GaussianNoise,
     GridGaussianNoise,
     PoissonSampler,
@@ -62,61 +63,74 @@ def test_a_resumed_run_equals_an_undisturbed_one_bit_for_bit(
     assert again.ledger.released == 9
 
 
-def test_unseeded_runs_resume_exactly_too(make_run, data, train, tmp_path):
+def test_a_private_run_resumes_with_new_randomness_and_its_lost_steps_are_spent(
+    make_run, data, train, tmp_path
+):
     run = make_run()
     folder = RunFolder(tmp_path)
     folder.attach(run, data)
-    train(run, data, steps=5)
+    train(run, data, steps=2)
+    folder.save()
+    saved = weights(run)
+    train(run, data, steps=3)
     folder.close()
     again = make_run()
     RunFolder(tmp_path).attach(again, data)
-    assert again.steps == 0 and again.ledger.released == 5 and again.record().private
-    train(again, data, steps=5)
-    assert torch.equal(weights(again), weights(run)) and again.ledger.released == 5
+    assert again.steps == again.ledger.released == 5 and again.record().private
+    assert torch.equal(saved, weights(again))
+    train(again, data, steps=3)
+    assert again.ledger.released == 8
+    assert not torch.equal(weights(again), weights(run))
 
 
 def test_a_replay_that_differs_is_refused_before_its_release(make_run, data, train, tmp_path):
-    run = make_run()
+    def make():
+        return make_run(sampler=PoissonSampler(0.2, seed=1), noise=GaussianNoise(1.0, seed=1))
+
+    run = make()
     folder = RunFolder(tmp_path)
     folder.attach(run, data, fingerprint="same name, changed data")
     train(run, data, steps=2)
     folder.close()
-    again, changed = make_run(), (data[0] + 1.0, data[1])
-    RunFolder(tmp_path).attach(again, changed, fingerprint="same name, changed data")
+    again, changed = make(), (data[0] + 1.0, data[1])
+    folder = RunFolder(tmp_path)
+    folder.attach(again, changed, fingerprint="same name, changed data")
     before = weights(again)
     with pytest.raises(ModelNotPrivate, match="replay=False"):
         train(again, changed, steps=2)
     assert torch.equal(before, weights(again))
+    folder.close()
+    third = make()
+    RunFolder(tmp_path).attach(third, changed, fingerprint="same name, changed data", replay=False)
+    train(third, changed, steps=2)
+    assert third.steps == third.ledger.released == 4 and not third.record().private
 
 
-def test_without_replay_lost_steps_are_counted_and_noise_is_fresh(make_run, data, train, tmp_path):
-    run = make_run()
+@pytest.mark.parametrize("seed", [None, 3])
+def test_the_rest_of_an_epoch_that_was_left_is_spent(make_run, data, train, tmp_path, seed):
+    run = make_run(sampler=BallsInBinsSampler(4, seed=seed), noise=GaussianNoise(1.0))
     folder = RunFolder(tmp_path)
     folder.attach(run, data)
-    train(run, data, steps=4)
+    train(run, data, steps=6)
     folder.close()
-    again = make_run()
-    folder = RunFolder(tmp_path)
-    folder.attach(again, data, replay=False)
-    train(again, data, steps=3)
-    assert again.steps == 3 and again.ledger.released == 7
-    assert not torch.equal(weights(again), weights(run))
-    folder.close()
-    third = make_run()
-    RunFolder(tmp_path).attach(third, data)
-    train(third, data, steps=3)
-    assert third.ledger.released == 7 and torch.equal(weights(third), weights(again))
+    again = make_run(sampler=BallsInBinsSampler(4, seed=seed))
+    RunFolder(tmp_path).attach(again, data)
+    assert again.ledger.released == 6  # as long as no other epoch begins
+    assert again.steps == 8
+    train(again, data, steps=1)
+    assert again.ledger.released == 9
 
 
-def test_leaving_an_epoch_in_the_middle_is_refused(make_run, data, train, tmp_path):
+def test_a_cyclic_run_goes_on_at_its_place(make_run, data, train, tmp_path):
+    run = make_run(sampler=CyclicSampler(4))
     folder = RunFolder(tmp_path)
-    run = make_run(sampler=BallsInBinsSampler(4))
     folder.attach(run, data)
-    train(run, data, steps=2)
+    train(run, data, steps=6)
     folder.close()
-    with pytest.raises(InvalidInput, match="once an epoch"):
-        again = make_run(sampler=BallsInBinsSampler(4))
-        RunFolder(tmp_path).attach(again, data, replay=False)
+    again = make_run(sampler=CyclicSampler(4))
+    RunFolder(tmp_path).attach(again, data)
+    assert again.steps == again.ledger.released == 6
+    assert again.sampler.draw(8).tolist() == [2, 6]
 
 
 @pytest.mark.parametrize(
@@ -139,13 +153,13 @@ def test_another_run_is_refused(make_run, data, tmp_path, parts, named):
 def test_two_runs_cannot_share_a_folder(make_run, data, tmp_path):
     first = RunFolder(tmp_path)
     first.attach(make_run(), data)
-    with pytest.raises(InvalidInput, match="same noise"):
+    with pytest.raises(InvalidInput, match="count their own releases"):
         RunFolder(tmp_path).attach(make_run(), data)
     script = (
-        "import pathlib, sys; from tightrope.train.journal import Journal; "
-        "Journal(pathlib.Path(sys.argv[1]), 'another')"
+        "import pathlib, sys; from tightrope.train.lock import FolderLock; "
+        "FolderLock(pathlib.Path(sys.argv[1]))"
     )
-    command = [sys.executable, "-c", script, str(tmp_path / "journal.jsonl")]
+    command = [sys.executable, "-c", script, str(tmp_path)]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "is in use by another process" in told.stderr
     first.close()
@@ -190,11 +204,8 @@ def test_a_torn_last_line_is_a_release_that_did_not_happen(make_run, data, train
     RunFolder(tmp_path).attach(again, data)
     assert again.ledger.released == 2
     train(again, data, steps=3)
-    assert [json.loads(line).get("release") for line in journal.read_text().splitlines()][1:] == [
-        1,
-        2,
-        3,
-    ]
+    told = [json.loads(line.rpartition(" ")[0]) for line in journal.read_text().splitlines()]
+    assert [line.get("release") for line in told] == [None, 1, 2, 3, 4, 5]
 
 
 def test_steps_before_attaching_are_refused(make_run, data, train, tmp_path):

@@ -51,7 +51,7 @@ class _DrawnBatches(Sampler[list[int]]):
         return self._steps
 
     def __iter__(self) -> Iterator[list[int]]:
-        if self._run.announced > self._run.ledger.released:
+        if self._run.announced > self._run.steps:
             # Workers had fetched ahead of a loop that was left. Those batches were never released:
             # they are drawn again, so that no place of an epoch is skipped.
             self._run.abandon_batch()

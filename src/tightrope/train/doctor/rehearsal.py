@@ -64,8 +64,9 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     weights = copy.deepcopy(run.model.state_dict())
     rule = copy.deepcopy(run.optimizer.state_dict())
     sampler, noise = run.sampler.state(), run.noise.state()
-    counts = (run.steps, run.ledger.released, run.ledger.lost, run.sampler_state, run.write_ahead)
-    budget, run.ledger.budget = run.ledger.budget, None
+    ledger, told = run.ledger, (run.sampler_state, run.write_ahead)
+    counts = (ledger.taken, ledger.released, ledger.forfeited, ledger.journal)
+    budget, ledger.budget, ledger.journal = ledger.budget, None, None
     generator, rows, touched = torch.get_rng_state(), run.rows, run.weights_touched
     run.write_ahead = None
     run.ledger.forget_allowance()
@@ -78,8 +79,9 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
         run.optimizer.load_state_dict(rule)
         run.sampler.restore(sampler)
         run.noise.restore(noise)
-        run.steps, run.ledger.released, run.ledger.lost, run.sampler_state, run.write_ahead = counts
-        run.ledger.budget = budget
+        run.sampler_state, run.write_ahead = told
+        ledger.taken, ledger.released, ledger.forfeited, ledger.journal = counts
+        ledger.budget = budget
         run.ledger.forget_allowance()
         torch.set_rng_state(generator)
         run.rows = rows
