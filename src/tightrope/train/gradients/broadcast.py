@@ -57,7 +57,9 @@ def _product(node: Any, operand: int) -> Any:
 
 
 def _quotient(node: Any, operand: int) -> Any:
-    return node._saved_other.reciprocal() if operand == 0 else None
+    if operand == 0:
+        return node._saved_other.reciprocal()
+    return -node._saved_self / node._saved_other.square()
 
 
 def _chosen(node: Any, operand: int) -> Any:

@@ -86,7 +86,7 @@ class OneByOne:
                 return total.new_full((1,), torch.inf), total.new_zeros(count, 1)
             factors = clip.factors(squares if clip.per_parameter else total[None])
             for row, g in used:
-                sums[row].add_(g.double() * factors[row if clip.per_parameter else 0])
+                sums[row].add_(g.double() * factors[row if clip.per_parameter else 0, 0])
         return total, factors
 
 

@@ -99,7 +99,7 @@ def _told_flat(
             flat_uses.add(position)
         else:
             entry, leaf = seen.entry(number)
-            if not witness.entry_is_flat(entry, leaf, seen.layers):
+            if not witness.entry_is_flat(entry, leaf, seen.graph, seen.layers):
                 return False
             flat_nodes.add(entry.node)
     return True
@@ -113,8 +113,9 @@ def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, conclusive: bool) ->
         )
         for leaf, entries in seen.known()
     )
-    targets = {edge.node for edge in seen.edges}
-    leading = leads_to(losses, targets)
+    wanted = {edge.node for i in seen.kept for edge in uses[i].edges}
+    wanted |= {entry.node for _, entries in seen.known() for entry in entries}
+    leading = leads_to(losses, wanted)
     ends = frozenset(i for i in seen.kept if uses[i].edges[0].node not in leading)
     shared = shared_parameters((uses[i] for i in seen.kept), (s.parameter for s in sources))
     return Plan(tuple(seen.kept), ends, sources, shared, conclusive)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.gradients.graph import Graph, explore, output_shape
@@ -35,16 +35,20 @@ class Witness:
         longer = self._run()
         return longer is not None and longer[position].rows == self._uses[position].rows
 
-    def entry_is_flat(self, entry: Entry, leaf: Any, layers: Iterable[int]) -> bool:
-        """Whether all nodes at the end of the same way from the parameter keep their length."""
+    def entry_is_flat(self, entry: Entry, leaf: Any, graph: Graph, layers: Iterable[int]) -> bool:
+        """Whether the node at the end of the same way from the parameter keeps its length.
+
+        graph: that of this batch, explored around the `layers`.
+        """
         longer = self._run()
         if longer is None or self._total is None:
             return False
-        wanted = {id(leaf.variable)}
-        graph = explore(self._total, [longer[i] for i in layers], wanted)
-        nodes = _walk(graph, graph.leaves.get(id(leaf.variable)), entry)
-        lengths = {tuple(output_shape(node)[:1]) for node in nodes}
-        return lengths == {(self._batch,)}
+        other = explore(self._total, [longer[i] for i in layers], {id(leaf.variable)})
+        here = _walk(graph, leaf, entry)
+        there = _walk(other, other.leaves.get(id(leaf.variable)), entry)
+        if len(here) != len(there):
+            return False
+        return output_shape(there[here.index(entry.node)])[:1] == (self._batch,)
 
     def _run(self) -> list[Use] | None:
         if not self._asked:
@@ -74,17 +78,15 @@ class Witness:
         return with_tensors(given, [longer(value) for value in tensors_of(given)])
 
 
-def _walk(graph: Graph, leaf: nn.Parameter | None, entry: Entry) -> set[Any]:
-    """Nodes at the end of an entry's way in another graph."""
-    if leaf is None:
-        return set()
-    slots: set[Any] = {(leaf, 0)}
+def _walk(graph: Graph, leaf: Any, entry: Entry) -> list[Any]:
+    """Nodes at the end of an entry's way, in the order in which they ran."""
+    slots: set[Any] = set() if leaf is None else {(leaf, 0)}
     nodes: set[Any] = set()
     for name, operand in zip(entry.path, entry.operands, strict=True):
         readers = [reader for slot in slots for reader in graph.consumers.get(slot, [])]
         nodes = {node for node, place in readers if place == operand and node.name() == name}
         slots = {(node, number) for node in nodes for number in graph.numbers.get(node, {0})}
-    return nodes
+    return sorted(nodes, key=lambda node: int(node._sequence_nr()))
 
 
 def _several_processes() -> bool:
