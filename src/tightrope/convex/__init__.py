@@ -17,6 +17,7 @@ from tightrope.convex.multinomial import MultinomialLogistic, OneVersusRest
 from tightrope.convex.predict import Candidate
 from tightrope.convex.problem import Problem
 from tightrope.convex.progress import WatchedData
+from tightrope.convex.public import PublicRows
 from tightrope.convex.rows import ArrayData, Data, Scaling, SizeOnly, StreamData
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "CLASSIFICATION",
     "REGRESSION",
     "Problem",
+    "PublicRows",
     "Data",
     "ArrayData",
     "StreamData",

@@ -113,7 +113,7 @@ class AveragedDescent:
             ahead = current + step / (step + 3.0) * (current - previous)  # Nesterov's schedule
             total = problem.gradient_sum(ahead) + noise_std * entropy.normal(ahead.shape)
             total += problem.public_sum(ahead)
-            gradient = total / problem.records + problem.strength * ahead
+            gradient = total / problem.records + problem.regulariser(ahead)
             previous, current = current, project(ahead - self.step_size * gradient, self.radius)
             if 4 * (step + 1) > self.steps:
                 kept += 1
@@ -154,7 +154,7 @@ class PoissonDescent:
         for step in range(self.steps):
             total = problem.gradient_sum(current, lambda size: entropy.included(size, self.rate))
             total += noise_std * entropy.normal(current.shape)
-            gradient = total / expected + problem.strength * current
+            gradient = total / expected + problem.regulariser(current)
             current = project(current - self.step_size * gradient, self.radius)
             if 2 * (step + 1) > self.steps:
                 kept += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tightrope.convex.arithmetic import MODE
 from tightrope.convex.learn import Learned
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import certify
@@ -41,10 +42,17 @@ def _facts(learned: Learned, committed: str | None) -> RunFacts:
         not_private_because=() if learned.private else (_SEEDED,),
         steps=None,
         clip=f"rows shortened to norm {scaling.data_norm:g}, a public bound",
-        sensitivity=None,
+        sensitivity=plan.sensitivity,
         noise="Gaussian" + ("" if learned.private else " (seeded)"),
         sampling="the operating system's entropy" if learned.private else "a seed",
-        settings={"algorithm": plan.name, "regularization": plan.strength},
+        settings={
+            "algorithm": plan.name,
+            "regularization": plan.strength,
+            "arithmetic": MODE,
+            "rho": plan.rounding,
+            "public_rows": learned.public_rows,
+            "public_rows_sha256": learned.public_digest,
+        },
         data=committed,
         budget=(plan.budget.epsilon, plan.budget.delta),
     )

@@ -27,6 +27,7 @@ from tightrope.convex.last_iterate import (
     SkipDescent,
     StopDescent,
 )
+from tightrope.convex.public import shrinkage
 from tightrope.errors import InvalidInput
 
 __all__ = [
@@ -74,6 +75,7 @@ class Facts:
     lipschitz: float
     curvature: float
     moved: float
+    public: int
     expected: Expected
     budget: Budget
 
@@ -84,7 +86,9 @@ class Facts:
 
     @property
     def floor(self) -> float:
-        """h: the smallest curvature worth learning."""
+        """h: the smallest curvature worth learning (beyond the public solution, if there is one)."""
+        if self.public:
+            return shrinkage(self.noise, self.public) / 2.0
         return self.noise * math.sqrt(self.weights) / self.expected.reach
 
 
@@ -103,7 +107,7 @@ class Options:
 
 
 def regularisation(facts: Facts) -> float:
-    """L2 strength when the user gives none."""
+    """L2 strength when the user gives none; towards the public solution, if there is one."""
     return 2.0 * facts.floor
 
 

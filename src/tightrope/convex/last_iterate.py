@@ -74,7 +74,7 @@ class _Hidden:
     ) -> FloatArray:
         noise_std = self.noise_multiplier * charged(self, problem)
         total = problem.block_gradient(batch, weights) + noise_std * entropy.normal(weights.shape)
-        gradient = total / size + problem.strength * weights
+        gradient = total / size + problem.regulariser(weights)
         return project(weights - self.step_size * gradient, self._ball)
 
 
@@ -101,7 +101,7 @@ class LastIterateDescent(_Hidden):
         for _ in range(self.steps):
             total = problem.gradient_sum(weights) + noise_std * entropy.normal(weights.shape)
             total += problem.public_sum(weights)
-            gradient = total / problem.records + problem.strength * weights
+            gradient = total / problem.records + problem.regulariser(weights)
             weights = project(weights - self.step_size * gradient, self._ball)
         return Solution(weights, problem.data.scaling)
 

@@ -7,11 +7,14 @@ from typing import Any, final
 
 import numpy as np
 
+from tightrope.convex import public
+from tightrope.convex.algorithms import charged
 from tightrope.convex.budget import Budget, calibrated
 from tightrope.convex.choose import CLASSIFICATION, Expected, Facts, Options, build, regularisation
 from tightrope.convex.entropy import Entropy
 from tightrope.convex.predict import Candidate, candidates
 from tightrope.convex.problem import Problem
+from tightrope.convex.row_keys import refuse_overlap
 from tightrope.convex.rows import Scaling
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
@@ -32,6 +35,8 @@ class Plan:
     budget: Budget
     strength: float
     compared: tuple[Candidate, ...]
+    rounding: float
+    sensitivity: float
 
     @property
     def reason(self) -> str:
@@ -46,12 +51,17 @@ class Plan:
 @final
 @dataclass(frozen=True)
 class Learned:
-    """Weights on scaled rows, that scaling, and the plan that produced them."""
+    """Weights on scaled rows, that scaling, and the plan that produced them.
+
+    public_rows, public_digest: how many public rows were used, and the SHA-256 of them.
+    """
 
     weights: FloatArray
     scaling: Scaling
     plan: Plan
     private: bool
+    public_rows: int = 0
+    public_digest: str | None = None
 
 
 def plan(
@@ -71,8 +81,18 @@ def plan(
     compared = _possible(problem, facts, chosen, options) if algorithm == "auto" else ()
     name = compared[0].name if compared else algorithm
     ready, guarantee = calibrated(build(name, facts, chosen, options), problem, budget)
-    process = ready.process(problem)
-    return Plan(name, ready, process, guarantee, budget, chosen, compared), problem
+    planned = Plan(
+        name,
+        ready,
+        ready.process(problem),
+        guarantee,
+        budget,
+        chosen,
+        compared,
+        ready.rounding(problem),
+        charged(ready, problem),
+    )
+    return planned, problem
 
 
 def _possible(
@@ -106,17 +126,36 @@ def learn(
 ) -> Learned:
     """A private minimiser of the problem within the budget.
 
-    A `start` belongs to the scaling of the problem's rows, so they are not centred anew.
+    A `start` belongs to the scaling of the problem's rows, so they are not centred anew. With
+    public rows the descent starts at their solution and is centred at their mean.
     """
-    if start is not None:
-        options = replace(options or Options(), centring=0.0)
+    options = options or Options()
+    if problem.public is not None and start is None:
+        problem, options = _with_public(problem, options)
+        start = problem.anchor
+    elif start is not None:
+        options = replace(options, centring=0.0)
     planned, problem = plan(
         problem, budget, algorithm=algorithm, strength=strength, expected=expected, options=options
     )
     entropy = Entropy(seed)
     first = np.zeros(problem.shape) if start is None else np.asarray(start, dtype=np.float64)
     weights, scaling = planned.algorithm.run(problem, entropy, first)
-    return Learned(weights, scaling, planned, entropy.private)
+    if problem.public is None:
+        return Learned(weights, scaling, planned, entropy.private)
+    seen = (problem.public.count, public.digest(problem.public))
+    return Learned(weights, scaling, planned, entropy.private, *seen)
+
+
+def _with_public(problem: Problem, options: Options) -> tuple[Problem, Options]:
+    """Centred and anchored at what the public rows say, which costs no budget."""
+    assert problem.public is not None
+    if not problem.other_people:
+        refuse_overlap(problem.data, problem.public)
+    if options.centring:
+        problem = public.with_public_centre(problem, options.row_reach)
+    anchored = replace(problem, anchor=public.public_solution(problem))
+    return anchored, replace(options, centring=0.0)
 
 
 def facts_of(problem: Problem, budget: Budget, expected: Expected) -> Facts:
@@ -128,6 +167,7 @@ def facts_of(problem: Problem, budget: Budget, expected: Expected) -> Facts:
         lipschitz=problem.loss.slope_bound,
         curvature=problem.loss.curvature_bound,
         moved=problem.moved,
+        public=0 if problem.public is None else problem.public.count,
         expected=expected,
         budget=budget,
     )

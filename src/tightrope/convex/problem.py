@@ -28,7 +28,8 @@ class Problem:
 
     `private_records` is the public number of private rows that divides every sum. Under replace-one
     neighbours it is the number of rows itself; under add-or-remove that number is private, so a
-    public one must be declared.
+    public one must be declared. The regulariser shrinks towards `anchor` (0 if None), a public
+    point. `other_people` declares that public rows equal to private ones are another person's.
     """
 
     data: Data
@@ -37,6 +38,8 @@ class Problem:
     adjacency: Adjacency = Adjacency.REPLACE_ONE
     public: Data | None = None
     private_records: int | None = None
+    anchor: FloatArray | None = None
+    other_people: bool = False
 
     def __post_init__(self) -> None:
         self._check_loss()
@@ -106,6 +109,11 @@ class Problem:
     def moved(self) -> float:
         """How far one neighbour moves the sum of gradients, in Lipschitz constants (A64)."""
         return 2.0 if self.adjacency is Adjacency.REPLACE_ONE else 1.0
+
+    def regulariser(self, weights: FloatArray) -> FloatArray:
+        """Gradient of (strength/2) |weights - anchor|^2."""
+        away = weights if self.anchor is None else weights - self.anchor
+        return self.strength * away
 
     def private_blocks(self) -> Iterator[Block]:
         """The private rows; no more of them than their sums are bounded for."""

@@ -19,6 +19,7 @@ from tightrope.convex import (
     Loss,
     Options,
     Problem,
+    PublicRows,
     Scaling,
     WatchedData,
     learn,
@@ -52,12 +53,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _loss(self) -> Loss:
         raise NotImplementedError("An estimator names its loss.")
 
+    def _encoded(self, targets: Any) -> FloatArray:
+        raise NotImplementedError("An estimator encodes its targets.")
+
     def _radius(self) -> float | None:
         return self.radius  # type: ignore[no-any-return]
 
     # --- the fit ---------------------------------------------------------------------------------
     def _learn(
-        self, features: Any, targets: FloatArray, public: tuple[Any, FloatArray] | None, start: Any
+        self, features: Any, targets: FloatArray, public: PublicRows | None, start: Any
     ) -> Learned:
         """One private fit on checked features and encoded targets; sets the learned attributes."""
         counted = self._counted(features)
@@ -72,6 +76,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             adjacency=Adjacency(self.adjacency),
             public=self._public_data(public, scaling),
             private_records=self.records,
+            other_people=public is not None and public.other_people,
         )
         learned = learn(
             problem,
@@ -152,8 +157,16 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             )
         return norm
 
-    def _public_data(self, public: tuple[Any, FloatArray] | None, scaling: Scaling) -> Data | None:
-        return None if public is None else ArrayData(public[0], public[1], scaling)
+    def _public_data(self, public: PublicRows | None, scaling: Scaling) -> Data | None:
+        return None if public is None else ArrayData(public.features, public.targets, scaling)
+
+    def _checked_public(self, public: Any) -> PublicRows | None:
+        """Checked rows and encoded targets of (rows, targets) or PublicRows."""
+        if public is None:
+            return None
+        rows = public if isinstance(public, PublicRows) else PublicRows(*public)
+        features, targets = self._checked(rows.features, rows.targets, reset=False)
+        return PublicRows(features, self._encoded(targets), rows.other_people)
 
     # --- checked input and scores ----------------------------------------------------------------
     def _checked(self, features: Any, targets: Any, *, reset: bool, **how: Any) -> Any:

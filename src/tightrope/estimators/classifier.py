@@ -9,6 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from tightrope.convex import PublicRows
 from tightrope.errors import InvalidInput
 from tightrope.estimators.base import PrivateLinearModel
 from tightrope.validate import FloatArray
@@ -31,7 +32,7 @@ def _check_few(classes: Any) -> None:
 class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """Labels are encoded as -1/+1 (two classes) or 0, 1, ... (more)."""
 
-    def fit(self, X: Any, y: Any, public: tuple[Any, Any] | None = None) -> Self:
+    def fit(self, X: Any, y: Any, public: PublicRows | tuple[Any, Any] | None = None) -> Self:
         """Fit on private rows `X` with labels `y`; `public` = (rows, labels) need no protection.
 
         The possible labels are declared: `classes`, or `labels_public=True`.
@@ -80,12 +81,6 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
             )
         numbers: FloatArray = np.searchsorted(self.classes_, labels).astype(np.float64)
         return 2.0 * numbers - 1.0 if len(self.classes_) == 2 else numbers
-
-    def _checked_public(self, public: tuple[Any, Any] | None) -> tuple[Any, FloatArray] | None:
-        if public is None:
-            return None
-        rows, labels = self._checked(public[0], public[1], reset=False)
-        return rows, self._encoded(labels)
 
     def decision_function(self, X: Any) -> FloatArray:
         """Scores: one for each row (two classes), or one for each row and class."""

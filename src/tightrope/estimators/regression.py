@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from tightrope.convex import REGRESSION, Huber, Learned, Loss, Squared
+from tightrope.convex import REGRESSION, Huber, Learned, Loss, PublicRows, Squared
 from tightrope.errors import InvalidInput
 from tightrope.estimators.base import PrivateLinearModel
 from tightrope.validate import FloatArray, check_positive
@@ -20,17 +20,17 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[mis
     _expected = REGRESSION
     _row_reach = 2.0  # a shortened row predicts a shortened target
 
-    def fit(self, X: Any, y: Any, public: tuple[Any, Any] | None = None) -> Self:
+    def fit(self, X: Any, y: Any, public: PublicRows | tuple[Any, Any] | None = None) -> Self:
         """Fit on private rows `X` and targets `y`; `public` = (rows, targets) need no noise."""
         X, y = self._checked(X, y, reset=True, y_numeric=True)
-        self._learn(X, self._scaled(y), self._checked_public(public), None)
+        self._learn(X, self._encoded(y), self._checked_public(public), None)
         return self
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Go on with rows of people never seen before; see `PrivateLogisticRegression`."""
         first = not hasattr(self, "coef_")
         X, y = self._checked(X, y, reset=first, y_numeric=True)
-        self._learn(X, self._scaled(y), None, None if first else self._weights)
+        self._learn(X, self._encoded(y), None, None if first else self._weights)
         return self
 
     def predict(self, X: Any) -> FloatArray:
@@ -50,14 +50,8 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[mis
             )
         return float(check_positive(self.target_bound, "target_bound"))
 
-    def _scaled(self, targets: Any) -> FloatArray:
+    def _encoded(self, targets: Any) -> FloatArray:
         return np.clip(np.asarray(targets, dtype=np.float64) / self._target_bound(), -1.0, 1.0)
-
-    def _checked_public(self, public: tuple[Any, Any] | None) -> tuple[Any, FloatArray] | None:
-        if public is None:
-            return None
-        rows, targets = self._checked(public[0], public[1], reset=False, y_numeric=True)
-        return rows, self._scaled(targets)
 
 
 class PrivateLinearRegression(_PrivateRegressor):
