@@ -113,12 +113,18 @@ def test_planted_wrong_noise(make_run, data, mistake, found):
 
 def test_planted_division_by_the_realised_batch(make_run, data, monkeypatch):
     run = make_run()
-    apply = run._apply
+    apply, summed, sizes = run._apply, run.gradients.clipped_sum, []
+
+    def counting(losses, clip):
+        sizes.append(len(losses))
+        return summed(losses, clip)
 
     def by_batch(sums):
-        run.expected_batch_size, constant = max(run.gradients._seen[-1].batch_size, 1), 12.0
+        run.expected_batch_size, constant = max(sizes[-1], 1), 12.0
         apply(sums)
         run.expected_batch_size = constant
+
+    monkeypatch.setattr(run.gradients, "clipped_sum", counting)
 
     monkeypatch.setattr(run, "_apply", by_batch)
     assert "public divisor" in faults(run, data)

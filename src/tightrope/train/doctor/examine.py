@@ -6,28 +6,40 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.distributed import rank_and_size
+from tightrope.train.doctor.attributes import as_before
+from tightrope.train.doctor.columns import Columns
+from tightrope.train.doctor.held_data import check_held_data
+from tightrope.train.doctor.loss_forms import loss_on_batches
+from tightrope.train.doctor.mixing_checks import check_memory, check_mixing
 from tightrope.train.doctor.model_checks import (
     check_clipping_rate,
     check_influence,
     check_parameters,
 )
-from tightrope.train.doctor.noise_checks import check_divisor, check_noise
+from tightrope.train.doctor.noise_checks import check_noise
+from tightrope.train.doctor.outcome_checks import check_outcomes
 from tightrope.train.doctor.rehearsal import Observed, rehearse, restored
-from tightrope.train.doctor.sampler_checks import check_sampler
+from tightrope.train.doctor.release_checks import check_release
+from tightrope.train.doctor.sampler_checks import check_sampler, draw_batches
+from tightrope.train.doctor.subject import Subject
 from tightrope.train.doctor.verdict import Diagnosis, Finding, fault, good
 from tightrope.train.feed import Rows, as_rows
 from tightrope.train.gradients import Gradients
 from tightrope.train.independence import ROUNDING, mixing_of_losses
-from tightrope.train.losses import losses_on
+from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
-from tightrope.validate import check_count
+from tightrope.validate import check_count, check_probability
 
 __all__ = ["check_model", "check_run"]
+
+# Where no sampler says how large batches become.
+SOME = 64
 
 
 def check_model(
@@ -37,23 +49,27 @@ def check_model(
     *,
     clip: Any,
     gradients: Any | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
 ) -> Diagnosis:
-    """Can this model be trained privately with this loss? Looks at a few examples of `data`.
+    """Can this model be trained privately with this loss? Looks at some examples of `data`.
 
-    loss: `loss(model(inputs), *targets)`, one number per example; `loss(model, batch)` where the
-    dataset gives dictionaries.
+    loss: one number per example, as `loss(model(x), y)`, `loss(x, y)` or `loss(model, x, y)`;
+    `loss(model, batch)` where the dataset gives dictionaries.
     """
-    rows = as_rows(data)
+    rows = _rows(data, collate)
     try:
         engine = Gradients(model, method="auto") if gradients is None else gradients
     except ModelNotPrivate as refusal:
         return Diagnosis((fault("model", str(refusal)),))
     try:
-        findings = [
-            _losses_apart(model, loss, rows, engine.parameters[0].device),
-            *check_influence(engine, clip, model, loss, rows),
-            *check_parameters(model, engine, []),
-        ]
+        with in_mode(model, training=True), as_before(model):
+            losses_of = loss_on_batches(model, loss, rows, engine)
+            subject = Subject(model, engine, clip, losses_of, rows, np.random.default_rng())
+            findings = [
+                *check_held_data(data, rows, model, loss),
+                *_each(_about_examples(subject, SOME)),
+                *check_parameters(model, engine, []),
+            ]
     except ModelNotPrivate as refusal:
         findings = [fault("model", str(refusal))]
     finally:
@@ -67,13 +83,28 @@ def check_run(
     loss: Callable[..., Tensor],
     data: Any,
     *,
-    steps: int = 8,
+    steps: int = 48,
+    micro_batch: int | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
     false_alarm: float = 1e-6,
 ) -> Diagnosis:
     """Examine a live run by rehearsing `steps` steps, which are undone and cost no privacy.
 
-    false_alarm: the chance that each statistical test (noise, sampler) accuses a sound run.
+    loss: as for check_model. micro_batch, collate: as for `run.batches`.
+    false_alarm: the chance that this examination accuses a sound run, over all its statistical
+    tests (noise and sampler) together.
     """
+    _check_examinable(run)
+    rows, steps = _rows(data, collate), check_count(steps, "steps", low=2)
+    level = float(check_probability(false_alarm, "false_alarm"))
+    try:
+        findings = _examine(run, loss, data, rows, steps, micro_batch, level)
+    except ModelNotPrivate as refusal:
+        findings = [fault("model", str(refusal))]
+    return Diagnosis(tuple(findings), level)
+
+
+def _check_examinable(run: Any) -> None:
     if not isinstance(run, PrivateOptimizer):
         raise InvalidInput(
             f"check_run examines a private run, as made by noisy_sgd(model, ...); got "
@@ -83,34 +114,80 @@ def check_run(
         raise InvalidInput("The doctor examines one process; start the run without torchrun.")
     if run.pending:
         raise InvalidInput("A batch is half done; call the doctor between steps.")
-    rows, steps = as_rows(data), check_count(steps, "steps", low=2)
+
+
+def _rows(data: Any, collate: Callable[[list[Any]], Any] | None) -> Rows:
+    rows = as_rows(data, collate)
     if rows.length == 0:
         raise InvalidInput("The dataset is empty; the doctor needs examples to look at.")
-    try:
-        return Diagnosis(tuple(_examine(run, loss, rows, steps, false_alarm)))
-    except ModelNotPrivate as refusal:
-        return Diagnosis((fault("model", str(refusal)),))
+    return rows
 
 
 def _examine(
-    run: PrivateOptimizer, loss: Callable[..., Tensor], rows: Rows, steps: int, false_alarm: float
+    run: PrivateOptimizer,
+    loss: Callable[..., Tensor],
+    data: Any,
+    rows: Rows,
+    steps: int,
+    micro_batch: int | None,
+    false_alarm: float,
 ) -> list[Finding]:
-    bypass = _bypass(run)
-    seen = rehearse(run, loss, rows, steps)
+    bypass, columns = _bypass(run), Columns(run.gradients.parameters)
+    with restored(run):
+        losses_of = loss_on_batches(run.model, loss, rows, run.gradients)
+        batches = draw_batches(run, rows.length)
+    draw = np.random.default_rng()
+    subject = Subject(run.model, run.gradients, run.clip, losses_of, rows, draw)
+    reach = min(max(len(batch) for batch in batches), micro_batch or rows.length)
+    rehearsal = partial(
+        rehearse, run, losses_of, rows, columns, steps=steps, micro_batch=micro_batch
+    )
     with restored(run), run.guard.opened():
-        influence = check_influence(run.gradients, run.clip, run.model, loss, rows)
+        about_examples = _each(_about_examples(subject, reach))
     return [
         _seeds(run),
-        _losses_apart(run.model, loss, rows, run.device),
-        *influence,
-        *check_noise(run, seen, false_alarm),
-        *check_divisor(run, seen, rows.length),
-        *check_sampler(run, rows.length, false_alarm),
-        _counting(seen),
+        *about_examples,
+        *_each([lambda: check_outcomes(run, subject)]),
+        *check_held_data(data, rows, run.model, loss, run.optimizer),
+        *_each([lambda: _about_steps(run, rehearsal(), columns, rows.length, false_alarm / 2)]),
+        *check_sampler(run, batches, rows.length, false_alarm / 2),
+        *bypass,
+    ]
+
+
+Check = Callable[[], list[Finding]]
+
+
+def _each(checks: list[Check]) -> list[Finding]:
+    """A refusal of the run or its engine is one check's finding and does not end the others."""
+    findings = []
+    for check in checks:
+        try:
+            findings += check()
+        except ModelNotPrivate as refusal:
+            findings.append(fault("model", str(refusal)))
+    return findings
+
+
+def _about_examples(subject: Subject, reach: int) -> list[Check]:
+    return [
+        lambda: [_losses_apart(subject)],
+        lambda: check_influence(subject),
+        lambda: check_mixing(subject, reach),
+        lambda: check_memory(subject),
+    ]
+
+
+def _about_steps(
+    run: PrivateOptimizer, seen: list[Observed], columns: Columns, population: int, rate: float
+) -> list[Finding]:
+    with restored(run):
+        noise = check_noise(run, seen, columns, rate)
+    return [
+        *noise,
+        *check_release(run, seen, population),
         *check_parameters(run.model, run.gradients, seen),
         *check_clipping_rate(seen),
-        _movement(seen),
-        *bypass,
     ]
 
 
@@ -121,22 +198,10 @@ def _seeds(run: PrivateOptimizer) -> Finding:
     return fault("randomness", "not private: " + "; ".join(record.not_private_because))
 
 
-def _losses_apart(model: Any, loss: Any, rows: Any, device: Any) -> Finding:
-    mixing = mixing_of_losses(model, partial(losses_on, model, loss), rows, device)
+def _losses_apart(subject: Subject) -> Finding:
+    mixing = mixing_of_losses(subject.model, subject.losses_of, subject.rows, subject.device)
     told = f"leaving the others out changes an example's loss by {mixing:.1e} of its size"
     return fault("losses mix examples", told) if mixing > ROUNDING else good("losses", told)
-
-
-def _counting(seen: list[Observed]) -> Finding:
-    counted, made = sum(step.counted for step in seen), len(seen)
-    told = f"{counted} of {made} rehearsed releases were counted"
-    return good("ledger", told) if counted == made else fault("ledger", told)
-
-
-def _movement(seen: list[Observed]) -> Finding:
-    if any(step.moved > 0 for step in seen):
-        return good("weights", "the weights move")
-    return fault("weights", "the weights did not move: is the learning rate 0?")
 
 
 def _bypass(run: PrivateOptimizer) -> list[Finding]:

@@ -2,82 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.modules.dropout import _DropoutNd
 
 from tightrope.train.doctor.rehearsal import Observed
+from tightrope.train.doctor.subject import Subject, distance
 from tightrope.train.doctor.verdict import Finding, fault, good, note
-from tightrope.train.feed import Rows, tensors_of, to_device, with_tensors
-from tightrope.train.losses import losses_on
 
 __all__ = ["check_influence", "check_parameters", "check_clipping_rate"]
 
 EXAMPLES = 6
 # float32 sums of a few examples, relative to the sensitivity
 ROUNDING = 1e-4
+# Losses are made so much larger that every example is clipped, in every parameter.
+MAGNIFIED = 2.0**12
 
 
-def check_influence(
-    engine: Any, clip: Any, model: torch.nn.Module, loss: Callable[..., Tensor], rows: Rows
-) -> list[Finding]:
-    """Leave a few examples out in turn: the sum must move by that example's own share."""
-    count, bound = min(EXAMPLES, rows.length), float(clip.sensitivity)
-    if count < 2:
-        return [note("one example's influence", "fewer than two examples to look at")]
-
-    everyone = list(range(count))
-    # read once: data may change from one reading to the next
-    batch = to_device(rows.take(np.array(everyone, dtype=np.int64)), engine.parameters[0].device)
-
-    def total(index: list[int]) -> Tensor:
-        part = with_tensors(batch, [tensor[index] for tensor in tensors_of(batch)])
-        sums = engine.clipped_sum(losses_on(model, loss, part), clip).sums
-        return torch.cat([s.detach().double().cpu().reshape(-1) for s in sums])
-
-    with _no_dropout(model):
-        whole = total(everyone)
-        if not torch.allclose(whole, total(everyone), rtol=0, atol=ROUNDING * bound):
-            return [note("one example's influence", "the model is random; it cannot be tested")]
-        alone = [total([i]) for i in everyone]
-        left_out = [whole - total([j for j in everyone if j != i]) for i in everyone]
-    return [_bounded(alone, left_out, bound), _apart(alone, left_out, bound)]
-
-
-def _bounded(alone: list[Tensor], left_out: list[Tensor], bound: float) -> Finding:
-    largest = max(float(d.norm()) for d in [*alone, *left_out]) / bound
+def check_influence(subject: Subject) -> list[Finding]:
+    """The sum of one example, and its share in the sum of several, magnified and not."""
+    everyone = subject.some(EXAMPLES)
+    batch, largest = subject.read(everyone), 0.0
+    for scale in (1.0, MAGNIFIED):
+        whole = subject.answer(batch, weights=scale).sums
+        for i in range(len(everyone)):
+            alone = subject.answer(subject.read(everyone[i : i + 1]), weights=scale).sums
+            weights = torch.full((len(everyone),), scale, device=subject.device)
+            weights[i] = 0.0
+            rest = subject.answer(batch, weights=weights).sums
+            largest = max(largest, _norm(alone), distance(whole, rest))
+    largest /= subject.bound
     told = f"one example moves the sum by at most {largest:.4f} of the stated sensitivity"
-    limit = 1 + ROUNDING * EXAMPLES
-    return good("clip bound", told) if largest <= limit else fault("clip bound", told)
+    limit = 1 + ROUNDING * EXAMPLES * subject.precision
+    return [good("clip bound", told) if largest <= limit else fault("clip bound", told)]
 
 
-def _apart(alone: list[Tensor], left_out: list[Tensor], bound: float) -> Finding:
-    apart = max(float((a - b).norm()) for a, b in zip(alone, left_out, strict=True)) / bound
-    check = "cross-example leakage"
-    if apart <= ROUNDING * EXAMPLES:
-        return good(check, f"leaving an example out moves nothing but its own share ({apart:.1e})")
-    return fault(
-        check,
-        f"leaving one example out moves the others' gradients by {apart:.2%} of the sensitivity: "
-        "a layer or the loss mixes examples",
-    )
-
-
-@contextmanager
-def _no_dropout(model: torch.nn.Module) -> Iterator[None]:
-    dropout = [m for m in model.modules() if isinstance(m, _DropoutNd) and m.training]
-    for module in dropout:
-        module.eval()
-    try:
-        yield
-    finally:
-        for module in dropout:
-            module.train()
+def _norm(sums: list[Tensor]) -> float:
+    return distance(sums, [torch.zeros_like(total) for total in sums])
 
 
 def check_parameters(model: torch.nn.Module, engine: Any, seen: list[Observed]) -> list[Finding]:
@@ -117,7 +79,7 @@ def check_clipping_rate(seen: list[Observed]) -> list[Finding]:
     examples = sum(step.batch_size for step in seen)
     if examples == 0:
         return [note("clipping rate", "every rehearsed batch was empty")]
-    rate = sum(step.clipped * step.batch_size for step in seen) / examples
+    rate = sum(step.clipped for step in seen) / examples
     told = f"{rate:.0%} of {examples} examples were clipped"
     if rate < 0.01:
         return [note("clipping rate", told + "; a smaller clip norm would need less noise")]

@@ -1,114 +1,217 @@
-"""Is the noise there, of the stated size, independent, and divided by the public constant?"""
+"""Is the noise there in every step and coordinate, Gaussian, of the stated size, and fresh?
+
+The tests look at two tables of (noise / stated deviation), a row for each step: the noise of the
+rehearsed steps, and many more draws of the noise object alone, which find what is rare or small.
+Stated power: `docs/training.md`, section on the doctor.
+"""
 
 from __future__ import annotations
 
-import itertools
-import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import stats
-from torch import Tensor
 
-from tightrope.process import Adjacency
+from tightrope.train.doctor.chance import same_chance
+from tightrope.train.doctor.columns import Columns
 from tightrope.train.doctor.rehearsal import Observed
-from tightrope.train.doctor.verdict import Finding, fault, good, note
+from tightrope.train.doctor.trials import (
+    Trial,
+    binomial,
+    chi_square,
+    correlation,
+    judge,
+    kolmogorov,
+    likeliest,
+    normal,
+    phases,
+)
+from tightrope.train.doctor.verdict import Finding, fault
 from tightrope.train.optimizer import PrivateOptimizer
 
-__all__ = ["check_noise", "check_divisor"]
+__all__ = ["check_noise"]
+
+Table = NDArray[np.float64]  # steps x coordinates
+
+SCALE, MEAN, LAW = "noise scale", "noise mean", "noise law"
+WITHIN, FRESH, DATA = "noise independence", "noise freshness", "noise and data"
+BLAME = {
+    SCALE: "what is released is not what is accounted",
+    MEAN: "noise that is accounted has mean zero",
+    LAW: "the noise is not Gaussian, and only Gaussian noise is accounted",
+    WITHIN: "the noise of one coordinate tells about another's",
+    FRESH: "the noise repeats itself",
+    DATA: "the noise follows the data",
+}
+DRAWS = 2**19  # coordinates drawn from the noise object alone
+FEWEST, MOST = 64, 2048  # calls
+PAIRS = 1024  # columns that are compared each with each
+LAGS = 5
 
 
-def check_noise(run: PrivateOptimizer, seen: list[Observed], false_alarm: float) -> list[Finding]:
-    """Tests on (gradient * constant - sum before noise); each with rate false_alarm / 3."""
-    deviation = run.noise.noise_multiplier * float(run.clip.sensitivity)
-    if deviation == 0:
+def check_noise(
+    run: PrivateOptimizer, seen: list[Observed], columns: Columns, rate: float
+) -> list[Finding]:
+    """rate: the chance that any of these tests accuses sound noise."""
+    if run.noise.noise_multiplier == 0:
         return [fault("noise", "the noise multiplier is 0: nothing is protected")]
-    draws = [_added(run, step) / deviation for step in seen if step.gradient is not None]
-    if not draws:
-        return [fault("noise", "no gradient reached the optimizer in the rehearsal")]
-    level = false_alarm / 3
-    return [_scale(draws, level), _independence(draws, level), _freshness(draws, level)]
-
-
-def _added(run: PrivateOptimizer, step: Observed) -> Tensor:
-    assert step.gradient is not None
-    return step.gradient * run.expected_batch_size - step.clean
-
-
-def _scale(draws: list[Tensor], level: float) -> Finding:
-    values = torch.cat(draws)
-    square, count = float((values**2).sum()), values.numel()
-    p = 2 * min(stats.chi2.sf(square, count), stats.chi2.cdf(square, count))
-    measured = math.sqrt(square / count)
-    told = f"measured {measured:.4f} times the stated deviation over {count} draws (p = {p:.2g})"
-    if p < level:
-        return fault("noise scale", told + ": what is released is not what is accounted")
-    return good("noise scale", told)
-
-
-def _independence(draws: list[Tensor], level: float) -> Finding:
-    """Lag-one correlation inside each step."""
-    pairs = [(d[:-1], d[1:]) for d in draws if d.numel() > 1]
-    return _correlation("noise independence", "neighbouring coordinates", pairs, level)
-
-
-def _freshness(draws: list[Tensor], level: float) -> Finding:
-    """Correlation between one step's noise and the next one's."""
-    pairs = list(itertools.pairwise(draws))
-    return _correlation("noise freshness", "successive steps", pairs, level)
-
-
-def _correlation(
-    check: str, between: str, pairs: list[tuple[Tensor, Tensor]], level: float
-) -> Finding:
-    if not pairs:
-        return good(check, "too few draws to test")
-    product = sum(float((a * b).sum()) for a, b in pairs)
-    size = math.sqrt(sum(float((a**2).sum()) for a, _ in pairs))
-    other = math.sqrt(sum(float((b**2).sum()) for _, b in pairs))
-    count = sum(a.numel() for a, _ in pairs)
-    correlation = product / (size * other) if size * other > 0 else 0.0
-    p = 2 * stats.norm.sf(abs(correlation) * math.sqrt(count))
-    told = f"correlation {correlation:.4f} between {between} (p = {p:.2g})"
-    return fault(check, told + ": the noise repeats itself") if p < level else good(check, told)
-
-
-def check_divisor(run: PrivateOptimizer, seen: list[Observed], population: int) -> list[Finding]:
-    """The noisy sum over the gradient must be the stated constant, whatever the batch."""
-    ratios = {}
-    for step in seen:
-        if step.noisy is None:
-            return [fault("public divisor", "the gradient was made without asking for noise")]
-        if step.gradient is not None and float((step.gradient**2).sum()) > 0:
-            square = float((step.gradient**2).sum())
-            ratios[step.batch_size] = float((step.noisy * step.gradient).sum()) / square
-    constant = run.expected_batch_size
-    # 1 %: half-precision parameters round their gradients
-    if all(abs(ratio / constant - 1) < 1e-2 for ratio in ratios.values()):
-        return [
-            good("public divisor", f"every step divides by {constant:g}"),
-            *_size(run, population),
-        ]
-    told = ", ".join(f"{ratio:.4g} for {size} examples" for size, ratio in ratios.items())
-    return [
-        fault(
-            "public divisor",
-            f"the sum is divided by {told} instead of the public {constant:g}: a divisor that "
-            "follows the batch reveals its size",
-        )
+    steps = [step for step in seen if step.noisy is not None]
+    if not steps:
+        return [fault("noise", "no noise was asked for in the rehearsal")]
+    rehearsed = np.stack([_noise_of(run, step) for step in steps])
+    alone = _alone(run, columns)
+    trials = [
+        *_trials(rehearsed, columns, "rehearsed steps"),
+        *_trials(alone, columns, "further draws"),
+        *_about_data(rehearsed, steps),
+        _own_generator(run, columns),
     ]
+    return judge(trials, rate, BLAME)
 
 
-def _size(run: PrivateOptimizer, population: int) -> list[Finding]:
-    """Was the constant worked out from the number of private records?"""
-    derived = run.sampler.sampling.rate * population
-    if run.sampler.adjacency is not Adjacency.ADD_OR_REMOVE or derived == 0:
-        return []
-    if abs(run.expected_batch_size / derived - 1) > 1e-9:
-        return []
-    return [
-        note(
-            "size of the data",
-            f"the divisor is exactly rate * {population}. Under add-or-remove neighbours the "
-            "number of records is private: fine if it is publicly known, else state a rounded one",
-        )
-    ]
+def _noise_of(run: PrivateOptimizer, step: Observed) -> NDArray[np.float64]:
+    """In stated deviations: of the sensitivity that the noise was asked for."""
+    assert step.noisy is not None and step.given is not None
+    added: NDArray[np.float64] = (step.noisy - step.given).numpy()
+    return added / (run.noise.noise_multiplier * step.sensitivity)
+
+
+def _alone(run: PrivateOptimizer, columns: Columns) -> Table:
+    """Draws of the noise object on sums that are zero; some coordinates of every tensor."""
+    width = sum(columns.sizes)
+    rows = int(np.clip(DRAWS // width, FEWEST, MOST))
+    return np.stack([_draw(run, columns) for _ in range(rows)])
+
+
+def _draw(run: PrivateOptimizer, columns: Columns) -> NDArray[np.float64]:
+    sums = [torch.zeros(size, device=run.device) for size in columns.sizes]
+    sensitivity = float(run.clip.sensitivity)
+    run.noise.add_(sums, sensitivity)
+    drawn: NDArray[np.float64] = torch.cat(sums).double().cpu().numpy()
+    return drawn / (run.noise.noise_multiplier * sensitivity)
+
+
+def _trials(noise: Table, columns: Columns, where: str) -> Iterator[Trial]:
+    tests: list[Callable[[Table, Columns], Iterator[Trial]]]
+    tests = [_scale, _mean, _law, _within, _fresh]
+    for test in tests:
+        for trial in test(noise, columns):
+            yield Trial(trial.check, trial.p, f"{trial.told}, {where}")
+
+
+def _scale(noise: Table, columns: Columns) -> Iterator[Trial]:
+    square = noise**2
+    steps, width = noise.shape
+    sizes = np.array(columns.sizes)
+    by_tensor = np.add.reduceat(square, np.cumsum(sizes) - sizes, axis=1)  # steps x tensors
+    measured = f"{np.sqrt(square.mean()):.4f} times the stated deviation over {noise.size} draws"
+    yield Trial(SCALE, float(chi_square(square.sum(), noise.size)), measured)
+    yield _worst("a step", chi_square(square.sum(1), width), square.mean(1))
+    yield _worst("a tensor", chi_square(by_tensor.sum(0), steps * sizes), by_tensor.mean(0) / sizes)
+    yield _worst("a coordinate", chi_square(square.sum(0), steps), square.mean(0))
+    yield _worst("a tensor in a step", stats.chi2.cdf(by_tensor, sizes), by_tensor / sizes)
+
+
+def _worst(what: str, p: Any, mean_square: Any) -> Trial:
+    place = int(np.argmin(p))
+    size = float(np.asarray(mean_square).reshape(-1)[place]) ** 0.5
+    return Trial(SCALE, likeliest(p), f"{what} has {size:.4f} times the stated deviation")
+
+
+def _mean(noise: Table, columns: Columns) -> Iterator[Trial]:
+    steps, sizes = len(noise), np.array(columns.sizes)
+    total = noise.sum(0)  # over the steps
+    by_tensor = np.add.reduceat(total, np.cumsum(sizes) - sizes)
+    told = f"{noise.mean():.2g} stated deviations over {noise.size} draws"
+    yield Trial(MEAN, float(normal(noise.sum() / noise.size**0.5)), told)
+    p = normal(by_tensor / np.sqrt(steps * sizes))
+    largest = float(np.abs(by_tensor / (steps * sizes)).max())
+    yield Trial(MEAN, likeliest(p), f"at most {largest:.2g} deviations in a tensor")
+    squares = float((total**2).sum() / steps)
+    told = "means of single coordinates"
+    yield Trial(MEAN, float(chi_square(squares, noise.shape[1])), told)
+
+
+def _law(noise: Table, columns: Columns) -> Iterator[Trial]:
+    values = noise.reshape(-1)
+    told = f"Kolmogorov's test over {values.size} draws"
+    yield Trial(LAW, kolmogorov(stats.norm.cdf(values)), told)
+    for far in (2, 3, 4):
+        beyond = int((np.abs(values) > far).sum())
+        chance = 2 * float(stats.norm.sf(far))
+        told = f"{beyond} draws beyond {far} deviations instead of {chance * values.size:.4g}"
+        yield Trial(LAW, float(binomial(beyond, values.size, chance)), told)
+
+
+def _within(noise: Table, columns: Columns) -> Iterator[Trial]:
+    for lag in (1, 2):
+        for left in phases(noise.shape[1], lag):
+            yield _correlated(WITHIN, "neighbours", noise[:, left], noise[:, left + lag])
+    together = float((noise.sum(1) ** 2).sum() / noise.shape[1])
+    yield Trial(WITHIN, float(chi_square(together, len(noise))), "the sum over all coordinates")
+    some = noise[:, columns.first_of_each(PAIRS)]
+    yield _pairs(WITHIN, "two coordinates", some.T)
+
+
+def _fresh(noise: Table, columns: Columns) -> Iterator[Trial]:
+    for lag in range(1, LAGS + 1):
+        for left in phases(len(noise), lag):
+            yield _correlated(FRESH, f"steps {lag} apart", noise[left], noise[left + lag])
+    yield _pairs(FRESH, "two steps", noise[:PAIRS])
+
+
+def _correlated(check: str, between: str, left: Table, right: Table) -> Trial:
+    size, p = correlation(left, right)
+    return Trial(check, p, f"correlation {size:.4f} between {between}")
+
+
+def _pairs(check: str, between: str, rows: Table) -> Trial:
+    """The largest correlation of two rows; its square has a beta law."""
+    count, width = rows.shape
+    norms = np.linalg.norm(rows, axis=1)
+    unit = rows / np.where(norms > 0, norms, 1.0)[:, None]
+    if count < 2 or width < 2:
+        return Trial(check, 1.0, f"nothing to compare between {between}")
+    matrix = np.abs(unit @ unit.T)
+    np.fill_diagonal(matrix, 0.0)
+    largest = float(matrix.max())
+    p = stats.beta.sf(largest**2, 0.5, (width - 1) / 2) * count * (count - 1) / 2
+    return Trial(check, min(1.0, float(p)), f"largest correlation {largest:.3f} of {between}")
+
+
+def _about_data(noise: Table, steps: list[Observed]) -> Iterator[Trial]:
+    """Does the size of the noise, or the noise itself, go with what the batch was?"""
+    width = noise.shape[1]
+    squares = (noise**2).sum(1)
+    # each exactly standard Gaussian in a sound run
+    score = np.where(
+        squares < width,
+        stats.norm.ppf(stats.chi2.cdf(squares, width)),
+        stats.norm.isf(stats.chi2.sf(squares, width)),
+    ).clip(-38, 38)
+    given = np.stack([step.given.numpy() for step in steps])
+    known = {
+        "the batch size": np.array([step.batch_size for step in steps], dtype=np.float64),
+        "the size of the sum": np.linalg.norm(given, axis=1),
+    }
+    for name, values in known.items():
+        away = values - values.mean()
+        if away.any():
+            p = float(normal(float(score @ away) / float(np.linalg.norm(away))))
+            yield Trial(DATA, p, f"size of the noise against {name}")
+    if given.any():
+        size, p = correlation(given, noise)
+        yield Trial(DATA, p, f"correlation {size:.4f} of noise and sum")
+
+
+def _own_generator(run: PrivateOptimizer, columns: Columns) -> Trial:
+    """Noise from a global generator repeats when anybody sets its seed."""
+    draws = []
+    for _ in range(2):
+        with same_chance(run.device):
+            draws.append(_draw(run, columns))
+    size, p = correlation(*draws)
+    return Trial(FRESH, p, f"correlation {size:.4f} after setting the global seeds twice")

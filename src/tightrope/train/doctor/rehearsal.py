@@ -15,22 +15,31 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from tightrope.train.losses import losses_on
+from tightrope.process import BallsInBinsSampling, PoissonSampling
+from tightrope.train.doctor.attributes import as_before
+from tightrope.train.doctor.columns import Columns
+from tightrope.train.feed import Rows, Ticket
 from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
 
-__all__ = ["Observed", "rehearse", "restored"]
+__all__ = ["Observed", "Spied", "rehearse", "restored"]
 
 
 @final
 @dataclass
 class Observed:
-    """One rehearsed step: sum before noise, sum after noise, gradient given to the optimizer."""
+    """One rehearsed step, at the columns that are looked at.
+
+    clean: what the gradient engine summed; given: what noise was added to; noisy: the same with
+    noise; gradient: what the optimizer was handed. parts: largest value of each tensor's sum.
+    """
 
     clean: Tensor
-    batch_size: int
-    counted: int = 0
+    batch_size: int = 0
     clipped: float = 0.0
+    counted: int = 0
+    sensitivity: float = 0.0
+    given: Tensor | None = None
     noisy: Tensor | None = None
     gradient: Tensor | None = None
     moved: float = 0.0
@@ -38,24 +47,102 @@ class Observed:
 
 
 def rehearse(
-    run: PrivateOptimizer, loss: Callable[..., Tensor], data: Any, steps: int
+    run: PrivateOptimizer,
+    losses_of: Callable[[Any], Tensor],
+    rows: Rows,
+    columns: Columns,
+    *,
+    steps: int,
+    micro_batch: int | None = None,
 ) -> list[Observed]:
-    """Take `steps` steps as the user would, write down what passes, and undo them."""
-    seen: list[Observed] = []
-    with restored(run), _spies(run, seen):
-        for batch in run.batches(data, steps=steps):
-            before, counted = _flat(run.gradients.parameters), run.ledger.released
-            _step(run, loss, batch)
-            seen[-1].moved = float((_flat(run.gradients.parameters) - before).abs().max())
-            seen[-1].counted = run.ledger.released - counted
-    return seen
+    """Take `steps` steps as the user would and one on an empty batch; write down, and undo."""
+    watching = _Watching(run, columns)
+    with restored(run), watching.spies():
+        for batch in run.batches(rows, steps=steps, micro_batch=micro_batch):
+            watching.step(None if run.next_is_empty else losses_of(batch))
+        if isinstance(run.sampler.sampling, PoissonSampling | BallsInBinsSampling):
+            run.expect(Ticket(0, True, run.sampler.state()))
+            watching.step(None)
+    return watching.seen
 
 
-def _step(run: PrivateOptimizer, loss: Callable[..., Tensor], batch: Any) -> None:
-    if run.next_is_empty:
-        run.step_empty()
-    else:
-        run.step(losses_on(run.model, loss, batch))
+@final
+class _Watching:
+    """Sits at the engine, at the noise and at the optimizer's door."""
+
+    def __init__(self, run: PrivateOptimizer, columns: Columns) -> None:
+        self._run, self._columns = run, columns
+        self.seen: list[Observed] = []
+        self._step: Observed | None = None
+
+    def step(self, losses: Tensor | None) -> None:
+        """One part of a batch; the last part makes the step."""
+        run = self._run
+        before, counted = self._columns.of(run.gradients.parameters), run.ledger.released
+        report = run.step_empty() if losses is None else run.step(losses)
+        if report.released and self._step is not None:
+            self._step.moved = float(
+                (self._columns.of(run.gradients.parameters) - before).abs().max()
+            )
+            self._step.counted = run.ledger.released - counted
+            self.seen.append(self._step)
+            self._step = None
+
+    def summed(self, batch: Any, size: int) -> None:
+        clean, parts = self._columns.of(batch.sums), [_largest(total) for total in batch.sums]
+        step = self._step
+        if step is None:
+            step = self._step = Observed(torch.zeros_like(clean), parts=[0.0] * len(parts))
+        step.clean = step.clean + clean
+        step.clipped += float(batch.clipped_fraction) * size
+        step.batch_size += size
+        step.parts = [max(pair) for pair in zip(step.parts, parts, strict=True)]
+
+    @contextmanager
+    def spies(self) -> Iterator[None]:
+        run = self._run
+        gradients, noise = run.gradients, run.noise
+        run.gradients, run.noise = _SpiedGradients(gradients, self), _SpiedNoise(noise, self)
+
+        def before_step(*_: Any) -> None:
+            if self._step is not None:
+                self._step.gradient = self._columns.of([_gradient(p) for p in gradients.parameters])
+
+        handle = run.optimizer.register_step_pre_hook(before_step)
+        try:
+            yield
+        finally:
+            handle.remove()
+            run.gradients, run.noise = gradients, noise
+
+    def noised(self, add: Callable[[Any, float], None], sums: Any, sensitivity: float) -> None:
+        given = self._columns.of(sums)
+        add(sums, sensitivity)
+        if self._step is not None:
+            self._step.sensitivity = sensitivity
+            self._step.given, self._step.noisy = given, self._columns.of(sums)
+
+
+class Spied:
+    """A part of a run that somebody looks at; all else passes through."""
+
+    def __init__(self, inner: Any, watching: Any) -> None:
+        self._inner, self._watching = inner, watching
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _SpiedGradients(Spied):
+    def clipped_sum(self, losses: Tensor, clip: Any, **how: Any) -> Any:
+        batch = self._inner.clipped_sum(losses, clip, **how)
+        self._watching.summed(batch, len(losses))
+        return batch
+
+
+class _SpiedNoise(Spied):
+    def add_(self, sums: Any, sensitivity: float) -> None:
+        self._watching.noised(self._inner.add_, sums, sensitivity)
 
 
 @contextmanager
@@ -71,7 +158,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     run.write_ahead = None
     run.ledger.forget_allowance()
     try:
-        with in_mode(run.model, training=True), run.guard.unwatched():
+        with in_mode(run.model, training=True), run.guard.unwatched(), as_before(run.model):
             yield
     finally:
         run.abandon_batch()
@@ -89,50 +176,9 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
             run.mark_weights()
 
 
-@contextmanager
-def _spies(run: PrivateOptimizer, seen: list[Observed]) -> Iterator[None]:
-    gradients, noise = run.gradients, run.noise
-    run.gradients, run.noise = _SpiedGradients(gradients, seen), _SpiedNoise(noise, seen)
-
-    def before_step(*_: Any) -> None:
-        if seen and seen[-1].gradient is None:
-            seen[-1].gradient = _flat([_gradient(p) for p in gradients.parameters])
-
-    handle = run.optimizer.register_step_pre_hook(before_step)
-    try:
-        yield
-    finally:
-        handle.remove()
-        run.gradients, run.noise = gradients, noise
-
-
-class _Spied:
-    def __init__(self, inner: Any, seen: list[Observed]) -> None:
-        self._inner, self._seen = inner, seen
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
-class _SpiedGradients(_Spied):
-    def clipped_sum(self, losses: Tensor, clip: Any, **how: Any) -> Any:
-        batch = self._inner.clipped_sum(losses, clip, **how)
-        observed = Observed(_flat(batch.sums), len(losses), clipped=float(batch.clipped_fraction))
-        observed.parts = [float(s.detach().abs().max()) if s.numel() else 0.0 for s in batch.sums]
-        self._seen.append(observed)
-        return batch
-
-
-class _SpiedNoise(_Spied):
-    def add_(self, sums: Any, sensitivity: float) -> None:
-        self._inner.add_(sums, sensitivity)
-        if self._seen:
-            self._seen[-1].noisy = _flat(sums)
+def _largest(total: Tensor) -> float:
+    return float(total.detach().abs().max()) if total.numel() else 0.0
 
 
 def _gradient(parameter: Tensor) -> Tensor:
     return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-
-
-def _flat(tensors: Any) -> Tensor:
-    return torch.cat([t.detach().double().cpu().reshape(-1) for t in tensors])

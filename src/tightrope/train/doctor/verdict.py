@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import final
+from typing import Any, final
 
 __all__ = ["Verdict", "Finding", "Diagnosis", "good", "note", "fault"]
 
@@ -45,6 +45,8 @@ class Diagnosis:
     """All findings. It describes private data: for the trainer's eyes, not for publication."""
 
     findings: tuple[Finding, ...]
+    # The chance that a sound run is accused, over all statistical tests of the examination.
+    false_alarm: float = 0.0
 
     @property
     def faults(self) -> tuple[Finding, ...]:
@@ -56,6 +58,14 @@ class Diagnosis:
 
     def of(self, check: str) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.check == check)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for machines."""
+        found = [
+            {"check": finding.check, "verdict": finding.verdict.value, "told": finding.told}
+            for finding in self.findings
+        ]
+        return {"healthy": self.healthy, "false_alarm": self.false_alarm, "findings": found}
 
     def __str__(self) -> str:
         marks = {Verdict.GOOD: "ok   ", Verdict.NOTE: "note ", Verdict.FAULT: "FAULT"}

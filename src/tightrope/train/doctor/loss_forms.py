@@ -1,0 +1,91 @@
+"""How is the user's loss called? As loss(output, y), loss(x, y) or loss(model, x, y)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tightrope.errors import InvalidInput, TightropeError
+from tightrope.train.feed import Rows, to_device
+from tightrope.train.losses import LossFunction, losses_on
+
+__all__ = ["loss_on_batches"]
+
+LossesOf = Callable[[Any], Tensor]
+FORMS = "loss(model(x), y), loss(x, y) or loss(model, x, y), for dictionaries loss(model, batch)"
+
+
+def loss_on_batches(
+    model: torch.nn.Module, loss: LossFunction, rows: Rows, engine: Any
+) -> LossesOf:
+    """From a batch to one loss per example, found by trying two examples.
+
+    loss(x, y) is told from loss(output, y) by what it does with raw inputs: it runs the model.
+    """
+    if not callable(loss):
+        raise InvalidInput(f"The loss must be a function: {FORMS}; got {type(loss).__name__}.")
+    count = min(2, rows.length)
+    batch = to_device(rows.take(np.arange(count, dtype=np.int64)), engine.parameters[0].device)
+    parts = _parts(batch)
+    if _needs(loss) == len(parts) + 1 and not isinstance(batch, Mapping):
+        losses_of: LossesOf = lambda b: loss(model, *_parts(b))  # noqa: E731
+    elif _runs_the_model(model, loss, parts):
+        losses_of = lambda b: loss(*_parts(b))  # noqa: E731
+    else:
+        losses_of = lambda b: losses_on(model, loss, b)  # noqa: E731
+    _check(losses_of, batch, count)
+    getattr(engine, "forget", lambda: None)()
+    return losses_of
+
+
+def _parts(batch: Any) -> tuple[Any, ...]:
+    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+
+
+def _needs(loss: LossFunction) -> int | None:
+    """How many arguments must be given by position; None where nobody can tell."""
+    try:
+        parameters = inspect.signature(loss).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in by_place and p.default is inspect.Parameter.empty for p in parameters)
+
+
+def _runs_the_model(model: torch.nn.Module, loss: LossFunction, parts: tuple[Any, ...]) -> bool:
+    ran: list[bool] = []
+    inner = getattr(model, "_orig_mod", model)  # of a compiled model
+    handle = inner.register_forward_pre_hook(lambda *_: ran.append(True))
+    try:
+        loss(*parts)
+    except TightropeError:
+        raise
+    except Exception:  # a loss of outputs may do anything when it gets inputs
+        return False
+    finally:
+        handle.remove()
+    return bool(ran)
+
+
+def _check(losses_of: LossesOf, batch: Any, count: int) -> None:
+    try:
+        losses = losses_of(batch)
+    except TightropeError:
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            f"The loss cannot be computed on the first {count} examples "
+            f"({type(error).__name__}: {error}). It must be of the form {FORMS}, and answer one "
+            "number per example."
+        ) from error
+    if not isinstance(losses, Tensor) or losses.shape != (count,):
+        came = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise InvalidInput(
+            f"The loss must give one number per example, shape ({count},) for {count} examples; "
+            f"got {came}. Use reduction='none'; forms: {FORMS}."
+        )
