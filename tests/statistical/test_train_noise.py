@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from tightrope.train import GaussianNoise, GridGaussianNoise
+from tightrope.train import DiscreteGaussianNoise, GaussianNoise
 
 FALSE_ALARM = 1e-6
 
@@ -18,7 +18,7 @@ def sample(noise, count, sensitivity):
     return torch.cat([s.reshape(-1) for s in sums]).double().numpy()
 
 
-@pytest.mark.parametrize("kind", [GaussianNoise, GridGaussianNoise])
+@pytest.mark.parametrize("kind", [GaussianNoise, DiscreteGaussianNoise])
 def test_noise_is_gaussian_with_multiplier_times_sensitivity(kind):
     draws = sample(kind(1.3), 200_000, sensitivity=0.7) / (1.3 * 0.7)
     assert stats.kstest(draws, "norm").pvalue > FALSE_ALARM
@@ -34,7 +34,7 @@ def test_noise_is_gaussian_with_multiplier_times_sensitivity(kind):
     assert abs(draws).max() > 4.0  # the tails are there: false alarm (1 - 6.3e-5)^200000 < 4e-6
 
 
-@pytest.mark.parametrize("kind", [GaussianNoise, GridGaussianNoise])
+@pytest.mark.parametrize("kind", [GaussianNoise, DiscreteGaussianNoise])
 def test_two_sources_are_independent(kind):
     a, b = sample(kind(1.0), 100_000, 1.0), sample(kind(1.0), 100_000, 1.0)
     assert stats.pearsonr(a, b).pvalue > FALSE_ALARM

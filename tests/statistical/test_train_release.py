@@ -13,9 +13,9 @@ from scipy import stats
 from torch import nn
 
 from tightrope.train import (
+    DiscreteGaussianNoise,
     FlatClip,
     GaussianNoise,
-    GridGaussianNoise,
     PoissonSampler,
     noisy_sgd,
 )
@@ -50,7 +50,7 @@ def mixture(examples):
     return lambda x: (chances * stats.norm.cdf(np.asarray(x)[:, None], -counts, SIGMA)).sum(axis=1)
 
 
-@pytest.mark.parametrize("noise", [GaussianNoise, GridGaussianNoise])
+@pytest.mark.parametrize("noise", [GaussianNoise, DiscreteGaussianNoise])
 @pytest.mark.parametrize(("examples", "micro_batch"), [(1, None), (3, None), (3, 1)])
 def test_each_step_releases_the_accounted_mixture(noise, examples, micro_batch):
     drawn = releases(noise(SIGMA), examples, micro_batch)

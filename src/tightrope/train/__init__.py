@@ -8,6 +8,9 @@ for x, y in run.batches((images, labels), steps=3_500):
 print(run.epsilon(delta=1e-5))
 """
 
+from typing import Any
+from warnings import warn
+
 from tightrope.train.clip import AutomaticClip, FlatClip, PerLayerClip
 from tightrope.train.constructions import (
     noise_for,
@@ -17,10 +20,10 @@ from tightrope.train.constructions import (
     noisy_sgd,
 )
 from tightrope.train.corrected_adam import CorrectedAdam
+from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.doctor import check_model, check_run
 from tightrope.train.gradients import Gradients
 from tightrope.train.gradients.one_by_one import OneByOne
-from tightrope.train.grid_noise import GridGaussianNoise
 from tightrope.train.ledger import Budget
 from tightrope.train.noise import GaussianNoise
 from tightrope.train.optimizer import PrivateOptimizer
@@ -61,10 +64,17 @@ __all__ = [
     "Gradients",
     "OneByOne",
     "GaussianNoise",
-    "GridGaussianNoise",
+    "DiscreteGaussianNoise",
     "RunFolder",
     "RunRecord",
     "StepReport",
     "check_model",
     "check_run",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "GridGaussianNoise":
+        warn("GridGaussianNoise is now DiscreteGaussianNoise", DeprecationWarning, stacklevel=2)
+        return DiscreteGaussianNoise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,8 @@ deviations, so that a coordinate beyond that tells for certain. Of a sum of two,
 near every pair of values can be reached, up to 8.1 deviations (9.4 on CUDA).
 
 Error: this is hardening, not proof; the float32 rounding of the sum and the remaining gaps of the
-noise are not part of the accounted epsilon. `GridGaussianNoise` adds without rounding; see there.
+noise are not part of the accounted epsilon. `DiscreteGaussianNoise` has the law
+that is accounted; see there.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from torch.nn.functional import cross_entropy
 
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.train import (
+    DiscreteGaussianNoise,
     FixedSizeSampler,
     FullBatchSampler,
     GaussianNoise,
-    GridGaussianNoise,
     PoissonSampler,
     RunFolder,
     noisy_sgd,
@@ -213,7 +213,7 @@ def refusals():
     told = []
     for make in (
         lambda: make_run(FixedSizeSampler(5, 30), GaussianNoise(1.0)),
-        lambda: make_run(PoissonSampler(0.1), GridGaussianNoise(1.0)),
+        lambda: make_run(PoissonSampler(0.1), DiscreteGaussianNoise(1.0)),
         lambda: make_run(PoissonSampler(0.1), GaussianNoise(1.0 + dist.get_rank())),
     ):
         try:

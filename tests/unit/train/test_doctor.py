@@ -12,12 +12,12 @@ from tightrope.process import Adjacency
 from tightrope.train import (
     BallsInBinsSampler,
     CyclicSampler,
+    DiscreteGaussianNoise,
     FixedSizeSampler,
     FlatClip,
     FullBatchSampler,
     GaussianNoise,
     Gradients,
-    GridGaussianNoise,
     PoissonSampler,
     ShuffledSampler,
     noisy_sgd,
@@ -44,7 +44,7 @@ SAMPLERS = {
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("noise", [GaussianNoise, GridGaussianNoise])
+@pytest.mark.parametrize("noise", [GaussianNoise, DiscreteGaussianNoise])
 def test_a_sound_run_is_healthy_and_left_as_it_was(make_run, data, train, sampler, noise):
     run = make_run(sampler=SAMPLERS[sampler](), noise=noise(1.0))
     train(run, data, steps=2)

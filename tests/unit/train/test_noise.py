@@ -8,11 +8,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from tightrope.errors import InvalidInput
-from tightrope.train import GaussianNoise, GridGaussianNoise
+from tightrope.train import DiscreteGaussianNoise, GaussianNoise
 
-KINDS = [GaussianNoise, GridGaussianNoise]
+KINDS = [GaussianNoise, DiscreteGaussianNoise]
 
 
 def draw(noise, count=64):
@@ -68,14 +69,40 @@ def test_seeds_equal_modulo_two_to_the_32_differ():
 
 def test_grid_noise_lies_on_the_grid_whatever_the_sum():
     total = torch.tensor([math.pi, -1e3, 1e-9, 0.1], dtype=torch.float64)
-    GridGaussianNoise(1.0).add_([total], 1.0)
-    steps = total.numpy() * 2.0**26
+    DiscreteGaussianNoise(1.0).add_([total], 1.0)
+    steps = total.numpy() * 2.0**30
     assert np.array_equal(steps, np.rint(steps))
 
 
-def test_grid_noise_refuses_sums_it_cannot_add_exactly():
-    with pytest.raises(InvalidInput, match="exactly"):
-        GridGaussianNoise(1.0).add_([torch.tensor([1e12])], 1.0)
+def test_sums_beyond_the_grid_are_cut_off_and_nothing_is_refused_for_their_values():
+    far = torch.tensor([1e12, -1e300], dtype=torch.float64)
+    DiscreteGaussianNoise(1.0).add_([far], 1.0)
+    assert torch.allclose(far, torch.tensor([2.0**32, -(2.0**32)], dtype=torch.float64), atol=10)
+
+
+def test_whole_sums_get_whole_noise_of_the_accounted_size():
+    sums = [torch.full((4, 500), 7), torch.zeros(2000, dtype=torch.int64)]
+    DiscreteGaussianNoise(1.5).add_whole_(sums, 2**20)
+    draws = torch.cat([(sums[0] - 7).reshape(-1), sums[1]])
+    assert draws.dtype is torch.int64 and len(draws.unique()) > 3900
+    square = float((draws.double() / (1.5 * 2**20)).square().sum())
+    assert 2 * min(stats.chi2.sf(square, 4000), stats.chi2.cdf(square, 4000)) > 1e-6
+
+
+def test_whole_noise_wants_whole_sums():
+    with pytest.raises(InvalidInput, match="whole numbers"):
+        DiscreteGaussianNoise(1.0).add_whole_([torch.zeros(3)], 10)
+
+
+def test_noise_beyond_what_the_sampler_draws_is_refused():
+    with pytest.raises(InvalidInput, match="8192"):
+        DiscreteGaussianNoise(1e4)
+
+
+def test_the_old_name_still_imports():
+    with pytest.warns(DeprecationWarning, match="DiscreteGaussianNoise"):
+        from tightrope.train import GridGaussianNoise
+    assert GridGaussianNoise is DiscreteGaussianNoise
 
 
 def test_every_tensor_gets_its_own_noise_whatever_the_grouping(monkeypatch):

@@ -159,7 +159,7 @@ FAULTS = {
         "the cryptographic generator cannot be installed",
         ["test_samplers::test_a_stored_sampler_continues_in_the_middle_of_an_epoch",
          "test_train_noise::test_noise_is_gaussian_with_multiplier_times_sensitivity"
-         "[GridGaussianNoise]"],
+         "[DiscreteGaussianNoise]"],
     ),
     27: (
         "V: the noise key has 31 bits of a global generator",

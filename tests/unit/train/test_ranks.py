@@ -89,7 +89,7 @@ def test_a_run_of_two_ranks_resumes_exactly(report):
 
 def test_what_does_not_split_over_ranks_is_refused(report):
     sampler, noise, settings = report["refusals"]
-    assert "FixedSizeSampler" in sampler and "GridGaussianNoise" in noise
+    assert "FixedSizeSampler" in sampler and "DiscreteGaussianNoise" in noise
     assert "different private settings" in settings
 
 

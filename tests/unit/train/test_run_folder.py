@@ -14,8 +14,8 @@ from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.train import (
     BallsInBinsSampler,
     CyclicSampler,
+    DiscreteGaussianNoise,
     GaussianNoise,
-    GridGaussianNoise,
     PoissonSampler,
     RunFolder,
     ShuffledSampler,
@@ -35,7 +35,7 @@ RULES = {
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("sampler", [PoissonSampler, BallsInBinsSampler, ShuffledSampler])
-@pytest.mark.parametrize("noise", [GaussianNoise, GridGaussianNoise])
+@pytest.mark.parametrize("noise", [GaussianNoise, DiscreteGaussianNoise])
 def test_a_resumed_run_equals_an_undisturbed_one_bit_for_bit(
     make_run, data, train, tmp_path, rule, sampler, noise
 ):
@@ -140,7 +140,7 @@ def test_a_cyclic_run_goes_on_at_its_place(make_run, data, train, tmp_path):
         ({"noise": GaussianNoise(1.1)}, "noise_multiplier"),
         ({"expected_batch_size": 13}, "expected_batch_size"),
         ({"rule": RULES["adam"]}, "optimizer"),
-        ({"noise": GridGaussianNoise(1.0)}, "noise"),
+        ({"noise": DiscreteGaussianNoise(1.0)}, "noise"),
         ({"history": NoisySGD(PoissonSampling(0.1), 1.0, 5)}, "history"),
     ],
 )
