@@ -25,10 +25,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tightrope.entropy import open_stream
 from tightrope.errors import InvalidInput
 from tightrope.numerics.discrete_gaussian import DiscreteGaussian
 from tightrope.theorems.discrete_gaussian import discrete_scale
-from tightrope.train.entropy import open_stream
 from tightrope.validate import check_non_negative
 
 __all__ = ["DiscreteGaussianNoise"]

@@ -23,7 +23,7 @@ class Probes:
     """Which steps are looked at, and at which examples: by chance, which no code can foresee."""
 
     def __init__(self) -> None:
-        self._chance = random.Random()  # noqa: S311  seeded by the system; no secret
+        self._chance = random.Random()
         self._wait = 1
 
     def due(self, conclusive: bool) -> bool:

@@ -14,8 +14,8 @@ from tightrope.train.gradients.apart import Probes, halves
 from tightrope.train.gradients.attach import attach
 from tightrope.train.gradients.batch import ClippedBatch, empty_batch
 from tightrope.train.gradients.buffers import scratch_scope
-from tightrope.train.gradients.passes import Work, book_keeping, two_pass
 from tightrope.train.gradients.junctions import Junction
+from tightrope.train.gradients.passes import Work, book_keeping, two_pass
 from tightrope.train.gradients.plan import Plan, Source, make_plan, resolve
 from tightrope.train.gradients.recorder import Calls, Recorder, Use
 from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain
