@@ -53,10 +53,10 @@ def full_precision(values: Tensor) -> Tensor:
 
 
 def blocked_squares(values: Tensor) -> Tensor:
-    """(B,) sums of squares over all other dimensions, never too small by more than the clip allows.
+    """(B,) sums of squares over all other dimensions, never lower than the clip allows for.
 
-    A float32 chain holds at most `_BLOCK` squares; longer rows are cut, and the parts' squares added
-    in float64. Squares that underflow are made up for.
+    A float32 chain holds at most `_BLOCK` squares; longer rows are cut, and the squares of the
+    parts added in float64. What underflows is made up for.
     """
     flat = values if values.dim() == 2 else values.reshape(values.shape[0], -1)
     if not flat.is_cuda:

@@ -98,8 +98,8 @@ class TiedTable(Form):
     def _parts(self) -> Iterator[tuple[slice, Tensor]]:
         for part, products in self.outer.parts():
             reads, ids = self.rows.merged()[part], self.rows.ids[part]
-            table = full_precision(products).scatter_add(1, ids[..., None].expand(reads.shape), reads)
-            yield part, table
+            places = ids[..., None].expand(reads.shape)
+            yield part, full_precision(products).scatter_add(1, places, reads)
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         return sum_of_parts(self._parts(), factors, chain)
