@@ -11,12 +11,11 @@ from tightrope.evidence.commitment import commit
 from tightrope.evidence.run_facts import Measured, Spent
 from tightrope.train.distributed import rank_and_size
 from tightrope.train.fingerprint import fingerprint_of
-from tightrope.train.noise import Noise
+from tightrope.train.ledger import not_private_because
 from tightrope.train.record import RunRecord
-from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_delta
 
-__all__ = ["settings_of", "record_of", "certificate_of", "not_private_because"]
+__all__ = ["settings_of", "record_of", "certificate_of"]
 
 
 def settings_of(run: Any) -> dict[str, Any]:
@@ -90,15 +89,3 @@ def _reasons(run: Any) -> tuple[str, ...]:
     """Why the run is not private: what was once forfeited, and what would be by the next step."""
     now = not_private_because(run.sampler, run.noise)
     return tuple(dict.fromkeys((*run.ledger.forfeited, *now)))
-
-
-def not_private_because(sampler: AbstractSampler, noise: Noise) -> tuple[str, ...]:
-    """Why a release with these parts would not be private."""
-    reasons = []
-    if not noise.private:
-        reasons.append("the noise is seeded, so anybody who knows the seed can subtract it")
-    if not sampler.stream.private:
-        reasons.append("the sampler is seeded, so its batches are not secret")
-    if noise.noise_multiplier == 0:
-        reasons.append("no noise is added")
-    return tuple(reasons)

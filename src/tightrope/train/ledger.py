@@ -20,7 +20,7 @@ from tightrope.train.record import RunRecord
 from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_delta, check_epsilon
 
-__all__ = ["Budget", "Ledger"]
+__all__ = ["Budget", "Ledger", "not_private_because"]
 
 # No run is longer; an infinite allowance is reported as this number of steps.
 LONGEST_RUN = 2**40
@@ -138,6 +138,18 @@ class Ledger:
             lambda steps: self.epsilon(budget.delta, steps).upper <= budget.epsilon,
             guess=min(max(int(alone), 1), LONGEST_RUN),
         )
+
+
+def not_private_because(sampler: AbstractSampler, noise: Noise) -> tuple[str, ...]:
+    """Why a release with these parts would not be private."""
+    reasons = []
+    if not noise.private:
+        reasons.append("the noise is seeded, so anybody who knows the seed can subtract it")
+    if not sampler.stream.private:
+        reasons.append("the sampler is seeded, so its batches are not secret")
+    if noise.noise_multiplier == 0:
+        reasons.append("no noise is added")
+    return tuple(reasons)
 
 
 def _accounted(sampler: AbstractSampler, noise: Noise) -> tuple[AbstractSampling, float, Adjacency]:

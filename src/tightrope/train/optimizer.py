@@ -11,7 +11,6 @@ batch size instead, as the papers' algorithms do, breaks the theorem they rely o
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, final
@@ -19,19 +18,13 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
-from tightrope.entropy import here
 from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate
 from tightrope.evidence.commitment import new_key
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process
 from tightrope.train.arithmetic import arithmetic_of
 from tightrope.train.captured import CapturedStep
-from tightrope.train.describe import (
-    certificate_of,
-    not_private_because,
-    record_of,
-    settings_of,
-)
+from tightrope.train.describe import certificate_of, record_of, settings_of
 from tightrope.train.distributed import (
     check_one_copy,
     check_splits,
@@ -42,7 +35,7 @@ from tightrope.train.distributed import (
 from tightrope.train.feed import Rows, Ticket, as_rows, draw_ticket, split_ticket, to_device
 from tightrope.train.gradients import ClippedBatch, Gradients
 from tightrope.train.guard import Guard
-from tightrope.train.ledger import Budget, Ledger
+from tightrope.train.ledger import Budget, Ledger, not_private_because
 from tightrope.train.losses import check_losses
 from tightrope.train.noise import Noise
 from tightrope.train.packed import whole
@@ -50,6 +43,7 @@ from tightrope.train.parts import check_parts
 from tightrope.train.record import RunRecord, Sensitive, StepReport
 from tightrope.train.samplers import AbstractSampler
 from tightrope.train.sharded import Sharding, check_whole, local_part
+from tightrope.train.turn import Turn
 from tightrope.validate import check_count, check_delta, check_positive
 
 __all__ = ["PrivateOptimizer", "WriteAhead"]
@@ -111,8 +105,7 @@ class PrivateOptimizer:
         self.write_ahead: WriteAhead | None = None
         self._tickets: deque[Ticket] = deque()
         self._sums: list[Tensor] | None = None
-        self._busy = threading.Lock()  # held from the start of a step to its good end
-        self._home: tuple[int, int] | None = None
+        self._turn = Turn()
         self._rank, self._ranks = rank_and_size()
         if self._ranks > 1:
             check_splits(sampler, noise)
@@ -217,7 +210,7 @@ class PrivateOptimizer:
 
     @property
     def _unfinished(self) -> bool:
-        return bool(self._tickets) or self._busy.locked()
+        return bool(self._tickets) or self._turn.open
 
     @property
     def announced(self) -> int:
@@ -292,12 +285,12 @@ class PrivateOptimizer:
         if ticket.last:
             self._check_accounted()
             self._check_budget()
-        self._begin_step()
+        self._turn.begin()
         try:
             with self.guard.opened():
                 batch, losses = clipped()
         except BaseException:
-            self._busy.release()  # nothing was taken: the batch still waits for its step
+            self._turn.end()  # nothing was taken: the batch still waits for its step
             raise
         self._tickets.popleft()
         report = StepReport(self.steps + 1, ticket.last, Sensitive(batch, losses))
@@ -305,21 +298,8 @@ class PrivateOptimizer:
             self._accumulate(batch.sums)
             if ticket.last:
                 self._release(ticket)
-        self._busy.release()  # not if anything was raised: then the batch must be abandoned
+        self._turn.end()  # not if anything was raised: then the batch must be abandoned
         return report
-
-    def _begin_step(self) -> None:
-        self._home = here() if self._home is None else self._home
-        if self._home != here():
-            raise InvalidInput(
-                "This run began in another process, and this is a forked copy of it: its releases "
-                "would not be counted there. Make a run in each process, before its first step."
-            )
-        if not self._busy.acquire(blocking=False):
-            raise InvalidInput(
-                "An earlier step of this run did not end well, or another thread is in one. If "
-                "that had nothing to do with what is in the batch, call abandon_batch() and go on."
-            )
 
     def _check_accounted(self) -> None:
         if not self.ledger.accounts_for(self.sampler, self.noise):
@@ -388,7 +368,7 @@ class PrivateOptimizer:
     @property
     def pending(self) -> bool:
         """Is a batch half done? Then the run can be neither stored nor examined."""
-        return self._sums is not None or self._busy.locked()
+        return self._sums is not None or self._turn.open
 
     def abandon_batch(self) -> None:
         """Forget what is left of a batch. If its release was begun, it stays counted."""
@@ -397,8 +377,7 @@ class PrivateOptimizer:
         self._drop_gradients()
         self.sampler.restore(self.sampler_state)  # no place of an epoch may be skipped
         self.sharding.release()
-        if self._busy.locked():
-            self._busy.release()
+        self._turn.end()
 
     def mark_weights(self) -> None:
         """Remember the weights as they are now as the outcome of the private steps."""
@@ -408,12 +387,6 @@ class PrivateOptimizer:
     def weights_touched(self) -> bool:
         """Have weights been written to since the last private step?"""
         return self._versions != [part._version for part in self._held]
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise InvalidInput(
-            "A private run cannot be copied or pickled: the copy's releases would not be counted "
-            "here. Store it with RunFolder, or begin another run with history=run.record()."
-        )
 
     def close(self) -> None:
         """Give model and optimizer back to ordinary training. The record stays readable."""
