@@ -26,7 +26,9 @@ __all__ = ["LARGEST_RHO", "TINY", "UNIT", "exact_products", "gamma", "longest_ch
 UNIT = 2.0**-24
 TINY = 2.0**-126  # squares below it may be lost, one for each value
 LARGEST_RHO = 1e-2
-_ROUNDINGS = 5  # factor, scaled copy, float64 sums, and rounding to float32 of parts and of the whole
+_ROUNDINGS = (
+    5  # factor, scaled copy, float64 sums, and rounding to float32 of parts and of the whole
+)
 
 
 def gamma(terms: float) -> float:

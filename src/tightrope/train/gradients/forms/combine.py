@@ -98,7 +98,9 @@ class TiedTable(Form):
     def _parts(self) -> Iterator[tuple[slice, Tensor]]:
         for part, products in self.outer.parts():
             reads, ids = self.rows.merged()[part], self.rows.ids[part]
-            table = full_precision(products).scatter_add(1, ids[..., None].expand(reads.shape), reads)
+            table = full_precision(products).scatter_add(
+                1, ids[..., None].expand(reads.shape), reads
+            )
             yield part, table
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
