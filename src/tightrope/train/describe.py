@@ -10,7 +10,6 @@ from tightrope.evidence.certificate import certify
 from tightrope.evidence.commitment import commit
 from tightrope.evidence.run_facts import Measured, Spent
 from tightrope.train.distributed import rank_and_size
-from tightrope.train.fingerprint import fingerprint_of
 from tightrope.train.ledger import not_private_because
 from tightrope.train.record import RunRecord
 from tightrope.validate import check_delta
@@ -55,12 +54,15 @@ def record_of(run: Any) -> RunRecord:
         optimizer=type(run.optimizer).__name__,
         parameters=sum(parameter.numel() for parameter in run.gradients.parameters),
         ranks=rank_and_size()[1],
+        data="none were given" if run.data is None else run.data.description,
     )
 
 
 def certificate_of(run: Any, delta: float, measured: Iterable[Measured] = ()) -> dict[str, Any]:
     """The chained certificate of what has been released so far."""
     level, budget = float(check_delta(delta)), run.ledger.budget
+    if run.data is not None and run.data.look_again():
+        run.ledger.forfeit(["its data were changed while it was under way"])
     facts = record_of(run).facts(
         data=_commitment(run),
         budget=None if budget is None else (budget.epsilon, budget.delta),
@@ -79,10 +81,10 @@ def _history(run: Any, delta: float) -> tuple[Spent, ...]:
 
 
 def _commitment(run: Any) -> str | None:
-    """To the data of all ranks where a run folder has gathered them, else to those of this one."""
-    if run.data_fingerprint is None and (run.rows is None or rank_and_size()[1] > 1):
+    """To the data of all ranks."""
+    if run.data_fingerprint is None:
         return None
-    return commit(run.data_fingerprint or fingerprint_of(run.rows), run.data_key)
+    return commit(run.data_fingerprint, run.data_key)
 
 
 def _reasons(run: Any) -> tuple[str, ...]:

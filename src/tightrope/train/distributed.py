@@ -8,6 +8,7 @@ a total without noise.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,23 +17,42 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
+from tightrope.train.feed import Rows
+from tightrope.train.fingerprint import marks_of
 from tightrope.train.noise import Noise
 from tightrope.train.samplers import AbstractSampler
 from tightrope.train.sharded import is_sharded
 
 __all__ = [
     "rank_and_size",
+    "from_all_ranks",
     "sum_over_ranks_",
     "start_together",
     "check_splits",
     "check_one_copy",
+    "check_shards",
 ]
+
+# Marks of at most about so many records of each rank are compared, chosen by their content.
+_COMPARED = 2**18
+# Records that two shards may have in common by chance, beyond what repeats inside each of them.
+_BY_CHANCE, _FEW = 0.01, 2
 
 
 def rank_and_size() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
+
+
+def from_all_ranks(local: Any) -> list[Any]:
+    """The value of every rank, in order of rank."""
+    ranks = rank_and_size()[1]
+    if ranks == 1:
+        return [local]
+    values: list[Any] = [None] * ranks
+    dist.all_gather_object(values, local)
+    return values
 
 
 def sum_over_ranks_(sums: Sequence[Tensor]) -> None:
@@ -75,6 +95,35 @@ def check_splits(sampler: AbstractSampler, noise: Noise) -> None:
             "dataset, so its accounting does not apply. With several ranks use PoissonSampler or "
             "BallsInBinsSampler."
         )
+
+
+def check_shards(rows: Rows) -> None:
+    """Refuse shards that are equal or overlap: their records would join more often than accounted.
+
+    Compared are short hashes of single records, of all of them or of some 2^18 a rank that are
+    chosen by their content. Equal shards, in any order, are always seen; overlaps where more than
+    1% of the smaller shard (and more than 2 records) lie in the other too. Records that repeat
+    inside a shard are common ones, whose copies may lie anywhere: twice their number is allowed.
+    """
+    marks = [int.from_bytes(mark[:8], "little") for mark in marks_of(rows)]
+    every = max(1, max(from_all_ranks(len(marks))) // _COMPARED)
+    shards = [Counter(s) for s in from_all_ranks([m for m in marks if m % every == 0])]
+    for second, first in ((j, i) for j in range(len(shards)) for i in range(j)):
+        if _overlap(shards[first], shards[second]):
+            raise InvalidInput(
+                f"Ranks {first} and {second} were given data that are equal or overlap, so records "
+                "of both would join more often than is accounted. Give each rank its own part, for "
+                "example data[rank::ranks] of every tensor."
+            )
+
+
+def _overlap(one: Counter[int], other: Counter[int]) -> bool:
+    if not one or not other:
+        return False
+    common = (one & other).total()
+    repeated = sum(count for shard in (one, other) for count in shard.values() if count > 1)
+    allowed = _FEW + _BY_CHANCE * min(one.total(), other.total()) + repeated
+    return one == other or common > allowed
 
 
 def check_one_copy(model: torch.nn.Module) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "Ticket",
     "Rows",
     "as_rows",
+    "item_rows",
     "draw_ticket",
     "split_ticket",
     "slice_rows",
@@ -30,22 +31,33 @@ __all__ = [
 @final
 @dataclass(frozen=True)
 class Ticket:
-    """What the private step must find: one part, of `size` examples, of a batch of `whole`."""
+    """What the private step must find: one part, of `size` examples, of a batch of `whole`.
+
+    place: how many batches were drawn before it, where the sampler has epochs.
+    """
 
     size: int
     last: bool
     whole: int
     sampler_state: dict[str, Any]
+    place: int | None = None
 
 
 @final
 @dataclass(frozen=True)
 class Rows:
-    """A dataset of known length that can be asked for any rows at once."""
+    """A dataset of known length that can be asked for any rows at once.
+
+    arrays: the tensors behind it; counts_writes: do they notice being written to? Or else
+    items: the dataset behind it, with the function that collates its items.
+    """
 
     length: int
     take: Callable[[Indices], Any]
     arrays: tuple[Tensor, ...] | None = None
+    counts_writes: bool = False
+    items: Any = None
+    collate: Callable[[list[Any]], Any] = default_collate
 
 
 def as_rows(data: Any, collate: Callable[[list[Any]], Any] | None = None) -> Rows:
@@ -64,7 +76,7 @@ def as_rows(data: Any, collate: Callable[[list[Any]], Any] | None = None) -> Row
         return _array_rows((data,))
     if isinstance(data, (tuple, list)) and data and all(_is_array(part) for part in data):
         return _array_rows(data)
-    return _item_rows(data, default_collate if collate is None else collate)
+    return item_rows(data, default_collate if collate is None else collate)
 
 
 def _is_array(part: Any) -> bool:
@@ -85,10 +97,12 @@ def _array_rows(parts: Sequence[Any]) -> Rows:
         rows = tuple(tensor[index.to(tensor.device)] for tensor in tensors)
         return rows if len(rows) > 1 else rows[0]
 
-    return Rows(lengths.pop(), take, tensors)
+    counts_writes = all(isinstance(part, Tensor) for part in parts)
+    return Rows(lengths.pop(), take, tensors, counts_writes)
 
 
-def _item_rows(data: Any, collate: Callable[[list[Any]], Any]) -> Rows:
+def item_rows(data: Any, collate: Callable[[list[Any]], Any]) -> Rows:
+    """A dataset of items as rows."""
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         raise InvalidInput(
             f"{type(data).__name__} can only be read in its own order. Private sampling must be "
@@ -109,13 +123,14 @@ def _item_rows(data: Any, collate: Callable[[list[Any]], Any]) -> Rows:
             return slice_rows(collate([data[0]]), slice(0, 0))
         return collate([data[int(i)] for i in indices])
 
-    return Rows(length, take)
+    return Rows(length, take, items=data, collate=collate)
 
 
 def draw_ticket(sampler: AbstractSampler, population: int) -> tuple[Indices, Ticket]:
     """The next batch of the sampler, and its announcement."""
+    place = sampler.place
     indices = sampler.draw(population)
-    return indices, Ticket(len(indices), True, len(indices), sampler.state())
+    return indices, Ticket(len(indices), True, len(indices), sampler.state(), place)
 
 
 def split_ticket(ticket: Ticket, size: int | None) -> list[tuple[slice, Ticket]]:

@@ -27,12 +27,15 @@ from tightrope.train.captured import CapturedStep
 from tightrope.train.describe import certificate_of, record_of, settings_of
 from tightrope.train.distributed import (
     check_one_copy,
+    check_shards,
     check_splits,
+    from_all_ranks,
     rank_and_size,
     start_together,
     sum_over_ranks_,
 )
 from tightrope.train.feed import Rows, Ticket, as_rows, draw_ticket, split_ticket, to_device
+from tightrope.train.fingerprint import fingerprint_of_shards
 from tightrope.train.gradients import ClippedBatch, Gradients
 from tightrope.train.guard import Guard
 from tightrope.train.ledger import Budget, Ledger, not_private_because
@@ -40,8 +43,9 @@ from tightrope.train.losses import check_losses
 from tightrope.train.noise import Noise
 from tightrope.train.packed import whole
 from tightrope.train.parts import check_parts
+from tightrope.train.pinned import PinnedData
 from tightrope.train.record import RunRecord, Sensitive, StepReport
-from tightrope.train.samplers import AbstractSampler
+from tightrope.train.samplers import AbstractSampler, Indices
 from tightrope.train.sharded import Sharding, check_whole, local_part
 from tightrope.train.turn import Turn
 from tightrope.validate import check_count, check_delta, check_positive
@@ -84,6 +88,7 @@ class PrivateOptimizer:
     ) -> None:
         check_parts(model, optimizer, sampler=sampler, clip=clip, noise=noise, budget=budget)
         check_one_copy(model)
+        sampler.check_free()
         self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
         self.sharding = Sharding(model)
         self._stepped = [p for p in model.parameters() if p.requires_grad]
@@ -98,12 +103,13 @@ class PrivateOptimizer:
         self.model, self.optimizer = model, optimizer
         self.sampler, self.clip, self.noise = sampler, clip, noise
         self.ledger = Ledger(sampler, noise, budget, history)
-        self.rows: Rows | None = None
+        self.data: PinnedData | None = None
         self.data_key = new_key()  # see evidence.commitment
         self.data_fingerprint: str | None = None
         self.sampler_state = sampler.state()
         self.write_ahead: WriteAhead | None = None
         self._tickets: deque[Ticket] = deque()
+        self.abandoned = 0
         self._sums: list[Tensor] | None = None
         self._turn = Turn()
         self._rank, self._ranks = rank_and_size()
@@ -112,6 +118,7 @@ class PrivateOptimizer:
             sampler.for_rank(self._rank)
             self.sampler_state = sampler.state()
             start_together(model, self.settings())
+        sampler.belong_to(self)
         self.mark_weights()
 
     # ---- what is accounted -------------------------------------------------------------------
@@ -184,13 +191,15 @@ class PrivateOptimizer:
                 "A batch drawn earlier was never stepped on: was the loop left or interrupted? If "
                 "that had nothing to do with what is in the batch, call abandon_batch() and go on."
             )
+        abandoned = self.abandoned
         for _ in range(check_count(steps, "steps")):
             if self.exhausted:
                 return
-            indices, whole = draw_ticket(self.sampler, rows.length)
+            indices, whole = self.draw()
             for part, ticket in split_ticket(whole, micro_batch):
                 self.expect(ticket)
                 yield to_device(rows.take(indices[part]), self.device)
+                self.check_loop(abandoned)
                 if self._unfinished:
                     raise InvalidInput(
                         "A batch was drawn but step(losses) was not called for it. Skipping "
@@ -198,10 +207,50 @@ class PrivateOptimizer:
                         "empty ones too."
                     )
 
-    def watch(self, data: Any, collate: Callable[[list[Any]], Any] | None = None) -> Rows:
-        """Take `data` as the private dataset of this run."""
-        self.rows = as_rows(data, collate)
-        return self.rows
+    def watch(
+        self,
+        data: Any,
+        collate: Callable[[list[Any]], Any] | None = None,
+        *,
+        fingerprint: str | None = None,
+    ) -> Rows:
+        """Take `data` as the private dataset of this run, or see that they still are.
+
+        fingerprint: a name that you give to data that change from one reading to the next, or that
+        are too many to be read twice; the certificate says that their content was not compared.
+        """
+        rows = as_rows(data, collate)
+        if self.data is None:
+            self._pin(PinnedData(rows, fingerprint))
+        else:
+            self.data.accept(rows, within_epoch=self.sampler.position > 0)
+        assert self.data is not None
+        return self.data.rows
+
+    def _pin(self, data: PinnedData) -> None:
+        if self._ranks > 1 and not any(from_all_ranks(data.named)):
+            check_shards(data.rows)
+        self.data_fingerprint = fingerprint_of_shards(from_all_ranks(data.fingerprint))
+        self.data = data
+
+    @property
+    def rows(self) -> Rows | None:
+        """The rows of the dataset of this run, once it has one."""
+        return None if self.data is None else self.data.rows
+
+    def draw(self) -> tuple[Indices, Ticket]:
+        """The next batch and its announcement, of data that are still what they were."""
+        assert self.data is not None
+        self.data.check_writes()
+        return draw_ticket(self.sampler, self.data.rows.length)
+
+    def check_loop(self, abandoned: int) -> None:
+        """Refuse to go on with a loop whose batch was abandoned: that batch is drawn again."""
+        if self.abandoned != abandoned:
+            raise InvalidInput(
+                "A batch of this loop was abandoned, and is drawn again by the next loop. Start a "
+                "new loop over batches(...), and leave this one."
+            )
 
     def expect(self, ticket: Ticket) -> None:
         """Announce a drawn part; step() takes announcements in order."""
@@ -302,10 +351,19 @@ class PrivateOptimizer:
         return report
 
     def _check_accounted(self) -> None:
-        if not self.ledger.accounts_for(self.sampler, self.noise):
+        own = self.sampler.belongs_to(self)
+        if not own or not self.ledger.accounts_for(self.sampler, self.noise):
             raise ModelNotPrivate(
-                "The sampler or the noise of this run was exchanged for one with other parameters, "
-                "which is not what is accounted. Start a new run with history=run.record() instead."
+                "The sampler of this run was exchanged, or its noise for one with other "
+                "parameters, which is not what is accounted. Start a new run with "
+                "history=run.record() instead."
+            )
+        place = self._tickets[0].place
+        if place not in (None, self.steps):
+            raise ModelNotPrivate(
+                f"This is batch {place} of the sampler, and {self.steps} were released before it: "
+                "batches of an epoch were drawn elsewhere, so records could join twice in what "
+                "counts as one epoch. Call abandon_batch(), and draw by batches(...) alone."
             )
 
     def _check_budget(self) -> None:
@@ -328,8 +386,8 @@ class PrivateOptimizer:
         assert sums is not None
         self.ledger.forfeit(not_private_because(self.sampler, self.noise))
         step = self.steps + 1
+        self.sampler_state = ticket.sampler_state  # even if it cannot be written down: it is spent
         self.ledger.count(step)  # before there is anything to see
-        self.sampler_state = ticket.sampler_state
         sums = self._rounded(sums, ticket)
         if self._rank == 0:
             self.noise.add_(sums, self.sensitivity_charged)
@@ -372,6 +430,7 @@ class PrivateOptimizer:
 
     def abandon_batch(self) -> None:
         """Forget what is left of a batch. If its release was begun, it stays counted."""
+        self.abandoned += 1
         self._tickets.clear()
         self._sums = None
         self._drop_gradients()

@@ -33,6 +33,7 @@ class RunRecord:
     optimizer: str
     parameters: int
     ranks: int
+    data: str
 
     def facts(self, **more: Any) -> RunFacts:
         """The section `run` of this run's certificate; `more` is what the record does not know."""
@@ -52,6 +53,7 @@ class RunRecord:
                 "optimizer": self.optimizer,
                 "parameters": self.parameters,
                 "ranks": self.ranks,
+                "data": self.data,
             },
             **more,
         )

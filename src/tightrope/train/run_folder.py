@@ -12,7 +12,6 @@ run, which is not private, is continued bit for bit (on the CPU) and never becom
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,8 +29,7 @@ from tightrope.evidence.diagnostics import FILE as DIAGNOSTICS
 from tightrope.evidence.run_facts import Measured
 from tightrope.train.describe import certificate_of
 from tightrope.train.diagnostics import Diagnostics
-from tightrope.train.distributed import rank_and_size
-from tightrope.train.fingerprint import fingerprint_of
+from tightrope.train.distributed import from_all_ranks, rank_and_size
 from tightrope.train.journal import Journal, Mark
 from tightrope.train.lock import FolderLock
 from tightrope.train.optimizer import PrivateOptimizer
@@ -80,19 +78,19 @@ class RunFolder:
     ) -> None:
         """Start storing `run`, or bring it to where the stored run was.
 
-        fingerprint: given by you for data that change from one reading to the next.
+        fingerprint: a name given by you, for data that change from one reading to the next or are
+        too many to be read twice; the certificate then says that they were not compared.
         replay: whether a seeded run computes lost steps again (the same releases, not counted
         twice). Those of a private run are always counted as spent, and so are all with False.
         """
         if self._run is not None:
             raise InvalidInput("This RunFolder already has a run. Use a RunFolder for each.")
-        rows = run.watch(data)
+        run.watch(data, fingerprint=fingerprint)
         self._extras = dict(extras or {})
         self._facts = run.settings() | {
             "optimizer": type(run.optimizer).__name__,
-            "data": _gathered(fingerprint_of(rows) if fingerprint is None else fingerprint),
+            "data": run.data_fingerprint,
         }
-        run.data_fingerprint = _combined(self._facts["data"])
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         snapshot, stored = self._look()
         self._take_possession(snapshot)
@@ -201,7 +199,7 @@ class RunFolder:
             "journal": None if self._journal is None else self._journal.mark,
             "optimizer": optimizer_plain,
             "extras": {name: _plain(name, extra) for name, extra in self._extras.items()},
-            "ranks": _gathered(self._local_state(run)),
+            "ranks": from_all_ranks(self._local_state(run)),
         }
         if rank_and_size()[0] == 0:
             tensors = {"model": model_tensors, "optimizer": optimizer_tensors}
@@ -319,26 +317,9 @@ def _plain(name: str, extra: Stateful) -> dict[str, Any]:
     return state
 
 
-def _gathered(local: Any) -> list[Any]:
-    """The value of every rank, in order of rank."""
-    ranks = rank_and_size()[1]
-    if ranks == 1:
-        return [local]
-    values: list[Any] = [None] * ranks
-    dist.all_gather_object(values, local)
-    return values
-
-
-def _combined(fingerprints: list[str]) -> str:
-    """One fingerprint for the data of all ranks."""
-    if len(fingerprints) == 1:
-        return fingerprints[0]
-    return hashlib.sha256("\n".join(fingerprints).encode()).hexdigest()
-
-
 def _shared(value: Any) -> Any:
     """Rank 0's value on every rank."""
-    return _gathered(value)[0]
+    return from_all_ranks(value)[0]
 
 
 def _check_without_releases(path: Path) -> None:

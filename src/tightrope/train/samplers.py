@@ -5,10 +5,15 @@ numbers (rate, batches per epoch) are given by the user and never read off the p
 add-or-remove neighbours the size of the dataset is itself private.
 
 Batches vary in size, and may be empty: an empty batch is a step of pure noise, never skipped.
+
+A sampler belongs to one run. In a second one it, or its copy, would go on in the middle of an epoch
+that the second account begins anew, or draw the same secret batches twice.
 """
 
 from __future__ import annotations
 
+import secrets
+import weakref
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, final
 
@@ -48,6 +53,8 @@ _WHY_NOT = {
     Adjacency.REPLACE_ONE: "No theorem covers it. Use PoissonSampler or FixedSizeSampler for these "
     "neighbours.",
 }
+# The run of every sampler that has one, by the sampler's name, which its copies share.
+_RUNS: dict[str, weakref.ref[Any]] = {}
 
 
 class AbstractSampler(ABC):
@@ -77,6 +84,7 @@ class AbstractSampler(ABC):
             )
         self._seed, self._cryptographic = seed, cryptographic
         self._stream = self._open(rank=0)
+        self._name = secrets.token_hex(16)
 
     @property
     def sampling(self) -> AbstractSampling:
@@ -94,6 +102,30 @@ class AbstractSampler(ABC):
     def position(self) -> int:
         """How many batches of the present epoch are drawn; 0 where there are no epochs."""
         return 0
+
+    @property
+    def place(self) -> int | None:
+        """How many batches are drawn in all; None where there are no epochs."""
+        return None
+
+    def check_free(self) -> None:
+        """Refuse what another run has, or what is already under way."""
+        if self._name in _RUNS or self.place:
+            raise InvalidInput(
+                f"This {type(self).__name__}, or one that it is a copy of, has been used before. A "
+                "sampler belongs to one run: in a second one it would draw from the middle of an "
+                f"epoch, or the same batches again. Make a new {type(self).__name__} for each run; "
+                "RunFolder resumes a stored run with a new one."
+            )
+
+    def belong_to(self, run: Any) -> None:
+        """Be the sampler of this run, and of no other."""
+        self.check_free()
+        _RUNS[self._name] = weakref.ref(run)
+
+    def belongs_to(self, run: Any) -> bool:
+        owner = _RUNS.get(self._name)
+        return owner is not None and owner() is run
 
     def for_rank(self, rank: int) -> None:
         """Give this rank a stream of its own: a shared mask would void the amplification."""
@@ -181,9 +213,10 @@ class FixedSizeSampler(AbstractSampler):
 class _EpochSampler(AbstractSampler):
     """Common part of samplers that use every record once an epoch.
 
-    Of a private epoch nothing is ever stored, and neither a copy nor a forked process goes on with
-    it: two runs with the same draws would tell more than both of their accounts. Each begins an
-    epoch of its own.
+    Which batch a record is in is drawn for the whole epoch, for a population that stays what it is
+    to the epoch's end. Of a private epoch nothing is ever stored, and neither a copy nor a forked
+    process goes on with it: two runs with the same draws would tell more than both of their
+    accounts. Each begins an epoch of its own.
     """
 
     memoryless = False
@@ -191,20 +224,25 @@ class _EpochSampler(AbstractSampler):
     def __init__(self, sampling: Any, **options: Any) -> None:
         super().__init__(sampling, **options)
         self.batches_per_epoch: int = sampling.batches_per_epoch
-        self._begin_epoch()
+        self._begin_epoch(0)
 
-    def _begin_epoch(self) -> None:
-        self._at_epoch_start, self._position = self._stream.state(), 0
+    def _begin_epoch(self, place: int) -> None:
+        self._at_epoch_start, self._place = self._stream.state(), place
+        self._population: int | None = None
         self._bins: Indices | None = None
         self._home = here()
 
     @property
     def position(self) -> int:
-        return self._position
+        return self._place % self.batches_per_epoch
+
+    @property
+    def place(self) -> int:
+        return self._place
 
     def for_rank(self, rank: int) -> None:
         super().for_rank(rank)
-        self._begin_epoch()
+        self._begin_epoch(0)
 
     @abstractmethod
     def _assign(self, population: int) -> Indices:
@@ -212,38 +250,51 @@ class _EpochSampler(AbstractSampler):
 
     def draw(self, population: int) -> Indices:
         if self._stream.private and self._home != here():
-            self._begin_epoch()
-        if self._bins is None or len(self._bins) != population:
-            self._bins = self._assign(population)
-        batch = np.flatnonzero(self._bins == self._position).astype(np.int64)
-        self._position += 1
-        if self._position == self.batches_per_epoch:
-            self._begin_epoch()
+            self._begin_epoch(0)
+        if self._population not in (None, population):
+            raise InvalidInput(
+                f"The epoch under way began with {self._population} records, now there are "
+                f"{population}: some would join twice in it. Finish the epoch with the data it "
+                "began with; other data need a run of their own."
+            )
+        if self._bins is None:
+            self._population, self._bins = population, self._assign(population)
+        batch = np.flatnonzero(self._bins == self.position).astype(np.int64)
+        self._place += 1
+        if self.position == 0:
+            self._begin_epoch(self._place)
         return batch
 
     def state(self) -> dict[str, Any]:
-        state = {"stream": self._at_epoch_start, "position": self._position}
+        state = {
+            "stream": self._at_epoch_start,
+            "place": self._place,
+            "population": self._population,
+        }
         return state | {"bins": self._bins} if self._stream.private else state
 
     def restore(self, state: dict[str, Any]) -> None:
-        bins, position = state.get("bins"), int(state["position"])
-        if position and bins is None and state["stream"]["private"]:
+        bins, place = state.get("bins"), int(state["place"])
+        within = place % self.batches_per_epoch
+        if within and bins is None and state["stream"]["private"]:
             raise InvalidInput(
-                f"Batch {position} of a private epoch cannot be returned to: its draws were not "
+                f"Batch {within} of a private epoch cannot be returned to: its draws were not "
                 "kept. Begin another epoch with go_on_after(steps)."
             )
         self._stream.restore(state["stream"])
-        self._begin_epoch()
-        self._bins, self._position = bins, position
+        self._begin_epoch(place)
+        self._population, self._bins = state["population"], bins
 
     def go_on_after(self, steps: int) -> int:
         """The rest of an epoch that was begun is spent: records must not meet twice in it."""
-        self._begin_epoch()
-        return -(-steps // self.batches_per_epoch) * self.batches_per_epoch
+        spent = -(-steps // self.batches_per_epoch) * self.batches_per_epoch
+        self._begin_epoch(spent)
+        return spent
 
     def __getstate__(self) -> dict[str, Any]:
         kept = self.__dict__.copy()
-        return kept | {"_bins": None, "_position": 0} if self._stream.private else kept
+        fresh = {"_bins": None, "_place": 0, "_population": None}
+        return kept | fresh if self._stream.private else kept
 
 
 @final

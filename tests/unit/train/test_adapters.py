@@ -303,7 +303,7 @@ def test_hugging_face_trains_on_after_workers_fetched_ahead(tmp_path, workers):
     trainer.train()
     trainer.train()
     assert trainer.run.steps == trainer.run.ledger.released == 4
-    assert trainer.run.sampler_state["position"] == 1  # 4 of 3 + 3 places: none was skipped
+    assert trainer.run.sampler_state["place"] == 4  # no place of an epoch was skipped
 
 
 @pytest.mark.parametrize(

@@ -193,10 +193,14 @@ class Cropped:
 
 
 def test_data_that_change_at_every_reading_are_no_mixing(digits):
-    run = make_digits_run()
-    outcome = Trainer(run, losses, delta=1e-4, progress=False).fit(Cropped(*digits[0]), steps=2)
+    run, data = make_digits_run(), Cropped(*digits[0])
+    with pytest.raises(InvalidInput, match="from one reading to the next"):
+        run.watch(data)
+    run.watch(data, fingerprint="digits, rolled")
+    outcome = Trainer(run, losses, delta=1e-4, progress=False).fit(data, steps=2)
     assert outcome.steps == 2
-    diagnosis = check_run(run, losses, Cropped(*digits[0]))
+    assert "not compared" in run.record().data
+    diagnosis = check_run(run, losses, data)
     assert diagnosis.healthy and diagnosis.of("clip bound"), str(diagnosis)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
-from torch.utils.data import DataLoader, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
-from tightrope.train.feed import as_rows, draw_ticket, slice_rows
+from tightrope.train.feed import Rows, slice_rows
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.validate import check_count
 
@@ -27,37 +27,67 @@ def drawn_loader(
     Ends early, and cleanly, when the budget of the run is spent.
     """
     gather = default_collate if collate is None else collate
-    run.watch(dataset, gather)
+    items = _Items(run.watch(dataset, gather))
 
-    def or_empty(items: list[Any]) -> Any:
-        if items:
-            return gather(items)
-        return slice_rows(
-            gather([dataset[0]]), slice(0, 0)
-        )  # only the shapes of example 0 are used
+    def or_empty(drawn: list[Any]) -> Any:
+        if drawn:
+            return gather(drawn)
+        return slice_rows(gather([items[0]]), slice(0, 0))  # only the shapes of example 0 are used
 
-    drawn = _DrawnBatches(run, as_rows(dataset, gather).length, check_count(steps, "steps"))
-    return DataLoader(dataset, batch_sampler=drawn, collate_fn=or_empty, num_workers=workers)
+    drawn = _DrawnBatches(run, check_count(steps, "steps"))
+    return _DrawnLoader(items, batch_sampler=drawn, collate_fn=or_empty, num_workers=workers)
+
+
+@final
+class _Items(Dataset[Any]):
+    """The pinned data of a run, one by one."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return self._rows.length
+
+    def __getitem__(self, index: int) -> Any:
+        if self._rows.arrays is None:
+            return self._rows.items[index]
+        parts = tuple(part[index] for part in self._rows.arrays)
+        return parts if len(parts) > 1 else parts[0]
 
 
 @final
 class _DrawnBatches(Sampler[list[int]]):
     """Draws batches and announces each of them to the run."""
 
-    def __init__(self, run: PrivateOptimizer, population: int, steps: int) -> None:
-        self._run, self._population, self._steps = run, population, steps
+    def __init__(self, run: PrivateOptimizer, steps: int) -> None:
+        self.run, self._steps = run, steps
 
     def __len__(self) -> int:
         return self._steps
 
     def __iter__(self) -> Iterator[list[int]]:
-        if self._run.announced > self._run.steps:
+        if self.run.announced > self.run.steps:
             # Workers had fetched ahead of a loop that was left. Those batches were never released:
             # they are drawn again, so that no place of an epoch is skipped.
-            self._run.abandon_batch()
+            self.run.abandon_batch()
+        abandoned = self.run.abandoned
         for _ in range(self._steps):
-            if self._run.announced >= self._run.ledger.steps_allowed:
+            self.run.check_loop(abandoned)
+            if self.run.announced >= self.run.ledger.steps_allowed:
                 return
-            indices, ticket = draw_ticket(self._run.sampler, self._population)
-            self._run.expect(ticket)
+            indices, ticket = self.run.draw()
+            self.run.expect(ticket)
             yield indices.tolist()
+
+
+@final
+class _DrawnLoader(DataLoader[Any]):
+    """Hands no batch out that was fetched ahead for a loop that another one has taken over."""
+
+    def __iter__(self) -> Any:
+        assert isinstance(self.batch_sampler, _DrawnBatches)
+        run, abandoned = self.batch_sampler.run, None
+        for batch in super().__iter__():
+            abandoned = run.abandoned if abandoned is None else abandoned
+            run.check_loop(abandoned)
+            yield batch

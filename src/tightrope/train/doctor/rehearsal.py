@@ -154,7 +154,8 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     ledger, told = run.ledger, (run.sampler_state, run.write_ahead)
     counts = (ledger.taken, ledger.released, ledger.forfeited, ledger.journal)
     budget, ledger.budget, ledger.journal = ledger.budget, None, None
-    generator, rows, touched = torch.get_rng_state(), run.rows, run.weights_touched
+    generator, touched = torch.get_rng_state(), run.weights_touched
+    data, fingerprint = run.data, run.data_fingerprint
     run.write_ahead = None
     run.ledger.forget_allowance()
     try:
@@ -171,7 +172,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
         ledger.budget = budget
         run.ledger.forget_allowance()
         torch.set_rng_state(generator)
-        run.rows = rows
+        run.data, run.data_fingerprint = data, fingerprint
         if not touched:
             run.mark_weights()
 

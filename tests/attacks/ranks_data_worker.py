@@ -1,0 +1,81 @@
+"""Two ranks that are given data in many ways; run by test_samplers_data.py under torchrun."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from tightrope.errors import InvalidInput
+from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
+
+
+class Items:
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, i: int) -> Tensor:
+        return self.x[i]
+
+
+def make_run() -> Any:
+    torch.manual_seed(0)
+    return noisy_sgd(
+        nn.Linear(3, 1),
+        learning_rate=0.1,
+        sampler=PoissonSampler(0.5),
+        clip=FlatClip(1.0),
+        noise=GaussianNoise(1.0),
+        expected_batch_size=10,
+    )
+
+
+def refused(data: Any) -> bool:
+    run = make_run()
+    try:
+        for x in run.batches(data, steps=1):
+            run.step(run.model(x).square().sum(dim=1))
+    except InvalidInput as error:
+        assert "equal or overlap" in str(error), error
+        return True
+    return False
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    x = torch.randn(100, 3, generator=torch.Generator().manual_seed(5))
+    coins = (torch.randn(400, 3, generator=torch.Generator().manual_seed(6)) > 0).float()
+    mixed = x[torch.randperm(100, generator=torch.Generator().manual_seed(rank))]
+    bad: dict[str, Any] = {
+        "the whole data each": x,
+        "the whole data in another order": mixed,
+        "the whole data as items": Items(x),
+        "the whole of common records": coins,
+        "one inside the other": x if rank else x[:30],
+        "overlapping slices": x[:60] if rank else x[50:],
+    }
+    good: dict[str, Any] = {
+        "every second row": x[rank::2],
+        "halves, as items": Items(x[50 * rank :][:50]),
+        "an empty shard": x if rank else x[:0],
+        "common records": coins[rank::2],
+    }
+    for name, data in bad.items():
+        assert refused(data), name
+    for name, data in good.items():
+        assert not refused(data), name
+    alone: Tensor = x[rank::2]
+    run = make_run()
+    run.watch(alone)
+    assert run.data_fingerprint is not None
+
+
+if __name__ == "__main__":
+    main()
