@@ -42,7 +42,7 @@ class Watch:
     def __init__(self, model: nn.Module, broken: Callable[[str], None] = lambda why: None) -> None:
         self._broken, self._busy = broken, False
         self._looks = not any(is_sharded(parameter) for parameter in model.parameters())
-        self._chance = random.Random()  # noqa: S311  seeded by the system; no secret
+        self._chance = random.Random()  # seeded by the system
         self._tries, self._seen = 0, False
         self._harmless: frozenset[str] = frozenset()
         self._buffers = [
