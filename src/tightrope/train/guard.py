@@ -8,8 +8,8 @@ the batch inside the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, final
 from weakref import WeakSet
 
@@ -42,21 +42,30 @@ class Guard:
             )
         _check_same_parameters(optimizer, parameters)
         self._optimizer, self._open = optimizer, False
-        self._watch: Watch | None = None
+        self._watches: list[Watch] = []
+        self._broken: Callable[[str], None] = lambda why: None
         self._handles: list[Any] = [optimizer.register_step_pre_hook(self._before_step)]
         for parameter in differentiated:
             register: Any = parameter.register_post_accumulate_grad_hook
             self._handles.append(register(self._raw_gradient))
         _guarded_optimizers.add(optimizer)
 
-    def watch(self, model: torch.nn.Module) -> None:
-        """Also keep statistics of the batch out of the model, as long as the guard stands."""
-        self._watch = Watch(model)
-        self._handles.append(self._watch)
+    def watch(self, model: torch.nn.Module, broken: Callable[[str], None] | None = None) -> None:
+        """Also keep statistics of the batch and memory out of the model, as long as it stands.
 
-    def unwatched(self) -> AbstractContextManager[None]:
+        broken: told why, when the model or its losses turn out not to be private.
+        """
+        self._broken = self._broken if broken is None else broken
+        self._watches.append(Watch(model, self._broken))
+        self._handles.append(self._watches[-1])
+
+    @contextmanager
+    def unwatched(self) -> Iterator[None]:
         """For the doctor, who finds mixing by other means and tells more about it."""
-        return nullcontext() if self._watch is None else self._watch.silent()
+        with ExitStack() as stack:
+            for watch in self._watches:
+                stack.enter_context(watch.silent())
+            yield
 
     def opened(self) -> Guard:
         """For a with statement: open inside it."""
@@ -65,8 +74,10 @@ class Guard:
     def __enter__(self) -> None:
         self._open = True
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._open = False
+        if isinstance(error, ModelNotPrivate):
+            self._broken(str(error))
 
     def close(self) -> None:
         for handle in self._handles:

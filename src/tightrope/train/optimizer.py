@@ -99,7 +99,8 @@ class PrivateOptimizer:
         self.arithmetic = arithmetic_of(arithmetic, self.gradients, self.expected_batch_size)
         self.guard = Guard(optimizer, self._stepped, self.gradients.parameters)
         self.sharding.release()
-        self.guard.watch(model)  # after the release, to see whether the model is sharded
+        # after the release, to see whether the model is sharded
+        self.guard.watch(model, self._found_mixing)
         self.model, self.optimizer = model, optimizer
         self.sampler, self.clip, self.noise = sampler, clip, noise
         self.ledger = Ledger(sampler, noise, budget, history)
@@ -317,6 +318,11 @@ class PrivateOptimizer:
         default room for nearly every Poisson batch.
         """
         return CapturedStep(self, losses, self._take, size)
+
+    def _found_mixing(self, why: str) -> None:
+        """What was released before may have been mixed as well."""
+        if self.ledger.released:
+            self.ledger.forfeit([f"found after {self.ledger.released} steps: {why}"])
 
     def _next_ticket(self) -> Ticket:
         if not self._tickets:

@@ -1,62 +1,130 @@
-"""What the graph of gradients cannot show: mixing before the first trainable layer.
+"""What the graph of gradients cannot show: mixing before the first trainable layer, and memory.
 
 There the data have no gradient, so statistics of the batch (a standardisation in forward(), batch
-norm of a frozen backbone) pass the engine's own check. Here the model itself is asked: its answer
-for one example must not move when another example is replaced.
+norm of a frozen backbone) pass the engine's own check; and what a forward pass writes into the model
+(a running mean, a codebook) reaches later steps and the published model without noise. Here the
+model itself is asked, before the first training pass and at random ones later: with half of the
+examples replaced, its answers for the others must not move, nor what it writes.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tightrope.errors import ModelNotPrivate
-from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.gradients.recorder import unseen
+from tightrope.train.held import untraced
+from tightrope.train.look import Look
 from tightrope.train.sharded import is_sharded
 
-__all__ = ["Watch"]
+__all__ = ["CHANCE", "Watch"]
 
-# Relative: kernels may sum in another order.
-ROUNDING = 1e-3
-MOST_TRIES = 100
+# A training pass is looked at with this probability, at the price of two forward passes.
+CHANCE = 1 / 500
+MOST_TRIES = 100  # until a pass has two examples to compare
 
 
 @final
 class Watch:
-    """Hooks on a model that keep batch statistics out, as long as they are not removed.
+    """Hooks on a model that keep batch statistics and memory out, until they are removed.
 
-    Sharded models are not run again: that would have to wait for the other ranks.
+    broken: told why, when something is found.
+    Sharded models are not run again, which would have to wait for the other ranks: whatever they
+    write into their buffers is refused.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self._rows = _RowsApart()
-        self._handles: list[Any] = []
-        if not any(is_sharded(parameter) for parameter in model.parameters()):
-            self._rows.handle = model.register_forward_pre_hook(self._rows, with_kwargs=True)
-            self._handles.append(self._rows.handle)
+    def __init__(self, model: nn.Module, broken: Callable[[str], None] = lambda why: None) -> None:
+        self._broken, self._busy = broken, False
+        self._looks = not any(is_sharded(parameter) for parameter in model.parameters())
+        self._chance = random.Random()  # seeded by the system
+        self._tries, self._seen = 0, False
+        self._harmless: frozenset[str] = frozenset()
+        self._buffers = [
+            (f"{name}.{key}".lstrip("."), module._buffers, key)
+            for name, module in model.named_modules()
+            for key in module._buffers
+        ]
+        self._versions: list[Any] = []
+        self._handles: list[Any] = [
+            model.register_forward_pre_hook(self._before, with_kwargs=True)
+        ]
+        if self._buffers:
+            self._handles.append(model.register_forward_hook(self._after, with_kwargs=True))
         for module in model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 self._handles.append(module.register_forward_pre_hook(_stay_frozen))
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Let a mixing model pass, for the doctor, who tells more about it."""
-        self._rows.busy = True
+        """Let everything pass, for the doctor, who tells more about it."""
+        self._busy = True
         try:
             yield
         finally:
-            self._rows.busy = False
+            self._busy = False
 
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
+
+    @unseen
+    def _before(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        if self._idle(model):
+            return
+        if self._looks and self._due():
+            self._look(model, args, kwargs)
+        if self._buffers:
+            self._versions = self._marks()
+
+    @unseen
+    def _after(self, model: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        """A buffer that is written to for the first time is looked at, whenever that is."""
+        if self._idle(model) or self._versions == (now := self._marks()):
+            return
+        pairs = zip(self._buffers, self._versions, now, strict=True)
+        written = {path for (path, *_), a, b in pairs if a != b} - self._harmless
+        if written and self._looks:
+            self._look(model, args, kwargs)
+        if written - self._harmless:
+            self._refuse(_WRITTEN.format(", ".join(sorted(written - self._harmless))))
+
+    def _marks(self) -> list[Any]:
+        held = [holder[key] for _, holder, key in self._buffers]
+        return [None if value is None else (id(value), value._version) for value in held]
+
+    def _idle(self, model: nn.Module) -> bool:
+        if self._busy or not (model.training and torch.is_grad_enabled()) or untraced():
+            return True
+        return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+    def _due(self) -> bool:
+        """At first until two examples have been compared, then by chance."""
+        if not self._seen and self._tries < MOST_TRIES:
+            self._tries += 1
+            return True
+        return self._chance.random() < CHANCE
+
+    @torch.compiler.disable  # with all that it calls
+    def _look(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        look = Look(model, args, kwargs, self._chance, self._harmless)
+        change, written = look.change(), look.written()
+        if change is not None:
+            self._seen = True
+        if change is not None and change > 1:
+            self._refuse(_MIXED)
+        if written:
+            self._refuse(_WRITTEN.format(", ".join(sorted(written))))
+        self._harmless = look.harmless
+
+    def _refuse(self, why: str) -> None:
+        self._broken(why)
+        raise ModelNotPrivate(why)
 
 
 @unseen
@@ -66,96 +134,16 @@ def _stay_frozen(module: nn.Module, _: Any) -> None:
         module.eval()
 
 
-@final
-class _RowsApart:
-    """Before the first training pass of two examples, replaces one and looks at the others' rows.
-
-    Once is enough: what a model does with its batch lies in its code. Then the hook goes. It also
-    goes where examples always come one by one.
-    """
-
-    def __init__(self) -> None:
-        self.busy, self._tries = False, 0
-        self.handle: Any = None
-
-    @unseen
-    def __call__(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        if self.busy or not (model.training and torch.is_grad_enabled()):
-            return
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            return
-        self.busy = True
-        try:
-            self._tries += 1
-            if _check(model, args, kwargs) or self._tries == MOST_TRIES:
-                self.handle.remove()
-        finally:
-            self.busy = False
-
-
-@torch.compiler.disable  # with all that it calls
-def _check(model: nn.Module, args: Any, kwargs: Any) -> bool:
-    """Whether there were two rows to compare; raises where one depends on another."""
-    given = tensors_of((args, kwargs))
-    rows = max((len(value) for value in given if value.dim()), default=0)
-    first = _answer(model, args, kwargs) if rows > 1 else []
-    rows = len(first[0]) if first else 0
-    if rows < 2 or not any(value.dim() and len(value) == rows for value in given):
-        return False
-    others = with_tensors((args, kwargs), [_last_replaced(value, rows) for value in given])
-    change = _largest_change(first, _answer(model, *others), rows)
-    # A model with a generator of its own cannot be tested.
-    if change > ROUNDING and _largest_change(first, _answer(model, args, kwargs), rows) == 0:
-        raise ModelNotPrivate(
-            "The model's output for one example changes when another example of the batch is "
-            f"replaced (by {change:.2g} of its size), so it mixes examples, perhaps before its "
-            "first trainable layer: by statistics of the batch? One example's influence is then "
-            "not bounded. Standardise with public constants, and use GroupNorm or LayerNorm."
-        )
-    return True
-
-
-def _last_replaced(value: Tensor, rows: int) -> Tensor:
-    """The last example becomes a strongly changed copy of the first."""
-    if value.dim() == 0 or len(value) != rows:
-        return value
-    changed = value.detach().clone()
-    changed[-1] = value[0] * 3 + 1 if value.is_floating_point() else value[0]
-    return changed
-
-
-def _largest_change(before: list[Tensor], after: list[Tensor], rows: int) -> float:
-    """Relative to the largest value, over all rows but the last."""
-    changes = []
-    for a, b in zip(before, after, strict=True):
-        if len(a) == rows and a.shape == b.shape:
-            # an example that is no number to begin with stays so in both answers
-            a, b = (t[:-1].double().nan_to_num(0.0, 0.0, 0.0) for t in (a, b))
-            changes.append(float((a - b).abs().max() / a.abs().max().clamp(min=1e-30)))
-    return max(changes, default=0.0)
-
-
-def _answer(model: nn.Module, args: Any, kwargs: Any) -> list[Tensor]:
-    """What the model says, with the same draws each time, and leaving no trace."""
-    buffers = [(value, value.clone()) for value in model.buffers()]
-    devices = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
-    with torch.random.fork_rng(devices=devices), torch.no_grad(), _same_chance():
-        torch.manual_seed(0)
-        told = [t for t in tensors_of(model(*args, **kwargs)) if t.dim() and t.numel()]
-        for value, before in buffers:
-            if not torch.equal(value, before):  # a graph may hold it, and would notice a write
-                value.copy_(before)
-    return told
-
-
-@contextmanager
-def _same_chance() -> Iterator[None]:
-    """The generators of Python and NumPy, which some models use, at a common start."""
-    before = random.getstate(), np.random.get_state()  # noqa: NPY002
-    random.seed(0)
-    np.random.seed(0)  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
+_MIXED = (
+    "The model's output for one example changes when other examples of the batch are replaced, so "
+    "it mixes examples, perhaps before its first trainable layer: by statistics of the batch? One "
+    "example's influence is then not bounded. Standardise with public constants, and use GroupNorm "
+    "or LayerNorm."
+)
+_WRITTEN = (
+    "A training forward pass writes to {} what depends on the data (or cannot be shown not to): "
+    "neither clipped nor noisy, it reaches later steps and the published model. Fix such statistics "
+    "beforehand on public data, make them parameters that are trained by gradients, or return the "
+    "values instead of keeping them in the module. What changes in the same way whatever the data "
+    "(a counter) may stay."
+)

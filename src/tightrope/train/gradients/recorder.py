@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from tightrope.errors import InvalidInput
-from tightrope.train.held import traceless
+from tightrope.train.held import traceless, untraced
 
 __all__ = ["Calls", "Recorder", "Use", "autocast_input", "unseen"]
 
@@ -68,12 +68,15 @@ class Recorder:
         self.calls: Calls = []  # what the model itself was called with
         self.started = 0  # number of the first operation of this batch, as autograd counts
         self.paused = False
+        self._again = False
         self._most = _MOST_FORWARDS * sum(1 for _ in root.modules())
 
     @property
     @unseen
     def active(self) -> bool:
-        return not self.paused and torch.is_grad_enabled() and self.root.training
+        if self.paused or not (torch.is_grad_enabled() and self.root.training):
+            return False
+        return self._again or not untraced()
 
     @unseen
     def note(
@@ -87,6 +90,8 @@ class Recorder:
         """Remember a use; the edges are taken now, before any in-place change of the outputs."""
         if len(self.uses) >= self._most:
             self._refuse_more()
+        if not self.uses and not self.calls:  # a part of the model was called by itself
+            self.started = torch.autograd._get_sequence_nr()
         self.uses.append(Use(owner, rule, inputs, outputs, keywords))
 
     @unseen
@@ -101,12 +106,13 @@ class Recorder:
     def rerun(self) -> Iterator[list[Use]]:
         """The uses of another forward pass, kept apart from those that count."""
         before = self.uses, self.calls, self.paused, self.started
-        self.uses, self.calls, self.paused = [], [], False
+        self.uses, self.calls, self.paused, self._again = [], [], False, True
         try:
             with torch.enable_grad(), traceless(self.root):
                 yield self.uses
         finally:
             self.uses, self.calls, self.paused, self.started = before
+            self._again = False
 
     def _refuse_more(self) -> None:
         """Forward passes that nobody turns into gradients would fill the memory."""

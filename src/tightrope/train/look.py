@@ -1,0 +1,153 @@
+"""One look at a model: what does it answer, and what does it write, on these and on other data?"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tightrope.train.feed import tensors_of, with_tensors
+from tightrope.train.held import marks_of, traceless, values_of
+
+__all__ = ["Look"]
+
+# Relative to the example's own values. Batches of one size take the same kernels, row by row.
+_ROUNDING, _HALF_ROUNDING = 1e-4, 3e-2
+
+Answer = tuple[list[Tensor], dict[str, Any]]  # outputs, and what was written where
+
+
+@final
+class Look:
+    """Runs the model as it is called, and again with some of the examples replaced.
+
+    known: paths that were found harmless before; harmless: the same after this look.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: Any,
+        kwargs: Any,
+        chance: random.Random,
+        known: frozenset[str] = frozenset(),
+    ) -> None:
+        self._model, self._call, self._known = model, (args, kwargs), known
+        self._first = self._answer(self._call)
+        told = self._first[0]
+        self._rows = len(told[0]) if told else 0
+        self._batched = [
+            i for i, t in enumerate(tensors_of(self._call)) if t.dim() and len(t) == self._rows
+        ]
+        count = self._rows // 2 if self._rows > 1 and self._batched else 0
+        self._replaced = sorted(chance.sample(range(self._rows), max(count, 1))) if count else []
+        self.harmless = known
+
+    def change(self) -> float | None:
+        """How far the other examples' answers move, in units of what may be rounding.
+
+        None where there are no two examples to compare, or the model draws from a generator of
+        its own.
+        """
+        if not self._replaced:
+            return None
+        moved = self._moved(self._batched)
+        if moved <= 1:
+            return moved
+        if _difference(self._first[0], self._answer(self._call)[0], []) > 0:
+            return None
+        self._batched = [i for i in self._batched if not self._is_shared(i)]
+        return self._moved(self._batched) if self._batched else None
+
+    def _moved(self, batched: list[int]) -> float:
+        kept = [i for i in range(self._rows) if i not in set(self._replaced)]
+        others = self._answer(self._with_replaced(batched))[0]
+        return _difference(self._first[0], others, kept)
+
+    def _is_shared(self, number: int) -> bool:
+        """Is this argument as long as the batch by chance? Then the batch can grow without it."""
+        given = tensors_of(self._call)
+        grown = [
+            torch.cat([t, t[-1:]]) if i in self._batched and i != number else t
+            for i, t in enumerate(given)
+        ]
+        try:
+            told = self._answer(with_tensors(self._call, grown))[0]
+        except (RuntimeError, ValueError, IndexError):
+            return False
+        return len(self._batched) > 1 and bool(told) and len(told[0]) == self._rows + 1
+
+    def written(self) -> set[str]:
+        """Paths of what depends on the data; the others become harmless."""
+        here = self._first[1]
+        if not here:
+            return set()
+        other = self._answer(self._with_all_changed())[1]
+        different = {
+            path
+            for path in here.keys() | other.keys()
+            if path not in here or path not in other or not _same(here[path], other[path])
+        }
+        self.harmless = (self._known | here.keys()) - different
+        return different
+
+    def _with_replaced(self, batched: list[int]) -> Any:
+        """Some examples become strongly changed copies of others."""
+        given = tensors_of(self._call)
+        kept = [i for i in range(self._rows) if i not in set(self._replaced)]
+        source = [kept[k % len(kept)] for k in range(len(self._replaced))]
+        new = list(given)
+        for i in batched:
+            changed = given[i].detach().clone()
+            other = changed[source]
+            changed[self._replaced] = other * 3 + 1 if changed.is_floating_point() else other
+            new[i] = changed
+        return with_tensors(self._call, new)
+
+    def _with_all_changed(self) -> Any:
+        """Other values of the same shapes: rows exchanged, and numbers moved."""
+
+        def changed(value: Tensor) -> Tensor:
+            value = value.detach()
+            if value.is_floating_point():
+                return value * 3 + 1
+            if value.dim() == 0 or value.numel() == 0:
+                return value
+            return value[:1].expand_as(value).clone() if len(value) > 1 else value.flip(-1)
+
+        return with_tensors(self._call, [changed(value) for value in tensors_of(self._call)])
+
+    def _answer(self, call: Any) -> Answer:
+        """With the same draws each time, and leaving no trace."""
+        with traceless(self._model, self._known):
+            before = marks_of(self._model)
+            out = self._model(*call[0], **call[1])
+            told = [t.detach() for t in tensors_of(out) if t.dim() and t.numel()]
+            return told, values_of(self._model, before)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.shape == b.shape and a.tobytes() == b.tobytes()
+    return type(a) is type(b) and repr(a) == repr(b)
+
+
+def _difference(before: list[Tensor], after: list[Tensor], rows: list[int]) -> float:
+    """The largest change of one of the rows (all, if none is named), relative to rounding."""
+    largest = 0.0
+    for a, b in zip(before, after, strict=True):
+        if a.shape != b.shape or (rows and len(a) <= max(rows)):
+            continue
+        half = a.dtype.itemsize < 4 and a.is_floating_point()
+        # an example that is no number to begin with stays so in both answers
+        a, b = (t.double().nan_to_num(0.0, 0.0, 0.0).reshape(len(t), -1) for t in (a, b))
+        a, b = (a[rows], b[rows]) if rows else (a, b)
+        scale = a.abs().amax(1) + 1e-3 * a.abs().max() + 1e-30
+        change = float(((a - b).abs().amax(1) / scale).max())
+        largest = max(largest, change / (_HALF_ROUNDING if half else _ROUNDING))
+    return largest
