@@ -7,6 +7,7 @@ Stated power: `docs/training.md`, section on the doctor.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -68,6 +69,7 @@ def check_noise(
         *_trials(alone, columns, "further draws"),
         *_about_data(rehearsed, steps),
         _own_generator(run, columns),
+        *_copies(run, columns),
     ]
     return judge(trials, rate, BLAME)
 
@@ -86,12 +88,11 @@ def _alone(run: PrivateOptimizer, columns: Columns) -> Table:
     return np.stack([_draw(run, columns) for _ in range(rows)])
 
 
-def _draw(run: PrivateOptimizer, columns: Columns) -> NDArray[np.float64]:
+def _draw(run: PrivateOptimizer, columns: Columns, noise: Any | None = None) -> NDArray[np.float64]:
     sums = [torch.zeros(size, device=run.device) for size in columns.sizes]
-    sensitivity = float(run.clip.sensitivity)
-    run.noise.add_(sums, sensitivity)
+    (run.noise if noise is None else noise).add_(sums, run.sensitivity_charged)
     drawn: NDArray[np.float64] = torch.cat(sums).double().cpu().numpy()
-    return drawn / (run.noise.noise_multiplier * sensitivity)
+    return drawn / (run.noise.noise_multiplier * run.sensitivity_charged)
 
 
 def _trials(noise: Table, columns: Columns, where: str) -> Iterator[Trial]:
@@ -215,3 +216,14 @@ def _own_generator(run: PrivateOptimizer, columns: Columns) -> Trial:
             draws.append(_draw(run, columns))
     size, p = correlation(*draws)
     return Trial(FRESH, p, f"correlation {size:.4f} after setting the global seeds twice")
+
+
+def _copies(run: PrivateOptimizer, columns: Columns) -> Iterator[Trial]:
+    """Two copies of the noise must not agree, as they do where a step's number is the seed."""
+    try:
+        copies = [copy.deepcopy(run.noise) for _ in range(2)]
+        one, other = (_draw(run, columns, noise) for noise in copies)
+    except Exception:  # a noise that cannot be copied cannot repeat itself so
+        return
+    size, p = correlation(one, other)
+    yield Trial(FRESH, p if run.noise.private else 1.0, f"correlation {size:.4f} of two copies")

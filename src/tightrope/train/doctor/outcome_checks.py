@@ -77,7 +77,7 @@ def _outcome(run: PrivateOptimizer, subject: Subject, indices: Any) -> Outcome:
     with restored(run), same_chance(run.device):
         run.noise = _FixedRelease(noise, None)
         try:
-            run.expect(Ticket(len(indices), True, run.sampler.state()))
+            run.expect(Ticket(len(indices), True, len(indices), run.sampler.state()))
             run.step(subject.losses_of(batch))
         finally:
             run.noise = noise

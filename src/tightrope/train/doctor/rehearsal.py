@@ -61,7 +61,7 @@ def rehearse(
         for batch in run.batches(rows, steps=steps, micro_batch=micro_batch):
             watching.step(None if run.next_is_empty else losses_of(batch))
         if isinstance(run.sampler.sampling, PoissonSampling | BallsInBinsSampling):
-            run.expect(Ticket(0, True, run.sampler.state()))
+            run.expect(Ticket(0, True, 0, run.sampler.state()))
             watching.step(None)
     return watching.seen
 

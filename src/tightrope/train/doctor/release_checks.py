@@ -26,7 +26,7 @@ def check_release(run: PrivateOptimizer, seen: list[Observed], population: int) 
 
 def _sum(run: PrivateOptimizer, seen: list[Observed]) -> list[Finding]:
     """Noise must be added to this batch's clipped gradients and to nothing else."""
-    worst, allowed = 0.0, float(run.clip.sensitivity)
+    worst, allowed = 0.0, run.sensitivity_charged
     for step in seen:
         if step.given is not None:
             unit = allowed + float(step.clean.abs().max())
@@ -37,8 +37,8 @@ def _sum(run: PrivateOptimizer, seen: list[Observed]) -> list[Finding]:
             f"what gets noise differs by {worst:.1e} from the sum of the batch's clipped gradients"
         )
         return [fault(SUM, told)]
-    if least < allowed:
-        told = f"noise is asked for at sensitivity {least:g}, but the clip allows {allowed:g}"
+    if least < allowed * (1 - 1e-12):
+        told = f"noise is asked for at sensitivity {least:g}, but one record may move {allowed:g}"
         return [fault(SUM, told)]
     return [good(SUM, "noise is added to the sum of the batch's clipped gradients")]
 
