@@ -32,7 +32,7 @@ def private_step(
         gradients=Gradients(model, method),
     )
     called = torch.compile(model) if compiled else model
-    ticket = Ticket(len(x), True, run.sampler.state())
+    ticket = Ticket(len(x), True, len(x), run.sampler.state())
 
     def losses(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         with precision(case, device):

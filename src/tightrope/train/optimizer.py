@@ -96,6 +96,7 @@ class PrivateOptimizer:
         self.sharding.gather()
         self.gradients = Gradients(model, method="auto") if gradients is None else gradients
         check_whole(self.gradients.parameters)
+        self._wide = [torch.promote_types(p.dtype, torch.float32) for p in self.gradients.parameters]
         self.arithmetic = arithmetic_of(arithmetic, self.gradients, self.expected_batch_size)
         self.guard = Guard(optimizer, self._stepped, self.gradients.parameters)
         self.sharding.release()
@@ -409,8 +410,7 @@ class PrivateOptimizer:
             return [total.double() for total in sums]
         if self.arithmetic.chain(ticket.whole, 1) == 0:
             return sums
-        wide = (torch.promote_types(p.dtype, torch.float32) for p in self.gradients.parameters)
-        return [total.to(dtype) for total, dtype in zip(sums, wide, strict=True)]
+        return [total.to(dtype) for total, dtype in zip(sums, self._wide, strict=True)]
 
     def _apply(self, sums: list[Tensor]) -> None:
         # On the CPU a tensor divides in half the time of a Python number.

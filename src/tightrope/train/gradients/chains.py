@@ -53,10 +53,10 @@ def chained_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
     """left^T right for (B, p) and (B, d)."""
     if chain == 0 or left.dtype is torch.float64:
         return torch.mm(left.double().t(), right.double())
-    with exact_products():
-        if len(left) <= chain:
-            return torch.mm(left.t(), right)
-        return _blocks(left, right, chain).float()
+    if torch.get_float32_matmul_precision() != "highest":
+        with exact_products():
+            return chained_product(left, right, chain)
+    return torch.mm(left.t(), right) if len(left) <= chain else _blocks(left, right, chain).float()
 
 
 def _blocks(left: Tensor, right: Tensor, chain: int) -> Tensor:
