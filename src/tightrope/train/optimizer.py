@@ -47,7 +47,7 @@ from tightrope.train.pinned import PinnedData
 from tightrope.train.record import RunRecord, Sensitive, StepReport
 from tightrope.train.samplers import AbstractSampler, Indices
 from tightrope.train.sharded import Sharding, check_whole, local_part
-from tightrope.train.turn import Turn
+from tightrope.train.turn import NotCopied, Turn
 from tightrope.validate import check_count, check_delta, check_positive
 
 __all__ = ["PrivateOptimizer", "WriteAhead"]
@@ -60,7 +60,7 @@ class WriteAhead(Protocol):
 
 
 @final
-class PrivateOptimizer:
+class PrivateOptimizer(NotCopied):
     """A model, an optimizer, and the parts that make their steps private.
 
     expected_batch_size: the public constant the noisy sum is divided by, usually rate * (public

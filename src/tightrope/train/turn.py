@@ -8,7 +8,7 @@ from typing import Any, final
 from tightrope.entropy import here
 from tightrope.errors import InvalidInput
 
-__all__ = ["Turn"]
+__all__ = ["Turn", "NotCopied"]
 
 
 @final
@@ -45,6 +45,10 @@ class Turn:
     def end(self) -> None:
         if self._busy.locked():
             self._busy.release()
+
+
+class NotCopied:
+    """For what counts releases: those of a copy would not be counted."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise InvalidInput(
