@@ -329,8 +329,7 @@ class CyclicSampler(_EpochSampler):
         return np.arange(population, dtype=np.int64) % self.batches_per_epoch
 
     def go_on_after(self, steps: int) -> int:
-        self._begin_epoch()  # always the same one
-        self._position = steps % self.batches_per_epoch
+        self._begin_epoch(steps)  # always the same one
         return steps
 
 
