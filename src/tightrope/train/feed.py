@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
 from tightrope.errors import InvalidInput
@@ -172,6 +173,11 @@ def _map(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
         return change(batch)
     if isinstance(batch, Mapping):
         return {key: _map(value, change) for key, value in batch.items()}
+    if isinstance(batch, PackedSequence):  # its batch sizes stay on the CPU
+        order = [None if part is None else change(part) for part in batch[2:]]
+        return PackedSequence(change(batch.data), batch.batch_sizes, *order)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(_map(value, change) for value in batch))
     if isinstance(batch, (tuple, list)):
         return type(batch)(_map(value, change) for value in batch)
     return batch

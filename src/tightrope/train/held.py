@@ -83,12 +83,20 @@ def values_of(model: nn.Module, before: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for place, value in _places(model):
         if _kept(value) and before.get(place[0]) != _mark(value):
-            found[place[0]] = value.detach().clone() if isinstance(value, Tensor) else value
+            found[place[0]] = _copy(value)
     return found
 
 
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
 @contextmanager
-def traceless(model: nn.Module, written: frozenset[str] = frozenset()) -> Iterator[None]:
+def traceless(
+    model: nn.Module, written: frozenset[str] = frozenset(), seed: int = 0
+) -> Iterator[None]:
     """Forward passes inside leave the model and all generators as they were.
 
     Generators start at a common place, so that two passes draw the same. Weights are put back only
@@ -100,9 +108,9 @@ def traceless(model: nn.Module, written: frozenset[str] = frozenset()) -> Iterat
     _passes[0] += 1
     try:
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(0)
-            random.seed(0)
-            np.random.seed(0)  # noqa: NPY002
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed)  # noqa: NPY002
             yield
     finally:
         _passes[0] -= 1
@@ -114,11 +122,8 @@ def traceless(model: nn.Module, written: frozenset[str] = frozenset()) -> Iterat
 def _remember(model: nn.Module, written: frozenset[str]) -> dict[str, tuple[Place, Any, Any]]:
     copies = {}
     for place, value in _places(model):
-        copy = value
         weight = isinstance(value, nn.Parameter) and place[0] not in written
-        if isinstance(value, (Tensor, np.ndarray)) and not weight and _kept(value):
-            copy = value.detach().clone() if isinstance(value, Tensor) else value.copy()
-        copies[place[0]] = (place, value, copy)
+        copies[place[0]] = (place, value, _copy(value) if not weight and _kept(value) else value)
     return copies
 
 

@@ -1,53 +1,128 @@
 """Does any example's loss depend on another example?
 
-If it does (batch statistics, contrastive losses, a mean hidden in the loss), clipping one example's
-gradient does not bound that example's influence, and the guarantee is void.
+If it does (batch statistics, contrastive losses, a mean hidden in the loss, padding that is taken
+for data), clipping one example's gradient does not bound that example's influence, and the
+guarantee is void. So an example alone, collated by itself, must have the loss and the gradient that
+it has within a batch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tightrope.errors import ModelNotPrivate
-from tightrope.train.feed import Rows, slice_rows, to_device
+from tightrope.train.feed import Rows, slice_rows, tensors_of, to_device
+from tightrope.train.held import traceless
 from tightrope.train.modes import in_mode
 
-__all__ = ["mixing_of_losses", "check_independent_losses"]
+__all__ = [
+    "ROUNDING",
+    "Recheck",
+    "change_of",
+    "check_independent_losses",
+    "collated_apart",
+    "mixing_of_losses",
+    "refuse_mixing",
+]
 
 LossesOf = Callable[[Any], Tensor]  # from a batch to one loss per example
+Gradient = Sequence[Tensor | None]
 
 # Batches of different sizes may take different float32 kernels: up to this it is rounding.
 ROUNDING = 1e-3
+_OF_GRADIENTS = 10.0  # times as much for gradients
+_OF_HALVES = 30.0  # and in half precision
 EXAMPLES = 8
+DIFFERENTIATED = 3
+# A step is checked again with this probability, on other examples.
+CHANCE = 1 / 1000
 
 
 def mixing_of_losses(
     model: torch.nn.Module, losses_of: LossesOf, rows: Rows, device: torch.device
 ) -> float:
-    """Largest change of one example's loss, relative to its size, when the others are left out.
+    """Largest change of one example's loss or gradient, relative to its size, when it is alone.
 
-    Looks at a few examples in evaluation mode (dropout off); never touches the weights. They are
-    read once: data may change from one reading to the next, as when images are cropped at random.
+    Gradients count a tenth, and half precision less: up to `ROUNDING` it is rounding. Looks at a
+    few examples, drawn at random, in evaluation mode (dropout off); never touches the weights.
     """
     count = min(EXAMPLES, rows.length)
     if count < 2:
         return 0.0
-    batch = to_device(rows.take(np.arange(count, dtype=np.int64)), device)
-    with in_mode(model, training=False), torch.no_grad():
-        together = losses_of(batch).float()
-        alone = [losses_of(slice_rows(batch, slice(i, i + 1))).float() for i in range(count)]
-    if together.ndim != 1 or any(one.shape != (1,) for one in alone):
-        return 0.0  # not one loss per example: step() explains that better
-    return _largest_change(together, torch.cat(alone))
+    chosen = np.random.default_rng().choice(rows.length, count, replace=False)
+    whole, parts = collated_apart(rows, chosen, device)
+    with traceless(model), in_mode(model, training=False), torch.enable_grad():
+        together = losses_of(whole)
+        alone = [losses_of(part) for part in parts]
+        if together.ndim != 1 or any(one.shape != (1,) for one in alone):
+            return 0.0  # not one loss per example: step() explains that better
+        change = _largest_change(together, torch.cat(alone))
+        wanted = [] if torch.distributed.is_initialized() else range(min(DIFFERENTIATED, count))
+        return max([change, *(_of_one(model, together[i], alone[i][0]) for i in wanted)])
+
+
+def collated_apart(rows: Rows, chosen: Any, device: torch.device) -> tuple[Any, list[Any]]:
+    """A batch, and each of its examples collated by itself.
+
+    The items are read once: they may change from one reading to the next. Where collating itself
+    is random (tokens masked by chance), the examples are cut out of the batch instead.
+    """
+    batch = None
+    if rows.items is not None:
+        items = [rows.items[int(i)] for i in chosen]
+        batch = rows.collate(items)
+        if _equal(batch, rows.collate(items)):
+            parts = [rows.collate([item]) for item in items]
+            return to_device(batch, device), [to_device(part, device) for part in parts]
+    batch = to_device(rows.take(chosen) if batch is None else batch, device)
+    return batch, [slice_rows(batch, slice(i, i + 1)) for i in range(len(chosen))]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    pairs = list(zip(tensors_of(one), tensors_of(other), strict=True))
+    return all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
+
+
+def _of_one(model: torch.nn.Module, together: Tensor, alone: Tensor) -> float:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if not (together.requires_grad and alone.requires_grad):
+        return 0.0
+    pair = [
+        torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+        for loss in (together, alone)
+    ]
+    return change_of(*pair, half=_is_half(together))
+
+
+def change_of(together: Gradient, alone: Gradient, *, half: bool) -> float:
+    """Difference of two gradients relative to the larger, in units in which `ROUNDING` is rounding."""
+    squares = [0.0, 0.0, 0.0]
+    for a, b in zip(together, alone, strict=True):
+        a, b = (torch.zeros(()) if g is None else g.detach().double() for g in (a, b))
+        if not (bool(a.isfinite().all()) and bool(b.isfinite().all())):
+            continue
+        for k, value in enumerate((a.to(b.device) - b, a, b)):
+            squares[k] += float(value.square().sum())
+    scale = math.sqrt(max(squares[1:]))
+    relative = math.sqrt(squares[0]) / scale if scale > 0 else 0.0
+    return relative / _OF_GRADIENTS / (_OF_HALVES if half else 1.0)
+
+
+def _is_half(value: Tensor) -> bool:
+    kind = value.device.type
+    return value.dtype.itemsize < 4 or torch.is_autocast_enabled(kind)
 
 
 def _largest_change(together: Tensor, apart: Tensor) -> float:
+    half = _OF_HALVES if _is_half(together) else 1.0
+    together, apart = together.detach().double(), apart.detach().double()
     finite = apart.isfinite()
     if bool((finite != together.isfinite()).any()):
         return math.inf  # as when a batch of one has no standard deviation
@@ -55,18 +130,39 @@ def _largest_change(together: Tensor, apart: Tensor) -> float:
         return 0.0
     together, apart = together[finite], apart[finite]
     scale = apart.abs() + apart.abs().mean() + 1e-12
-    return float(((together - apart).abs() / scale).max())
+    return float(((together - apart).abs() / scale).max()) / half
 
 
 def check_independent_losses(
     model: torch.nn.Module, losses_of: LossesOf, rows: Rows, device: torch.device
 ) -> None:
-    """Refuse a loss that mixes examples."""
+    """Refuse a loss, a model or a collation that mixes examples."""
     mixing = mixing_of_losses(model, losses_of, rows, device)
     if mixing > ROUNDING:
-        raise ModelNotPrivate(
-            f"The loss of an example changes by {mixing:.1%} when the other examples of the batch "
-            "are left out, so examples are mixed and one example's influence is not bounded. Use a "
-            "loss and layers that look at one example at a time (reduction='none', GroupNorm or "
-            "LayerNorm instead of BatchNorm)."
-        )
+        refuse_mixing(mixing)
+
+
+def refuse_mixing(mixing: float) -> None:
+    raise ModelNotPrivate(
+        f"The loss of an example, or its gradient, changes (by {mixing:.1%}, where gradients count "
+        "a tenth) when the other examples of the batch are left out, so examples are mixed and one "
+        "example's influence is not bounded. Use a loss and layers that look at one example at a "
+        "time (reduction='none', GroupNorm or LayerNorm instead of BatchNorm). If examples are "
+        "padded to the longest of the batch, the padding must not count: pass the lengths and use "
+        "pack_padded_sequence, pass an attention mask, average over the example's own positions, "
+        "or pad all examples to one public length."
+    )
+
+
+@final
+class Recheck:
+    """The same check at random steps, for a run whose losses are known as a function."""
+
+    def __init__(self, losses_of: LossesOf) -> None:
+        self._losses_of, self._chance = losses_of, random.Random()
+
+    def by_chance(self, run: Any) -> None:
+        """To be called at each step, before it; the run is marked where something is found."""
+        if run.rows is not None and self._chance.random() < CHANCE:
+            with run.guard.opened():
+                check_independent_losses(run.model, self._losses_of, run.rows, run.device)

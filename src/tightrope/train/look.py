@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.held import marks_of, traceless, values_of
+from tightrope.train.modes import in_mode
 
 __all__ = ["Look"]
 
 # Relative to the example's own values. Batches of one size take the same kernels, row by row.
 _ROUNDING, _HALF_ROUNDING = 1e-4, 3e-2
+_OTHER_KERNELS = 10.0  # times as much between batches of different sizes
 
 Answer = tuple[list[Tensor], dict[str, Any]]  # outputs, and what was written where
 
@@ -67,15 +72,33 @@ class Look:
         others = self._answer(self._with_replaced(batched))[0]
         return _difference(self._first[0], others, kept)
 
+    def grown(self) -> float | None:
+        """How far the answers move when one example comes twice, in units of rounding.
+
+        None where that cannot be asked: the model is random beside its dropout layers, or does not
+        take such a batch.
+        """
+        with in_mode(self._model, training=True), _no_dropout(self._model):
+            told = self._answer(self._call)[0]
+            again = self._answer(self._call, seed=1)[0]
+            if not self._batched or _difference(told, again, []) > 0:
+                return None
+            try:
+                longer = self._answer(self._longer(self._batched))[0]
+            except (RuntimeError, ValueError, TypeError, IndexError):
+                return None
+        pairs = [(a, b[: len(a)]) for a, b in zip(told, longer, strict=True) if len(b) > len(a)]
+        return _difference([a for a, _ in pairs], [b for _, b in pairs], []) / _OTHER_KERNELS
+
+    def _longer(self, batched: list[int]) -> Any:
+        given = enumerate(tensors_of(self._call))
+        grown = [torch.cat([t, t[-1:]]).detach() if i in batched else t for i, t in given]
+        return with_tensors(self._call, grown)
+
     def _is_shared(self, number: int) -> bool:
         """Is this argument as long as the batch by chance? Then the batch can grow without it."""
-        given = tensors_of(self._call)
-        grown = [
-            torch.cat([t, t[-1:]]) if i in self._batched and i != number else t
-            for i, t in enumerate(given)
-        ]
         try:
-            told = self._answer(with_tensors(self._call, grown))[0]
+            told = self._answer(self._longer([i for i in self._batched if i != number]))[0]
         except (RuntimeError, ValueError, IndexError):
             return False
         return len(self._batched) > 1 and bool(told) and len(told[0]) == self._rows + 1
@@ -120,13 +143,21 @@ class Look:
 
         return with_tensors(self._call, [changed(value) for value in tensors_of(self._call)])
 
-    def _answer(self, call: Any) -> Answer:
+    def _answer(self, call: Any, seed: int = 0) -> Answer:
         """With the same draws each time, and leaving no trace."""
-        with traceless(self._model, self._known):
+        with traceless(self._model, self._known, seed):
             before = marks_of(self._model)
             out = self._model(*call[0], **call[1])
             told = [t.detach() for t in tensors_of(out) if t.dim() and t.numel()]
             return told, values_of(self._model, before)
+
+
+@contextmanager
+def _no_dropout(model: nn.Module) -> Iterator[None]:
+    for module in model.modules():
+        if isinstance(module, _DropoutNd):
+            module.training = False
+    yield
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -58,24 +56,4 @@ def check_losses(losses: Any, size: int) -> Tensor:
             "The losses do not depend on trainable parameters (no gradient is recorded). Were they "
             "computed under torch.no_grad(), detached, or is every parameter frozen?"
         )
-    if size > 1 and math.isclose(_divisor(losses), size, rel_tol=1e-6):
-        warnings.warn(
-            f"The losses were divided by {size}, which is how many examples were drawn. If that is "
-            "the batch size, then one example more changes the gradients of all others, and the "
-            "guarantee is void. Do not average over the batch: the step divides by "
-            "expected_batch_size.",
-            stacklevel=3,
-        )
     return losses
-
-
-def _divisor(losses: Tensor) -> float:
-    """The number that the losses were divided by last, or nan."""
-    node: Any = losses.grad_fn
-    kind = None if node is None else node.name()
-    if kind not in ("DivBackward0", "MulBackward0"):
-        return math.nan
-    number = node._saved_other
-    if not isinstance(number, Tensor) or number.dim() or number.is_cuda or not number:
-        return math.nan
-    return float(number) if kind == "DivBackward0" else 1 / float(number)

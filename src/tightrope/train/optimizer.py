@@ -23,6 +23,8 @@ from tightrope.evidence.commitment import new_key
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process
 from tightrope.train.arithmetic import arithmetic_of
+from tightrope.train.alone import Alone
+from tightrope.train.batch_scale import BatchScale
 from tightrope.train.captured import CapturedStep
 from tightrope.train.describe import certificate_of, record_of, settings_of
 from tightrope.train.distributed import (
@@ -37,6 +39,7 @@ from tightrope.train.distributed import (
 from tightrope.train.feed import Rows, Ticket, as_rows, draw_ticket, split_ticket, to_device
 from tightrope.train.fingerprint import fingerprint_of_shards
 from tightrope.train.gradients import ClippedBatch, Gradients
+from tightrope.train.gradients.batch import empty_batch
 from tightrope.train.guard import Guard
 from tightrope.train.ledger import Budget, Ledger, not_private_because
 from tightrope.train.losses import check_losses
@@ -113,6 +116,8 @@ class PrivateOptimizer(NotCopied):
         self._tickets: deque[Ticket] = deque()
         self.abandoned = 0
         self._sums: list[Tensor] | None = None
+        self._alone = Alone(model, self.gradients.parameters)
+        self._scale, self._capturing = BatchScale(), False
         self._turn = Turn()
         self._rank, self._ranks = rank_and_size()
         if self._ranks > 1:
@@ -179,6 +184,9 @@ class PrivateOptimizer(NotCopied):
 
         micro_batch: yield at most that many examples at a time. The step is taken when the last
         part of a batch has come; the result is the same.
+        collate: makes a batch of a list of items. Then a batch is rehearsed now and again, the
+        first one too: an example comes alone, and the batch once more, and step() compares them
+        and releases nothing.
         """
         if micro_batch is not None:
             check_count(micro_batch, "micro_batch", low=1)
@@ -200,6 +208,8 @@ class PrivateOptimizer(NotCopied):
             indices, whole = self.draw()
             for part, ticket in split_ticket(whole, micro_batch):
                 self.expect(ticket)
+                if not self._capturing:
+                    yield from self._alone.batches(rows, indices[part], self.device)
                 yield to_device(rows.take(indices[part]), self.device)
                 self.check_loop(abandoned)
                 if self._unfinished:
@@ -295,8 +305,24 @@ class PrivateOptimizer(NotCopied):
 
     def step(self, losses: Tensor) -> StepReport:
         """Take the private step on one loss per example of the batch that was drawn."""
+        if self._alone.size is not None:
+            return self._rehearse(losses)
         check_losses(losses, self.next_size)
-        return self._take(lambda: (self.clipped(losses), losses.detach()))
+        return self._take(lambda: self._checked(losses))
+
+    def _rehearse(self, losses: Tensor) -> StepReport:
+        """Nothing is released: an example alone is compared with the same in its batch."""
+        assert self._alone.size is not None
+        check_losses(losses, self._alone.size)
+        with self.guard.opened():
+            self._alone.take(losses)
+        self.gradients.forget()
+        nobody = empty_batch(self.gradients.parameters)
+        return StepReport(self.steps + 1, False, Sensitive(nobody, losses.detach()))
+
+    def _checked(self, losses: Tensor) -> tuple[ClippedBatch, Tensor]:
+        self._scale.check(losses)
+        return self.clipped(losses), losses.detach()
 
     def clipped(self, losses: Tensor, **how: Any) -> ClippedBatch:
         """The clipped sum of the part that comes next, in chains that its batch allows."""
@@ -318,6 +344,7 @@ class PrivateOptimizer(NotCopied):
         size: examples computed at a time, always that many; batches are padded and split. By
         default room for nearly every Poisson batch.
         """
+        self._capturing = True
         return CapturedStep(self, losses, self._take, size)
 
     def _found_mixing(self, why: str) -> None:
@@ -438,6 +465,7 @@ class PrivateOptimizer(NotCopied):
         """Forget what is left of a batch. If its release was begun, it stays counted."""
         self.abandoned += 1
         self._tickets.clear()
+        self._alone.forget()
         self._sums = None
         self._drop_gradients()
         self.sampler.restore(self.sampler_state)  # no place of an epoch may be skipped

@@ -14,7 +14,7 @@ from tightrope.evidence.run_facts import Measured
 from tightrope.numerics.interval import Interval
 from tightrope.train.describe import certificate_of
 from tightrope.train.feed import as_rows, to_device
-from tightrope.train.independence import check_independent_losses
+from tightrope.train.independence import Recheck, check_independent_losses
 from tightrope.train.losses import LossFunction, losses_on
 from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
@@ -77,6 +77,7 @@ class Trainer:
 
     loss: `loss(model(inputs), *targets)` gives one loss per example, shape (batch,); where the
     dataset gives dictionaries, `loss(model, batch)`.
+    collate: makes a batch of a list of items, for data whose items differ in length.
     capture: run the step as one CUDA graph (PrivateOptimizer.capture): several times faster where
     the model is small for the GPU.
     log: told the public numbers only (epsilon, measurements on the evaluation data).
@@ -92,6 +93,7 @@ class Trainer:
         delta: float,
         evaluation: Evaluation | None = None,
         micro_batch: int | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
         capture: bool = False,
         progress: bool = True,
         log: Logger | None = None,
@@ -113,6 +115,7 @@ class Trainer:
         self._evaluation, self._micro_batch = evaluation, micro_batch
         self._progress, self._log = progress, log
         self._measured: dict[int, float] = {}
+        self._collate, self._recheck = collate, Recheck(self._losses)
         self._captured = run.capture(self._losses, size=micro_batch) if capture else None
 
     def fit(self, data: Any, *, steps: int | None = None, epochs: float | None = None) -> Outcome:
@@ -121,7 +124,8 @@ class Trainer:
         After a resume the steps of the stored run count.
         """
         run, total = self.run, self._total(steps, epochs)
-        check_independent_losses(run.model, self._losses, as_rows(data), run.device)
+        rows = as_rows(data, self._collate)
+        check_independent_losses(run.model, self._losses, rows, run.device)
         if self._folder is not None:
             self._folder.attach(run, data)
         measured: dict[int, float] = {}
@@ -129,7 +133,9 @@ class Trainer:
         self._note_every = max(remaining // DIAGNOSED, 1)
         self._log_every = max(remaining // LOGGED, 1)
         with ProgressBar(run, remaining, self.delta, self._progress) as bar:
-            for batch in run.batches(data, steps=remaining, micro_batch=self._micro_batch):
+            for batch in run.batches(
+                data, steps=remaining, micro_batch=self._micro_batch, collate=self._collate
+            ):
                 report = self._step(batch)
                 if report.released:
                     bar.advance()
@@ -150,6 +156,7 @@ class Trainer:
         return [Measured(step, name, value) for step, value in self._measured.items()]
 
     def _step(self, batch: Any) -> StepReport:
+        self._recheck.by_chance(self.run)
         if self._captured is not None:
             return self._captured(batch)
         return (

@@ -27,6 +27,7 @@ __all__ = ["CHANCE", "Watch"]
 
 # A training pass is looked at with this probability, at the price of two forward passes.
 CHANCE = 1 / 500
+GROWN = 1 / 4  # of the later looks also change the size of the batch, for three passes more
 MOST_TRIES = 100  # until a pass has two examples to compare
 
 
@@ -114,10 +115,13 @@ class Watch:
     def _look(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         look = Look(model, args, kwargs, self._chance, self._harmless)
         change, written = look.change(), look.written()
-        if change is not None:
-            self._seen = True
         if change is not None and change > 1:
             self._refuse(_MIXED)
+        if not self._seen or self._chance.random() < GROWN:
+            grown = look.grown()
+            if grown is not None and grown > 1:
+                self._refuse(_SIZED)
+        self._seen = self._seen or change is not None
         if written:
             self._refuse(_WRITTEN.format(", ".join(sorted(written))))
         self._harmless = look.harmless
@@ -139,6 +143,11 @@ _MIXED = (
     "it mixes examples, perhaps before its first trainable layer: by statistics of the batch? One "
     "example's influence is then not bounded. Standardise with public constants, and use GroupNorm "
     "or LayerNorm."
+)
+_SIZED = (
+    "The model's output for one example changes when the batch has an example more, so one "
+    "example's influence on the others is not bounded. Do not divide by the size of the batch: the "
+    "step divides by expected_batch_size."
 )
 _WRITTEN = (
     "A training forward pass writes to {} what depends on the data (or cannot be shown not to): "

@@ -26,7 +26,7 @@ from tightrope.errors import InvalidInput
 from tightrope.train.adapters.hugging_face_losses import check_own_loss, losses_of
 from tightrope.train.adapters.loader import drawn_loader
 from tightrope.train.feed import as_rows, slice_rows
-from tightrope.train.independence import check_independent_losses
+from tightrope.train.independence import Recheck, check_independent_losses
 from tightrope.train.ledger import Budget
 from tightrope.train.noise import Noise
 from tightrope.train.optimizer import PrivateOptimizer
@@ -70,6 +70,7 @@ class PrivateTrainer(transformers.Trainer):
         }
         self._losses, self._micro_batch = losses, micro_batch
         self.run: PrivateOptimizer | None = None
+        self._recheck = Recheck(self._of_batch)
         _check_arguments(self.args)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
@@ -101,21 +102,22 @@ class PrivateTrainer(transformers.Trainer):
         """On a few examples, before anything is wrapped."""
         rows, model = as_rows(self.train_dataset, collate), self.model
         assert isinstance(model, torch.nn.Module)
-
-        def losses(batch: dict[str, Any]) -> Tensor:
-            with self.compute_loss_context_manager():
-                return self._losses(model, batch)
-
-        check_independent_losses(model, losses, rows, self.args.device)
+        check_independent_losses(model, self._of_batch, rows, self.args.device)
         if self._losses is losses_of and rows.length:
             batch = self._prepare_inputs(rows.take(np.arange(min(4, rows.length))))
             with self.compute_loss_context_manager():
                 check_own_loss(model, batch)
 
+    def _of_batch(self, batch: dict[str, Any]) -> Tensor:
+        assert isinstance(self.model, torch.nn.Module)
+        with self.compute_loss_context_manager():
+            return self._losses(self.model, batch)
+
     def training_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
     ) -> Tensor:
         assert self.run is not None
+        self._recheck.by_chance(self.run)
         model.train()
         inputs = self._prepare_inputs(inputs)
         if self.run.next_is_empty:

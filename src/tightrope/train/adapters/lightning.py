@@ -27,7 +27,7 @@ from torch import Tensor
 
 from tightrope.errors import InvalidInput
 from tightrope.train.adapters.loader import drawn_loader
-from tightrope.train.independence import check_independent_losses
+from tightrope.train.independence import Recheck, check_independent_losses
 from tightrope.train.optimizer import PrivateOptimizer
 
 __all__ = ["PrivateModule", "drawn_loader"]
@@ -41,6 +41,7 @@ class PrivateModule(lightning.LightningModule):
         self.automatic_optimization = False
         self._private: list[PrivateOptimizer] = []  # a list: not to be registered as a submodule
         self._examples_apart = False
+        self._recheck = Recheck(self.losses)
 
     def losses(self, batch: Any) -> Tensor:
         raise NotImplementedError("Define losses(batch): one loss per example, shape (batch,).")
@@ -48,6 +49,8 @@ class PrivateModule(lightning.LightningModule):
     def make_private(self, optimizer: torch.optim.Optimizer, **parts: Any) -> PrivateOptimizer:
         """Wrap this module and its optimizer; `parts` are those of PrivateOptimizer."""
         self._private = [PrivateOptimizer(self, optimizer, **parts)]
+        for part in self.children():  # losses() calls them, not this module
+            self.run.guard.watch(part)
         return self.run
 
     @property
@@ -72,6 +75,7 @@ class PrivateModule(lightning.LightningModule):
         if not self._examples_apart and self.run.rows is not None:
             check_independent_losses(self, self.losses, self.run.rows, self.run.device)
             self._examples_apart = True
+        self._recheck.by_chance(self.run)
         if self.run.next_is_empty:
             self.run.step_empty()
         else:

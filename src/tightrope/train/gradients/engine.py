@@ -26,6 +26,7 @@ from tightrope.train.gradients.witness import Witness
 
 __all__ = ["Gradients"]
 
+_THOROUGH = 16  # kinds of batches looked at thoroughly; later ones only if a layer in them is new
 _MOST_PLANS = 1000  # a model that never does the same twice must not fill the memory
 
 _METHODS: dict[str, Callable[[Work, Clip], ClippedBatch]] = {
@@ -155,10 +156,11 @@ class Gradients:
         return (operations, *[id(use.owner) for use in uses])
 
     def _look(self, losses: Tensor, uses: list[Use], calls: Calls) -> Plan:
-        """A plan for this batch; layers seen for the first time are looked at thoroughly."""
+        """A plan for this batch. What is seen for the first time is looked at thoroughly."""
         owners = {id(use.owner) for use in uses}
         batch = len(losses)
-        known = bool(owners) and owners <= self._settled
+        again = self._kind_of(losses, uses) in self._plans or len(self._plans) > _THOROUGH
+        known = again and owners <= self._settled
         weights = [self._probes.half(batch)] if known else halves(batch)
         witness = Witness(self._recorder, calls, uses, batch)
         plan = make_plan(losses, uses, self._names_by_id, weights, witness)

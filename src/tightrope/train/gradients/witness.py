@@ -51,31 +51,41 @@ class Witness:
         return output_shape(there[here.index(entry.node)])[:1] == (self._batch,)
 
     def _run(self) -> list[Use] | None:
-        if not self._asked:
+        """The uses of a longer batch; None where the model takes none."""
+        if not self._asked and self._calls and not _several_processes():
             self._asked = True
-            try:
-                self._longer = self._again()
-            except (RuntimeError, ValueError, TypeError, IndexError):
-                self._longer = None  # the model does not take such a batch: nothing is known
+            for left_out in self._choices():
+                try:
+                    self._longer = self._again(left_out)
+                except (RuntimeError, ValueError, TypeError, IndexError):
+                    continue
+                if self._longer is not None:
+                    break
         return self._longer
 
-    def _again(self) -> list[Use] | None:
-        if not self._calls or _several_processes():
-            return None
+    def _choices(self) -> list[set[int]]:
+        """Arguments that are as long as the batch by chance: none of them, or one, or all but one."""
+        given = tensors_of(self._calls)
+        long = {i for i, t in enumerate(given) if t.dim() > 0 and len(t) == self._batch}
+        return [set(), *({i} for i in long), *(long - {i} for i in long)] if len(long) > 1 else [set()]
+
+    def _again(self, left_out: set[int]) -> list[Use] | None:
+        calls = self._grown(left_out)
         with self._recorder.rerun() as longer:
-            outs = [self._recorder.root(*self._grown(a), **self._grown(k)) for a, k in self._calls]
+            outs = [self._recorder.root(*args, **kwargs) for args, kwargs in calls]
         if [id(use.owner) for use in longer] != [id(use.owner) for use in self._uses]:
             return None
         ends = [t for t in tensors_of(outs) if t.requires_grad]
         self._total = torch.stack([t.sum().float() for t in ends]).sum() if ends else None
         return list(longer)
 
-    def _grown(self, given: Any) -> Any:
-        def longer(value: Tensor) -> Tensor:
-            batched = value.dim() > 0 and len(value) == self._batch
+    def _grown(self, left_out: set[int]) -> Any:
+        def longer(number: int, value: Tensor) -> Tensor:
+            batched = number not in left_out and value.dim() > 0 and len(value) == self._batch
             return torch.cat([value, value[-1:]]).detach() if batched else value
 
-        return with_tensors(given, [longer(value) for value in tensors_of(given)])
+        given = enumerate(tensors_of(self._calls))
+        return with_tensors(self._calls, [longer(number, value) for number, value in given])
 
 
 def _walk(graph: Graph, leaf: Any, entry: Entry) -> list[Any]:

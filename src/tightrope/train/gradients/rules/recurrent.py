@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from tightrope.errors import InvalidInput
 from tightrope.train.gradients.forms import Outer
@@ -60,23 +60,45 @@ def forward_of(module: nn.RNNBase, recorder: Recorder) -> Callable[..., Any]:
     def forward(module: nn.RNNBase, x: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
         if module is not mine or not shows(recorder):
             return original(module, x, hx)  # type: ignore[no-any-return]
-        if isinstance(x, PackedSequence) or x.dim() != 3:
+        if isinstance(x, PackedSequence):
+            padded, lengths = pad_packed_sequence(x, batch_first=True)
+            out, final = _layers(module, recorder, padded, hx, lengths.to(padded.device))
+            return _packed_like(x, out, lengths), final
+        if x.dim() != 3:
             raise InvalidInput(
-                f"{module.mode} needs a padded batch of three dimensions; packed and unbatched "
-                "sequences mix or lack the example dimension. Pad, and mask the loss instead"
+                f"{module.mode} needs a batch: an input of three dimensions (or a PackedSequence); "
+                f"got {x.dim()}. A single sequence is a batch of one: x[None]"
             )
-        x = x if module.batch_first else x.transpose(0, 1)  # (B, T, d)
-        states = _initial(module, x, hx)
-        last: list[State] = []
-        for layer in range(module.num_layers):
-            x = functional.dropout(x, module.dropout, training=module.training) if layer else x
-            x, ends = _layer(module, recorder, layer, x, states)
-            last += ends
-        final = tuple(torch.stack(part) for part in zip(*last, strict=True))
-        out = x if module.batch_first else x.transpose(0, 1)
-        return out, final if module.mode == "LSTM" else final[0]
+        out, final = _layers(module, recorder, x if module.batch_first else x.transpose(0, 1), hx)
+        return out if module.batch_first else out.transpose(0, 1), final
 
     return forward
+
+
+def _layers(
+    module: nn.RNNBase, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor | None = None
+) -> tuple[Tensor, Any]:
+    """All layers over (B, T, d); the last states as the module gives them.
+
+    lengths: (B,) where sequences end before T. Their states stay as they were at their end.
+    """
+    states = _initial(module, x, hx)
+    last: list[State] = []
+    for layer in range(module.num_layers):
+        x = functional.dropout(x, module.dropout, training=module.training) if layer else x
+        x, ends = _layer(module, recorder, layer, x, states, lengths)
+        last += ends
+    final = tuple(torch.stack(part) for part in zip(*last, strict=True))
+    return x, final if module.mode == "LSTM" else final[0]
+
+
+def _packed_like(packed: PackedSequence, out: Tensor, lengths: Tensor) -> PackedSequence:
+    """(B, T, h) packed in the order of another."""
+    order = packed.sorted_indices
+    if order is not None:
+        out, lengths = out.index_select(0, order), lengths[order.cpu()]
+    data = pack_padded_sequence(out, lengths, batch_first=True).data
+    return PackedSequence(data, packed.batch_sizes, order, packed.unsorted_indices)
 
 
 def forward_of_cell(module: nn.RNNCellBase, recorder: Recorder) -> Callable[..., Any]:
@@ -118,23 +140,44 @@ def _initial(module: nn.RNNBase, x: Tensor, hx: Any) -> tuple[Tensor, ...]:
 
 
 def _layer(
-    module: nn.RNNBase, recorder: Recorder, layer: int, x: Tensor, states: tuple[Tensor, ...]
+    module: nn.RNNBase,
+    recorder: Recorder,
+    layer: int,
+    x: Tensor,
+    states: tuple[Tensor, ...],
+    lengths: Tensor | None,
 ) -> tuple[Tensor, list[State]]:
     """Both directions of one layer, side by side."""
     outs, ends = [], []
     for direction in range(2 if module.bidirectional else 1):
         number = layer * (2 if module.bidirectional else 1) + direction
         state = tuple(s[number] for s in states)
-        sequence = x.flip(1) if direction else x
+        sequence = _backwards(x, lengths) if direction else x
         suffix = f"_l{layer}" + "_reverse" * direction
-        out, end = _run(module, recorder, module.mode, suffix, sequence, state)
-        outs.append(out.flip(1) if direction else out)
+        out, end = _run(module, recorder, module.mode, suffix, sequence, state, lengths)
+        outs.append(_backwards(out, lengths) if direction else out)
         ends.append(end)
     return torch.cat(outs, dim=2) if len(outs) > 1 else outs[0], ends
 
 
+def _backwards(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """(B, T, d) with each sequence turned round within its own length."""
+    if lengths is None:
+        return x.flip(1)
+    places = torch.arange(x.shape[1], device=x.device)
+    turned = lengths[:, None] - 1 - places  # (B, T)
+    index = torch.where(turned >= 0, turned, places)
+    return x.gather(1, index[:, :, None].expand_as(x))
+
+
 def _run(
-    module: nn.Module, recorder: Recorder, mode: str, suffix: str, x: Tensor, state: State
+    module: nn.Module,
+    recorder: Recorder,
+    mode: str,
+    suffix: str,
+    x: Tensor,
+    state: State,
+    lengths: Tensor | None = None,
 ) -> tuple[Tensor, State]:
     """One direction of one layer over (B, T, d)."""
     names = [f"{kind}{suffix}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
@@ -151,7 +194,11 @@ def _run(
     for t in range(x.shape[1]):
         before.append(state[0].detach())
         hidden = functional.linear(state[0], w_hh.detach(), hidden_bias)
-        state, reset = cell(projected[:, t], hidden, state)
+        new, reset = cell(projected[:, t], hidden, state)
+        if lengths is not None:
+            here = (t < lengths)[:, None]
+            new = tuple(torch.where(here, a, b) for a, b in zip(new, state, strict=True))
+        state = new
         outs.append(state[0])
         if reset is not None:
             resets.append(reset.detach())
