@@ -211,8 +211,8 @@ def check_memory(subject: Subject) -> list[Finding]:
 
 def _after(subject: Subject, past: Any, batch: Any) -> Answer:
     with as_before(subject.model):
-        subject.answer(past)
-        return subject.answer(batch)
+        subject.lasting_answer(past)
+        return subject.lasting_answer(batch)
 
 
 @contextmanager

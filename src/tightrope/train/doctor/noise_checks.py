@@ -89,9 +89,11 @@ def _alone(run: PrivateOptimizer, columns: Columns) -> Table:
 
 
 def _draw(run: PrivateOptimizer, columns: Columns, noise: Any | None = None) -> NDArray[np.float64]:
-    sums = [torch.zeros(size, device=run.device) for size in columns.sizes]
+    sums = [torch.zeros(shape, device=run.device) for shape in columns.shapes]
     (run.noise if noise is None else noise).add_(sums, run.sensitivity_charged)
-    drawn: NDArray[np.float64] = torch.cat(sums).double().cpu().numpy()
+    drawn: NDArray[np.float64] = (
+        torch.cat([total.reshape(-1) for total in sums]).double().cpu().numpy()
+    )
     return drawn / (run.noise.noise_multiplier * run.sensitivity_charged)
 
 
