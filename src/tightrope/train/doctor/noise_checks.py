@@ -195,7 +195,7 @@ def _about_data(noise: Table, steps: list[Observed]) -> Iterator[Trial]:
         stats.norm.ppf(stats.chi2.cdf(squares, width)),
         stats.norm.isf(stats.chi2.sf(squares, width)),
     ).clip(-38, 38)
-    given = np.stack([step.given.numpy() for step in steps])
+    given = np.stack([step.given.numpy() for step in steps if step.given is not None])
     known = {
         "the batch size": np.array([step.batch_size for step in steps], dtype=np.float64),
         "the size of the sum": np.linalg.norm(given, axis=1),

@@ -36,13 +36,17 @@ def distance(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
 @final
 @dataclass(frozen=True)
 class Subject:
-    """A model with its engine, clip, loss and data."""
+    """A model with its engine, clip, loss and data.
+
+    reach: the most examples that the engine gets at once.
+    """
 
     model: torch.nn.Module
     engine: Any
     clip: Any
     losses_of: Callable[[Any], Tensor]
     rows: Rows
+    reach: int
     draw: np.random.Generator
 
     @property
