@@ -20,29 +20,38 @@ GATHERED = (list, dict, set, tuple, deque)
 @contextmanager
 def as_before(model: torch.nn.Module) -> Iterator[None]:
     """What a forward pass leaves in buffers and attributes is undone afterwards."""
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    held = [(module, _plain(module)) for module in model.modules()]
+    held = [(space, _plain(space)) for module in model.modules() for space in _spaces(module)]
     try:
         yield
     finally:
-        with torch.no_grad():
-            for buffer, before in buffers:
-                if not torch.equal(buffer, before):  # a graph may hold it
-                    buffer.copy_(before)
-        for module, attributes in held:
-            for name in set(_plain(module)) - set(attributes):
-                delattr(module, name)
-            for name, value in attributes.items():
-                module.__dict__[name] = value
+        for space, values in held:
+            _put_back(space, values)
 
 
-def _plain(module: torch.nn.Module) -> dict[str, Any]:
-    """Numbers, tensors and collections that the module's own code keeps; hooks stay alone."""
+def _spaces(module: torch.nn.Module) -> list[dict[str, Any]]:
+    return [module.__dict__, module._buffers]
+
+
+def _plain(space: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Numbers, tensors and collections that the module's own code keeps, and copies of them."""
     return {
-        name: _copy(value)
-        for name, value in vars(module).items()
+        name: (value, _copy(value))
+        for name, value in space.items()
         if isinstance(value, (*PLAIN, *GATHERED, Tensor)) and name not in _FRAMEWORK
     }
+
+
+def _put_back(space: dict[str, Any], values: dict[str, tuple[Any, Any]]) -> None:
+    for name in _plain(space).keys() - values.keys():
+        del space[name]
+    for name, (value, copied) in values.items():
+        if isinstance(value, Tensor):
+            space[name] = value
+            if not torch.equal(value, copied):  # a graph may hold it, and notice a write
+                with torch.no_grad():
+                    value.copy_(copied)
+        else:
+            space[name] = copied
 
 
 _FRAMEWORK = frozenset(vars(torch.nn.Module()))

@@ -26,6 +26,10 @@ class Columns:
         share = max(MOST // max(len(tensors), 1), RUN)
         key = np.random.SeedSequence().entropy
         self.places = [_places(tensor.numel(), share, key) for tensor in tensors]
+        self.shapes = [
+            tensor.shape if tensor.numel() <= share else (len(places),)
+            for tensor, places in zip(tensors, self.places, strict=True)
+        ]
         self.sizes = [len(places) for places in self.places]
         self.tensor = np.repeat(np.arange(len(tensors)), self.sizes)
 

@@ -49,14 +49,16 @@ def check_model(
     *,
     clip: Any,
     gradients: Any | None = None,
+    micro_batch: int | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
 ) -> Diagnosis:
     """Can this model be trained privately with this loss? Looks at some examples of `data`.
 
     loss: one number per example, as `loss(model(x), y)`, `loss(x, y)` or `loss(model, x, y)`;
     `loss(model, batch)` where the dataset gives dictionaries.
+    micro_batch, collate: as for `run.batches`.
     """
-    rows = _rows(data, collate)
+    rows, reach = _rows(data, collate), micro_batch or SOME
     try:
         engine = Gradients(model, method="auto") if gradients is None else gradients
     except ModelNotPrivate as refusal:
@@ -64,10 +66,11 @@ def check_model(
     try:
         with in_mode(model, training=True), as_before(model):
             losses_of = loss_on_batches(model, loss, rows, engine)
-            subject = Subject(model, engine, clip, losses_of, rows, np.random.default_rng())
+            draw = np.random.default_rng()
+            subject = Subject(model, engine, clip, losses_of, rows, reach, draw)
             findings = [
                 *check_held_data(data, rows, model, loss),
-                *_each(_about_examples(subject, SOME)),
+                *_each(_about_examples(subject)),
                 *check_parameters(model, engine, []),
             ]
     except ModelNotPrivate as refusal:
@@ -136,14 +139,13 @@ def _examine(
     with restored(run):
         losses_of = loss_on_batches(run.model, loss, rows, run.gradients)
         batches = draw_batches(run, rows.length)
-    draw = np.random.default_rng()
-    subject = Subject(run.model, run.gradients, run.clip, losses_of, rows, draw)
-    reach = min(max(len(batch) for batch in batches), micro_batch or rows.length)
+    reach, draw = micro_batch or max(len(batch) for batch in batches), np.random.default_rng()
+    subject = Subject(run.model, run.gradients, run.clip, losses_of, rows, reach, draw)
     rehearsal = partial(
         rehearse, run, losses_of, rows, columns, steps=steps, micro_batch=micro_batch
     )
     with restored(run), run.guard.opened():
-        about_examples = _each(_about_examples(subject, reach))
+        about_examples = _each(_about_examples(subject))
     return [
         _seeds(run),
         *about_examples,
@@ -169,11 +171,11 @@ def _each(checks: list[Check]) -> list[Finding]:
     return findings
 
 
-def _about_examples(subject: Subject, reach: int) -> list[Check]:
+def _about_examples(subject: Subject) -> list[Check]:
     return [
         lambda: [_losses_apart(subject)],
         lambda: check_influence(subject),
-        lambda: check_mixing(subject, reach),
+        lambda: check_mixing(subject),
         lambda: check_memory(subject),
     ]
 

@@ -30,7 +30,7 @@ def loss_on_batches(
     if not callable(loss):
         raise InvalidInput(f"The loss must be a function: {FORMS}; got {type(loss).__name__}.")
     count = min(2, rows.length)
-    batch = to_device(rows.take(np.arange(count, dtype=np.int64)), engine.parameters[0].device)
+    batch = _first(rows, count, engine.parameters[0].device)
     parts = _parts(batch)
     if _needs(loss) == len(parts) + 1 and not isinstance(batch, Mapping):
         losses_of: LossesOf = lambda b: loss(model, *_parts(b))  # noqa: E731
@@ -41,6 +41,19 @@ def loss_on_batches(
     _check(losses_of, batch, count)
     getattr(engine, "forget", lambda: None)()
     return losses_of
+
+
+def _first(rows: Rows, count: int, device: torch.device) -> Any:
+    try:
+        return to_device(rows.take(np.arange(count, dtype=np.int64)), device)
+    except TightropeError:
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            f"The first examples of the data cannot be read ({type(error).__name__}: {error}). "
+            "Give a tuple of tensors with one row for each example, or a dataset whose items "
+            "0, 1, ... are examples; collate= where they have different lengths."
+        ) from error
 
 
 def _parts(batch: Any) -> tuple[Any, ...]:

@@ -40,11 +40,11 @@ ALL_DIGITS = 512  # larger batches: three halves at random
 POOL = 512  # records among which neighbours are looked for
 
 
-def check_mixing(subject: Subject, reach: int) -> list[Finding]:
-    """reach: the size of the largest batch."""
-    count = min(reach, subject.rows.length)
+def check_mixing(subject: Subject) -> list[Finding]:
+    """In a batch as large as they come."""
+    count = min(subject.reach, subject.rows.length)
     if count < 2:
-        return [note(CHECK, "fewer than two examples to look at")]
+        return [note(CHECK, "examples come one at a time: there is nothing to mix")]
     indices = crowded(subject, count)
     batch = subject.read(indices)
     replaced = _replacing(subject, batch, count)
@@ -190,7 +190,7 @@ def _change(
 
 def check_memory(subject: Subject) -> list[Finding]:
     """The same batch after different ones."""
-    count = min(16, subject.rows.length // 2)
+    count = min(16, subject.reach, subject.rows.length // 2)
     if count < 1:
         return [note(MEMORY, "fewer than two examples to look at")]
     index = subject.some(2 * count)
@@ -211,8 +211,8 @@ def check_memory(subject: Subject) -> list[Finding]:
 
 def _after(subject: Subject, past: Any, batch: Any) -> Answer:
     with as_before(subject.model):
-        subject.answer(past)
-        return subject.answer(batch)
+        subject.lasting_answer(past)
+        return subject.lasting_answer(batch)
 
 
 @contextmanager

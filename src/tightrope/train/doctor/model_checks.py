@@ -22,7 +22,7 @@ MAGNIFIED = 2.0**12
 
 def check_influence(subject: Subject) -> list[Finding]:
     """The sum of one example, and its share in the sum of several, magnified and not."""
-    everyone = subject.some(EXAMPLES)
+    everyone = subject.some(min(EXAMPLES, subject.reach))
     batch, largest = subject.read(everyone), 0.0
     for scale in (1.0, MAGNIFIED):
         whole = subject.answer(batch, weights=scale).sums

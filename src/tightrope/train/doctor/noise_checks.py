@@ -89,9 +89,11 @@ def _alone(run: PrivateOptimizer, columns: Columns) -> Table:
 
 
 def _draw(run: PrivateOptimizer, columns: Columns, noise: Any | None = None) -> NDArray[np.float64]:
-    sums = [torch.zeros(size, device=run.device) for size in columns.sizes]
+    sums = [torch.zeros(shape, device=run.device) for shape in columns.shapes]
     (run.noise if noise is None else noise).add_(sums, run.sensitivity_charged)
-    drawn: NDArray[np.float64] = torch.cat(sums).double().cpu().numpy()
+    drawn: NDArray[np.float64] = (
+        torch.cat([total.reshape(-1) for total in sums]).double().cpu().numpy()
+    )
     return drawn / (run.noise.noise_multiplier * run.sensitivity_charged)
 
 
@@ -193,7 +195,7 @@ def _about_data(noise: Table, steps: list[Observed]) -> Iterator[Trial]:
         stats.norm.ppf(stats.chi2.cdf(squares, width)),
         stats.norm.isf(stats.chi2.sf(squares, width)),
     ).clip(-38, 38)
-    given = np.stack([step.given.numpy() for step in steps])
+    given = np.stack([step.given.numpy() for step in steps if step.given is not None])
     known = {
         "the batch size": np.array([step.batch_size for step in steps], dtype=np.float64),
         "the size of the sum": np.linalg.norm(given, axis=1),

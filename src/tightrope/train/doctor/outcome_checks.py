@@ -35,7 +35,7 @@ def check_outcomes(run: PrivateOptimizer, subject: Subject) -> list[Finding]:
 
 
 def _given_the_release(run: PrivateOptimizer, subject: Subject) -> list[Finding]:
-    count = min(LARGEST, subject.rows.length // 2)
+    count = min(LARGEST, subject.reach, subject.rows.length // 2)
     if count < 1:
         return [note(RULE, "fewer than two examples to look at")]
     index = subject.some(2 * count)

@@ -15,7 +15,7 @@ from tightrope.train.samplers import Indices
 __all__ = ["check_sampler", "draw_batches"]
 
 _WORK = 2**25  # draws for single records
-_FEWEST, _MOST = 128, 1024  # batches looked at
+_FEWEST, _MOST = 128, 4096  # batches looked at
 
 
 def check_sampler(

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tightrope.train.doctor.attributes import as_before
 from tightrope.train.doctor.chance import same_chance
 from tightrope.train.feed import Rows, tensors_of, to_device, with_tensors
 
@@ -35,13 +36,17 @@ def distance(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
 @final
 @dataclass(frozen=True)
 class Subject:
-    """A model with its engine, clip, loss and data."""
+    """A model with its engine, clip, loss and data.
+
+    reach: the most examples that the engine gets at once.
+    """
 
     model: torch.nn.Module
     engine: Any
     clip: Any
     losses_of: Callable[[Any], Tensor]
     rows: Rows
+    reach: int
     draw: np.random.Generator
 
     @property
@@ -67,7 +72,14 @@ class Subject:
         return to_device(self.rows.take(np.asarray(indices, dtype=np.int64)), self.device)
 
     def answer(self, batch: Any, *, weights: Tensor | float | None = None, seed: int = 0) -> Answer:
-        """weights: what the losses are multiplied by before their gradients are summed."""
+        """Leaves no trace in the model; weights: what the losses are multiplied by."""
+        with as_before(self.model):
+            return self.lasting_answer(batch, weights=weights, seed=seed)
+
+    def lasting_answer(
+        self, batch: Any, *, weights: Tensor | float | None = None, seed: int = 0
+    ) -> Answer:
+        """What the forward pass leaves behind stays."""
         with same_chance(self.device, seed):
             losses = self.losses_of(batch)
             weighted = losses if weights is None else losses * weights
