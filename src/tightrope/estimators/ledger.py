@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+import scipy.sparse as sp
 
 from tightrope.convex.row_keys import Keys, row_keys
 from tightrope.errors import TightropeError
@@ -96,6 +97,7 @@ def _some_columns(features: Any) -> Any:
     width = features.shape[1]
     if width <= _COLUMNS:
         return features
+    features = features.tocsc() if sp.issparse(features) else features
     return features[:, np.random.default_rng(width).choice(width, _COLUMNS, replace=False)]
 
 
