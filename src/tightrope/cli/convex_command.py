@@ -22,7 +22,10 @@ app = typer.Typer(
 
 Epsilon = Annotated[str, typer.Option(help="Privacy budget.", metavar="EPS")]
 Level = Annotated[str | None, typer.Option("--delta", help="Default: 1/records^1.1.")]
-Model = Annotated[str, typer.Option(help="logistic, svc or regression.")]
+Model = Annotated[str, typer.Option(help="logistic, svc, regression or ridge.")]
+Neighbours = Annotated[
+    str, typer.Option("--adjacency", help="replace-one (rows are counted) or add-or-remove.")
+]
 Algorithm = Annotated[str, typer.Option(help="auto picks the least predicted excess loss.")]
 
 
@@ -35,6 +38,7 @@ def plan(
     model: Model = "logistic",
     classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
     algorithm: Algorithm = "auto",
+    adjacency: Neighbours = "replace-one",
 ) -> None:
     """What a fit would do, before any row is seen."""
     from tightrope.estimators import csv_file
@@ -47,6 +51,7 @@ def plan(
         model=model,
         classes=classes,
         algorithm=algorithm,
+        adjacency=adjacency,
     )
     console = Console()
     console.print(chosen.reason, highlight=False)
@@ -62,6 +67,19 @@ def fit(
     delta: Level = None,
     model: Model = "logistic",
     algorithm: Algorithm = "auto",
+    classes: Annotated[
+        str | None, typer.Option(help="All possible labels, apart by commas: yes,no.")
+    ] = None,
+    labels_public: Annotated[
+        bool, typer.Option("--labels-public", help="The labels that occur are public.")
+    ] = False,
+    target_bound: Annotated[
+        float | None, typer.Option(help="Public bound on the size of a numeric target.")
+    ] = None,
+    adjacency: Neighbours = "replace-one",
+    records: Annotated[
+        int | None, typer.Option(help="Public number of rows, for add-or-remove.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where to write the model.")] = Path("model.json"),
 ) -> None:
     """Fit a private model to a table; model and certificate may be published, the key may not."""
@@ -77,6 +95,11 @@ def fit(
             delta=None if delta is None else opt.parse_number(delta, "delta"),
             model=model,
             algorithm=algorithm,
+            classes=None if classes is None else [name.strip() for name in classes.split(",")],
+            labels_public=labels_public,
+            target_bound=target_bound,
+            adjacency=adjacency,
+            records=records,
             on_pass=lambda: bar.advance(task),
         )
     out.write_text(csv_file.model_card(fitted))
@@ -91,7 +114,7 @@ def fit(
 
 def _certify(fitted: Any, data: Path, target: str, out: Path) -> Path:
     """certificate.json beside the model, and the key of its commitment to the table."""
-    from tightrope.estimators.csv_file import read_csv
+    from tightrope.estimators.table import read_csv
     from tightrope.evidence.certificate import FILE, write
     from tightrope.evidence.commitment import new_key, write_key
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MODE", "BALL", "LARGEST", "MOST_ROWS", "gamma", "of_sums", "of_iterates", "of_moments"]
 
-MODE = "float64 sums of rows on a grid, rounding bounded and charged"
+MODE = "bounded"  # as training names sums whose rounding is bounded and charged
 LARGEST = 1e-2
 BALL = 1e3  # where iterates stay that no radius was given for: weights on rows of norm 1
 MOST_ROWS = 1 << 26  # rows for which sums are bounded where their number is private

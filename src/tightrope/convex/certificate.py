@@ -50,6 +50,7 @@ def _facts(learned: Learned, committed: str | None) -> RunFacts:
             "regularization": plan.strength,
             "arithmetic": MODE,
             "rho": plan.rounding,
+            "searched_settings": plan.searched,
             "public_rows": learned.public_rows,
             "public_rows_sha256": learned.public_digest,
         },

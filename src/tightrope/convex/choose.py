@@ -86,7 +86,7 @@ class Facts:
 
     @property
     def floor(self) -> float:
-        """h: the smallest curvature worth learning (beyond the public solution, if there is one)."""
+        """h: the smallest curvature worth learning (beyond what public rows tell)."""
         if self.public:
             return shrinkage(self.noise, self.public) / 2.0
         return self.noise * math.sqrt(self.weights) / self.expected.reach

@@ -70,10 +70,9 @@ class _Hidden:
         }
 
     def _step(
-        self, problem: Problem, batch: Block, size: int, weights: FloatArray, entropy: Entropy
+        self, problem: Problem, batch: Block, size: int, weights: FloatArray, noise: FloatArray
     ) -> FloatArray:
-        noise_std = self.noise_multiplier * charged(self, problem)
-        total = problem.block_gradient(batch, weights) + noise_std * entropy.normal(weights.shape)
+        total = problem.block_gradient(batch, weights) + noise
         gradient = total / size + problem.regulariser(weights)
         return project(weights - self.step_size * gradient, self._ball)
 
@@ -138,11 +137,13 @@ class CyclicDescent(_Hidden):
         )
 
     def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
+        noise_std = self.noise_multiplier * charged(self, problem)
         weights = project(start, self._ball)
         for _ in range(self.epochs):
             for data in (problem.data, problem.public):
                 for batch in batches(data, self.batch_size) if data is not None else ():
-                    weights = self._step(problem, batch, self.batch_size, weights, entropy)
+                    noise = noise_std * entropy.normal(weights.shape)
+                    weights = self._step(problem, batch, self.batch_size, weights, noise)
         return Solution(weights, problem.data.scaling)
 
 
@@ -160,10 +161,12 @@ class SkipDescent(_Hidden):
 
     def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
         skipped = entropy.whole_number(0, problem.counted // 2)
+        noise_std = self.noise_multiplier * charged(self, problem)
         weights = project(start, self._ball)
         for position, row in enumerate(batches(problem.data, 1)):
             if position >= skipped:
-                weights = self._step(problem, row, 1, weights, entropy)
+                noise = noise_std * entropy.normal(weights.shape)
+                weights = self._step(problem, row, 1, weights, noise)
         return Solution(weights, problem.data.scaling)
 
 
@@ -182,11 +185,13 @@ class StopDescent(_Hidden):
 
     def run(self, problem: Problem, entropy: Entropy, start: FloatArray) -> Solution:
         used = entropy.whole_number(1, problem.counted)
+        noise_std = self.noise_multiplier * charged(self, problem)
         weights = project(start, self._ball)
         for position, row in enumerate(batches(problem.data, 1)):
             if position >= used:
                 break
-            weights = self._step(problem, row, 1, weights, entropy)
+            noise = noise_std * entropy.normal(weights.shape)
+            weights = self._step(problem, row, 1, weights, noise)
         return Solution(weights, problem.data.scaling)
 
 

@@ -37,6 +37,7 @@ class Plan:
     compared: tuple[Candidate, ...]
     rounding: float
     sensitivity: float
+    searched: int = 0  # settings among which a private search chose; process and budget are its own
 
     @property
     def reason(self) -> str:

@@ -27,6 +27,7 @@ _ODD = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 def row_keys(features: Any) -> Keys:
     """The key of each row of a dense or sparse array."""
+    features = features.tocsr() if sp.issparse(features) else features
     numbers = np.random.default_rng(_SEED).integers(
         0, 2**64, features.shape[1], dtype=np.uint64, endpoint=False
     )

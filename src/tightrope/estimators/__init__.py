@@ -1,10 +1,13 @@
 """scikit-learn estimators with a privacy guarantee."""
 
+from tightrope.convex import PublicRows
+from tightrope.estimators.ledger import FitsAddUp
 from tightrope.estimators.linear_svc import PrivateLinearSVC
 from tightrope.estimators.logistic import PrivateLogisticRegression
 from tightrope.estimators.regression import PrivateLinearRegression, PrivateRidge
 from tightrope.estimators.search import PrivateSearch
 from tightrope.estimators.tuning import TuningCostsPrivacy, tuning_cost
+from tightrope.estimators.watch import SeededByOthers, TransformerNotPrivate
 from tightrope.guarantee.selection import selection_guarantee
 
 __all__ = [
@@ -14,6 +17,10 @@ __all__ = [
     "PrivateRidge",
     "PrivateSearch",
     "selection_guarantee",
+    "PublicRows",
+    "FitsAddUp",
+    "TransformerNotPrivate",
+    "SeededByOthers",
     "TuningCostsPrivacy",
     "tuning_cost",
 ]

@@ -27,7 +27,9 @@ from tightrope.convex import (
 from tightrope.convex.certificate import certificate_of_fit
 from tightrope.convex.rows import INTERCEPT
 from tightrope.errors import InvalidInput
+from tightrope.estimators.ledger import LEDGER
 from tightrope.estimators.tuning import warn_if_searching
+from tightrope.estimators.watch import original_rows, warn_if_seeded, warn_of_transformers
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_count, check_positive, check_real
 
@@ -89,8 +91,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             start=start,
         )
         self._keep(learned)
-        warn_if_searching(self.guarantee_, delta)
+        self._tell(features, delta)
         return learned
+
+    def _tell(self, features: Any, delta: float) -> None:
+        """Warn of what this fit cannot know by itself: others on the same people, transformers."""
+        warn_of_transformers()
+        warn_if_searching(self.guarantee_, delta)
+        if warn_if_seeded(self.random_state) or self.private_:
+            LEDGER.enter(original_rows(features), self.guarantee_, delta)
 
     def _counted(self, features: Any) -> int:
         """The public number of private rows: declared, or that of the rows where it is public."""

@@ -1,40 +1,29 @@
 """Private models from a CSV file: what the command line calls.
 
-The header, the number of rows and the set of labels count as public. Every column but the target is
-a feature and must hold numbers; text columns are refused, since listing their values would look at
-the private data: encode them by a public list first.
+The header and the number of rows count as public; the possible labels are declared. Every column
+but the target is a feature and must hold numbers; text columns are refused, since listing their
+values would look at the private data: encode them by a public list first.
 """
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
-from tightrope.convex import (
-    Budget,
-    Logistic,
-    Loss,
-    MultinomialLogistic,
-    Options,
-    Plan,
-    Problem,
-    SizeOnly,
-    SmoothedHinge,
-)
+from tightrope.convex import Budget, Plan, Problem, SizeOnly
 from tightrope.convex import plan as plan_problem
 from tightrope.errors import InvalidInput
 from tightrope.estimators.base import default_delta
 from tightrope.estimators.linear_svc import PrivateLinearSVC
 from tightrope.estimators.logistic import PrivateLogisticRegression
-from tightrope.estimators.regression import PrivateLinearRegression
+from tightrope.estimators.regression import PrivateLinearRegression, PrivateRidge
+from tightrope.estimators.table import CsvTable, numbers, read_csv
 from tightrope.process import Adjacency
-from tightrope.validate import FloatArray, check_count
+from tightrope.validate import check_count
 
 __all__ = ["CsvTable", "read_csv", "plan", "fit", "model_card"]
 
@@ -42,48 +31,9 @@ _MODELS: dict[str, Any] = {
     "logistic": PrivateLogisticRegression,
     "svc": PrivateLinearSVC,
     "regression": PrivateLinearRegression,
+    "ridge": PrivateRidge,
 }
-
-
-@final
-@dataclass(frozen=True)
-class CsvTable:
-    """Features (n, d) float64, the target column as text, and the names of the features."""
-
-    features: FloatArray
-    target: Any
-    names: tuple[str, ...]
-
-
-def read_csv(path: str | Path, target: str) -> CsvTable:
-    """Read a file with a header line; messages name columns, never values."""
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        reader = csv.reader(file)
-        header = next(reader, None)
-        if header is None or target not in header:
-            raise InvalidInput(
-                f"{path} has no column {target!r}; its header is {header or 'empty'}."
-            )
-        rows = [row for row in reader if row]
-    if not rows or any(len(row) != len(header) for row in rows):
-        raise InvalidInput(
-            f"{path} must hold at least one row, and each row as many fields as the header."
-        )
-    names = tuple(name for name in header if name != target)
-    columns = [_numbers(rows, header.index(name), name) for name in names]
-    labels = np.array([row[header.index(target)] for row in rows])
-    features = np.column_stack(columns) if columns else np.empty((len(rows), 0))
-    return CsvTable(features, labels, names)
-
-
-def _numbers(rows: list[list[str]], index: int, name: str) -> FloatArray:
-    try:
-        return np.array([row[index] for row in rows], dtype=np.float64)
-    except ValueError:
-        raise InvalidInput(
-            f"Column {name!r} holds text or empty fields. Encode it as numbers by a rule that does "
-            "not look at the data (a public list of categories, a fixed value for empty fields)."
-        ) from None
+_CLASSIFIERS = ("logistic", "svc")
 
 
 def plan(
@@ -100,22 +50,27 @@ def plan(
     """What a fit on a table of this size would do, before any row is seen."""
     records = check_count(records, "records", low=2)
     width = check_count(features, "features", low=1) + 1
+    estimator = _made(model, epsilon, delta=delta, algorithm=algorithm, adjacency=adjacency)
+    estimator.classes_ = np.arange(check_count(classes, "classes", low=2))
+    relation = Adjacency(adjacency)
+    declared = records if relation is Adjacency.ADD_OR_REMOVE else None
     problem = Problem(
-        SizeOnly(records, width), _planned_loss(model, classes), adjacency=Adjacency(adjacency)
+        SizeOnly(records, width), estimator._loss(), adjacency=relation, private_records=declared
     )
-    budget = Budget(epsilon, default_delta(records) if delta is None else delta)
     planned, _ = plan_problem(
-        problem, budget, algorithm=algorithm, options=Options(centring=0.06, row_reach=0.8)
+        problem,
+        Budget(epsilon, default_delta(records) if delta is None else delta),
+        algorithm=algorithm,
+        expected=estimator._expected,
+        options=estimator._options(),
     )
     return planned
 
 
-def _planned_loss(model: str, classes: int) -> Loss:
-    if model == "logistic":
-        return Logistic(0.5) if classes == 2 else MultinomialLogistic(classes, 1.0)
-    if model == "svc" and classes == 2:
-        return SmoothedHinge(2.0)
-    raise InvalidInput(f"plan knows 'logistic' and two-class 'svc'; got {model!r}.")
+def _made(model: str, epsilon: float, **settings: Any) -> Any:
+    if model not in _MODELS:
+        raise InvalidInput(f"model must be one of {', '.join(_MODELS)}; got {model!r}.")
+    return _MODELS[model](epsilon, **settings)
 
 
 def fit(
@@ -127,19 +82,27 @@ def fit(
     delta: float | None = None,
     model: str = "logistic",
     algorithm: str = "auto",
+    classes: Sequence[str] | None = None,
+    labels_public: bool = False,
+    target_bound: float | None = None,
     on_pass: Callable[[], None] | None = None,
     **settings: Any,
 ) -> Any:
     """A fitted private estimator for the named target column.
 
-    `on_pass` is called before each pass over the rows, for a progress bar.
+    A classifier needs `classes`, or `labels_public` where the labels that occur are public; a
+    regression needs `target_bound`. `on_pass` is called before each pass over the rows, for a
+    progress bar.
     """
-    if model not in _MODELS:
-        raise InvalidInput(f"model must be one of {', '.join(_MODELS)}; got {model!r}.")
+    if model in _CLASSIFIERS:
+        settings |= {"classes": classes, "labels_public": labels_public}
+    else:
+        settings |= {"target_bound": target_bound}
+    estimator = _made(
+        model, epsilon, delta=delta, data_norm=data_norm, algorithm=algorithm, **settings
+    )
     table = read_csv(path, target)
-    make = _MODELS[model]
-    estimator = make(epsilon, delta=delta, data_norm=data_norm, algorithm=algorithm, **settings)
-    goal = _numeric_target(table.target, target) if model == "regression" else table.target
+    goal = _labels(table, target) if model in _CLASSIFIERS else numbers(table.target, target)
     estimator._on_pass = on_pass
     fitted = estimator.fit(table.features, goal)
     estimator._on_pass = None  # not part of the model, and perhaps not picklable
@@ -147,8 +110,13 @@ def fit(
     return fitted
 
 
-def _numeric_target(values: Any, name: str) -> FloatArray:
-    return _numbers([[value] for value in values], 0, name)
+def _labels(table: CsvTable, target: str) -> Any:
+    if (table.target == "").any():
+        raise InvalidInput(
+            f"Column {target!r}, the target, has empty fields. An empty field is no label: drop "
+            "such rows, or write a label of their own into them."
+        )
+    return table.target
 
 
 def model_card(fitted: Any) -> str:

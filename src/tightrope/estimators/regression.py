@@ -105,9 +105,10 @@ class PrivateLinearRegression(_PrivateRegressor):
 class PrivateRidge(_PrivateRegressor):
     """Least squares on a ball of weights, L2-regularised, with an (epsilon, delta)-DP guarantee.
 
-    The squared loss has a Lipschitz constant only on a ball: `radius` is that of the weights on
-    rows scaled to norm 1, in units of `target_bound`. `PrivateLinearRegression` needs no ball
-    and less noise; this estimator is for those who want the squared loss itself.
+    `radius` is that of the ball, for weights on rows scaled to norm 1, in units of `target_bound`.
+    Residuals beyond `residual_limit` (as a part of `target_bound`) count linearly, as in
+    `PrivateLinearRegression`; None is the squared loss itself, whose slope is bounded by
+    radius + 1 only: it needs (radius + 1)/residual_limit times the noise.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class PrivateRidge(_PrivateRegressor):
         data_norm: float | None = None,
         target_bound: float | None = None,
         radius: float = 3.0,
+        residual_limit: float | None = 0.5,
         algorithm: str = "auto",
         regularization: float | None = None,
         max_iter: int | None = None,
@@ -133,6 +135,7 @@ class PrivateRidge(_PrivateRegressor):
         self.data_norm = data_norm
         self.target_bound = target_bound
         self.radius = radius
+        self.residual_limit = residual_limit
         self.algorithm = algorithm
         self.regularization = regularization
         self.max_iter = max_iter
@@ -144,4 +147,7 @@ class PrivateRidge(_PrivateRegressor):
         self.random_state = random_state
 
     def _loss(self) -> Loss:
-        return Squared(target_bound=1.0, radius=self.radius)
+        squared = Squared(target_bound=1.0, radius=self.radius)
+        if self.residual_limit is None:
+            return squared
+        return Huber(min(self.residual_limit, squared.slope_bound))

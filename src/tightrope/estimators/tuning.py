@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import math
 import re
-import warnings
 from types import FrameType
 from typing import Any
 
 from sklearn.model_selection._search import BaseSearchCV
 
+from tightrope.estimators.ledger import FitsAddUp
+from tightrope.estimators.told import warn
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.selection import selection_guarantee
 from tightrope.numerics.digits import rounded_up
@@ -19,7 +20,7 @@ from tightrope.validate import check_count
 __all__ = ["TuningCostsPrivacy", "tuning_cost", "warn_if_searching"]
 
 
-class TuningCostsPrivacy(UserWarning):
+class TuningCostsPrivacy(FitsAddUp):
     """A search fitted many private models on the same people."""
 
 
@@ -47,7 +48,7 @@ def warn_if_searching(guarantee: Guarantee, delta: float) -> None:
     cost = tuning_cost(guarantee, candidates=candidates, folds=folds)
     epsilon = cost.epsilon(delta).upper
     size = rounded_up(epsilon, 3) if math.isfinite(epsilon) else "infinity"
-    warnings.warn(
+    warn(
         f"This model was chosen among {candidates} settings with {folds} folds on the same people. "
         f"One fit spends epsilon {rounded_up(guarantee.epsilon(delta).upper, 3)}; all models of "
         f"the search together spend {size} at delta {delta:.3g}. The held-out scores themselves "
@@ -55,7 +56,6 @@ def warn_if_searching(guarantee: Guarantee, delta: float) -> None:
         f"spend {_by_selection(guarantee, candidates, delta)} in all, scores included; the "
         "defaults, which look at public numbers only, cost nothing.",
         TuningCostsPrivacy,
-        stacklevel=3,
     )
 
 

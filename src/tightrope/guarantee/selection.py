@@ -25,6 +25,7 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.gaussian.profile import delta_bounds
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
@@ -57,6 +58,8 @@ class _Selected:
         return selected_renyi(orders, divergences, self._failures(levels), self.mean_trials)
 
     def _failures(self, levels: FloatArray) -> FloatArray:
+        if isinstance(self.trial, GaussianGuarantee):  # all levels at once
+            return np.asarray(delta_bounds(levels, self.trial.mu)[1])
         return np.array([self.trial.delta(level).upper for level in levels.tolist()])
 
 

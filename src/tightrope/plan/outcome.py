@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -11,8 +12,10 @@ from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.gaussian import profile
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process.convex import SkipSGD, StopSGD
 from tightrope.theorems import hidden_skip, hidden_stop, hidden_stop_renyi
+from tightrope.theorems.hidden_steps import step_mu
 from tightrope.validate import FloatArray, check_count
 
 __all__ = ["ConvexPlan"]
@@ -51,7 +54,9 @@ class ConvexPlan:
             run = replace(self.process, index=index)
             if self.tasks == 1:
                 return hidden_stop.guarantee(run)
-            return compose([hidden_stop_renyi.guarantee(run)], [self.tasks])
+            hidden = compose([hidden_stop_renyi.guarantee(run)], [self.tasks])
+            seen = GaussianGuarantee(step_mu(run) * math.sqrt(self.tasks) * (1.0 + 1e-14))
+            return min(hidden, seen, key=lambda found: found.epsilon(self.delta).upper)
         return hidden_skip.guarantee(replace(self.process, index=self._private(index)))
 
     def epsilon_at(self, index: int) -> float:

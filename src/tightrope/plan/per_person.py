@@ -82,7 +82,9 @@ def skip_plan(
         records=records,
         diameter=2.0 * radius,
     )
-    return ConvexPlan(process, epsilon, delta, choice.excess_loss, private_records, 1, scale)
+    # on the ball no weights are worse than the best by more than L times its diameter
+    excess = min(choice.excess_loss, 2.0 * radius * loss.lipschitz)
+    return ConvexPlan(process, epsilon, delta, excess, private_records, 1, scale)
 
 
 def check_positive_delta(delta: float) -> float:

@@ -55,14 +55,15 @@ def many_tasks(
         records=records,
         diameter=distance,
     )
-    return ConvexPlan(process, epsilon, delta, choice.excess_loss, records, tasks)
+    excess = min(choice.excess_loss, distance * loss.lipschitz)
+    return ConvexPlan(process, epsilon, delta, excess, records, tasks)
 
 
 def _largest_step(tasks: int, records: int, epsilon: float, delta: float) -> float:
     """The largest mu of one gradient (2 L / noise) that the budget allows."""
     low = float(profile.mu_bounds(epsilon, delta)[0]) / math.sqrt(tasks)  # plain composition
     if not _fits(low, tasks, records, epsilon, delta):
-        return low * (1.0 - 1e-14)
+        return low * (1.0 - 1e-11)
     high = 2.0 * low
     while _fits(high, tasks, records, epsilon, delta):
         low, high = high, 2.0 * high

@@ -21,6 +21,7 @@ from tightrope.process.sampling import (
     PoissonSampling,
     ShuffledSampling,
 )
+from tightrope.process.selection import PoissonSelection
 from tightrope.process.training import NoiseSchedule, NoisySGD
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "CyclicSampling",
     "BallsInBinsSampling",
     "FullBatch",
+    "PoissonSelection",
     "GaussianMechanism",
     "LaplaceMechanism",
     "DiscreteGaussianMechanism",

@@ -20,6 +20,7 @@ from tightrope.process import (
     loss_constants,
     mechanism,
     sampling,
+    selection,
     training,
 )
 from tightrope.process.adjacency import Adjacency, Released
@@ -40,7 +41,16 @@ def register(cls: type) -> type:
     return cls
 
 
-for _module in (sampling, mechanism, training, composite, convex, iteration, loss_constants):
+for _module in (
+    sampling,
+    mechanism,
+    training,
+    composite,
+    convex,
+    iteration,
+    loss_constants,
+    selection,
+):
     for _name in _module.__all__:
         _found = getattr(_module, _name)
         if isinstance(_found, type) and is_dataclass(_found):

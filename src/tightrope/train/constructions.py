@@ -46,13 +46,21 @@ def noisy_adam(
     learning_rate: float,
     betas: tuple[float, float] = (0.9, 0.999),
     correct_noise_bias: bool = False,
+    floor: float | None = None,
     **parts: Any,
 ) -> PrivateOptimizer:
     """NoisyAdam (Bu, Dong, Long and Su 2019, Algorithm 2, with a public divisor).
 
     correct_noise_bias: subtract the known variance of the noise from Adam's second moment (Tang,
-    Shpilevskiy and Lécuyer 2023, DP-AdamBC); helps when noise outweighs the gradient.
+    Shpilevskiy and Lécuyer 2023, DP-AdamBC); helps when noise outweighs the gradient. floor: the
+    least second moment that is left after the subtraction (see CorrectedAdam); a step moves a
+    weight by about learning_rate * |gradient| / sqrt(floor) at most.
     """
+    if floor is not None and not correct_noise_bias:
+        raise InvalidInput(
+            f"floor={floor!r} is the least corrected second moment, and correct_noise_bias is "
+            "False: there is nothing to correct. Set it to True, or leave floor out."
+        )
     if not correct_noise_bias:
         rule: torch.optim.Optimizer = torch.optim.Adam(
             _trainable(model), lr=learning_rate, betas=betas
@@ -62,7 +70,11 @@ def noisy_adam(
         deviation = parts["noise"].noise_multiplier * float(parts["clip"].sensitivity)
         variance = (deviation / parts["expected_batch_size"]) ** 2
         rule = CorrectedAdam(
-            _trainable(model), lr=learning_rate, betas=betas, noise_variance=variance
+            _trainable(model),
+            lr=learning_rate,
+            betas=betas,
+            noise_variance=variance,
+            floor=floor,
         )
     return _private(model, rule, parts)
 

@@ -17,10 +17,17 @@ from tightrope.validate import check_non_negative, check_positive
 
 __all__ = ["CorrectedAdam"]
 
+_SHARE = 0.01
+
 
 @final
 class CorrectedAdam(torch.optim.Optimizer):
-    """Adam with max(second moment - noise_variance, floor) under the root."""
+    """Adam with max(second moment - noise_variance, floor) under the root.
+
+    floor: None is a hundredth of the noise's variance. What is left after the subtraction is
+    mostly chance where the signal is weak, and a floor far below the noise would turn a gradient
+    that is all noise into a step of many learning rates: 10 times the noise-to-signal root at most.
+    """
 
     def __init__(
         self,
@@ -28,13 +35,15 @@ class CorrectedAdam(torch.optim.Optimizer):
         lr: float,
         betas: tuple[float, float] = (0.9, 0.999),
         noise_variance: float = 0.0,
-        floor: float = 1e-8,
+        floor: float | None = None,
     ) -> None:
+        variance = float(check_non_negative(noise_variance, "noise_variance"))
+        least = max(_SHARE * variance, 1e-16) if floor is None else check_positive(floor, "floor")
         defaults = {
             "lr": float(check_positive(lr, "lr")),
             "betas": betas,
-            "noise_variance": float(check_non_negative(noise_variance, "noise_variance")),
-            "floor": float(check_positive(floor, "floor")),
+            "noise_variance": variance,
+            "floor": float(least),
         }
         super().__init__(params, defaults)
 

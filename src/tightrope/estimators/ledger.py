@@ -1,0 +1,145 @@
+"""A ledger of the private fits of this process: fits on the same people add up.
+
+scikit-learn's meta-estimators clone an estimator and fit the clones, so no single fit can know of
+the others. The ledger does: it keeps keys of rows (see `row_keys`; features only, since labels are
+recoded for one class against the rest) and the guarantee of each fit. Of a large fit only the rows
+with the smallest keys are kept, the same ones in every fit, so overlapping parts of the data are
+recognised and memory stays small. Rows that scikit-learn changed before the fit are known by what
+they were (see `watch`); rows that the user changed by hand are not recognised.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from tightrope.convex.row_keys import Keys, row_keys
+from tightrope.errors import TightropeError
+from tightrope.estimators.told import warn
+from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.compose import compose
+from tightrope.numerics.digits import rounded_up
+from tightrope.process import Adjacency
+
+__all__ = ["FitsAddUp", "LEDGER", "Ledger"]
+
+_KEPT_ROWS, _KEPT_FITS, _COLUMNS = 4096, 512, 128  # 16 MB at most
+
+
+class FitsAddUp(UserWarning):
+    """Several private fits of this process used the same people."""
+
+
+@final
+@dataclass(frozen=True)
+class _Fit:
+    keys: Keys  # the smallest ones
+    guarantee: Guarantee
+
+
+@final
+class Ledger:
+    """What was fitted on whom."""
+
+    def __init__(self) -> None:
+        self._fits: deque[_Fit] = deque(maxlen=_KEPT_FITS)
+        self._quiet = threading.local()
+
+    @contextmanager
+    def accounted_together(self) -> Iterator[None]:
+        """Fits inside are accounted for as one by whoever calls this."""
+        before = getattr(self._quiet, "on", False)
+        self._quiet.on = True
+        try:
+            yield
+        finally:
+            self._quiet.on = before
+
+    def enter(self, features: Any, guarantee: Guarantee, delta: float) -> None:
+        """Count one fit; warn where its people were in others before."""
+        if getattr(self._quiet, "on", False):
+            return
+        new = _fit(features, guarantee)
+        together = self._worst(new)
+        self._fits.append(new)
+        if len(together) > 1 and _worth_saying(len(together)):
+            _warn(together, delta)
+
+    def _worst(self, new: _Fit) -> list[Guarantee]:
+        """The guarantees of all fits that the person in most of them was in, the new one too."""
+        counts = np.zeros(len(new.keys), dtype=int)
+        inside = []
+        for old in self._fits:
+            found = np.isin(new.keys, old.keys)
+            if found.any():
+                counts += found
+                inside.append((old.guarantee, found))
+        if not inside:
+            return [new.guarantee]
+        person = int(counts.argmax())
+        return [guarantee for guarantee, found in inside if found[person]] + [new.guarantee]
+
+
+def _fit(features: Any, guarantee: Guarantee) -> _Fit:
+    return _Fit(np.unique(row_keys(_some_columns(features)))[:_KEPT_ROWS], guarantee)
+
+
+def _some_columns(features: Any) -> Any:
+    """At most 128 of the columns, the same ones for each width: enough to know a row."""
+    width = features.shape[1]
+    if width <= _COLUMNS:
+        return features
+    features = features.tocsc() if sp.issparse(features) else features
+    return features[:, np.random.default_rng(width).choice(width, _COLUMNS, replace=False)]
+
+
+def _worth_saying(fits: int) -> bool:
+    """At 2, 3, 4, 6, 8, 12, 16, ... fits, so that long loops do not flood the screen."""
+    power = 1 << (fits.bit_length() - 1)
+    return fits in (power, power + power // 2)
+
+
+def _warn(together: list[Guarantee], delta: float) -> None:
+    one, all_of_them = together[-1].epsilon(delta).upper, _composed(together, delta)
+    warn(
+        f"Some of these rows were in {len(together)} private fits of this process. Each speaks for "
+        f"itself: this one spends epsilon {_said(one)}, all of them together spend "
+        f"{_said(all_of_them)} at delta {delta:.3g} for whoever is in all, if every model (or "
+        "anything computed from it, scores included) is seen. Cross-validation, searches, one "
+        "against the rest, bagging, calibration, loops and partial_fit on the same rows all do "
+        "this. Give each fit its share of the budget (epsilon divided by the number of fits is "
+        "safe), tune with PrivateSearch, use the estimators' own multiclass fit, or give "
+        "different people to each fit.",
+        FitsAddUp,
+    )
+
+
+def _composed(together: list[Guarantee], delta: float) -> float:
+    """Of all of them; where relations differ, for replace-one neighbours."""
+    if len({guarantee.adjacency for guarantee in together}) > 1:
+        together = [_replacing(guarantee) for guarantee in together]
+    try:
+        return compose(together).epsilon(delta).upper
+    except TightropeError:  # kinds that have no common law: epsilons and deltas add up
+        return math.fsum(guarantee.epsilon(delta / len(together)).upper for guarantee in together)
+
+
+def _replacing(guarantee: Guarantee) -> Guarantee:
+    if guarantee.adjacency is Adjacency.REPLACE_ONE:
+        return guarantee
+    return guarantee.as_replace_one()
+
+
+def _said(epsilon: float) -> str:
+    return rounded_up(epsilon, 3) if math.isfinite(epsilon) else "infinity"
+
+
+LEDGER = Ledger()

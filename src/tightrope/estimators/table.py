@@ -1,0 +1,115 @@
+"""Tables in CSV files, as spreadsheets and databases write them.
+
+UTF-8 with or without a byte order mark, UTF-16 with one; fields apart by comma, semicolon or tab,
+found out from the header, which is public. Messages name columns, never values.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from tightrope.errors import InvalidInput
+from tightrope.validate import FloatArray
+
+__all__ = ["CsvTable", "read_csv", "numbers"]
+
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_DELIMITERS = (",", ";", "\t")
+
+
+@final
+@dataclass(frozen=True)
+class CsvTable:
+    """Features (n, d) float64, the target column as text, and the names of the features."""
+
+    features: FloatArray
+    target: Any
+    names: tuple[str, ...]
+
+
+def read_csv(path: str | Path, target: str) -> CsvTable:
+    """Read a file with a header line."""
+    text = _text(Path(path))
+    first = text.split("\n", 1)[0].rstrip("\r")
+    delimiter = _delimiter(first, target)
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row]
+    except csv.Error as error:
+        raise InvalidInput(f"{path} is not a table: {error}.") from None
+    header = [name.strip() for name in rows[0]] if rows else []
+    _check_header(path, header, target)
+    if len(rows) < 2 or any(len(row) != len(header) for row in rows):
+        raise InvalidInput(
+            f"{path} must hold at least one row, and each row as many fields as the header "
+            f"({len(header)}, apart by {delimiter!r})."
+        )
+    columns = dict(zip(header, zip(*rows[1:], strict=True), strict=True))
+    labels = np.array([value.strip() for value in columns.pop(target)])
+    features = [numbers(values, name) for name, values in columns.items()]
+    table = np.column_stack(features) if features else np.empty((len(labels), 0))
+    return CsvTable(table, labels, tuple(columns))
+
+
+def _text(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
+    encoding = next((name for mark, name in _MARKS.items() if raw.startswith(mark)), "utf-8")
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise InvalidInput(
+            f"{path} is neither UTF-8 nor UTF-16 with a byte order mark. Save it as UTF-8 "
+            "(in a spreadsheet: 'CSV UTF-8')."
+        )
+    return text
+
+
+def _delimiter(header: str, target: str) -> str:
+    """The one that finds the target among the names."""
+    for delimiter in _DELIMITERS:
+        names = next(csv.reader([header], delimiter=delimiter), [])
+        if target in [name.strip() for name in names]:
+            return delimiter
+    return ","
+
+
+def _check_header(path: str | Path, header: list[str], target: str) -> None:
+    if target not in header:
+        raise InvalidInput(f"{path} has no column {target!r}; its header is {header or 'empty'}.")
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise InvalidInput(f"{path} has more than one column {', '.join(map(repr, twice))}.")
+
+
+def numbers(values: Sequence[str], name: str) -> FloatArray:
+    """A column of finite numbers."""
+    try:
+        found = np.array([float(value) for value in values])
+    except ValueError:
+        raise InvalidInput(
+            f"Column {name!r} holds text or empty fields. Encode it as numbers by a rule that does "
+            "not look at the data (a public list of categories, a fixed value for empty fields; "
+            "numbers have a decimal point, not a comma)."
+        ) from None
+    if not np.isfinite(found).all():
+        raise InvalidInput(
+            f"Column {name!r} holds NaN or infinity. Replace such fields by a fixed value, or "
+            "drop their rows, by a rule that does not depend on other rows."
+        )
+    return found

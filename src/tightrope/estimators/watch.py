@@ -1,0 +1,126 @@
+"""What scikit-learn does around a private fit, seen from inside it.
+
+An estimator is not told that it stands in a pipeline, and a meta-estimator hands it rows that it
+has changed or chosen. Both can be read off the call stack: frames of scikit-learn whose `self` is
+the pipeline, or whose `X` holds the rows as they were.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, PolynomialFeatures
+from sklearn.utils import get_tags
+
+from tightrope.estimators.told import warn
+
+__all__ = [
+    "TransformerNotPrivate",
+    "SeededByOthers",
+    "original_rows",
+    "warn_of_transformers",
+    "warn_if_seeded",
+]
+
+
+class TransformerNotPrivate(UserWarning):
+    """Something before a private estimator learns from the private rows without noise."""
+
+
+class SeededByOthers(UserWarning):
+    """A meta-estimator set the seed of a private estimator, which is therefore not private."""
+
+
+def _frames() -> Iterator[FrameType]:
+    """The frames of scikit-learn above, from the inside out."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith("sklearn."):
+            yield frame
+        frame = frame.f_back
+
+
+def original_rows(features: Any) -> Any:
+    """The rows of a fit as the outermost part of scikit-learn was given them.
+
+    Scalers and selections of columns keep the order of rows, so an array with as many rows is the
+    same people.
+    """
+    found = features
+    for frame in _frames():
+        given = frame.f_locals.get("X")
+        if _is_table(given) and given.shape[0] == features.shape[0]:
+            found = given
+    return found
+
+
+def warn_if_seeded(seed: Any) -> bool:
+    """Did a meta-estimator give a seed to an estimator that was made without one? Then warn."""
+    for frame in _frames() if seed is not None else ():
+        owner = frame.f_locals.get("self")
+        given = getattr(owner, "estimator", None)
+        if hasattr(given, "random_state") and given.random_state is None:
+            warn(
+                f"{_name(owner)} gave its private estimator a seed (random_state), so the noise of "
+                "this fit can be computed again: it is not private, and its certificate says so. "
+                "Fit the estimator without it, or write the loop yourself.",
+                SeededByOthers,
+            )
+            return True
+    return False
+
+
+def _is_table(given: Any) -> bool:
+    plain = isinstance(given, np.ndarray) or sp.issparse(given)
+    return plain and given.ndim == 2 and given.dtype.kind in "fiub"
+
+
+def warn_of_transformers() -> None:
+    """Warn of each pipeline above that learns from the rows before the private estimator does."""
+    for name in dict.fromkeys(_learning_parts()):
+        warn(
+            f"{name} stands before a private estimator and learns from the same private rows "
+            "without noise: what it learnt is part of the model, and no epsilon covers it (it has "
+            "no bound at all). Replace it by a rule that is known beforehand (FunctionTransformer "
+            "with public ranges, Normalizer, encoders with categories=[...]), or fit it on public "
+            "rows first and pass what it gives. The estimators centre rows privately themselves.",
+            TransformerNotPrivate,
+        )
+
+
+def _learning_parts() -> Iterator[str]:
+    for frame in _frames():
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, Pipeline):
+            yield from (_name(part) for _, part in owner.steps[:-1] if learns(part))
+        elif isinstance(owner, TransformedTargetRegressor) and learns(owner.transformer):
+            yield _name(owner.transformer)
+
+
+def learns(part: Any) -> bool:
+    """Does this transformer keep anything that it computes from the values of rows?"""
+    if part is None or isinstance(part, str):  # "passthrough", "drop"
+        return False
+    if isinstance(part, Pipeline):
+        return any(learns(inner) for _, inner in part.steps)
+    if isinstance(part, FeatureUnion):
+        return any(learns(inner) for _, inner in part.transformer_list)
+    if isinstance(part, ColumnTransformer):
+        inner = [transformer for _, transformer, _ in part.transformers]
+        return any(learns(one) for one in (*inner, part.remainder))
+    if isinstance(part, (OneHotEncoder, OrdinalEncoder)):
+        return isinstance(part.categories, str)
+    if isinstance(part, PolynomialFeatures):
+        return False  # the number of columns only
+    return bool(get_tags(part).requires_fit)
+
+
+def _name(part: Any) -> str:
+    return type(part).__name__
