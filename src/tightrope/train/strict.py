@@ -51,7 +51,7 @@ class Strict:
         """An example comes next: its random layers draw what no other example draws."""
         self._deterministic.check()
         self.gradients.begin()
-        torch.manual_seed(self._noise.fresh_seed())
+        _seed_random_layers(self.gradients.parameters[0].device, self._noise.fresh_seed())
 
     @staticmethod
     def add(total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]:
@@ -82,6 +82,15 @@ def _discrete(noise: Any) -> DiscreteGaussianNoise:
             f"{type(noise).__name__}."
         )
     return noise
+
+
+def _seed_random_layers(device: torch.device, seed: int) -> None:
+    """The generators that dropout and its like use (torch.manual_seed does more, slowly)."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(seed)
+    elif device.type != "cpu":
+        torch.manual_seed(seed)
 
 
 def refuse(what: str, why: str) -> InvalidInput:
