@@ -31,6 +31,7 @@ from tightrope.train import (
     PoissonSampler,
     RunFolder,
     Trainer,
+    check_run,
     noisy_sgd,
 )
 from tightrope.train.adapters.loader import drawn_loader
@@ -314,31 +315,32 @@ def test_random_layers_draw_anew_for_each_example_whatever_the_global_seed():
         torch.manual_seed(0)
         run = make_run(Noisy())
         torch.manual_seed(0)
-        masks = []
-        run.model.head.register_forward_pre_hook(
-            lambda module, args, masks=masks: masks.append(args[0])
+        clipped = run.gradients.clipped_sum
+        run.gradients.clipped_sum = lambda *args, clipped=clipped, **how: (
+            seen.append(found := clipped(*args, **how)) or found
         )
         whole_sums(run, data, class_loss)
-        seen += masks
-    assert len(seen) == 4
-    assert all(not torch.equal(a, b) for i, a in enumerate(seen) for b in seen[:i])
+    masks = [batch.sums[0] != 0 for batch in seen]  # the same example, whose inputs are all one
+    assert len(masks) == 4
+    assert all(not torch.equal(a, b) for i, a in enumerate(masks) for b in masks[:i])
 
 
 def test_what_one_example_writes_the_next_may_not_read():
-    class Mean(nn.Module):
+    class Warming(nn.Module):
+        """Not of the data, so elsewhere it may stay; but it tells an example its place."""
+
         def __init__(self):
             super().__init__()
-            self.register_buffer("mean", torch.zeros(4))
+            self.register_buffer("passes", torch.zeros(()))
             self.head = nn.Linear(4, 3)
 
         def forward(self, x):
-            if self.training:
-                self.mean.mul_(0.9).add_(0.1 * x.mean(0))
-            return self.head(x - self.mean)
+            self.passes += 1
+            return self.head(x * torch.tanh(self.passes / 100))
 
     data = (torch.randn(4, 4), torch.arange(4) % 3)
     with pytest.raises(ModelNotPrivate, match="buffer"):
-        whole_sums(make_run(Mean()), data, class_loss)
+        whole_sums(make_run(Warming()), data, class_loss)
 
 
 # ---- refusals ------------------------------------------------------------------------------------
@@ -361,6 +363,8 @@ def test_ways_around_one_example_at_a_time_are_refused():
         run.capture(class_loss)
     with pytest.raises(InvalidInput, match="DataLoader"):
         drawn_loader(run, torch.utils.data.TensorDataset(*data), steps=1)
+    with pytest.raises(InvalidInput, match="no batches"):
+        check_run(run, lambda out, y: cross_entropy(out, y, reduction="none"), data)
     x, _ = next(iter(run.batches(data, steps=1, micro_batch=1)))
     assert len(x) == 1
     with pytest.raises(InvalidInput, match="one example at a time"):

@@ -57,7 +57,7 @@ class Strict:
     def add(total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]:
         """Whole numbers: the same in any order."""
         if total is None:
-            return list(part)
+            return [whole.clone() for whole in part]
         torch._foreach_add_(total, list(part))
         return total
 
