@@ -16,7 +16,10 @@ _WORKSPACES = (":4096:8", ":16:8")
 
 @final
 class Deterministic:
-    """Deterministic algorithms, no search for fast ones, one number of threads; until `restore`."""
+    """Turns on deterministic algorithms, and finds out whether somebody changes how is computed.
+
+    They stay on in this process: what follows is slower at most.
+    """
 
     def __init__(self, device: torch.device) -> None:
         if device.type == "cuda" and os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in _WORKSPACES:
@@ -25,7 +28,6 @@ class Deterministic:
                 "give them only if the environment says CUBLAS_WORKSPACE_CONFIG=:4096:8 before "
                 "Python starts."
             )
-        self._before = _settings()
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
         self._wanted = _settings()
@@ -40,12 +42,6 @@ class Deterministic:
                 "example could now give other bits than before. Leave these settings alone, or set "
                 "them before the run is made."
             )
-
-    def restore(self) -> None:
-        torch.use_deterministic_algorithms(
-            self._before["deterministic"], warn_only=self._before["only warns"]
-        )
-        torch.backends.cudnn.benchmark = self._before["cudnn.benchmark"]
 
 
 def _settings() -> dict[str, Any]:

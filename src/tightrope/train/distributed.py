@@ -83,11 +83,13 @@ def start_together(model: torch.nn.Module, facts: dict[str, Any]) -> None:
                 dist.broadcast(tensor, src=0)
 
 
-def check_splits(sampler: AbstractSampler, noise: Noise) -> None:
-    if not noise.splits_over_ranks:
+def check_splits(sampler: AbstractSampler, noise: Noise, exact: bool) -> None:
+    """exact: sums are whole numbers, which add up to the same in any order."""
+    if not exact and not noise.splits_over_ranks:
         raise InvalidInput(
             f"{type(noise).__name__} must see the whole sum to put it on its grid; sums that other "
-            "ranks add afterwards would lie beside it. Use GaussianNoise with several ranks."
+            "ranks add afterwards would lie beside it. With several ranks use GaussianNoise, or "
+            'arithmetic="strict".'
         )
     if not sampler.splits_over_ranks:
         raise InvalidInput(

@@ -22,7 +22,6 @@ from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate
 from tightrope.evidence.commitment import new_key
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process
-from tightrope.train.arithmetic import arithmetic_of
 from tightrope.train.alone import Alone
 from tightrope.train.batch_scale import BatchScale
 from tightrope.train.captured import CapturedStep
@@ -34,11 +33,10 @@ from tightrope.train.distributed import (
     from_all_ranks,
     rank_and_size,
     start_together,
-    sum_over_ranks_,
 )
 from tightrope.train.feed import Rows, Ticket, as_rows, draw_ticket, split_ticket, to_device
 from tightrope.train.fingerprint import fingerprint_of_shards
-from tightrope.train.gradients import ClippedBatch, Gradients
+from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.batch import empty_batch
 from tightrope.train.guard import Guard
 from tightrope.train.ledger import Budget, Ledger, not_private_because
@@ -50,6 +48,8 @@ from tightrope.train.pinned import PinnedData
 from tightrope.train.record import RunRecord, Sensitive, StepReport
 from tightrope.train.samplers import AbstractSampler, Indices
 from tightrope.train.sharded import Sharding, check_whole, local_part
+from tightrope.train.strict import refuse
+from tightrope.train.sums import sums_of
 from tightrope.train.turn import NotCopied, Turn
 from tightrope.validate import check_count, check_delta, check_positive
 
@@ -71,8 +71,9 @@ class PrivateOptimizer(NotCopied):
     gradients: a per-example gradient engine; made for the model when left out.
     history: what was already run on the same data, to be counted in the same budget: the record()
     of an earlier run, or a process.
-    arithmetic: "bounded" (the rounding of the sums is bounded, and the noise made larger by it) or
-    "uncovered" (for engines and devices whose rounding nobody has bounded); docs/arithmetic.md.
+    arithmetic: "bounded" (the rounding of the sums is bounded, and the noise made larger by it),
+    "strict" (one example at a time, whole numbers, no rounding; slow) or "uncovered" (for engines
+    and devices whose rounding nobody has bounded); docs/arithmetic.md.
     """
 
     def __init__(
@@ -97,10 +98,9 @@ class PrivateOptimizer(NotCopied):
         self._stepped = [p for p in model.parameters() if p.requires_grad]
         self._held = [local_part(p) for p in self._stepped]
         self.sharding.gather()
-        self.gradients = Gradients(model, method="auto") if gradients is None else gradients
+        self._sums_of = sums_of(arithmetic, model, clip, noise, gradients, self.expected_batch_size)
+        self.gradients, self.arithmetic = self._sums_of.gradients, self._sums_of.arithmetic
         check_whole(self.gradients.parameters)
-        self._wide = [torch.promote_types(p.dtype, torch.float32) for p in self.gradients.parameters]
-        self.arithmetic = arithmetic_of(arithmetic, self.gradients, self.expected_batch_size)
         self.guard = Guard(optimizer, self._stepped, self.gradients.parameters)
         self.sharding.release()
         # after the release, to see whether the model is sharded
@@ -121,7 +121,7 @@ class PrivateOptimizer(NotCopied):
         self._turn = Turn()
         self._rank, self._ranks = rank_and_size()
         if self._ranks > 1:
-            check_splits(sampler, noise)
+            check_splits(sampler, noise, self._sums_of.exact)
             sampler.for_rank(self._rank)
             self.sampler_state = sampler.state()
             start_together(model, self.settings())
@@ -183,13 +183,14 @@ class PrivateOptimizer(NotCopied):
         """Batches for the next `steps` steps; ends early, and cleanly, when the budget is spent.
 
         micro_batch: yield at most that many examples at a time. The step is taken when the last
-        part of a batch has come; the result is the same.
+        part of a batch has come; the result is the same. In strict mode it is one.
         collate: makes a batch of a list of items. Then a batch is rehearsed now and again, the
         first one too: an example comes alone, and the batch once more, and step() compares them
         and releases nothing.
         """
         if micro_batch is not None:
             check_count(micro_batch, "micro_batch", low=1)
+        micro_batch = self._sums_of.examples_at_a_time(micro_batch)
         rows = self.watch(data, collate)
         if rank_and_size()[1] != self._ranks:
             raise InvalidInput(
@@ -210,7 +211,9 @@ class PrivateOptimizer(NotCopied):
                 self.expect(ticket)
                 if not self._capturing:
                     yield from self._alone.batches(rows, indices[part], self.device)
-                yield to_device(rows.take(indices[part]), self.device)
+                batch = to_device(rows.take(indices[part]), self.device)
+                self._sums_of.begin()
+                yield batch
                 self.check_loop(abandoned)
                 if self._unfinished:
                     raise InvalidInput(
@@ -290,6 +293,8 @@ class PrivateOptimizer(NotCopied):
 
     def split_next(self, size: int | None) -> list[slice]:
         """Announce the next batch in parts of at most `size`, each to be stepped on in order."""
+        if self._sums_of.exact:
+            raise refuse("Splitting a batch", "what is cut out of a batch is not an example alone")
         parts = split_ticket(self._tickets.popleft(), size)
         self._tickets.extendleft(reversed([ticket for _, ticket in parts]))
         return [part for part, _ in parts]
@@ -344,6 +349,8 @@ class PrivateOptimizer(NotCopied):
         size: examples computed at a time, always that many; batches are padded and split. By
         default room for nearly every Poisson batch.
         """
+        if self._sums_of.exact:
+            raise refuse("A captured step", "it computes whole batches")
         self._capturing = True
         return CapturedStep(self, losses, self._take, size)
 
@@ -378,7 +385,7 @@ class PrivateOptimizer(NotCopied):
         self._tickets.popleft()
         report = StepReport(self.steps + 1, ticket.last, Sensitive(batch, losses))
         with torch.no_grad():
-            self._accumulate(batch.sums)
+            self._sums = self._sums_of.add(self._sums, batch.sums)
             if ticket.last:
                 self._release(ticket)
         self._turn.end()  # not if anything was raised: then the batch must be abandoned
@@ -408,13 +415,6 @@ class PrivateOptimizer(NotCopied):
                 "allowed step. Raise the budget or the noise multiplier, or stop here."
             )
 
-    def _accumulate(self, sums: Sequence[Tensor]) -> None:
-        """Parts of a batch are added in float64; half-precision sums are widened."""
-        if self._sums is None:
-            self._sums = [s.float() if s.dtype.itemsize < 4 else s for s in sums]
-        else:
-            self._sums = [t.double().add_(s) for s, t in zip(sums, self._sums, strict=True)]
-
     def _release(self, ticket: Ticket) -> None:
         sums, self._sums = self._sums, None
         assert sums is not None
@@ -422,22 +422,10 @@ class PrivateOptimizer(NotCopied):
         step = self.steps + 1
         self.sampler_state = ticket.sampler_state  # even if it cannot be written down: it is spent
         self.ledger.count(step)  # before there is anything to see
-        sums = self._rounded(sums, ticket)
-        if self._rank == 0:
-            self.noise.add_(sums, self.sensitivity_charged)
-        if self._ranks > 1:
-            sum_over_ranks_(sums)
+        sums = self._sums_of.noisy(sums, self.noise, float(self.clip.sensitivity), ticket.whole)
         if self.write_ahead is not None:
             self.write_ahead(step, sums)
         self._apply(sums)
-
-    def _rounded(self, sums: list[Tensor], ticket: Ticket) -> list[Tensor]:
-        """float64 to be added over the ranks, or where the batch is too large for float32."""
-        if self._ranks > 1:
-            return [total.double() for total in sums]
-        if self.arithmetic.chain(ticket.whole, 1) == 0:
-            return sums
-        return [total.to(dtype) for total, dtype in zip(sums, self._wide, strict=True)]
 
     def _apply(self, sums: list[Tensor]) -> None:
         # On the CPU a tensor divides in half the time of a Python number.

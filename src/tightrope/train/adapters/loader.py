@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from tightrope.train.feed import Rows, slice_rows
 from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.strict import refuse
 from tightrope.validate import check_count
 
 __all__ = ["drawn_loader"]
@@ -26,6 +27,8 @@ def drawn_loader(
 
     Ends early, and cleanly, when the budget of the run is spent.
     """
+    if run.arithmetic.name == "strict":
+        raise refuse("A DataLoader", "it makes batches of several examples")
     gather = default_collate if collate is None else collate
     items = _Items(run.watch(dataset, gather))
 

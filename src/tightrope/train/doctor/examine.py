@@ -115,6 +115,12 @@ def _check_examinable(run: Any) -> None:
         )
     if rank_and_size()[1] > 1:
         raise InvalidInput("The doctor examines one process; start the run without torchrun.")
+    if run.arithmetic.name == "strict":
+        raise InvalidInput(
+            "The doctor compares sums of batches with and without an example, and a strict run "
+            "computes no batches. Examine the same model, loss, sampler and noise in a run with "
+            'arithmetic="bounded".'
+        )
     if run.pending:
         raise InvalidInput("A batch is half done; call the doctor between steps.")
 

@@ -53,11 +53,12 @@ class Alone:
         """The forward pass of an example comes next."""
         self._versions = [buffer._version for buffer in self._buffers]
 
-    def clipped_sum(
-        self, losses: Tensor, clip: Clip, *, present: Tensor | None = None
-    ) -> ClippedBatch:
-        """losses: (1,) of one example, from a forward pass of it alone; or (0,)."""
-        if present is not None or len(losses) > 1:
+    def clipped_sum(self, losses: Tensor, clip: Clip, *, chain: int = 1) -> ClippedBatch:
+        """losses: (1,) of one example, from a forward pass of it alone; or (0,).
+
+        chain: of no meaning here, as there is nothing to add.
+        """
+        if len(losses) > 1:
             raise InvalidInput(
                 f"Strict mode computes every example alone; got {len(losses)} losses at once. Loop "
                 "over run.batches(...), which hands out one example at a time."

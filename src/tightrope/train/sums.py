@@ -1,0 +1,72 @@
+"""How the clipped gradients of a batch are added up and get their noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from tightrope.train.arithmetic import arithmetic_of, check_mode
+from tightrope.train.distributed import rank_and_size, sum_over_ranks_
+from tightrope.train.gradients import Gradients
+from tightrope.train.strict import Strict
+
+__all__ = ["Rounded", "sums_of"]
+
+
+def sums_of(
+    arithmetic: Any, model: torch.nn.Module, clip: Any, noise: Any, gradients: Any, examples: float
+) -> Rounded | Strict:
+    """Whole numbers in strict mode, else floating point. examples: expected in a batch."""
+    if check_mode(arithmetic) == "strict":
+        return Strict(model, clip, noise, gradients)
+    engine = Gradients(model, method="auto") if gradients is None else gradients
+    return Rounded(engine, arithmetic, examples)
+
+
+@final
+class Rounded:
+    """Sums in floating point, whose rounding the arithmetic of the run bounds or leaves open."""
+
+    exact = False
+
+    def __init__(self, gradients: Any, arithmetic: Any, examples: float) -> None:
+        self.gradients = gradients
+        self.arithmetic = arithmetic_of(arithmetic, gradients, examples)
+        self._wide = [torch.promote_types(p.dtype, torch.float32) for p in gradients.parameters]
+
+    @staticmethod
+    def examples_at_a_time(asked: int | None) -> int | None:
+        return asked
+
+    def begin(self) -> None:
+        """Nothing has to be done before a forward pass."""
+
+    @staticmethod
+    def add(total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]:
+        """Parts of a batch are added in float64; half-precision sums are widened."""
+        if total is None:
+            return [s.float() if s.dtype.itemsize < 4 else s for s in part]
+        return [t.double().add_(s) for s, t in zip(part, total, strict=True)]
+
+    def noisy(
+        self, total: list[Tensor], noise: Any, sensitivity: float, examples: int
+    ) -> list[Tensor]:
+        """The sum over all ranks with its noise, of a batch of so many examples."""
+        rank, ranks = rank_and_size()
+        total = self._rounded(total, examples, ranks)
+        if rank == 0:
+            noise.add_(total, self.arithmetic.charged(sensitivity))
+        if ranks > 1:
+            sum_over_ranks_(total)
+        return total
+
+    def _rounded(self, total: list[Tensor], examples: int, ranks: int) -> list[Tensor]:
+        """float64 to be added over the ranks, or where the batch is too large for float32."""
+        if ranks > 1:
+            return [t.double() for t in total]
+        if self.arithmetic.chain(examples, 1) == 0:
+            return total
+        return [t.to(dtype) for t, dtype in zip(total, self._wide, strict=True)]
