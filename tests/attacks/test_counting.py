@@ -243,6 +243,21 @@ def test_a_full_disk_releases_nothing_and_can_be_recovered_from(
     assert counted(small_run, small_data, stored) == 16
 
 
+def test_after_a_full_disk_an_epoch_goes_on(
+    small_run, small_data, take_steps, tmp_path, monkeypatch
+):
+    run, folder = small_run(sampler=ShuffledSampler(4)), RunFolder(tmp_path)
+    folder.attach(run, small_data)
+    take_steps(run, small_data, 1)
+    with monkeypatch.context() as patch:
+        fill_disk(patch, "write")
+        with pytest.raises(OSError, match="nothing was released"):
+            take_steps(run, small_data, 1)
+    run.abandon_batch()
+    take_steps(run, small_data, 2)
+    assert run.steps == run.ledger.released == 4 and run.sampler.position == 0
+
+
 def fill_disk(patch, fault):
     write = os.write
 
