@@ -42,12 +42,12 @@ def make_cuda_run(seed=None):
 
 
 def test_noise_on_the_gpu_is_gaussian_and_continues_from_its_state():
-    noise = GaussianNoise(1.5)
     draws = torch.zeros(200_000, device="cuda")
-    noise.add_([draws], 2.0)
+    GaussianNoise(1.5).add_([draws], 2.0)
     values = (draws / 3.0).double().cpu().numpy()
     assert stats.kstest(values, "norm").pvalue > 1e-6
-    again = GaussianNoise(1.5)
+    noise, again = GaussianNoise(1.5, seed=1), GaussianNoise(1.5)
+    noise.add_([draws], 2.0)
     again.restore(json.loads(json.dumps(noise.state())))
     first, second = (torch.zeros(1000, device="cuda") for _ in range(2))
     noise.add_([first], 2.0)
