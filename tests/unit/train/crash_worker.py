@@ -1,6 +1,7 @@
 """Run by test_crash.py: trains in a forked child that is killed with -9 at random moments.
 
-Usage: crash_worker.py FOLDER KILLS SEED. Prints one json object with what happened.
+Usage: crash_worker.py FOLDER KILLS SEED KIND, KIND "seeded" or "private". Prints one json object
+with what happened.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from tightrope.train.clip import FlatClip
 STEPS, SAVE_EVERY = 40, 7
 
 
-def build():
+def build(kind):
+    seeds = (1, 2) if kind == "seeded" else (None, None)
     torch.set_num_threads(1)
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.2), nn.Tanh(), nn.Linear(8, 2))
@@ -31,16 +33,16 @@ def build():
     run = noisy_adam(
         model,
         learning_rate=0.05,
-        sampler=PoissonSampler(0.2, seed=1),
+        sampler=PoissonSampler(0.2, seed=seeds[0]),
         clip=FlatClip(1.0),
-        noise=GaussianNoise(1.0, seed=2),
+        noise=GaussianNoise(1.0, seed=seeds[1]),
         expected_batch_size=16,
     )
     return run, (x, (x[:, 0] > 0).long())
 
 
-def train(folder: Path, log: Path | None) -> None:
-    run, data = build()
+def train(folder: Path, log: Path | None, kind: str) -> None:
+    run, data = build(kind)
     store = RunFolder(folder)
     store.attach(run, data)
     if log is not None:
@@ -72,15 +74,15 @@ def in_child(work) -> int:
 
 
 def main() -> None:
-    base, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    base, kills, seed, kind = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     chance = random.Random(seed)
     started = time.monotonic()
-    assert os.waitpid(in_child(lambda: train(base / "calm", None)), 0)[1] == 0
+    assert os.waitpid(in_child(lambda: train(base / "calm", None, kind)), 0)[1] == 0
     whole = time.monotonic() - started
     log, done, killed, failures = base / "log", 0, 0, 0
     while killed < kills:
         folder = base / f"stormy-{done}"
-        pid = in_child(lambda folder=folder: train(folder, log))
+        pid = in_child(lambda folder=folder: train(folder, log, kind))
         time.sleep(chance.uniform(0, whole * 0.6))
         os.kill(pid, signal.SIGKILL)
         status = os.waitpid(pid, 0)[1]
@@ -93,7 +95,7 @@ def main() -> None:
             with log.open("a") as file:
                 file.write("new\n")
     folder = base / f"stormy-{done}"
-    assert os.waitpid(in_child(lambda: train(folder, log)), 0)[1] == 0
+    assert os.waitpid(in_child(lambda: train(folder, log, kind)), 0)[1] == 0
     finished = sorted(base.glob("stormy-*"))
     calm = (base / "calm" / "weights").read_text()
     same = [(f / "weights").read_text() == calm for f in finished]
