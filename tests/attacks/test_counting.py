@@ -197,6 +197,20 @@ def test_a_flipped_cut_or_missing_file_never_counts_less(small_run, small_data, 
     assert counted(small_run, small_data, stored) is None
 
 
+def test_a_changed_state_is_refused(small_run, small_data, stored):
+    """The state says whether the run was ever seeded, and which journal belongs to it."""
+    (state,) = stored.glob("step-*/state.json")
+    for file in (state, stored / "latest"):
+        whole = file.read_bytes()
+        for place in range(0, len(whole), max(len(whole) // 25, 1)):
+            changed = bytearray(whole)
+            changed[place] ^= 1
+            file.write_bytes(changed)
+            assert counted(small_run, small_data, stored) is None
+        file.write_bytes(whole)
+    assert counted(small_run, small_data, stored) == 12
+
+
 def test_an_older_journal_below_newer_weights_is_refused(
     small_run, small_data, take_steps, stored, tmp_path
 ):

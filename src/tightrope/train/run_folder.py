@@ -203,8 +203,7 @@ class RunFolder:
         }
         if rank_and_size()[0] == 0:
             tensors = {"model": model_tensors, "optimizer": optimizer_tensors}
-            name = f"step-{run.steps:09d}-{secrets.token_hex(4)}"
-            write_snapshot(self.path, name, tensors, state)
+            write_snapshot(self.path, f"step-{run.steps:09d}", tensors, state)
         if rank_and_size()[1] > 1:
             dist.barrier()
 

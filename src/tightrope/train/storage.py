@@ -9,6 +9,7 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
@@ -37,10 +38,13 @@ OWNER_ONLY = 0o600
 
 
 def write_snapshot(
-    folder: Path, name: str, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]
+    folder: Path, title: str, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]
 ) -> None:
-    """Write folder/name completely, then point `latest` at it. A crash leaves the old one."""
-    temporary = folder / f".unfinished-{name}"
+    """Write a snapshot completely, then point `latest` at it. A crash leaves the old one.
+
+    Its name ends with the hash of its state, which holds the hashes of the tensors.
+    """
+    temporary = folder / f".unfinished-{title}-{secrets.token_hex(8)}"
     temporary.mkdir(mode=0o700)
     hashes = {}
     for part, values in tensors.items():
@@ -51,7 +55,8 @@ def write_snapshot(
         )
         path.chmod(OWNER_ONLY)
         hashes[part] = _sync_and_hash(path)
-    text = json.dumps(state | {"sha256": hashes}, indent=1)
+    text = json.dumps(state | {"sha256": hashes, "nonce": secrets.token_hex(8)}, indent=1)
+    name = f"{title}-{hashlib.sha256(text.encode()).hexdigest()}"
     _write_private(temporary / "state.json", text)
     _sync_folder(temporary)
     temporary.rename(folder / name)
@@ -64,22 +69,34 @@ def write_snapshot(
 def latest_snapshot(folder: Path) -> Path | None:
     """The last complete snapshot, if the folder holds a run."""
     pointer = folder / "latest"
-    return folder / pointer.read_text().strip() if pointer.exists() else None
+    if not pointer.exists():
+        return None
+    snapshot = folder / pointer.read_text(errors="replace").strip().replace("\0", "")
+    if not (snapshot / "state.json").exists():
+        raise _damaged(pointer)
+    return snapshot
 
 
 def read_snapshot(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """Tensors by part and the json state, after checking that no file was changed."""
-    state: dict[str, Any] = json.loads((path / "state.json").read_text())
+    raw = (path / "state.json").read_bytes()
+    if not path.name.endswith(hashlib.sha256(raw).hexdigest()):
+        raise _damaged(path / "state.json")
+    state: dict[str, Any] = json.loads(raw)
     tensors = {}
     for part, expected in state["sha256"].items():
         file = path / f"{part}.safetensors"
-        if hashlib.sha256(file.read_bytes()).hexdigest() != expected:
-            raise InvalidInput(
-                f"{file} is damaged or was changed: its hash differs from the one stored with it. "
-                "Restore the folder from a copy; resuming from it would not continue this run."
-            )
+        if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
+            raise _damaged(file)
         tensors[part] = load_file(file)
     return tensors, state
+
+
+def _damaged(file: Path) -> InvalidInput:
+    return InvalidInput(
+        f"{file} is damaged or was changed: its hash differs from the one stored with it. "
+        "Restore the folder from a copy; resuming from it would not continue this run."
+    )
 
 
 def replace_text(path: Path, text: str) -> None:
