@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.guarantee.base import Guarantee, Validity
@@ -21,9 +21,11 @@ from tightrope.guarantee.compose import compose
 from tightrope.guarantee.estimate import Estimate, compose_estimates
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.kinds.stopped import StoppedGuarantee
 from tightrope.guarantee.second_look import SecondLook, Verdict, second_look
 from tightrope.numerics.interval import Interval
-from tightrope.process import Process, parts_of
+from tightrope.process import Process, StoppedAtWill, parts_of
+from tightrope.theorems import stopping_times
 from tightrope.theorems.base import Source, Theorem
 from tightrope.theorems.catalog import ANALYSES, Analysis
 
@@ -206,7 +208,24 @@ def account(
     `check` says how exact numbers are held against the second method before they are returned;
     `Account.second_look` says what that method proves, or why it was not asked.
     """
+    if isinstance(process, StoppedAtWill):
+        return _stopped(process, analyses, check)
     return Account(process, tuple(_try(analysis, process) for analysis in analyses), check)
+
+
+def _stopped(process: StoppedAtWill, analyses: tuple[Analysis, ...], check: Check) -> Account:
+    """Every guarantee of the length that is stated, for its share of delta."""
+    whole, share = stopping_times.covering(process)
+    found = []
+    for finding in account(whole, analyses, check=check).findings:
+        if isinstance(finding.outcome, Guarantee):
+            theorems = (*finding.theorems, cast(Theorem, stopping_times))
+            stopped = StoppedGuarantee(finding.outcome, share)
+            found.append(Finding(finding.analysis, stopped, None, theorems))
+        else:
+            reason = finding.reason or "An estimate says nothing about runs stopped at will."
+            found.append(Finding(finding.analysis, None, reason, ()))
+    return Account(process, tuple(found), check)
 
 
 def _try(analysis: Analysis, process: Any) -> Finding:

@@ -1,7 +1,9 @@
 """Accounts that run along: odometers that say what was spent, filters that refuse a step.
 
 Which to use depends on who chose the parameters of the steps:
-- chosen in advance (or without looking at the data): `Odometer`, the exact accountant;
+- chosen in advance (or without looking at the data): `Odometer`, the exact accountant. Its epsilon
+  is that of a length that was fixed in advance too; whoever stops by looking at what was released
+  may state `epsilon_at_will`;
 - chosen along the way from what was released: `GaussianFilter` for steps without sampling,
   `RenyiFilter` for any step. The exact accountant is not proved for that case (theory C.10).
 """
@@ -20,7 +22,7 @@ from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.renyi.one_sided import gamma as renyi_budget
 from tightrope.numerics.interval import Interval
-from tightrope.process import Adjacency, NoisySGD, same_adjacency
+from tightrope.process import Adjacency, NoisySGD, StoppedAtWill, same_adjacency
 from tightrope.validate import check_count, check_delta, check_epsilon, check_order, check_positive
 
 __all__ = ["Odometer", "GaussianFilter", "RenyiFilter"]
@@ -30,7 +32,9 @@ _ROOTS = 1.5  # square roots of the steps between two points of an odometer's gr
 
 @final
 class Odometer:
-    """What a run of fixed parameters has spent so far; a query costs next to nothing.
+    """What a run of fixed parameters has spent so far, were its length fixed in advance.
+
+    A query costs next to nothing.
 
     Epsilon grows with the steps, so its certified values at two step counts enclose every count
     in between: exact values are computed on a grid of step counts only.
@@ -63,6 +67,11 @@ class Odometer:
     def exact_epsilon(self) -> Interval:
         """The certified epsilon of exactly these steps, held against the second method."""
         return self._at(self.steps, "quick")
+
+    def epsilon_at_will(self) -> Interval:
+        """The certified epsilon that holds at every stopping time (`theorems.stopping_times`)."""
+        run = StoppedAtWill(replace(self.run, steps=self.steps))
+        return account(run, check="quick").epsilon(self.delta)
 
     def allows(self, epsilon: float, count: int = 1) -> bool:
         """Would `count` more steps stay within the budget? Exact where the grid cannot tell."""

@@ -24,9 +24,11 @@ from tightrope.process import (
     GaussianMechanism,
     NoisySGD,
     PoissonSampling,
+    StoppedAtWill,
     parts_of,
 )
 from tightrope.process.codec import from_json
+from tightrope.theorems.stopping_times import covering
 
 __all__ = ["Proof", "reprove", "prove_epsilon"]
 
@@ -63,7 +65,10 @@ def reprove(certificate: dict[str, Any]) -> Check:
         claimed = main_claim(certificate["claims"], delta)
         if claimed is None:
             return Check(name, False, "no finite epsilon is claimed")
-        proof = prove_epsilon(from_json(certificate["process"]), float(claimed), delta)
+        process, share = from_json(certificate["process"]), 1.0
+        if isinstance(process, StoppedAtWill):
+            process, share = covering(process)
+        proof = prove_epsilon(process, float(claimed), share * delta)
     except (TightropeError, KeyError, TypeError, ValueError) as error:
         return Check(name, False, f"not proved: {error}")
     if proof.slack is None:

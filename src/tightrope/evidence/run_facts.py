@@ -41,6 +41,9 @@ class RunFacts:
     the objects that ran describe themselves. settings: other public numbers and texts by name.
     data: commitment to the private data (see `commitment`), or None where none was made.
     budget: (epsilon, delta) that the run was not allowed to pass, or None.
+    length: what its length was held to, as far as that was said before the first step: "planned",
+    "budget", "asked" (named, but nothing held it there), "at will", "nothing released"; None for a
+    fit, whose process says it.
     """
 
     kind: str
@@ -52,6 +55,7 @@ class RunFacts:
     noise: str
     sampling: str
     settings: dict[str, Any]
+    length: str | None = None
     data: str | None = None
     budget: tuple[float, float] | None = None
     history: tuple[Spent, ...] = ()

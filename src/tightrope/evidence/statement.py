@@ -21,7 +21,17 @@ def statement(content: dict[str, Any]) -> str:
     return _uncovered(run) + (
         f"{subject} ({rounded_up(epsilon)}, {delta})-differential privacy for "
         f"{setting['unit_of_privacy']} under {setting['adjacency']} neighbours."
+        f"{'' if run is None else _LENGTHS.get(run['length'], '')}"
     )
+
+
+# What the claim has to do with the end of the run.
+_LENGTHS = {
+    "planned": " Its length was fixed before its first step.",
+    "budget": " It claims all that its budget allows.",
+    "asked": " It claims the length that was asked for before its first step.",
+    "at will": " It was stopped at will; the claim holds whenever it is stopped.",
+}
 
 
 def _uncovered(run: Any) -> str:

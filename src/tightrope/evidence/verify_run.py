@@ -6,23 +6,27 @@ Whether the process is what really ran, cannot be: that is the word of the code 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from tightrope.accounting import account
 from tightrope.errors import TightropeError
 from tightrope.evidence.check import Check
 from tightrope.evidence.run_facts import RunFacts
+from tightrope.evidence.statement import main_claim
 from tightrope.numerics.digits import rounded_up
-from tightrope.process import NoisySGD, Sequence
+from tightrope.process import StoppedAtWill
+from tightrope.process.stopping import steps_of, with_steps
+from tightrope.theorems.stopping_times import KEPT
 
-__all__ = ["run_checks", "with_steps"]
+__all__ = ["run_checks"]
 
+_LENGTHS = {"planned", "budget", "asked", "at will", "nothing released"}
 _SLACK = 1e-9
 _FIELDS = {field.name for field in fields(RunFacts)}
 
 
-def run_checks(run: Any, process: Any, delta: float) -> Iterator[Check]:
+def run_checks(run: Any, process: Any, claims: Any, delta: float) -> Iterator[Check]:
     """One check, or more where there is something to recompute."""
     if run is None:
         yield Check("run", True, "nothing was run: the process is declared")
@@ -33,6 +37,7 @@ def run_checks(run: Any, process: Any, delta: float) -> Iterator[Check]:
     try:
         yield _private(run)
         yield _steps(run, process)
+        yield _length(run, process, claims, delta)
         yield _history(run, process, delta)
         yield _budget(run, process)
     except (TightropeError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -49,11 +54,29 @@ def _private(run: dict[str, Any]) -> Check:
 
 def _steps(run: dict[str, Any], process: Any) -> Check:
     """Steps really taken, against those accounted for."""
-    last = _last(process)
-    counted = last.steps if isinstance(last, NoisySGD) else None
+    taken, counted, length = run["steps"], steps_of(process), run["length"]
     if run["kind"] != "training":
-        return Check("steps", run["steps"] is None, "as the process says")
-    return Check("steps", run["steps"] == counted, f"{run['steps']} taken, {counted} accounted")
+        return Check("steps", taken is None and length is None, "as the process says")
+    told = f"{taken} taken, {counted} accounted: {length}"
+    if length not in _LENGTHS or not isinstance(taken, int) or counted is None:
+        return Check("steps", False, f"{told}; length must be one of {sorted(_LENGTHS)}")
+    exact = length in ("at will", "nothing released")
+    right = taken == counted if exact else 0 < taken <= counted
+    same = (length == "at will") == isinstance(process, StoppedAtWill)
+    return Check("steps", right and same, told)
+
+
+def _length(run: dict[str, Any], process: Any, claims: Any, delta: float) -> Check:
+    """Where nothing held the run to its length, a part of delta is kept for going on."""
+    if run["length"] == "budget" and run["budget"] is None:
+        return Check("length", False, "a budget is claimed, but none was set")
+    if run["length"] != "asked":
+        return Check("length", True, f"{run['length']}: all of delta is for this claim")
+    said = main_claim(claims, delta)
+    truth = account(process).epsilon(KEPT * delta).upper
+    enough = said is None or float(said) >= truth * (1 - _SLACK)
+    told = f"asked: epsilon is claimed for {KEPT} of delta, the rest is kept for going on"
+    return Check("length", enough, told)
 
 
 def _history(run: dict[str, Any], process: Any, delta: float) -> Check:
@@ -77,14 +100,3 @@ def _budget(run: dict[str, Any], process: Any) -> Check:
     kept = spent <= float(budget["epsilon"]) * (1 + _SLACK) and len(budget) == 2
     told = f"{rounded_up(spent, 6)} spent of {budget['epsilon']} at delta = {budget['delta']}"
     return Check("budget", kept, told)
-
-
-def _last(process: Any) -> Any:
-    return process.parts[-1] if isinstance(process, Sequence) else process
-
-
-def with_steps(process: Any, steps: int) -> Any:
-    """The process as it stood after so many steps of its last part."""
-    if isinstance(process, Sequence):
-        return Sequence((*process.parts[:-1], with_steps(process.parts[-1], steps)))
-    return replace(process, steps=steps)

@@ -22,6 +22,7 @@ from tightrope.process.sampling import (
     ShuffledSampling,
 )
 from tightrope.process.selection import PoissonSelection
+from tightrope.process.stopping import StoppedAtWill
 from tightrope.process.training import NoiseSchedule, NoisySGD
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Process",
     "Repeated",
     "Sequence",
+    "StoppedAtWill",
     "parts_of",
     "same_adjacency",
     "NoisySGD",

@@ -21,6 +21,7 @@ from tightrope.process import (
     mechanism,
     sampling,
     selection,
+    stopping,
     training,
 )
 from tightrope.process.adjacency import Adjacency, Released
@@ -50,6 +51,7 @@ for _module in (
     iteration,
     loss_constants,
     selection,
+    stopping,
 ):
     for _name in _module.__all__:
         _found = getattr(_module, _name)

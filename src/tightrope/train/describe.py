@@ -67,13 +67,15 @@ def certificate_of(run: Any, delta: float, measured: Iterable[Measured] = ()) ->
         data=_commitment(run),
         budget=None if budget is None else (budget.epsilon, budget.delta),
         history=_history(run, level),
+        length=run.ledger.claim().length,
         measured=tuple(measured),
     )
-    return certify(run.process, level, facts)
+    claim = run.ledger.claim()
+    return certify(claim.process, level, facts, share=claim.share)
 
 
 def _history(run: Any, delta: float) -> tuple[Spent, ...]:
-    """Epsilon after a tenth of the steps, two tenths, ..."""
+    """Epsilon after a tenth of the steps, two tenths, ..., were their number fixed beforehand."""
     steps = run.ledger.released
     marks = sorted({steps * tenth // 10 for tenth in range(1, 11)} - {0})
     spent = ((step, run.ledger.epsilon(delta, step).upper) for step in marks)

@@ -14,7 +14,16 @@ from tightrope.accounting import account
 from tightrope.calibrate import Target, find_steps
 from tightrope.errors import InvalidInput
 from tightrope.numerics.interval import Interval
-from tightrope.process import AbstractSampling, Adjacency, NoisySGD, Process, Sequence
+from tightrope.process import (
+    AbstractSampling,
+    Adjacency,
+    NoisySGD,
+    Process,
+    Sequence,
+    StoppedAtWill,
+)
+from tightrope.process.stopping import steps_of
+from tightrope.train.length import Claim, Length
 from tightrope.train.noise import Noise
 from tightrope.train.record import RunRecord
 from tightrope.train.samplers import AbstractSampler
@@ -67,6 +76,13 @@ class Ledger:
         if isinstance(history, RunRecord):
             self.history = history.process
             self.forfeit(f"of the run before it: {why}" for why in history.not_private_because)
+        if isinstance(self.history, StoppedAtWill):
+            raise InvalidInput(
+                "The run before this one was stopped at will, so no fixed epsilon bounds it, and "
+                "the two cannot be counted in one budget. Give the first run a budget or a plan "
+                "(run.plan(steps)) before its first step."
+            )
+        self.length = Length()
         self._epsilons: dict[tuple[int, float], Interval] = {}
         self._allowed: int | None = None
 
@@ -116,11 +132,50 @@ class Ledger:
         longer = [e.upper for (n, d), e in self._epsilons.items() if d == delta and n > count]
         return Interval(found.lower, max(min([found.upper, *longer]), found.lower))
 
+    def claim(self) -> Claim:
+        """What may be stated about the run, however its end was chosen."""
+        if self.released == 0:
+            return Claim(self.process(), "nothing released")
+        if self.budget is None and self.length.planned is None:
+            return self.length.unbound(self.process(), self.released, self.process)
+        steps = max(self.steps_allowed, self.released)
+        planned = self.length.planned is not None and steps == self.length.planned
+        return Claim(self.process(steps), "planned" if planned else "budget")
+
+    def claimed_epsilon(self, delta: float) -> Interval:
+        """Epsilon of the claim; its safe end holds whenever the run is stopped."""
+        claim, level = self.claim(), float(check_delta(delta))
+        if isinstance(claim.process, StoppedAtWill):
+            return account(claim.process).epsilon(level)
+        steps = steps_of(claim.process)
+        return self.epsilon(claim.share * level, steps)
+
+    def odometer(self, delta: float) -> Interval:
+        """An epsilon for those who state this one whenever they stop."""
+        return account(StoppedAtWill(self.process())).epsilon(float(check_delta(delta)))
+
+    def plan(self, steps: int | None) -> None:
+        """Fix the length before the first step; None: it will be stopped at will."""
+        if self.released:
+            raise InvalidInput(
+                f"{self.released} steps were released already. A plan counts only if it is made "
+                "before the first one; start a new run for it."
+            )
+        self.length.plan(steps)
+        self.forget_allowance()
+
+    def ask(self, steps: int) -> None:
+        """A loop is about to begin that asks for so many steps."""
+        if self.released == 0:
+            self.length.ask(steps)
+
     @property
     def steps_allowed(self) -> int:
-        """The largest number of steps whose certified upper epsilon is within the budget."""
+        """The largest number of steps that plan and budget (by certified epsilon) allow."""
         if self._allowed is None:
-            self._allowed = LONGEST_RUN if self.budget is None else self._steps_within(self.budget)
+            within = LONGEST_RUN if self.budget is None else self._steps_within(self.budget)
+            planned = self.length.planned
+            self._allowed = within if planned is None else min(within, planned)
         return self._allowed
 
     def forget_allowance(self) -> None:

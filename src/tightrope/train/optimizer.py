@@ -131,12 +131,38 @@ class PrivateOptimizer(NotCopied):
     # ---- what is accounted -------------------------------------------------------------------
     @property
     def process(self) -> Process:
-        """What has run so far, from the very objects that ran."""
-        return self.ledger.process()
+        """What is claimed, from the very objects that ran: of the length that was fixed before."""
+        return self.ledger.claim().process
 
     def epsilon(self, delta: float) -> Interval:
-        """Certified epsilon at `delta` of everything released so far."""
+        """Certified epsilon at `delta` that may be stated if the run ends now, for whatever reason.
+
+        That of the plan, the budget, or the length that was asked for before the first step; the
+        run can be stopped by looking without making it false. `spent` is smaller.
+        """
+        return self.ledger.claimed_epsilon(delta)
+
+    def spent(self, delta: float) -> Interval:
+        """Certified epsilon of the steps so far, were their number fixed beforehand.
+
+        For a display. A run that is stopped by looking at it may not state it.
+        """
         return self.ledger.epsilon(float(check_delta(delta)))
+
+    def odometer(self, delta: float) -> Interval:
+        """Certified epsilon that holds at every stopping time, whatever was planned.
+
+        State it if you decided before the first step to state it (`plan(None)`); which of two
+        numbers to state must not depend on what they are.
+        """
+        return self.ledger.odometer(delta)
+
+    def plan(self, steps: int | None) -> None:
+        """Fix the length before the first step: the run ends there. None: it is stopped at will.
+
+        Without a plan the claim is that of the budget, or of the length the first loop asks for.
+        """
+        self.ledger.plan(steps)
 
     @property
     def steps(self) -> int:
@@ -148,7 +174,7 @@ class PrivateOptimizer(NotCopied):
 
     @property
     def exhausted(self) -> bool:
-        """Would one more step exceed the budget?"""
+        """Would one more step exceed the budget or the plan?"""
         return self.ledger.taken >= self.ledger.steps_allowed
 
     @property
@@ -203,7 +229,8 @@ class PrivateOptimizer(NotCopied):
                 "that had nothing to do with what is in the batch, call abandon_batch() and go on."
             )
         abandoned = self.abandoned
-        for _ in range(check_count(steps, "steps")):
+        self.ledger.ask(check_count(steps, "steps"))
+        for _ in range(steps):
             if self.exhausted:
                 return
             indices, whole = self.draw()
@@ -412,7 +439,7 @@ class PrivateOptimizer(NotCopied):
             raise BudgetExceeded(
                 f"Step {self.steps + 1} would exceed the budget {self.ledger.budget}: "
                 f"{self.ledger.steps_allowed} steps are allowed. The weights are those of the last "
-                "allowed step. Raise the budget or the noise multiplier, or stop here."
+                "allowed step. Raise the budget, the plan or the noise multiplier, or stop here."
             )
 
     def _release(self, ticket: Ticket) -> None:

@@ -86,7 +86,7 @@ class ProgressBar:
 
     def _show_epsilon(self) -> None:
         """With the step it belongs to: between two updates the count runs ahead of it."""
-        epsilon = self._run.epsilon(self._delta).upper
+        epsilon = self._run.spent(self._delta).upper
         told = f"ε ≤ {rounded_up(epsilon, 3)}" if math.isfinite(epsilon) else "ε unbounded"
         self._epsilon = f"step {self._run.steps}: {told}, δ {self._delta:g}"
         self._show_facts()

@@ -195,6 +195,7 @@ class RunFolder:
             "run": self._run_id,
             "facts": self._facts,
             "step": run.steps,
+            "length": run.ledger.length.state(),
             "not_private_because": run.record().not_private_because,
             "journal": None if self._journal is None else self._journal.mark,
             "optimizer": optimizer_plain,
@@ -236,6 +237,8 @@ class RunFolder:
         for name, extra in self._extras.items():
             extra.load_state_dict(state["extras"][name])
         run.mark_weights()
+        run.ledger.length.resume(state["length"])
+        run.ledger.forget_allowance()
         run.ledger.forfeit(state["not_private_because"])
         released = self._count_of_all_ranks(run, state["step"])
         local = state["ranks"][rank_and_size()[0]]

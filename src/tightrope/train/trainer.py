@@ -57,7 +57,7 @@ class Evaluation:
 @final
 @dataclass(frozen=True)
 class Outcome:
-    """What training came to."""
+    """What training came to. epsilon: what may be stated, also if it was interrupted."""
 
     steps: int
     delta: float
@@ -132,6 +132,7 @@ class Trainer:
         remaining = max(total - run.steps, 0)
         self._note_every = max(remaining // DIAGNOSED, 1)
         self._log_every = max(remaining // LOGGED, 1)
+        run.ledger.ask(total)
         with ProgressBar(run, remaining, self.delta, self._progress) as bar:
             for batch in run.batches(
                 data, steps=remaining, micro_batch=self._micro_batch, collate=self._collate
@@ -191,7 +192,7 @@ class Trainer:
 
     def _log_epsilon(self) -> None:
         if self._log is not None:
-            self._log("epsilon", self.run.epsilon(self.delta).upper, self.run.steps)
+            self._log("epsilon", self.run.spent(self.delta).upper, self.run.steps)
 
     def evaluate(self, evaluation: Evaluation) -> float:
         """Mean of the measure over public data, in evaluation mode."""

@@ -52,9 +52,7 @@ class Watch:
             for key in module._buffers
         ]
         self._versions: list[Any] = []
-        self._handles: list[Any] = [
-            model.register_forward_pre_hook(self._before, with_kwargs=True)
-        ]
+        self._handles: list[Any] = [model.register_forward_pre_hook(self._before, with_kwargs=True)]
         if self._buffers:
             self._handles.append(model.register_forward_hook(self._after, with_kwargs=True))
         for module in model.modules():

@@ -13,6 +13,7 @@ training loss is computed from private data and is not reported; with a budget, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -90,6 +91,7 @@ class PrivateTrainer(transformers.Trainer):
         self.create_optimizer()
         assert self.run is not None
         per_epoch = max(round(1 / self.run.sampler.sampling.rate), 1)
+        self.run.ledger.ask(_length(self.args, per_epoch))
         return drawn_loader(
             self.run,
             self.train_dataset,
@@ -134,7 +136,7 @@ class PrivateTrainer(transformers.Trainer):
         shown = {name: value for name, value in logs.items() if name not in _NOT_SHOWN}
         budget = self._parts["budget"]
         if self.run is not None and isinstance(budget, Budget) and "learning_rate" in shown:
-            shown["epsilon"] = self.run.epsilon(budget.delta).upper
+            shown["epsilon"] = self.run.spent(budget.delta).upper
         super().log(shown, *rest, **options)
 
     def train(self, resume_from_checkpoint: Any = None, *rest: Any, **options: Any) -> Any:
@@ -144,6 +146,13 @@ class PrivateTrainer(transformers.Trainer):
                 "would under-count. Store private runs with tightrope.train.RunFolder."
             )
         return super().train(None, *rest, **options)
+
+
+def _length(arguments: transformers.TrainingArguments, per_epoch: int) -> int:
+    """The steps that the arguments ask for."""
+    if arguments.max_steps > 0:
+        return int(arguments.max_steps)
+    return math.ceil(arguments.num_train_epochs * per_epoch)
 
 
 class _AlreadyStepped(torch.optim.Optimizer):

@@ -37,7 +37,8 @@ def drawn_loader(
             return gather(drawn)
         return slice_rows(gather([items[0]]), slice(0, 0))  # only the shapes of example 0 are used
 
-    drawn = _DrawnBatches(run, check_count(steps, "steps"))
+    run.ledger.ask(check_count(steps, "steps"))
+    drawn = _DrawnBatches(run, steps)
     return _DrawnLoader(items, batch_sampler=drawn, collate_fn=or_empty, num_workers=workers)
 
 

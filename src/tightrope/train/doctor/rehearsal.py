@@ -19,6 +19,7 @@ from tightrope.process import BallsInBinsSampling, PoissonSampling
 from tightrope.train.doctor.attributes import as_before
 from tightrope.train.doctor.columns import Columns
 from tightrope.train.feed import Rows, Ticket
+from tightrope.train.length import Length
 from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
 
@@ -155,7 +156,8 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     counts = (ledger.taken, ledger.released, ledger.forfeited, ledger.journal)
     budget, ledger.budget, ledger.journal = ledger.budget, None, None
     generator, touched = torch.get_rng_state(), run.weights_touched
-    data, fingerprint = run.data, run.data_fingerprint
+    data, fingerprint, length = run.data, run.data_fingerprint, ledger.length
+    ledger.length = Length()
     run.write_ahead = None
     run.ledger.forget_allowance()
     try:
@@ -172,7 +174,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
         ledger.budget = budget
         run.ledger.forget_allowance()
         torch.set_rng_state(generator)
-        run.data, run.data_fingerprint = data, fingerprint
+        run.data, run.data_fingerprint, ledger.length = data, fingerprint, length
         if not touched:
             run.mark_weights()
 
