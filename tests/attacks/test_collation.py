@@ -9,13 +9,18 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, dropout
-from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence
+from torch.nn.utils.rnn import (
+    pack_padded_sequence,
+    pack_sequence,
+    pad_packed_sequence,
+    pad_sequence,
+)
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, Trainer, noisy_sgd
+from tightrope.train.feed import as_rows
 from tightrope.train.gradients import Gradients
 from tightrope.train.independence import Recheck, check_independent_losses, collated_apart
-from tightrope.train.feed import as_rows
 
 
 class Sentences:
@@ -84,7 +89,9 @@ def made(model, **parts):
 
 def loop(run, steps, data=None, loss=None, **how):
     reports = []
-    for ids, lengths, labels in run.batches(data or Sentences(), steps=steps, collate=padded, **how):
+    for ids, lengths, labels in run.batches(
+        data or Sentences(), steps=steps, collate=padded, **how
+    ):
         run.model.train()
         each = cross_entropy(run.model(ids, lengths), labels, reduction="none")
         reports.append(run.step(each if loss is None else loss(each, ids)))
