@@ -41,7 +41,9 @@ def data(n=60, d=5):
 
 
 def train(run, steps, loss=None, given=None, **how):
-    for step, (x, y) in enumerate(run.batches(data() if given is None else given, steps=steps, **how)):
+    for step, (x, y) in enumerate(
+        run.batches(data() if given is None else given, steps=steps, **how)
+    ):
         each = cross_entropy(run.model(x), y, reduction="none")
         run.step(each if loss is None else loss(each, step))
 
@@ -260,8 +262,10 @@ class Positions(nn.Module):
             "flat": lambda: self.places(torch.arange(t)),
             "through a layer": lambda: self.mix(self.places(torch.arange(t))),
             "sliced": lambda: self.places.weight[:t],
-            "square": lambda: (self.places.weight[:t] @ self.places.weight[:t].t()).softmax(1)
-            @ self.places.weight[:t],
+            "square": lambda: (
+                (self.places.weight[:t] @ self.places.weight[:t].t()).softmax(1)
+                @ self.places.weight[:t]
+            ),
         }[self.how]()
         return self.head(torch.tanh(self.tokens(ids) + place).mean(1))
 
@@ -300,7 +304,11 @@ class WithPlaces(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.tokens, self.places, self.head = nn.Embedding(11, 4), nn.Embedding(9, 4), nn.Linear(4, 2)
+        self.tokens, self.places, self.head = (
+            nn.Embedding(11, 4),
+            nn.Embedding(9, 4),
+            nn.Linear(4, 2),
+        )
 
     def forward(self, ids, places):
         return self.head(torch.tanh(self.tokens(ids) + self.places(places)).mean(1))

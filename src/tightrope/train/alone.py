@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from tightrope.errors import InvalidInput
-from tightrope.train.feed import Rows
+from tightrope.train.feed import Rows, tensors_of
 from tightrope.train.independence import (
     ROUNDING,
     change_of,
@@ -51,8 +51,8 @@ class Alone:
         if self._seen and self._chance.random() >= CHANCE:
             return
         self._seen = True
-        self._place, self._found = self._chance.randrange(len(indices)), []
         whole, parts = collated_apart(rows, indices, device)
+        self._place, self._found = self._chance.choice(_padded(whole, parts)), []
         for size, batch in ((1, parts[self._place]), (len(indices), whole)):
             self.size = size
             with _children_calm(self._model):
@@ -83,6 +83,13 @@ class Alone:
     def forget(self) -> None:
         """The loop was left."""
         self.size, self._found = None, []
+
+
+def _padded(whole: Any, parts: list[Any]) -> list[int]:
+    """Places of the examples that have another shape alone; all places if there is none."""
+    shape = [t.shape[1:] for t in tensors_of(whole)]
+    found = [i for i, part in enumerate(parts) if [t.shape[1:] for t in tensors_of(part)] != shape]
+    return found or list(range(len(parts)))
 
 
 class _children_calm:  # noqa: N801

@@ -75,13 +75,13 @@ _FOLLOWS = (
 )
 _DIVIDED = (
     "The losses were divided by {}, which is how many examples were drawn. If that is the batch "
-    "size, then one example more changes the gradients of all others, and the guarantee is void. Do "
-    "not average over the batch: the step divides by expected_batch_size."
+    "size, then one example more changes the gradients of all others, and the guarantee is void. "
+    "Do not average over the batch: the step divides by expected_batch_size."
 )
 _TENSOR = (
-    "The losses are multiplied by a tensor without gradient that changes from batch to batch. If it "
-    "is computed from the batch (a mean, a maximum, a count), one example changes the gradients of "
-    "all others, and the guarantee is void. A public schedule is better given as a Python number."
+    "The losses are multiplied by a tensor without gradient that changes from batch to batch. If "
+    "it is computed from the batch (a mean, a maximum, a count), one example changes the gradients "
+    "of all others, and the guarantee is void. A public schedule is better given as a number."
 )
 
 

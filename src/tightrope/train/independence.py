@@ -102,7 +102,7 @@ def _of_one(model: torch.nn.Module, together: Tensor, alone: Tensor) -> float:
 
 
 def change_of(together: Gradient, alone: Gradient, *, half: bool) -> float:
-    """Difference of two gradients relative to the larger, in units in which `ROUNDING` is rounding."""
+    """Difference of two gradients relative to the larger; up to `ROUNDING` it is rounding."""
     squares = [0.0, 0.0, 0.0]
     for a, b in zip(together, alone, strict=True):
         a, b = (torch.zeros(()) if g is None else g.detach().double() for g in (a, b))

@@ -1,10 +1,10 @@
 """What the graph of gradients cannot show: mixing before the first trainable layer, and memory.
 
 There the data have no gradient, so statistics of the batch (a standardisation in forward(), batch
-norm of a frozen backbone) pass the engine's own check; and what a forward pass writes into the model
-(a running mean, a codebook) reaches later steps and the published model without noise. Here the
-model itself is asked, before the first training pass and at random ones later: with half of the
-examples replaced, its answers for the others must not move, nor what it writes.
+norm of a frozen backbone) pass the engine's own check; and what a forward pass writes into the
+model (a running mean, a codebook) reaches later steps and the published model without noise. Here
+the model itself is asked, before the first training pass and at random ones later: with half of
+the examples replaced, its answers for the others must not move, nor what it writes.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ _SIZED = (
 )
 _WRITTEN = (
     "A training forward pass writes to {} what depends on the data (or cannot be shown not to): "
-    "neither clipped nor noisy, it reaches later steps and the published model. Fix such statistics "
-    "beforehand on public data, make them parameters that are trained by gradients, or return the "
-    "values instead of keeping them in the module. What changes in the same way whatever the data "
-    "(a counter) may stay."
+    "neither clipped nor noisy, it reaches later steps and the published model. Fix such "
+    "statistics beforehand on public data, make them parameters that are trained by gradients, or "
+    "return the values instead of keeping them in the module. What changes in the same way "
+    "whatever the data (a counter) may stay."
 )

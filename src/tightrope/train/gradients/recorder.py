@@ -20,6 +20,9 @@ __all__ = ["Calls", "Recorder", "Use", "autocast_input", "unseen"]
 # `skip` marks the function itself; the public way wraps it, which costs more than what it does.
 unseen: Any = getattr(torch._dynamo.decorators, "skip", torch.compiler.disable(recursive=False))
 
+# How many operations autograd has recorded in this thread.
+_operations: Any = getattr(torch.autograd, "_get_sequence_nr")  # noqa: B009  not exported
+
 _MOST_FORWARDS = 64
 
 Calls = list[tuple[Any, Any]]  # positional and named arguments of the model
@@ -91,7 +94,7 @@ class Recorder:
         if len(self.uses) >= self._most:
             self._refuse_more()
         if not self.uses and not self.calls:  # a part of the model was called by itself
-            self.started = torch.autograd._get_sequence_nr()
+            self.started = _operations()
         self.uses.append(Use(owner, rule, inputs, outputs, keywords))
 
     @unseen
@@ -99,7 +102,7 @@ class Recorder:
         """A hook before the model's forward pass."""
         if self.active:
             if not self.uses and not self.calls:
-                self.started = torch.autograd._get_sequence_nr()
+                self.started = _operations()
             self.calls.append((args, kwargs))
 
     @contextmanager

@@ -1,7 +1,7 @@
 """Which first dimensions are the batch: those that grow when the batch grows.
 
-A batch may happen to be as long as a sequence, and shapes alone cannot tell the two apart. The model
-is then run once more with one example repeated.
+A batch may happen to be as long as a sequence, and shapes alone cannot tell the two apart. The
+model is then run once more with one example repeated.
 """
 
 from __future__ import annotations
@@ -64,10 +64,12 @@ class Witness:
         return self._longer
 
     def _choices(self) -> list[set[int]]:
-        """Arguments that are as long as the batch by chance: none of them, or one, or all but one."""
+        """Arguments that may be as long as the batch by chance: none, or one, or all but one."""
         given = tensors_of(self._calls)
         long = {i for i, t in enumerate(given) if t.dim() > 0 and len(t) == self._batch}
-        return [set(), *({i} for i in long), *(long - {i} for i in long)] if len(long) > 1 else [set()]
+        return (
+            [set(), *({i} for i in long), *(long - {i} for i in long)] if len(long) > 1 else [set()]
+        )
 
     def _again(self, left_out: set[int]) -> list[Use] | None:
         calls = self._grown(left_out)
