@@ -162,9 +162,7 @@ def test_scores_are_exact_products_of_the_gridded_rows() -> None:
 
 def test_entries_given_twice_are_one_entry() -> None:
     """Norms of separate entries would be too small by the root of their number."""
-    repeated = sp.csr_array(
-        (np.ones(16), np.zeros(16, dtype=int), np.array([0, 16])), shape=(1, 2)
-    )
+    repeated = sp.csr_array((np.ones(16), np.zeros(16, dtype=int), np.array([0, 16])), shape=(1, 2))
     assert row_squares(repeated)[0] == 256.0
     assert row_dots(repeated, np.array([1.0, 0.0]))[0] == 16.0
     block = next(ArrayData(repeated, np.ones(1), PLAIN).blocks())

@@ -131,9 +131,9 @@ QUIET: dict[str, Callable[[], Any]] = {
     ),
     "a fixed rule": lambda: make_pipeline(FunctionTransformer(np.tanh), _made()).fit(X, Y),
     "rows by themselves": lambda: make_pipeline(Normalizer(), _made()).fit(X, Y),
-    "known categories": lambda: make_pipeline(
-        OneHotEncoder(categories=[[0, 1, 2]]), _made()
-    ).fit(np.arange(300)[:, None] % 3, Y),
+    "known categories": lambda: make_pipeline(OneHotEncoder(categories=[[0, 1, 2]]), _made()).fit(
+        np.arange(300)[:, None] % 3, Y
+    ),
     "a private search": lambda: PrivateSearch(
         PrivateLogisticRegression(data_norm=2.0, classes=[0, 1], max_iter=4), [{}]
     ).fit(X, Y),
