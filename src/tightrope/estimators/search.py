@@ -94,7 +94,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.delta_ = default_delta(records) if self.delta is None else self.delta
         process = self._process(Budget(self.epsilon, self.delta_))
         base, held = self._base(y), self._held_out(records)
-        entropy = Entropy(self.random_state)
+        entropy = Entropy(self.random_state, cryptographic=self.estimator.cryptographic)
         with LEDGER.accounted_together():
             trials = [
                 self._trial(base, X, y, held, process.trial_mu, entropy)
