@@ -54,7 +54,9 @@ Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 def ours(rows: Rows, epsilon: float) -> list[float]:
     x, y, x_test, y_test = rows
     fits = (
-        PrivateLogisticRegression(epsilon, data_norm=1.0, random_state=seed).fit(x, y)
+        PrivateLogisticRegression(epsilon, data_norm=1.0, classes=[0, 1], random_state=seed).fit(
+            x, y
+        )
         for seed in range(SEEDS)
     )
     return [fit.score(x_test, y_test) for fit in fits]
@@ -78,7 +80,9 @@ def dp_sgd(rows: Rows, epsilon: float) -> list[float]:
     """Poisson batches, clip norm 1, every iterate accounted exactly, second half averaged."""
     x, y, x_test, y_test = _with_constant(rows)
     data = ArrayData(x, 2.0 * y - 1.0, Scaling(1.0, 0.0))
-    problem = Problem(data, Logistic(1.0), adjacency=Adjacency.ADD_OR_REMOVE)
+    problem = Problem(
+        data, Logistic(1.0), adjacency=Adjacency.ADD_OR_REMOVE, private_records=len(y)
+    )
     steps = round(SGD_EPOCHS / SGD_RATE)
     tried = []
     for step_size in SGD_STEP_SIZES:
@@ -169,7 +173,11 @@ def fit_seconds(rows: Rows) -> tuple[float, float]:
     """Medians of five fits at epsilon 1 on one core."""
     with threadpool_limits(1):
         runs = [
-            clocked(lambda: PrivateLogisticRegression(1.0, data_norm=1.0).fit(rows[0], rows[1]))
+            clocked(
+                lambda: PrivateLogisticRegression(1.0, data_norm=1.0, labels_public=True).fit(
+                    rows[0], rows[1]
+                )
+            )
             for _ in range(5)
         ]
     return float(np.median([r[0] for r in runs])), float(np.median([r[1] for r in runs]))
@@ -186,7 +194,7 @@ def million_rows() -> dict[str, float]:
             x[at : at + 50_000] = generator.standard_normal((50_000, columns), dtype=np.float32)
         direction = generator.standard_normal(columns).astype(np.float32)
         y = x @ direction + 5 * generator.standard_normal(rows) > 0
-        estimator = PrivateLogisticRegression(1.0, data_norm=12.0)
+        estimator = PrivateLogisticRegression(1.0, data_norm=12.0, labels_public=True)
         elapsed, processor, fit = clocked(lambda: estimator.fit(x, y))
         return {
             "elapsed": elapsed,

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.stats import kstest
 
 from tightrope.convex import (
     ArrayData,
     AveragedDescent,
     Budget,
     CyclicDescent,
+    Entropy,
     Huber,
     LastIterateDescent,
     Logistic,
@@ -35,6 +37,7 @@ from tightrope.convex import (
 from tightrope.convex.arithmetic import LARGEST, gamma, of_iterates, of_moments, of_sums
 from tightrope.convex.centred import moment_sums, sensitivity
 from tightrope.convex.certificate import certificate_of_fit
+from tightrope.convex.entropy import normal_from_words
 from tightrope.convex.exact import Total, gridded, row_dots, row_squares, scores, weights_error
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
@@ -259,3 +262,36 @@ def test_the_certificate_says_mode_rho_and_sensitivity() -> None:
     assert run["settings"]["arithmetic"] == "bounded"
     assert 0.0 < rho < 1e-9
     assert run["sensitivity"] == 0.5 * (1.0 + rho)
+
+
+# --- B5: convex noise from the cryptographic generator -------------------------------------------
+def test_noise_can_come_from_the_cryptographic_generator() -> None:
+    data = ArrayData(_rows(), np.ones(333), Scaling(2.0))
+    problem = Problem(data, Logistic(0.5))
+    for algorithm in ("descent", "poisson"):
+        learned = learn(problem, Budget(1.0, 1e-5), algorithm=algorithm, cryptographic=True)
+        assert learned.private
+        said = certificate_of_fit(learned)["run"]["sampling"]
+        assert said == "SHAKE-256, operating-system entropy"
+    seeded = [
+        learn(problem, Budget(1.0, 1e-5), algorithm="descent", cryptographic=True, seed=1).weights
+        for _ in range(2)
+    ]
+    np.testing.assert_array_equal(*seeded)
+
+
+def test_cryptographic_noise_is_standard_normal() -> None:
+    drawn = Entropy(5, cryptographic=True).normal((200_000,))
+    assert kstest(drawn, "norm").pvalue > 1e-3
+    assert Entropy(5, cryptographic=True).normal((3, 2)).shape == (3, 2)
+    coins = Entropy(5, cryptographic=True).included(100_000, 0.3)
+    assert abs(coins.mean() - 0.3) < 0.01
+
+
+def test_the_radius_reaches_far_beyond_the_digits_of_one_word() -> None:
+    def smallest(count: int) -> Any:
+        return np.zeros(count, dtype=np.uint64)
+
+    assert normal_from_words(smallest, (1,))[0] > 13.0
+    largest = normal_from_words(lambda n: np.full(n, 2**64 - 1, dtype=np.uint64), (1,))
+    assert abs(largest[0]) < 1e-6

@@ -93,7 +93,10 @@ def _fit(
     else:
         extra = np.where(included, own, other)
     all_rows = np.concatenate([np.asarray(features), rows])
-    return copy.deepcopy(estimator).fit(all_rows, np.concatenate([np.asarray(targets), extra]))
+    from tightrope.estimators.ledger import LEDGER  # scikit-learn, for those who audit estimators
+
+    with LEDGER.accounted_together():  # fits of an audit are not released
+        return copy.deepcopy(estimator).fit(all_rows, np.concatenate([np.asarray(targets), extra]))
 
 
 def _score(fitted: Any, rows: FloatArray, labels: tuple[Any, Any]) -> FloatArray:

@@ -61,7 +61,13 @@ def project(weights: FloatArray, radius: float | None) -> FloatArray:
     return weights if size <= radius else weights * (radius / size)
 
 
-def charged(algorithm: Algorithm, problem: Problem) -> float:
+class Rounding(Protocol):
+    """Whatever knows what rounding adds to its sensitivity."""
+
+    def rounding(self, problem: Problem) -> float: ...
+
+
+def charged(algorithm: Rounding, problem: Problem) -> float:
     """The sensitivity of a sum of gradients to one record that noise and account are made for."""
     return problem.loss.slope_bound * (1.0 + algorithm.rounding(problem))
 

@@ -44,7 +44,7 @@ def _facts(learned: Learned, committed: str | None) -> RunFacts:
         clip=f"rows shortened to norm {scaling.data_norm:g}, a public bound",
         sensitivity=plan.sensitivity,
         noise="Gaussian" + ("" if learned.private else " (seeded)"),
-        sampling="the operating system's entropy" if learned.private else "a seed",
+        sampling=learned.randomness,
         settings={
             "algorithm": plan.name,
             "regularization": plan.strength,

@@ -54,6 +54,7 @@ class Plan:
 class Learned:
     """Weights on scaled rows, that scaling, and the plan that produced them.
 
+    randomness: which generator, and where its key came from.
     public_rows, public_digest: how many public rows were used, and the SHA-256 of them.
     """
 
@@ -61,6 +62,7 @@ class Learned:
     scaling: Scaling
     plan: Plan
     private: bool
+    randomness: str = ""
     public_rows: int = 0
     public_digest: str | None = None
 
@@ -123,6 +125,7 @@ def learn(
     expected: Expected = CLASSIFICATION,
     options: Options | None = None,
     seed: Any = None,
+    cryptographic: bool = False,
     start: FloatArray | None = None,
 ) -> Learned:
     """A private minimiser of the problem within the budget.
@@ -139,12 +142,12 @@ def learn(
     planned, problem = plan(
         problem, budget, algorithm=algorithm, strength=strength, expected=expected, options=options
     )
-    entropy = Entropy(seed)
+    entropy = Entropy(seed, cryptographic=cryptographic)
     first = np.zeros(problem.shape) if start is None else np.asarray(start, dtype=np.float64)
     weights, scaling = planned.algorithm.run(problem, entropy, first)
     if problem.public is None:
-        return Learned(weights, scaling, planned, entropy.private)
-    seen = (problem.public.count, public.digest(problem.public))
+        return Learned(weights, scaling, planned, entropy.private, entropy.description)
+    seen = (entropy.description, problem.public.count, public.digest(problem.public))
     return Learned(weights, scaling, planned, entropy.private, *seen)
 
 

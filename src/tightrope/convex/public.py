@@ -47,9 +47,11 @@ def with_public_centre(problem: Problem, reach: float) -> Problem:
     """The problem on rows centred at the public mean."""
     assert problem.public is not None
     plain = problem.public.rescaled(Scaling(problem.data.scaling.data_norm, 0.0))
-    rows = [(b.pull_back(np.ones(len(b.factors))), b.squared_norms().sum()) for b in plain.blocks()]
-    mean = sum(row for row, _ in rows) / plain.count
-    square = sum(size for _, size in rows) / plain.count - float(mean @ mean)
+    mean, square = np.zeros(plain.width), 0.0
+    for block in plain.blocks():
+        mean += block.pull_back(np.ones(len(block.factors))) / plain.count
+        square += float(block.squared_norms().sum()) / plain.count
+    square -= float(mean @ mean)
     spread = math.sqrt(max(square, _LEAST_SPREAD**2))
     scaling = problem.data.scaling.centred(mean, min(reach * spread, 1.0))
     return replace(

@@ -88,6 +88,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             expected=self._expected,
             options=self._options(),
             seed=self.random_state,
+            cryptographic=self.cryptographic,
             start=start,
         )
         self._keep(learned)

@@ -37,6 +37,7 @@ class PrivateLinearSVC(PrivateLinearClassifier):
         records: int | None = None,
         classes: Any = None,
         labels_public: bool = False,
+        cryptographic: bool = False,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -54,6 +55,7 @@ class PrivateLinearSVC(PrivateLinearClassifier):
         self.records = records
         self.classes = classes
         self.labels_public = labels_public
+        self.cryptographic = cryptographic
         self.random_state = random_state
 
     def _loss(self) -> Loss:

@@ -38,6 +38,7 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
     classes : all possible labels, known without the data.
     labels_public : True declares that the set of labels that occur in `y` is public, and takes it
         from there. Without either of the two a fit is refused: a rare label is a private fact.
+    cryptographic : noise from a cryptographic generator (SHAKE-256) instead of the ordinary one.
     random_state : None for a private fit (operating-system entropy). A seed makes the noise known
         to whoever knows the seed: `private_` is then False.
 
@@ -66,6 +67,7 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
         records: int | None = None,
         classes: Any = None,
         labels_public: bool = False,
+        cryptographic: bool = False,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -83,6 +85,7 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
         self.records = records
         self.classes = classes
         self.labels_public = labels_public
+        self.cryptographic = cryptographic
         self.random_state = random_state
 
     def _loss(self) -> Loss:

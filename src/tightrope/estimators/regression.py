@@ -80,6 +80,7 @@ class PrivateLinearRegression(_PrivateRegressor):
         centering: float = 0.06,
         adjacency: str = "replace-one",
         records: int | None = None,
+        cryptographic: bool = False,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -96,6 +97,7 @@ class PrivateLinearRegression(_PrivateRegressor):
         self.centering = centering
         self.adjacency = adjacency
         self.records = records
+        self.cryptographic = cryptographic
         self.random_state = random_state
 
     def _loss(self) -> Loss:
@@ -128,6 +130,7 @@ class PrivateRidge(_PrivateRegressor):
         centering: float = 0.06,
         adjacency: str = "replace-one",
         records: int | None = None,
+        cryptographic: bool = False,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -144,6 +147,7 @@ class PrivateRidge(_PrivateRegressor):
         self.centering = centering
         self.adjacency = adjacency
         self.records = records
+        self.cryptographic = cryptographic
         self.random_state = random_state
 
     def _loss(self) -> Loss:

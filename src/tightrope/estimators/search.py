@@ -90,10 +90,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self._check_promise()
         how = {} if is_classifier(self.estimator) else {"y_numeric": True}
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32), **how)
-        self.delta_ = default_delta(_enough(X)) if self.delta is None else self.delta
+        records = _enough(X)
+        self.delta_ = default_delta(records) if self.delta is None else self.delta
         process = self._process(Budget(self.epsilon, self.delta_))
-        base, held = self._base(y), self._held_out(int(X.shape[0]))
-        entropy = Entropy(self.random_state)
+        base, held = self._base(y), self._held_out(records)
+        entropy = Entropy(self.random_state, cryptographic=self.estimator.cryptographic)
         with LEDGER.accounted_together():
             trials = [
                 self._trial(base, X, y, held, process.trial_mu, entropy)

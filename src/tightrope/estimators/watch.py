@@ -55,7 +55,7 @@ def original_rows(features: Any) -> Any:
     """
     found = features
     for frame in _frames():
-        given = frame.f_locals.get("X")
+        given: Any = frame.f_locals.get("X")
         if _is_table(given) and given.shape[0] == features.shape[0]:
             found = given
     return found
@@ -65,7 +65,7 @@ def warn_if_seeded(seed: Any) -> bool:
     """Did a meta-estimator give a seed to an estimator that was made without one? Then warn."""
     for frame in _frames() if seed is not None else ():
         owner = frame.f_locals.get("self")
-        given = getattr(owner, "estimator", None)
+        given: Any = getattr(owner, "estimator", None)
         if hasattr(given, "random_state") and given.random_state is None:
             warn(
                 f"{_name(owner)} gave its private estimator a seed (random_state), so the noise of "

@@ -24,6 +24,9 @@ def rows(classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
 
 def model(epsilon: float, **changed: Any) -> PrivateLogisticRegression:
     settings = {"delta": DELTA, "data_norm": 1.0, "algorithm": "descent", "centering": 0.0}
+    settings["labels_public"] = True
+    if changed.get("adjacency") == "add-or-remove":
+        settings["records"] = 85
     return PrivateLogisticRegression(epsilon, **(settings | {"random_state": 1} | changed))
 
 

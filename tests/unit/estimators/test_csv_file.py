@@ -26,7 +26,12 @@ def table(tmp_path: Path) -> Path:
 def test_a_file_is_fitted_and_its_card_says_everything(table: Path) -> None:
     passes: list[int] = []
     model = fit(
-        table, target="bought", epsilon=1.0, data_norm=3.0, on_pass=lambda: passes.append(1)
+        table,
+        target="bought",
+        epsilon=1.0,
+        data_norm=3.0,
+        labels_public=True,
+        on_pass=lambda: passes.append(1),
     )
     card = json.loads(model_card(model))
     assert card["private"] is True
@@ -42,7 +47,7 @@ def test_a_file_is_fitted_and_its_card_says_everything(table: Path) -> None:
 
 def test_a_card_is_enough_to_predict(table: Path) -> None:
     """Scores from the card's numbers alone equal the model's."""
-    model = fit(table, target="bought", epsilon=1.0, data_norm=3.0)
+    model = fit(table, target="bought", epsilon=1.0, data_norm=3.0, classes=["no", "yes"])
     card = json.loads(model_card(model))
     rows, weights = card["rows"], np.array(card["weights"])
     x = read_csv(table, "bought").features
@@ -69,7 +74,7 @@ def test_a_plan_needs_sizes_only() -> None:
     assert "hidden-state" in planned.reason
     with pytest.raises(InvalidInput):
         plan(records=1, features=5, epsilon=1.0)
-    with pytest.raises(InvalidInput, match="plan knows"):
+    with pytest.raises(InvalidInput, match="model must be one of"):
         plan(records=100, features=5, epsilon=1.0, model="forest")
 
 
@@ -90,7 +95,7 @@ def test_bad_files_are_refused_without_telling_values(
     path = tmp_path / "bad.csv"
     path.write_text(content)
     with pytest.raises(InvalidInput, match=said) as told:
-        fit(path, target="bought", epsilon=1.0, data_norm=1.0)
+        fit(path, target="bought", epsilon=1.0, data_norm=1.0, labels_public=True)
     assert "secret7" not in str(told.value)
 
 

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks. Epsilon is huge: they test the contract, not privacy."""
+"""scikit-learn's own checks: at a huge epsilon (the contract, not privacy), and at epsilon 1."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from tightrope.estimators import (
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivateRidge,
+    PrivateSearch,
 )
 
 LOOSE: dict[str, Any] = {"epsilon": 1e5, "data_norm": 10.0, "max_iter": 40}
+
+
+USUAL: dict[str, Any] = {"data_norm": 10.0, "max_iter": 20, "algorithm": "descent"}
 
 
 @parametrize_with_checks(
@@ -23,8 +27,26 @@ LOOSE: dict[str, Any] = {"epsilon": 1e5, "data_norm": 10.0, "max_iter": 40}
         PrivateLinearSVC(**LOOSE, labels_public=True),
         PrivateLinearRegression(**LOOSE, target_bound=3.0, regularization=0.0),
         PrivateRidge(**LOOSE, target_bound=3.0, regularization=0.0),
+        PrivateLogisticRegression(1.0, **USUAL, labels_public=True),
+        PrivateLinearRegression(1.0, **USUAL, target_bound=3.0),
+        PrivateRidge(1.0, **USUAL, target_bound=3.0),
+        PrivateSearch(
+            PrivateLogisticRegression(**USUAL, labels_public=True),
+            [{"slope_limit": 0.5}, {"slope_limit": 1.0}],
+            epsilon=1e3,
+            delta=1e-3,
+            mean_trials=12.0,
+        ),
+        PrivateSearch(
+            PrivateLinearRegression(**USUAL, target_bound=3.0),
+            [{"residual_limit": 0.5}],
+            epsilon=1e3,
+            delta=1e-3,
+            mean_trials=12.0,
+        ),
     ]
 )
 @pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore:.*:tightrope.estimators.FitsAddUp")  # they fit again and again
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -93,7 +93,9 @@ def trained(folder: Path) -> dict[str, Any]:
 
 def fitted() -> PrivateLogisticRegression:
     inputs, labels = rows()
-    model = PrivateLogisticRegression(1.0, delta=DELTA, data_norm=3.0, algorithm="last-iterate")
+    model = PrivateLogisticRegression(
+        1.0, delta=DELTA, data_norm=3.0, algorithm="last-iterate", labels_public=True
+    )
     return model.fit(inputs.numpy(), labels.numpy())
 
 
