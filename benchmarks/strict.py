@@ -30,6 +30,9 @@ from tightrope.train import (
 from tightrope.train.grid import BOUND
 
 
+MODELS = ["adult-mlp", "mnist-cnn", "imdb", "gpt", "resnet18-gn"]
+
+
 def examples(case: Case, arithmetic: str, batch: int) -> Iterator[int]:
     """Takes steps for ever; yields how many examples each call of step() had."""
     model, x, y = fresh(case, "cpu")
@@ -71,7 +74,7 @@ def noise_time(case: Case) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--models", nargs="*", default=["adult-mlp", "mnist-cnn", "imdb", "gpt", "resnet18-gn"])
+    parser.add_argument("--models", nargs="*", default=MODELS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     print("| model | parameters | batch | bounded, ms each | strict, ms each | ratio | noise, ms |")
