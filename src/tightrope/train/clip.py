@@ -24,8 +24,8 @@ __all__ = ["AutomaticClip", "Clip", "FlatClip", "PerLayerClip"]
 
 # A norm computed in float32 may lie below the true one by at most this fraction: a square is a sum
 # of at most 8192 rounded squares in one chain (4096 each for the two sides of an outer product),
-# then of at most 2048 parameters; square root, division and the product with the factor take a few
-# units of 2^-24 more. (8192 + 2048 + 64) 2^-24 / 2 < 2^-11.
+# then of at most 1024 tiles and 2048 parameters; square root, division and the product with the
+# factor take a few units of 2^-24 more. (8192 + 1024 + 2048 + 64) 2^-24 / 2 < 2^-11.
 NORM_ERROR = 2.0**-11
 _MARGIN = 1.0 - NORM_ERROR
 

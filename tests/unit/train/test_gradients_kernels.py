@@ -29,7 +29,20 @@ def test_weighted_rows_of_strided_values():
     values[1] = torch.nan
     factors = torch.tensor([0.5, 0.0, 2.0], device=DEVICE)
     expected = 0.5 * values[0].float() + 2 * values[2].float()
-    torch.testing.assert_close(tokens.weighted_rows(values, factors), expected)
+    for chain in (1, 100):
+        torch.testing.assert_close(tokens.weighted_rows(values, factors, chain), expected)
+
+
+@pytest.mark.parametrize("batch", [5, 300, 2000])
+@pytest.mark.parametrize("length", [7, 1000, 70_000])
+def test_weighted_rows_are_added_in_float64(batch, length):
+    values, factors = random(batch, length), torch.rand(batch, device=DEVICE)
+    exact = (values.double() * factors.double()[:, None]).sum(0)
+    rounding = 2.0**-24 * (factors.double()[:, None] * values.double().abs()).sum(0)
+    error = (tokens.weighted_rows(values, factors, 1).double() - exact).abs()
+    assert bool((error <= 2.1 * rounding).all())
+    error = (tokens.weighted_rows(values, factors, 100).double() - exact).abs()
+    assert bool((error <= 35 * rounding).all())
 
 
 def test_normalisations():

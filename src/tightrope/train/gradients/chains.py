@@ -32,7 +32,7 @@ def _total(flat: Tensor, factors: Tensor, chain: int) -> Tensor:
     if usable(flat):
         from tightrope.train.gradients.kernels.tokens import weighted_rows
 
-        return weighted_rows(flat, factors)
+        return weighted_rows(flat, factors, chain)
     factors = factors.float()
     if len(flat) <= chain:
         return torch.mv(flat.float().t(), factors)
@@ -60,15 +60,23 @@ def chained_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
 
 
 def _blocks(left: Tensor, right: Tensor, chain: int) -> Tensor:
-    """Blocks of `chain` examples side by side, as many as there is room for, added in float64."""
-    sizes = (left.shape[1], right.shape[1])
-    total = torch.zeros(sizes, dtype=torch.float64, device=left.device)
-    room = chain * max(1, _ROOM // max(1, sizes[0] * sizes[1]))
-    whole = len(left) - len(left) % chain
-    for s in slices(whole, room):
-        a, b = (rows[s][: whole - s.start].unflatten(0, (-1, chain)) for rows in (left, right))
-        total += torch.bmm(a.transpose(1, 2), b).sum(0, dtype=torch.float64)
-    return total + torch.mm(left[whole:].t(), right[whole:])
+    """Blocks of examples side by side, as many as there is room for, added in float64."""
+    size = 1 << (chain.bit_length() - 1)  # a power of two leaves fewer rests
+    room = size * max(1, _ROOM // max(1, left.shape[1] * right.shape[1]))
+    whole = len(left) - len(left) % size
+    parts = [
+        torch.bmm(_cut(left[s], size).transpose(1, 2), _cut(right[s], size))
+        .sum(0, dtype=torch.float64)
+        for s in slices(whole, room)
+    ]  # fmt: skip
+    if whole < len(left):
+        parts.append(torch.mm(left[whole:].t(), right[whole:]))
+    return sum(parts[1:], start=parts[0])
+
+
+def _cut(rows: Tensor, size: int) -> Tensor:
+    """(B, d) as (B / size, size, d); what is left over stays away."""
+    return rows[: len(rows) - len(rows) % size].unflatten(0, (-1, size))
 
 
 def chained_sum(values: Tensor, chain: int) -> Tensor:

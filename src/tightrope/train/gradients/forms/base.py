@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -63,16 +64,23 @@ def blocked_squares(values: Tensor) -> Tensor:
         flat = full_precision(flat)
     length = flat.shape[1]
     whole = length - length % _BLOCK if length > _BLOCK else 0
-    squares = _squares(flat[:, whole:])
+    squares = _squares(flat[:, whole:] if whole else flat)
     if whole:
         parts = _squares(flat[:, :whole].unflatten(1, (-1, _BLOCK)))
         squares = squares.add_(parts.sum(1, dtype=torch.float64))
-    return squares.add_(length * TINY)
+    return squares
 
 
 def _squares(rows: Tensor) -> Tensor:
-    dtype = None if rows.element_size() > 2 else torch.float32
-    return torch.linalg.vector_norm(rows, dim=-1, dtype=dtype).square_()
+    dtype = rows.dtype if rows.element_size() > 2 else torch.float32
+    norms = torch.linalg.vector_norm(rows, dim=-1, dtype=None if dtype is rows.dtype else dtype)
+    return torch.addcmul(_lost(rows.shape[-1], dtype, rows.device), norms, norms)
+
+
+@lru_cache(maxsize=1024)
+def _lost(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What the squares of so many values may lack by underflow."""
+    return torch.full((), count * TINY, dtype=dtype, device=device)
 
 
 def without_memory(values: Tensor) -> Tensor:

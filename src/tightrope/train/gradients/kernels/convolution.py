@@ -14,9 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tightrope.train.gradients.rounding import TINY
-
 __all__ = ["convolution_gradients", "unfold"]
+
+_MOST_TILES = 1024  # whose squares are added in float32, see clip.NORM_ERROR
 
 
 @triton.jit
@@ -54,7 +54,8 @@ def _gradients(
         total = tl.dot(g, tl.trans(x), total)
     part = example * (tl.num_programs(0) * tl.num_programs(1))
     part += row_block * tl.num_programs(1) + column_block
-    tl.store(squares_ptr + part, tl.sum(tl.sum(total * total, 1), 0))
+    lost = ROWS * COLUMNS * 1.1754944e-38  # squares that underflow, see rounding.TINY
+    tl.store(squares_ptr + part, tl.sum(tl.sum(total * total, 1), 0) + lost)
     target = out_ptr + example * outputs * inputs + row[:, None] * inputs + column[None, :]
     tl.store(target, total, mask=(row < outputs)[:, None] & (column < inputs)[None, :])
 
@@ -76,7 +77,8 @@ def convolution_gradients(x: Tensor, g: Tensor, geometry: Any) -> tuple[Tensor, 
         ROWS=rows, COLUMNS=columns, DEPTH=32,
         num_warps=4 if rows < 128 else 8, num_stages=2,
     )  # fmt: skip
-    return squares.sum(1, dtype=torch.float64).add_(inputs * outputs * TINY).float(), out
+    many = squares.shape[1] > _MOST_TILES
+    return (squares.sum(1, dtype=torch.float64).float() if many else squares.sum(1)), out
 
 
 @triton.jit

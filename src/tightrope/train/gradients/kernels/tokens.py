@@ -13,6 +13,7 @@ from torch import Tensor
 __all__ = ["weighted_rows"]
 
 _PROGRAMS = 528  # enough of them to keep a large GPU busy
+_MOST_SPLITS = 32
 
 
 @triton.jit
@@ -32,17 +33,23 @@ def _weighted_rows(
     tl.store(out_ptr + split * length + at, total, mask=at < length)
 
 
-def weighted_rows(values: Tensor, factors: Tensor) -> Tensor:
-    """sum_b f_b values_b of rows (B, N) in float32 or half precision, rounded to float32 once."""
+def weighted_rows(values: Tensor, factors: Tensor, chain: int) -> Tensor:
+    """sum_b f_b values_b of rows (B, N) in float32 or half precision, rounded to float32.
+
+    The batch is split over programs; up to `chain` of their results are added in float32.
+    """
     values = values if values.stride(1) == 1 else values.contiguous()
     batch, length = values.shape
     block = 1024 if length >= 1024 * _PROGRAMS else 256
     blocks = triton.cdiv(length, block)
-    share = triton.cdiv(batch, max(1, min(batch, triton.cdiv(_PROGRAMS, blocks))))
+    share = triton.cdiv(batch, max(1, min(batch, _MOST_SPLITS, triton.cdiv(_PROGRAMS, blocks))))
     splits = triton.cdiv(batch, share)
-    out = torch.empty(splits, length, dtype=torch.float64, device=values.device)
+    short = splits < chain
+    dtype = torch.float32 if short else torch.float64
+    out = torch.empty(splits, length, dtype=dtype, device=values.device)
     _weighted_rows[(blocks, splits)](
         values, factors.float(), out, batch, length, values.stride(0), share,
         BLOCK=block, num_warps=4,
     )  # fmt: skip
-    return (out[0] if splits == 1 else out.sum(0)).float()
+    total = out[0] if splits == 1 else out.sum(0)
+    return total if short else total.float()
