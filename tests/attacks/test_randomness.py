@@ -20,6 +20,7 @@ from tightrope.estimators import PrivateLogisticRegression
 from tightrope.evidence.verify import verify
 from tightrope.train import (
     BallsInBinsSampler,
+    DiscreteGaussianNoise,
     FixedSizeSampler,
     GaussianNoise,
     PoissonSampler,
@@ -43,6 +44,7 @@ SOURCES = {
         lambda s: s.words(8).tolist(),
     ),
     "noise": (lambda: GaussianNoise(1.0), noise_of),
+    "discrete noise": (lambda: DiscreteGaussianNoise(1.0), noise_of),
     "poisson": (lambda: PoissonSampler(0.5), lambda s: s.draw(200).tolist()),
     "fixed size": (lambda: FixedSizeSampler(50, 200), lambda s: s.draw(200).tolist()),
     "shuffled": (lambda: ShuffledSampler(4), lambda s: s.draw(200).tolist()),

@@ -3,10 +3,10 @@
 Standard deviation = noise_multiplier * (largest norm of one example's contribution).
 
 `GaussianNoise` uses the generators of PyTorch: fast, on every device. They are keyed anew, from the
-operating system's entropy, for every release and each of its two draws: all 19,968 bits of the CPU
-generator (PyTorch's own seeding fills 32), key and counter of a CUDA generator (124 bits), 64 bits
-elsewhere. So at least 128 bits stand behind every release, on every device, and nothing is left in
-a generator that could be used again.
+operating system's entropy, for every release: all 19,968 bits of the CPU generator (PyTorch's own
+seeding fills 32); elsewhere for each of the two draws, key and counter of a CUDA generator (124
+bits) or 64 bits. So at least 128 bits stand behind every release, on every device, and nothing is
+left in a generator that could be used again.
 
 Each noise is the sum of two draws (each of half the variance). One alone has two faults that
 somebody who knows the sum without noise can use (Mironov 2012, CCS; Jin et al. 2022, S&P): PyTorch
