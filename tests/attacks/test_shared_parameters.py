@@ -280,6 +280,67 @@ def test_modules_of_ones_own_inside_each_other(method):
     assert set(outcomes(model, method, inputs)) == {"right"}
 
 
+class Hypernetwork(nn.Module):
+    """The weight is made by a layer, out of a parameter without rule."""
+
+    def __init__(self):
+        super().__init__()
+        self.code, self.maker = nn.Parameter(torch.randn(D)), nn.Linear(D, 2 * D)
+        self.head = nn.Linear(D, 2)
+
+    def forward(self, x):
+        weight = self.maker(self.code).view(2, D)
+        return nn.functional.linear(x, weight) + self.head(x)
+
+
+class Borrower(nn.Module):
+    """Uses a child's parameter beside the child, hidden behind a parameter of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.matrix, self.child = nn.Parameter(torch.randn(D, D)), Lender()
+
+    def forward(self, x):
+        return self.child(x) @ self.matrix + x @ self.child.matrix
+
+
+class Lender(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.matrix = nn.Parameter(torch.randn(D, D))
+
+    def forward(self, x):
+        return x @ self.matrix
+
+
+class Nested(nn.Module):
+    """Tensors that come in a list, in which no example can be told."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.scale = Pair(), nn.Parameter(torch.randn(D))
+
+    def forward(self, x):
+        return self.inner([x * self.scale, x * self.scale * self.scale])
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.matrix = nn.Parameter(torch.randn(D, D))
+
+    def forward(self, both):
+        return both[0] @ self.matrix + both[1]
+
+
+@pytest.mark.parametrize("model", [Hypernetwork, Borrower, Nested])
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_module_of_ones_own_hides_is_right_or_refused(model, method):
+    torch.manual_seed(0)
+    found = outcomes(model(), method, [torch.randn(n, D) for n in (3, D, 2, 1, 0)])
+    assert found[-2:] == ["right", "right"]
+
+
 @pytest.mark.parametrize("late", ["twice", "functional"])
 def test_a_use_that_begins_later_is_seen_at_once(late):
     """The plan of earlier batches does not hide what a batch does anew."""

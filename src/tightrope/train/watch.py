@@ -52,12 +52,28 @@ class Watch:
             for key in module._buffers
         ]
         self._versions: list[Any] = []
-        self._handles: list[Any] = [model.register_forward_pre_hook(self._before, with_kwargs=True)]
-        if self._buffers:
-            self._handles.append(model.register_forward_hook(self._after, with_kwargs=True))
+        self._handles: list[Any] = self._hooks(model)
         for module in model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 self._handles.append(module.register_forward_pre_hook(_stay_frozen))
+
+    def _hooks(self, model: nn.Module) -> list[Any]:
+        """Functions, which stay the same in a copy of the model; the copy is none of ours."""
+
+        @unseen
+        def before(caller: nn.Module, args: Any, kwargs: Any) -> None:
+            if caller is model and not self._idle(model):
+                self._before(model, args, kwargs)
+
+        @unseen
+        def after(caller: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+            if caller is model and not self._idle(model):
+                self._after(model, args, kwargs)
+
+        handles: list[Any] = [model.register_forward_pre_hook(before, with_kwargs=True)]
+        if self._buffers:
+            handles.append(model.register_forward_hook(after, with_kwargs=True))
+        return handles
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -74,17 +90,15 @@ class Watch:
 
     @unseen
     def _before(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        if self._idle(model):
-            return
         if self._looks and self._due():
             self._look(model, args, kwargs)
         if self._buffers:
             self._versions = self._marks()
 
     @unseen
-    def _after(self, model: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+    def _after(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         """A buffer that is written to for the first time is looked at, whenever that is."""
-        if self._idle(model) or self._versions == (now := self._marks()):
+        if self._versions == (now := self._marks()):
             return
         pairs = zip(self._buffers, self._versions, now, strict=True)
         written = {path for (path, *_), a, b in pairs if a != b} - self._harmless
@@ -97,6 +111,7 @@ class Watch:
         held = [holder[key] for _, holder, key in self._buffers]
         return [None if value is None else (id(value), value._version) for value in held]
 
+    @unseen
     def _idle(self, model: nn.Module) -> bool:
         if self._busy or not (model.training and torch.is_grad_enabled()) or untraced():
             return True

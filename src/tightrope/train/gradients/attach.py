@@ -53,7 +53,7 @@ def attach(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
     undo: list[Callable[[], Any]] = []
     object.__setattr__(model, _ATTACHED, recorder)
     undo.append(lambda: model.__dict__.pop(_ATTACHED, None))
-    undo.append(model.register_forward_pre_hook(recorder.called, with_kwargs=True).remove)
+    undo.append(_hook_call(model, recorder))
     for module in model.modules():
         undo += _attach_one(module, recorder)
 
@@ -64,6 +64,15 @@ def attach(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
             step()
 
     return remove
+
+
+def _hook_call(model: nn.Module, recorder: Recorder) -> Callable[[], Any]:
+    @unseen
+    def called(caller: nn.Module, args: Any, kwargs: Any) -> None:
+        if caller is model:  # a copy of the model is none of ours
+            recorder.called(args, kwargs)
+
+    return model.register_forward_pre_hook(called, with_kwargs=True).remove
 
 
 def _let_compiled_code_see_hooks() -> None:

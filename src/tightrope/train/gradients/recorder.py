@@ -98,8 +98,8 @@ class Recorder:
         self.uses.append(Use(owner, rule, inputs, outputs, keywords))
 
     @unseen
-    def called(self, _: nn.Module, args: Any, kwargs: Any) -> None:
-        """A hook before the model's forward pass."""
+    def called(self, args: Any, kwargs: Any) -> None:
+        """The model's forward pass is about to begin."""
         if self.active:
             if not self.uses and not self.calls:
                 self.started = _operations()

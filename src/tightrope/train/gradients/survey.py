@@ -98,9 +98,23 @@ def survey(
         owners = _owners(uses, batched, unknown)
         unknown |= {id(p) for i in owners for p in uses[i].owner._parameters.values()} & set(found)
         kept = sorted(layers + owners)
-        around = explore(losses, [uses[i] for i in kept], set(wanted))
-        unseen = unknown & around.leaves.keys()
+        unseen = _used_elsewhere(losses, uses, layers, owners, unknown)
     return Survey(uses, kept, layers, graph, found, unknown, unseen)
+
+
+def _used_elsewhere(
+    losses: Tensor, uses: list[Use], layers: list[int], owners: list[int], unknown: set[int]
+) -> set[int]:
+    """Which of the parameters reach the losses beside the calls of the modules that own them."""
+    groups: dict[frozenset[int], set[int]] = {}
+    for key in unknown:
+        own = [i for i in owners if key in {id(p) for p in uses[i].owner._parameters.values()}]
+        groups.setdefault(frozenset(own), set()).add(key)
+    found = groups.pop(frozenset(), set())
+    for own_uses, keys in groups.items():
+        around = [uses[i] for i in (*layers, *own_uses)]
+        found |= keys & explore(losses, around, keys).leaves.keys()
+    return found
 
 
 def _all_known(entries: list[Entry] | None) -> bool:
