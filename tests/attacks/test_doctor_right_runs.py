@@ -14,12 +14,12 @@ from tightrope.train import (
     BallsInBinsSampler,
     CorrectedAdam,
     CyclicSampler,
+    DiscreteGaussianNoise,
     FixedSizeSampler,
     FlatClip,
     FullBatchSampler,
     GaussianNoise,
     Gradients,
-    GridGaussianNoise,
     OneByOne,
     PerLayerClip,
     PoissonSampler,
@@ -225,7 +225,7 @@ PARTS = {
     "often empty": {"sampler": lambda: PoissonSampler(0.004)},
     "nearly all": {"sampler": lambda: PoissonSampler(0.97)},
     "all": {"sampler": lambda: PoissonSampler(1.0)},
-    "grid": {"noise": lambda: GridGaussianNoise(1.3)},
+    "discrete": {"noise": lambda: DiscreteGaussianNoise(1.3)},
     "little noise": {"noise": lambda: GaussianNoise(0.05)},
     "much noise": {"noise": lambda: GaussianNoise(40.0)},
     "per layer": {"clip": lambda: PerLayerClip(1.0)},
@@ -307,7 +307,9 @@ class Noisy(Dataset):
 
 
 def test_data_that_change_from_reading_to_reading():
-    assert_healthy(run_of(small_cnn()), Noisy())
+    run, data = run_of(small_cnn()), Noisy()
+    run.watch(data, fingerprint="images shifted at random")
+    assert_healthy(run, data)
 
 
 class Named(Dataset):

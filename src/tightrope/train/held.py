@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["marks_of", "traceless", "untraced", "values_of"]
+__all__ = ["as_it_was", "marks_of", "traceless", "untraced", "values_of"]
 
 _OWN = frozenset(nn.Module().__dict__) | {"_tightrope_gradients"}
 _DEPTH, _LENGTH = 4, 10_000
@@ -104,10 +104,9 @@ def traceless(
     """
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
     chance = random.getstate(), np.random.get_state()  # noqa: NPY002
-    before = _remember(model, written)
     _passes[0] += 1
     try:
-        with torch.random.fork_rng(devices=devices):
+        with as_it_was(model, written), torch.random.fork_rng(devices=devices):
             torch.manual_seed(seed)
             random.seed(seed)
             np.random.seed(seed)  # noqa: NPY002
@@ -116,6 +115,15 @@ def traceless(
         _passes[0] -= 1
         random.setstate(chance[0])
         np.random.set_state(chance[1])  # noqa: NPY002
+
+
+@contextmanager
+def as_it_was(model: nn.Module, written: frozenset[str] = frozenset()) -> Iterator[None]:
+    """The model afterwards holds what it held before; of weights only those `written`."""
+    before = _remember(model, written)
+    try:
+        yield
+    finally:
         _put_back(model, before)
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.distributed import rank_and_size
-from tightrope.train.doctor.attributes import as_before
 from tightrope.train.doctor.columns import Columns
 from tightrope.train.doctor.held_data import check_held_data
 from tightrope.train.doctor.loss_forms import loss_on_batches
@@ -31,6 +30,7 @@ from tightrope.train.doctor.subject import Subject
 from tightrope.train.doctor.verdict import Diagnosis, Finding, fault, good
 from tightrope.train.feed import Rows, as_rows
 from tightrope.train.gradients import Gradients
+from tightrope.train.held import as_it_was
 from tightrope.train.independence import ROUNDING, mixing_of_losses
 from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
@@ -64,7 +64,7 @@ def check_model(
     except ModelNotPrivate as refusal:
         return Diagnosis((fault("model", str(refusal)),))
     try:
-        with in_mode(model, training=True), as_before(model):
+        with in_mode(model, training=True), as_it_was(model):
             losses_of = loss_on_batches(model, loss, rows, engine)
             draw = np.random.default_rng()
             subject = Subject(model, engine, clip, losses_of, rows, reach, draw)

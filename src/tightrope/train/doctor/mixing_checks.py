@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.modules.dropout import _DropoutNd
 
-from tightrope.train.doctor.attributes import as_before
 from tightrope.train.doctor.subject import Answer, Subject, distance, rows_of
 from tightrope.train.doctor.verdict import Finding, fault, good, note
 from tightrope.train.feed import tensors_of
+from tightrope.train.held import as_it_was
 from tightrope.train.modes import in_mode
 
 __all__ = ["check_mixing", "check_memory"]
@@ -210,7 +210,7 @@ def check_memory(subject: Subject) -> list[Finding]:
 
 
 def _after(subject: Subject, past: Any, batch: Any) -> Answer:
-    with as_before(subject.model):
+    with as_it_was(subject.model):
         subject.lasting_answer(past)
         return subject.lasting_answer(batch)
 

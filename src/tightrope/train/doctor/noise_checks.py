@@ -47,8 +47,9 @@ BLAME = {
     FRESH: "the noise repeats itself",
     DATA: "the noise follows the data",
 }
-DRAWS = 2**19  # coordinates drawn from the noise object alone
-FEWEST, MOST = 64, 2048  # calls
+# coordinates drawn from the noise object alone, and calls of it
+FEWEST_DRAWS, MOST_DRAWS = 2**14, 2**19
+FEWEST, ENOUGH, MOST = 64, 512, 4096
 PAIRS = 1024  # columns that are compared each with each
 LAGS = 5
 
@@ -84,7 +85,7 @@ def _noise_of(run: PrivateOptimizer, step: Observed) -> NDArray[np.float64]:
 def _alone(run: PrivateOptimizer, columns: Columns) -> Table:
     """Draws of the noise object on sums that are zero; some coordinates of every tensor."""
     width = sum(columns.sizes)
-    rows = int(np.clip(DRAWS // width, FEWEST, MOST))
+    rows = max(min(MOST_DRAWS // width, ENOUGH), FEWEST, min(FEWEST_DRAWS // width, MOST))
     return np.stack([_draw(run, columns) for _ in range(rows)])
 
 

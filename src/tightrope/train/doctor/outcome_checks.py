@@ -44,7 +44,7 @@ def _given_the_release(run: PrivateOptimizer, subject: Subject) -> list[Finding]
     )
     chance = _differing(first, again)
     found = _differing(first, other) - chance
-    if not found and not chance and not _draws(subject, index[:count]):
+    if not found and not chance and not _draws(run, subject, index[:count]):
         found = _differing(first, _outcome(run, subject, index[: (count + 1) // 2]))
     buffers = sorted(name for kind, name in found if kind == BUFFERS)
     moved = sorted({name for kind, name in found if kind == RULE})
@@ -123,9 +123,9 @@ def _equal(a: Any, b: Any) -> bool:
     return type(a) is type(b) and (a == b or a is b or a != a)
 
 
-def _draws(subject: Subject, indices: Any) -> bool:
+def _draws(run: PrivateOptimizer, subject: Subject, indices: Any) -> bool:
     """Does the model draw at random? Then batches of other sizes find it in another state."""
-    with same_chance(subject.device):
+    with restored(run), run.guard.opened(), same_chance(subject.device):
         before = torch.get_rng_state()
         subject.answer(subject.read(indices))
         return not torch.equal(before, torch.get_rng_state())

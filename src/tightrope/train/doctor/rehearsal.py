@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from tightrope.process import BallsInBinsSampling, PoissonSampling
-from tightrope.train.doctor.attributes import as_before
 from tightrope.train.doctor.columns import Columns
 from tightrope.train.feed import Rows, Ticket
+from tightrope.train.held import as_it_was
 from tightrope.train.length import Length
 from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
@@ -161,7 +161,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     run.write_ahead = None
     run.ledger.forget_allowance()
     try:
-        with in_mode(run.model, training=True), run.guard.unwatched(), as_before(run.model):
+        with in_mode(run.model, training=True), run.guard.unwatched(), as_it_was(run.model):
             yield
     finally:
         run.abandon_batch()

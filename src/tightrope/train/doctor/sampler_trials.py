@@ -58,10 +58,12 @@ def _joined(batches: list[Indices], n: int) -> Joined:
     pairs = max(min(n, TABLE // len(batches)) // 2, 1)
     starts = np.sort(np.random.default_rng().choice((n + 1) // 2, min(pairs, (n + 1) // 2), False))
     records = np.unique(np.minimum(np.stack([2 * starts, 2 * starts + 1], 1).reshape(-1), n - 1))
-    table = np.zeros((len(batches), len(records)), dtype=np.float32)
+    column = np.full(n, len(records))  # what is not looked at goes into one column more
+    column[records] = np.arange(len(records))
+    table = np.zeros((len(batches), len(records) + 1), dtype=np.float32)
     for row, batch in zip(table, batches, strict=True):
-        row[:] = np.isin(records, batch, assume_unique=True)
-    return table
+        row[column[batch]] = 1.0
+    return table[:, :-1]
 
 
 # ---- every record independently ------------------------------------------------------------------

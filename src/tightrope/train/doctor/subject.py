@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tightrope.train.doctor.attributes import as_before
 from tightrope.train.doctor.chance import same_chance
 from tightrope.train.feed import Rows, tensors_of, to_device, with_tensors
+from tightrope.train.held import as_it_was
 
 __all__ = ["Answer", "Subject", "distance"]
 
@@ -73,7 +73,7 @@ class Subject:
 
     def answer(self, batch: Any, *, weights: Tensor | float | None = None, seed: int = 0) -> Answer:
         """Leaves no trace in the model; weights: what the losses are multiplied by."""
-        with as_before(self.model):
+        with as_it_was(self.model):
             return self.lasting_answer(batch, weights=weights, seed=seed)
 
     def lasting_answer(
