@@ -30,6 +30,7 @@ _LARGEST_NOISE, _SMALLEST_NOISE = 1e6, 1e-2
 _MOST_STEPS = 10**12
 _LARGE_EPSILON, _FAR = 1e3, 100.0
 _FEW = 20  # steps
+_ATTEMPTS = 14
 
 
 @final
@@ -85,6 +86,16 @@ class Target:
         delta = spent if isinstance(spent, float) else spent.upper
         return math.log(delta / self.delta) if delta > 0 else -math.inf
 
+    def met_by(self, guarantee: Guarantee | Estimate) -> bool:
+        """Is every number that the target speaks of on its safe side? Their errors may differ."""
+        if not isinstance(guarantee, Guarantee):
+            return self.excess(guarantee) <= 0.0
+        if self.true_positive_rate is not None:
+            hits = guarantee.true_positive_rate(self.false_positive_rate)
+            return hits.upper <= self.true_positive_rate
+        spent, lost = guarantee.delta(self.epsilon), guarantee.epsilon(self.delta)
+        return spent.upper <= self.delta and lost.upper <= self.epsilon
+
 
 def _is_long(guarantee: LossGuarantee) -> bool:
     """So many steps that one delta is cheaper than a lattice law for the whole curve."""
@@ -103,8 +114,9 @@ def _line_excess(guarantee: LossGuarantee, type_i: float, hit_rate: float) -> fl
     a, t = type_i, hit_rate
     if a > 1.0 - t:
         a, t = 1.0 - t, 1.0 - a
-    if a == 0.0:
-        return math.inf
+    if a == 0.0:  # the line of no epsilon: its room is the whole of the hit rate
+        missed = 1.0 - guarantee.tradeoff(0.0).lower
+        return math.log(missed / t) if missed > 0.0 else -math.inf
     last = math.log(t / a)
 
     def ratio(epsilon: float) -> float:
@@ -154,15 +166,28 @@ def find_noise(
         return Calibrated(
             "noise_multiplier", 0.0, replace(run, noise_multiplier=0.0), target, "none"
         )
-    key, excess = _judge(run, target, analyses)
+    judge = _judge(run, target, analyses)
     found = crossing(
-        lambda noise: excess(replace(run, noise_multiplier=noise)),
+        lambda noise: judge.excess(replace(run, noise_multiplier=noise)),
         _noise_guess(run, target),
         smallest=_SMALLEST_NOISE,
         largest=_LARGEST_NOISE,
     )
-    value = found.below
-    return Calibrated("noise_multiplier", value, replace(run, noise_multiplier=value), target, key)
+    value = _safe(found.below, lambda noise: judge.met_by(replace(run, noise_multiplier=noise)))
+    safe = replace(run, noise_multiplier=value)
+    return Calibrated("noise_multiplier", value, safe, target, judge.key)
+
+
+def _safe(value: float, met: Callable[[float], bool]) -> float:
+    """The value, or one a little larger by which the target is met to the last digit."""
+    for attempt in range(_ATTEMPTS):
+        if met(value):
+            return value
+        value *= 1.0 + 1e-9 * 4.0**attempt
+    raise NotCertified(
+        f"The numerical error at {value:g} is larger than what is asked for. Ask for a target that "
+        "is a little looser."
+    )
 
 
 def find_steps(
@@ -170,13 +195,16 @@ def find_steps(
 ) -> Calibrated:
     """The most steps that meet the target (Question Two of A Better Bound), up to 10^12."""
     started = replace(run, steps=max(run.steps, 1)) if isinstance(run, NoisySGD) else run
-    key, excess = _judge(started, target, analyses)
+    judge = _judge(started, target, analyses)
     mu = _step_mu_guess(run)
     guess = (_target_mu(target) / mu) ** 2 if mu > 0 else _MOST_STEPS
     steps = last_integer(
-        lambda n: excess(replace(run, steps=n)), int(min(guess, 1e11)) or 1, _MOST_STEPS
+        lambda n: judge.excess(replace(run, steps=n)), int(min(guess, 1e11)) or 1, _MOST_STEPS
     )
-    return Calibrated("steps", steps, replace(run, steps=steps), target, key)
+    back = max(1, steps // 10**9)
+    while steps > 0 and not judge.met_by(replace(run, steps=steps)):
+        steps, back = max(steps - back, 0), 2 * back
+    return Calibrated("steps", steps, replace(run, steps=steps), target, judge.key)
 
 
 def find_rate(
@@ -190,19 +218,19 @@ def find_rate(
         raise InvalidInput(
             f"{run.sampling} has no rate to choose; calibrate the noise or the steps instead."
         ) from None
-    key, excess = _judge(run, target, analyses)
+    judge = _judge(run, target, analyses)
 
     def with_rate(rate: float) -> NoisySGD:
         return replace(run, sampling=make(min(rate, 1.0)))  # type: ignore[call-arg]
 
-    if excess(with_rate(1.0)) <= 0:
-        return Calibrated("rate", 1.0, with_rate(1.0), target, key)
+    if judge.met_by(with_rate(1.0)):
+        return Calibrated("rate", 1.0, with_rate(1.0), target, judge.key)
     # 1/rate plays the part of the noise: larger is more private
     found = crossing(
-        lambda inverse: excess(with_rate(1.0 / inverse)), 100.0, smallest=1.0, largest=1e12
+        lambda inverse: judge.excess(with_rate(1.0 / inverse)), 100.0, smallest=1.0, largest=1e12
     )
-    rate = 1.0 / found.below
-    return Calibrated("rate", rate, with_rate(rate), target, key)
+    rate = 1.0 / _safe(found.below, lambda inverse: judge.met_by(with_rate(1.0 / inverse)))
+    return Calibrated("rate", rate, with_rate(rate), target, judge.key)
 
 
 def find_delta(process: Any, epsilon: float) -> float:
@@ -210,10 +238,36 @@ def find_delta(process: Any, epsilon: float) -> float:
     return account(process).delta(check_epsilon(epsilon)).upper
 
 
-def _judge(
-    run: NoisySGD, target: Target, analyses: tuple[Analysis, ...]
-) -> tuple[str, Callable[[NoisySGD], float]]:
-    """How far a run misses the target, by the analysis that is best for such runs."""
+@final
+@dataclass(frozen=True)
+class _Judge:
+    """Holds runs against the target, by the analysis that is best for such runs."""
+
+    target: Target
+    analysis: Analysis
+
+    @property
+    def key(self) -> str:
+        return self.analysis.key
+
+    def excess(self, run: NoisySGD) -> float:
+        """How far a run misses the target."""
+        if self.target.epsilon > _LARGE_EPSILON:
+            plain = self.target.excess(_without_sampling(run))
+            if plain < -_FAR:
+                return plain  # so far within the target that the exact tail need not be found
+        return self.target.excess(self._outcome(run))
+
+    def met_by(self, run: NoisySGD) -> bool:
+        return self.target.met_by(self._outcome(run))
+
+    def _outcome(self, run: NoisySGD) -> Guarantee | Estimate:
+        outcome = account(run, (self.analysis,)).findings[0].outcome
+        assert outcome is not None
+        return outcome
+
+
+def _judge(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...]) -> _Judge:
     if not isinstance(run, NoisySGD):
         raise InvalidInput(
             f"Only a NoisySGD run can be calibrated; got {type(run).__name__}. Calibrate the run "
@@ -223,18 +277,7 @@ def _judge(
     covering = [f for f in account(probe, analyses).findings if f.applies]
     if not covering:
         account(probe, analyses).guarantee()  # raises with every reason
-    chosen = _best_of(covering, target)
-
-    def excess(candidate: NoisySGD) -> float:
-        if target.epsilon > _LARGE_EPSILON:
-            plain = target.excess(_without_sampling(candidate))
-            if plain < -_FAR:
-                return plain  # so far within the target that the exact tail need not be found
-        finding = account(candidate, (chosen,)).findings[0]
-        assert finding.outcome is not None
-        return target.excess(finding.outcome)
-
-    return chosen.key, excess
+    return _Judge(target, _best_of(covering, target))
 
 
 def _best_of(covering: list[Finding], target: Target) -> Analysis:

@@ -1,7 +1,7 @@
 """Composition and repetition: the one place where guarantees add up.
 
 Rules, tightest first:
-1. Gaussian guarantees: mu^2 adds (exact).
+1. Gaussian guarantees: mu^2 adds (exact). Steps known by participations alone: one run of them.
 2. Guarantees with dominating pairs: the pairs of the same ordered neighbours are composed, and
    the two orders are compared only afterwards (theory A29: symmetrising step by step is looser).
 3. Otherwise Renyi divergences add, order by order; releases that are (epsilon, delta)-DP only are
@@ -23,6 +23,7 @@ from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.failing import FailingGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.process import Adjacency, same_adjacency
@@ -37,7 +38,7 @@ def compose(guarantees: Sequence[Guarantee], times: Sequence[int] | None = None)
     """The guarantee of releasing everything, part i being run `times[i]` times."""
     parts = _counted(guarantees, times)
     adjacency = same_adjacency(part.adjacency for part in guarantees)
-    parts = [(part, count) for part, count in parts if count > 0]
+    parts = _joined([(part, count) for part, count in parts if count > 0])
     if not parts:
         return GaussianGuarantee(0.0, adjacency, Validity.EXACT)
     if len(parts) == 1 and parts[0][1] == 1:
@@ -72,6 +73,19 @@ def _counted(
             f"{len(guarantees)}."
         )
     return list(zip(guarantees, counts, strict=True))
+
+
+def _joined(parts: list[tuple[Guarantee, int]]) -> list[tuple[Guarantee, int]]:
+    """Steps known by how often a record takes part, all of a kind as one run of them."""
+    steps: Counter[ParticipationGuarantee] = Counter()
+    others = []
+    for part, count in parts:
+        if isinstance(part, ParticipationGuarantee):
+            steps[replace(part, steps=1)] += part.steps * count
+        else:
+            others.append((part, count))
+    runs: list[Guarantee] = [replace(part, steps=n) for part, n in steps.items()]
+    return [*((run, 1) for run in runs), *others]
 
 
 def _weakest(validities: Iterable[Validity]) -> Validity:

@@ -23,10 +23,14 @@ __all__ = ["tradeoff", "supporting_epsilon", "gaussian_mu", "invert"]
 
 Profile = Callable[[float], Interval]
 _LARGEST_EPSILON = 700.0  # e^700 is still a double
+_FAR_EPSILONS = (_LARGEST_EPSILON, 1e5, 1e8, 1e12)
 
 
 def tradeoff(guarantee: Guarantee, type_i: float) -> Interval:
     """The trade-off function of any guarantee, by its own delta(epsilon)."""
+    if type_i == 0.0:  # f(0) >= 1 - delta(eps) for every eps, however large
+        least = min(guarantee.delta(epsilon).upper for epsilon in _FAR_EPSILONS)
+        return Interval(max(1.0 - least - 1e-15, 0.0), 1.0)
     return of_profile.tradeoff(_Asked(guarantee), type_i)
 
 

@@ -3,15 +3,16 @@
 Feldman et al. 2018, Theorem 32: one Stop-PNSGD run for each of k tasks, all outputs released. The
 printed noise 4 L sqrt(q ln(1/delta))/epsilon, q = max{2 k ln(n)/n, 2 ln(1/delta)}, inherits
 Theorem 26's ln n for H_n, and the text's "noise grows by max{k/n, 1}" should be the root of
-max{k ln(n)/n, 1}. Here the least noise is found for which the composed Renyi curves, or plain
-composition of the k local guarantees, meet the budget; no condition on epsilon.
+max{k ln(n)/n, 1}. Here the least noise is found for which the composed Renyi curves, by which the
+plan answers too, meet the budget; no condition on epsilon.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
@@ -25,6 +26,8 @@ from tightrope.theorems.hidden_stop_renyi import StopTerm
 from tightrope.validate import check_count, check_epsilon, check_positive
 
 __all__ = ["many_tasks", "printed_noise"]
+
+_ATTEMPTS = 14
 
 
 def many_tasks(
@@ -43,28 +46,46 @@ def many_tasks(
     if math.isinf(loss.smoothness):
         raise InvalidInput("Smooth each loss first (tightrope.plan.smoothed); got smoothness inf.")
     step = _largest_step(tasks, records, check_epsilon(epsilon), check_positive_delta(delta))
-    noise = 2.0 * loss.lipschitz / step
-    second = loss.lipschitz**2 + check_count(dimension, "dimension", low=1) * noise**2
+    dimension = check_count(dimension, "dimension", low=1)
     largest = 2.0 / loss.smoothness if loss.smoothness > 0.0 else math.inf
     distance = 2.0 * check_positive(radius, "radius")
-    choice = best_step(distance, second, records, steps=records + 1, largest=largest)
-    process = StopSGD(
-        loss=loss,
-        step_size=choice.step_size,
-        noise_std=noise,
-        records=records,
-        diameter=distance,
+
+    def plan(step: float) -> ConvexPlan:
+        noise = 2.0 * loss.lipschitz / step
+        second = loss.lipschitz**2 + dimension * noise**2
+        choice = best_step(distance, second, records, steps=records + 1, largest=largest)
+        process = StopSGD(
+            loss=loss,
+            step_size=choice.step_size,
+            noise_std=noise,
+            records=records,
+            diameter=distance,
+        )
+        excess = min(choice.excess_loss, distance * loss.lipschitz)
+        return ConvexPlan(process, epsilon, delta, excess, records, tasks)
+
+    return _within_budget(plan, step)
+
+
+def _within_budget(plan: Callable[[float], ConvexPlan], step: float) -> ConvexPlan:
+    """The plan of this step, or of one a little smaller whose own guarantee keeps the promise."""
+    for attempt in range(_ATTEMPTS):
+        made = plan(step)
+        if made.guarantee().epsilon(made.delta).upper <= made.epsilon:
+            return made
+        step *= 1.0 - 1e-9 * 4.0**attempt
+    raise NotCertified(
+        f"No noise was found whose guarantee stays within epsilon = {made.epsilon:g} at delta = "
+        f"{made.delta:g}. Ask for a larger budget or fewer tasks."
     )
-    excess = min(choice.excess_loss, distance * loss.lipschitz)
-    return ConvexPlan(process, epsilon, delta, excess, records, tasks)
 
 
 def _largest_step(tasks: int, records: int, epsilon: float, delta: float) -> float:
     """The largest mu of one gradient (2 L / noise) that the budget allows."""
-    low = float(profile.mu_bounds(epsilon, delta)[0]) / math.sqrt(tasks)  # plain composition
-    if not _fits(low, tasks, records, epsilon, delta):
-        return low * (1.0 - 1e-11)
+    low = float(profile.mu_bounds(epsilon, delta)[0]) / math.sqrt(tasks)  # a first guess
     high = 2.0 * low
+    while not _fits(low, tasks, records, epsilon, delta):
+        low, high = 0.5 * low, low
     while _fits(high, tasks, records, epsilon, delta):
         low, high = high, 2.0 * high
     while high - low > 1e-6 * low:

@@ -71,20 +71,28 @@ class TruncatedNegativeBinomial:
 
     def chance(self, count: int) -> float:
         """P(K = count)."""
-        # f'(0) = mean gamma^(1 + shape), then P(k+1)/P(k) = (1-gamma)(k+shape)/(k+1)
-        value = self.mean * self.gamma ** (1.0 + self.shape) if count >= 1 else 0.0
-        for k in range(1, count):
-            value *= (1.0 - self.gamma) * (k + self.shape) / (k + 1)
-        return value
+        if count < 1:
+            return 0.0
+        return math.exp(self._log_first + math.fsum(map(self._log_growth, range(1, count))))
+
+    @property
+    def _log_first(self) -> float:
+        """ln P(K = 1); f'(0) = mean gamma^(1 + shape)."""
+        return math.log(self.mean) + (1.0 + self.shape) * math.log(self.gamma)
+
+    def _log_growth(self, count: int) -> float:
+        """ln of P(K = count + 1) / P(K = count) = (1-gamma)(count+shape)/(count+1)."""
+        return math.log1p(-self.gamma) + math.log((count + self.shape) / (count + 1))
 
     def draw(self, uniform: Callable[[], float]) -> int:
-        """One secret number of trials, by inversion."""
-        level, count, value = uniform(), 1, self.chance(1)
-        reached = value
-        while reached < level and value > 1e-18 * self.gamma:
-            value *= (1.0 - self.gamma) * (count + self.shape) / (count + 1)
-            count += 1
-            reached += value
+        """One secret number of trials, by inversion; in logarithms, as P(K = 1) may be below all
+        floats. It ends where the chances fall and what is left of them is below 1e-17."""
+        level, count, log_value = uniform(), 1, self._log_first
+        reached, least = math.exp(log_value), math.log(1e-18 * self.gamma)
+        growth = self._log_growth(count)
+        while reached < level and (growth >= 0.0 or log_value > least):
+            log_value, count = log_value + growth, count + 1
+            reached, growth = reached + math.exp(log_value), self._log_growth(count)
         return count
 
     def guarantee(self, trial: Guarantee) -> RenyiGuarantee:

@@ -8,8 +8,8 @@ Conditions: Poisson sampling, secret; add-or-remove neighbours; the noisy sum is
     public constant. (Deep Learning with GDP, Algorithm 1, divides by the realised batch size,
     which breaks its own Theorem 3: total variation 0.25 where 0.02 is claimed.)
 Validity: exact; outside the reach of the numerical composition a bound: by the Renyi divergences
-    of the same pair for noise above 1e5, rates below 1e-30 and more than 1e15 steps, by the steps
-    without their sampling for noise below 0.05.
+    of the same pair for noise above 1e5, rates below 1e-30 and more than 1e15 steps, by the number
+    of steps that a record takes part in for noise below 0.05 (`kinds/participation.py`).
 Source: Zhu, Dong, Wang 2022 (arXiv:2106.08567), Theorem 11; Bu, Dong, Long, Su 2019
     (arXiv:1911.11607), Theorem 3; theory notes A28, A32.
 Error: none here; the numerical composition states its own.
@@ -24,6 +24,7 @@ from typing import Any
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import PairsTerm, RenyiCurve
 from tightrope.guarantee.loss.pair import SampledGaussianPair
@@ -33,7 +34,7 @@ from tightrope.theorems.base import Source, require
 NAME = "Poisson-sampled Gaussian, exact"
 SOURCE = Source("Zhu, Dong, Wang 2022", "Theorem 11", "zdw22")
 VALIDITY = Validity.EXACT
-_LARGEST_MU = 20.0
+_LARGEST_MU, _MOST_STEPS = 20.0, 10**15
 
 
 def applies(process: Any) -> str | None:
@@ -77,14 +78,20 @@ def closed_form(process: Any) -> Guarantee | None:
         return GaussianGuarantee(math.inf, process.adjacency, Validity.BOUND)
     if rate == 1.0:
         return GaussianGuarantee(mu * math.sqrt(steps), process.adjacency, VALIDITY)
-    if mu > _LARGEST_MU:  # sampling only helps: each step is mu-GDP without it
+    return by_participations(process) if mu > _LARGEST_MU else None
+
+
+def by_participations(process: Any) -> Guarantee:
+    """A bound for any noise: how often the record takes part, not in which steps."""
+    rate, mu, steps = process.sampling.rate, process.step_mu, process.steps
+    if steps > _MOST_STEPS:  # sampling only helps
         return GaussianGuarantee(mu * math.sqrt(steps), process.adjacency, Validity.BOUND)
-    return None
+    return ParticipationGuarantee(rate, mu, steps, process.adjacency)
 
 
 def within_reach(rate: float, mu: float, steps: int) -> bool:
     """Can the numerical composition answer in double precision?"""
-    return rate >= 1e-30 and 1e-5 <= mu <= _LARGEST_MU and steps <= 10**15
+    return rate >= 1e-30 and 1e-5 <= mu <= _LARGEST_MU and steps <= _MOST_STEPS
 
 
 def renyi_bound(process: Any, route: str) -> RenyiGuarantee:

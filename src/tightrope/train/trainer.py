@@ -41,7 +41,10 @@ class Logger(Protocol):
 @final
 @dataclass(frozen=True)
 class Evaluation:
-    """A measurement on public data: `measure(outputs, *targets)` averaged over `data`."""
+    """A measurement on public data: `measure(outputs, *targets)` averaged over `data`.
+
+    measure: one number for each example of a batch, or their mean as a single number.
+    """
 
     data: Any
     measure: Callable[..., Tensor]
@@ -202,8 +205,22 @@ class Trainer:
             for start in range(0, rows.length, evaluation.batch_size):
                 stop = min(start + evaluation.batch_size, rows.length)
                 batch = to_device(rows.take(_range(start, stop)), self.run.device)
-                total += float(losses_on(model, evaluation.measure, batch).sum())
+                values = losses_on(model, evaluation.measure, batch)
+                total += _sum_over(values, stop - start)
         return total / rows.length
+
+
+def _sum_over(values: Any, count: int) -> float:
+    """The sum of a measure over `count` examples, from one number for each or their mean."""
+    measured = torch.as_tensor(values)
+    if measured.numel() == count:
+        return float(measured.sum())
+    if measured.ndim == 0:
+        return float(measured) * count
+    raise InvalidInput(
+        f"`measure` gives one number for each example, or their mean; got shape "
+        f"{tuple(measured.shape)} for {count} examples. Average what belongs to one example first."
+    )
 
 
 def _range(start: int, stop: int) -> Any:

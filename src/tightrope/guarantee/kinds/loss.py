@@ -55,6 +55,11 @@ class LossGuarantee(Guarantee):
 
     def tradeoff(self, type_i: float) -> Interval:
         """By lattice laws kept from one question to the next, sharpened where they do not do."""
+        if type_i == 0.0:  # without false alarms, only what rules a neighbour out is a hit
+            worst = max(map(_ruled_out, self.orders))
+            return (
+                Interval(1.0 - worst, 1.0 - worst * (1.0 - 1e-12)) if worst else Interval.exact(1.0)
+            )
         return of_profile.tradeoff(_curve(self), type_i)
 
     def supporting_epsilon(self, type_i: float) -> float:
@@ -68,6 +73,14 @@ class LossGuarantee(Guarantee):
 @lru_cache(maxsize=2)
 def _curve(guarantee: LossGuarantee) -> LossCurve:
     return LossCurve(guarantee.orders, guarantee.delta)
+
+
+def _ruled_out(components: Components) -> float:
+    """P(L = inf) of the whole, rounded up."""
+    if any(pair.infinite_mass == 1.0 for pair, _ in components):
+        return 1.0
+    finite = math.fsum(count * math.log1p(-pair.infinite_mass) for pair, count in components)
+    return min(1.0, -math.expm1(finite) * (1.0 + 4e-13))
 
 
 def _most(components: Components, epsilon: float) -> float:

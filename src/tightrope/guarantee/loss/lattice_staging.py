@@ -14,6 +14,7 @@ __all__ = ["staging"]
 
 _LONGEST_STEP = 98_304  # points of the lattice of one step
 _FAR = 55.0  # nats: what is rarer under the tilt is an error
+_LARGEST_LOG = 600.0  # of how much worse a plan may be called: numbers beyond say no more
 _STEEPEST = 0.7  # nats of tilt on one step of the coarsest lattice
 
 
@@ -57,7 +58,7 @@ def staging(goal: Goal, split: Split, nats: float) -> tuple[float, int, float, f
         fine *= max(1.0, min(too_large, 2.0 / (fine * (max(rates)[0] + 1.0))))
         if levels > 0 and (fine > 1.01 * resolved or held > fine * _LONGEST_STEP):
             continue
-        penalty = (fine / asked) ** 4
+        penalty = math.exp(min(4.0 * math.log(fine / asked), _LARGEST_LOG))
         size = wide / (COARSER**levels * fine) + len(rates) * levels * _level_size(split, fine)
         options.append((size * penalty, levels, fine, size))
     feasible = (

@@ -54,7 +54,8 @@ def supporting_line(profile: Profile, type_i: float) -> tuple[Interval, float]:
     if a == 1.0:
         return Interval.exact(0.0), 0.0
     if a == 0.0:
-        return Interval(0.0, 1.0 - profile.near(_LARGEST_EPSILON, 0.0).lower), _LARGEST_EPSILON
+        least = profile.sharp(_LARGEST_EPSILON, 0.0)  # f(0) >= 1 - delta(eps) for every eps
+        return Interval(max(1.0 - least.upper - _ROUNDING, 0.0), 1.0), _LARGEST_EPSILON
     at_zero = profile.near(0.0, 0.1 * _ROUGH * a)
     # a symmetric curve crosses the diagonal, with slope -1, at (1 - delta(0))/2
     parts = []
