@@ -29,7 +29,6 @@ from tightrope.train import (
 )
 from tightrope.train.grid import BOUND
 
-
 MODELS = ["adult-mlp", "mnist-cnn", "imdb", "gpt", "resnet18-gn"]
 
 

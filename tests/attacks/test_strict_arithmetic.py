@@ -325,6 +325,30 @@ def test_random_layers_draw_anew_for_each_example_whatever_the_global_seed():
     assert all(not torch.equal(a, b) for i, a in enumerate(masks) for b in masks[:i])
 
 
+def test_random_reading_of_one_example_does_not_move_with_the_others():
+    """Crops and flips drawn while an item is read come from its own seed too."""
+
+    class Cropped(torch.utils.data.Dataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, i):
+            return torch.rand(64), torch.tensor(0)
+
+    read = []
+    for _ in range(2):
+        run = make_run(nn.Linear(64, 3))
+        torch.manual_seed(0)
+        items = Cropped()
+        run.watch(items, fingerprint="three crops")
+        for x, y in run.batches(items, steps=1):
+            read.append(x)
+            run.step(class_loss(run.model, x, y))
+        run.close()
+    assert len(read) == 6
+    assert all(not torch.equal(a, b) for i, a in enumerate(read) for b in read[:i])
+
+
 def test_what_one_example_writes_the_next_may_not_read():
     class Warming(nn.Module):
         """Not of the data, so elsewhere it may stay; but it tells an example its place."""
@@ -390,6 +414,19 @@ def test_settings_that_decide_bits_may_not_change(change):
     finally:
         torch.backends.cudnn.benchmark = False
     assert run.ledger.released == 0
+
+
+@pytest.mark.parametrize("compiled", [
+    lambda m: torch.compile(m, backend="aot_eager"),
+    torch.jit.script,
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_code_which_remembers_shapes_is_refused(compiled):
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    data = (torch.randn(6, 4), torch.arange(6) % 3)
+    called = compiled(model)
+    with pytest.raises(InvalidInput, match="uncompiled"):
+        whole_sums(make_run(model), data, lambda _, x, y: class_loss(called, x, y))
 
 
 # ---- ranks ---------------------------------------------------------------------------------------

@@ -238,9 +238,8 @@ class PrivateOptimizer(NotCopied):
                 self.expect(ticket)
                 if not self._capturing:
                     yield from self._alone.batches(rows, indices[part], self.device)
-                batch = to_device(rows.take(indices[part]), self.device)
                 self._sums_of.begin()
-                yield batch
+                yield to_device(rows.take(indices[part]), self.device)
                 self.check_loop(abandoned)
                 if self._unfinished:
                     raise InvalidInput(

@@ -48,7 +48,7 @@ class Strict:
         return 1
 
     def begin(self) -> None:
-        """An example comes next: its random layers draw what no other example draws."""
+        """An example is read next: what is random about it is so for no other example."""
         self._deterministic.check()
         self.gradients.begin()
         _seed_random_layers(self.gradients.parameters[0].device, self._noise.fresh_seed())

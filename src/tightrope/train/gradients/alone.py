@@ -21,6 +21,9 @@ from tightrope.train.grid import BOUND, on_grid
 
 __all__ = ["Alone"]
 
+# Nodes of the backward graph that stand for compiled code.
+_COMPILED = ("CompiledFunction", "torch::jit")
+
 
 @final
 class Alone:
@@ -66,6 +69,7 @@ class Alone:
         self._check_buffers()
         if len(losses) == 0:
             return self._nothing(losses.new_zeros(0), losses.new_zeros(1, 0), 0)
+        _refuse_compiled(losses)
         found = torch.autograd.grad(losses[0], self.parameters, allow_unused=True)
         with torch.no_grad():
             return self._counted(found, clip)
@@ -103,3 +107,20 @@ class Alone:
 
 def _dense(g: Tensor) -> Tensor:
     return full_precision(g.to_dense() if g.is_sparse else g)
+
+
+def _refuse_compiled(losses: Tensor) -> None:
+    """Compiled code is made, and made anew, for the shapes that examples before had."""
+    waiting, seen = [losses.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.name().startswith(_COMPILED):
+            raise InvalidInput(
+                "The model, or a part of it, runs compiled (torch.compile or TorchScript). Which "
+                "code computes an example then depends on the examples that came before, and so "
+                "may its last bits. Strict mode needs the model as it is, uncompiled."
+            )
+        waiting += [following for following, _ in node.next_functions]
