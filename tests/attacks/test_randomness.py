@@ -232,6 +232,7 @@ def test_a_private_run_resumed_with_a_seed_is_not_private_any_more(
 
 def test_a_seeded_noise_put_in_for_one_step_is_remembered(small_run, small_data, take_steps):
     run = small_run()
+    run.plan(2)
     kept, run.noise = run.noise, GaussianNoise(1.0, seed=0)
     take_steps(run, small_data, 1)
     run.noise = kept
@@ -279,6 +280,7 @@ def test_the_key_on_cuda_fills_seed_and_counter():
     assert max(keys) > 2**60 and max(counters) > 2**58
 
 
+@pytest.mark.filterwarnings("ignore::tightrope.estimators.ledger.FitsAddUp")
 def test_estimators_made_from_one_another_fit_with_other_noise():
     random = np.random.default_rng(0)
     x = random.standard_normal((80, 3))
