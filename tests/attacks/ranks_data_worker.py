@@ -74,7 +74,7 @@ def main() -> None:
     alone: Tensor = x[rank::2]
     run = make_run()
     run.watch(alone)
-    assert run.data_fingerprint is not None
+    assert run.data.fingerprint is not None
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ hypothesis, and the law of the walk that has not been stopped is computed on a f
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ def test_a_length_that_was_asked_for_and_passed_holds_too(first: int) -> None:
 def test_shares_add_up_to_one_and_lengths_cover() -> None:
     lengths = _lengths()
     assert lengths[0] == 1 and lengths[-1] == 2**40
-    assert all(a < b <= max(a + 1, math.ceil(1.1 * a)) for a, b in zip(lengths, lengths[1:]))
+    assert all(a < b <= max(a + 1, math.ceil(1.1 * a)) for a, b in pairwise(lengths))
     run = NoisySGD(PoissonSampling(0.1), 1.0, 1)
     assert covering(StoppedAtWill(run))[1] * len(lengths) == pytest.approx(1.0)
     beyond = covering(StoppedAtWill(NoisySGD(PoissonSampling(0.1), 1.0, 9), 8))

@@ -54,14 +54,14 @@ def record_of(run: Any) -> RunRecord:
         optimizer=type(run.optimizer).__name__,
         parameters=sum(parameter.numel() for parameter in run.gradients.parameters),
         ranks=rank_and_size()[1],
-        data="none were given" if run.data is None else run.data.description,
+        data=run.data.description,
     )
 
 
 def certificate_of(run: Any, delta: float, measured: Iterable[Measured] = ()) -> dict[str, Any]:
     """The chained certificate of what has been released so far."""
     level, budget = float(check_delta(delta)), run.ledger.budget
-    if run.data is not None and run.data.look_again():
+    if run.data.changed():
         run.ledger.forfeit(["its data were changed while it was under way"])
     facts = record_of(run).facts(
         data=_commitment(run),
@@ -84,9 +84,9 @@ def _history(run: Any, delta: float) -> tuple[Spent, ...]:
 
 def _commitment(run: Any) -> str | None:
     """To the data of all ranks."""
-    if run.data_fingerprint is None:
+    if run.data.fingerprint is None:
         return None
-    return commit(run.data_fingerprint, run.data_key)
+    return commit(run.data.fingerprint, run.data_key)
 
 
 def _reasons(run: Any) -> tuple[str, ...]:

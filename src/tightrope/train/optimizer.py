@@ -13,29 +13,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate
 from tightrope.evidence.commitment import new_key
-from tightrope.numerics.interval import Interval
-from tightrope.process import Process
+from tightrope.train.accounted import Accounted
 from tightrope.train.alone import Alone
 from tightrope.train.batch_scale import BatchScale
 from tightrope.train.captured import CapturedStep
-from tightrope.train.describe import certificate_of, record_of, settings_of
 from tightrope.train.distributed import (
     check_one_copy,
-    check_shards,
     check_splits,
-    from_all_ranks,
     rank_and_size,
     start_together,
 )
-from tightrope.train.feed import Rows, Ticket, as_rows, draw_ticket, split_ticket, to_device
-from tightrope.train.fingerprint import fingerprint_of_shards
+from tightrope.train.feed import Rows, Ticket, as_rows, split_ticket, to_device
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.batch import empty_batch
 from tightrope.train.guard import Guard
@@ -44,26 +39,24 @@ from tightrope.train.losses import check_losses
 from tightrope.train.noise import Noise
 from tightrope.train.packed import whole
 from tightrope.train.parts import check_parts
-from tightrope.train.pinned import PinnedData
-from tightrope.train.record import RunRecord, Sensitive, StepReport
+from tightrope.train.record import Sensitive, StepReport
+from tightrope.train.run_data import Loops, RunData
 from tightrope.train.samplers import AbstractSampler, Indices
 from tightrope.train.sharded import Sharding, check_whole, local_part
 from tightrope.train.strict import refuse
 from tightrope.train.sums import sums_of
 from tightrope.train.turn import NotCopied, Turn
-from tightrope.validate import check_count, check_delta, check_positive
+from tightrope.validate import check_count, check_positive
 
 __all__ = ["PrivateOptimizer", "WriteAhead"]
 
 
-class WriteAhead(Protocol):
-    """Shown the noisy sums of each release before they are used; may refuse it by raising."""
-
-    def __call__(self, step: int, sums: Sequence[Tensor]) -> None: ...
+# Shown the step and its noisy sums before they are used; may refuse the release by raising.
+WriteAhead = Callable[[int, Sequence[Tensor]], None]
 
 
 @final
-class PrivateOptimizer(NotCopied):
+class PrivateOptimizer(Accounted, NotCopied):
     """A model, an optimizer, and the parts that make their steps private.
 
     expected_batch_size: the public constant the noisy sum is divided by, usually rate * (public
@@ -108,13 +101,10 @@ class PrivateOptimizer(NotCopied):
         self.model, self.optimizer = model, optimizer
         self.sampler, self.clip, self.noise = sampler, clip, noise
         self.ledger = Ledger(sampler, noise, budget, history)
-        self.data: PinnedData | None = None
-        self.data_key = new_key()  # see evidence.commitment
-        self.data_fingerprint: str | None = None
+        self.data, self.data_key, self.loops = RunData(), new_key(), Loops()
         self.sampler_state = sampler.state()
         self.write_ahead: WriteAhead | None = None
         self._tickets: deque[Ticket] = deque()
-        self.abandoned = 0
         self._sums: list[Tensor] | None = None
         self._alone = Alone(model, self.gradients.parameters)
         self._scale, self._capturing = BatchScale(), False
@@ -127,75 +117,6 @@ class PrivateOptimizer(NotCopied):
             start_together(model, self.settings())
         sampler.belong_to(self)
         self.mark_weights()
-
-    # ---- what is accounted -------------------------------------------------------------------
-    @property
-    def process(self) -> Process:
-        """What is claimed, from the very objects that ran: of the length that was fixed before."""
-        return self.ledger.claim().process
-
-    def epsilon(self, delta: float) -> Interval:
-        """Certified epsilon at `delta` that may be stated if the run ends now, for whatever reason.
-
-        That of the plan, the budget, or the length that was asked for before the first step; the
-        run can be stopped by looking without making it false. `spent` is smaller.
-        """
-        return self.ledger.claimed_epsilon(delta)
-
-    def spent(self, delta: float) -> Interval:
-        """Certified epsilon of the steps so far, were their number fixed beforehand.
-
-        For a display. A run that is stopped by looking at it may not state it.
-        """
-        return self.ledger.epsilon(float(check_delta(delta)))
-
-    def odometer(self, delta: float) -> Interval:
-        """Certified epsilon that holds at every stopping time, whatever was planned.
-
-        State it if you decided before the first step to state it (`plan(None)`); which of two
-        numbers to state must not depend on what they are.
-        """
-        return self.ledger.odometer(delta)
-
-    def plan(self, steps: int | None) -> None:
-        """Fix the length before the first step: the run ends there. None: it is stopped at will.
-
-        Without a plan the claim is that of the budget, or of the length the first loop asks for.
-        """
-        self.ledger.plan(steps)
-
-    @property
-    def steps(self) -> int:
-        """The number of the last release that went into the weights.
-
-        After a crash that lost weights, their numbers are spent and the count goes on.
-        """
-        return self.ledger.taken
-
-    @property
-    def exhausted(self) -> bool:
-        """Would one more step exceed the budget or the plan?"""
-        return self.ledger.taken >= self.ledger.steps_allowed
-
-    @property
-    def sensitivity_charged(self) -> float:
-        """How far one record moves the sums, rounding included: what the noise is scaled by."""
-        return self.arithmetic.charged(float(self.clip.sensitivity))
-
-    def settings(self) -> dict[str, Any]:
-        """The settings that privacy rests on, as plain text and numbers."""
-        return settings_of(self)
-
-    def record(self) -> RunRecord:
-        """Public facts about the run so far."""
-        return record_of(self)
-
-    def certificate(self, delta: float) -> dict[str, Any]:
-        """The chained certificate of everything released so far; `evidence.certificate.write` it.
-
-        It commits to the data under `data_key`, which stays with the data (RunFolder keeps it).
-        """
-        return certificate_of(self, delta)
 
     # ---- what runs ---------------------------------------------------------------------------
     def batches(
@@ -228,7 +149,7 @@ class PrivateOptimizer(NotCopied):
                 "A batch drawn earlier was never stepped on: was the loop left or interrupted? If "
                 "that had nothing to do with what is in the batch, call abandon_batch() and go on."
             )
-        abandoned = self.abandoned
+        loop = self.loops.begin()
         self.ledger.ask(check_count(steps, "steps"))
         for _ in range(steps):
             if self.exhausted:
@@ -240,7 +161,7 @@ class PrivateOptimizer(NotCopied):
                     yield from self._alone.batches(rows, indices[part], self.device)
                 self._sums_of.begin()
                 yield to_device(rows.take(indices[part]), self.device)
-                self.check_loop(abandoned)
+                self.loops.check(loop)
                 if self._unfinished:
                     raise InvalidInput(
                         "A batch was drawn but step(losses) was not called for it. Skipping "
@@ -257,41 +178,15 @@ class PrivateOptimizer(NotCopied):
     ) -> Rows:
         """Take `data` as the private dataset of this run, or see that they still are.
 
-        fingerprint: a name that you give to data that change from one reading to the next, or that
-        are too many to be read twice; the certificate says that their content was not compared.
+        fingerprint: your name for data that change when they are read, or are too many to read
+        twice; the certificate then says that their content was not compared.
         """
-        rows = as_rows(data, collate)
-        if self.data is None:
-            self._pin(PinnedData(rows, fingerprint))
-        else:
-            self.data.accept(rows, within_epoch=self.sampler.position > 0)
-        assert self.data is not None
-        return self.data.rows
-
-    def _pin(self, data: PinnedData) -> None:
-        if self._ranks > 1 and not any(from_all_ranks(data.named)):
-            check_shards(data.rows)
-        self.data_fingerprint = fingerprint_of_shards(from_all_ranks(data.fingerprint))
-        self.data = data
-
-    @property
-    def rows(self) -> Rows | None:
-        """The rows of the dataset of this run, once it has one."""
-        return None if self.data is None else self.data.rows
+        rows, under_way = as_rows(data, collate), self.sampler.position > 0
+        return self.data.watch(rows, fingerprint, within_epoch=under_way)
 
     def draw(self) -> tuple[Indices, Ticket]:
-        """The next batch and its announcement, of data that are still what they were."""
-        assert self.data is not None
-        self.data.check_writes()
-        return draw_ticket(self.sampler, self.data.rows.length)
-
-    def check_loop(self, abandoned: int) -> None:
-        """Refuse to go on with a loop whose batch was abandoned: that batch is drawn again."""
-        if self.abandoned != abandoned:
-            raise InvalidInput(
-                "A batch of this loop was abandoned, and is drawn again by the next loop. Start a "
-                "new loop over batches(...), and leave this one."
-            )
+        """The next batch and its announcement."""
+        return self.data.draw(self.sampler)
 
     def expect(self, ticket: Ticket) -> None:
         """Announce a drawn part; step() takes announcements in order."""
@@ -477,7 +372,7 @@ class PrivateOptimizer(NotCopied):
 
     def abandon_batch(self) -> None:
         """Forget what is left of a batch. If its release was begun, it stays counted."""
-        self.abandoned += 1
+        self.loops.abandon()
         self._tickets.clear()
         self._alone.forget()
         self._sums = None

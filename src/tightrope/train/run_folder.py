@@ -89,7 +89,7 @@ class RunFolder:
         self._extras = dict(extras or {})
         self._facts = run.settings() | {
             "optimizer": type(run.optimizer).__name__,
-            "data": run.data_fingerprint,
+            "data": run.data.fingerprint,
         }
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         snapshot, stored = self._look()

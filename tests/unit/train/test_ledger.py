@@ -26,9 +26,11 @@ def test_running_epsilon_is_that_of_the_process_so_far(make_run, data, train):
     run = make_run(sampler=PoissonSampler(0.1), noise=GaussianNoise(2.0))
     assert run.epsilon(1e-5).upper == 0.0
     train(run, data, steps=200)
-    assert run.epsilon(1e-5) == account(NoisySGD(PoissonSampling(0.1), 2.0, 200)).epsilon(1e-5)
-    before = run.epsilon(1e-5).upper
+    assert run.spent(1e-5) == account(NoisySGD(PoissonSampling(0.1), 2.0, 200)).epsilon(1e-5)
+    assert run.spent(1e-5).upper < run.epsilon(1e-5).upper < 1.01 * run.spent(1e-5).upper
+    before, spent = run.epsilon(1e-5).upper, run.spent(1e-5).upper
     train(run, data, steps=1)
+    assert run.spent(1e-5).upper > spent
     assert run.epsilon(1e-5).upper > before
 
 

@@ -96,7 +96,7 @@ def test_epsilon_is_logged_also_where_nothing_is_measured(digits):
     trainer = Trainer(run, losses, delta=1e-4, progress=False, log=lambda *line: told.append(line))
     trainer.fit(digits[0], steps=100)
     assert {name for name, _, _ in told} == {"epsilon"} and len(told) == 50
-    assert told[-1] == ("epsilon", run.epsilon(1e-4).upper, 100)
+    assert told[-1] == ("epsilon", run.spent(1e-4).upper, 100)
 
 
 def test_progress_ends_with_the_budget(digits, capsys):

@@ -74,9 +74,9 @@ class _DrawnBatches(Sampler[list[int]]):
             # Workers had fetched ahead of a loop that was left. Those batches were never released:
             # they are drawn again, so that no place of an epoch is skipped.
             self.run.abandon_batch()
-        abandoned = self.run.abandoned
+        loop = self.run.loops.begin()
         for _ in range(self._steps):
-            self.run.check_loop(abandoned)
+            self.run.loops.check(loop)
             if self.run.announced >= self.run.ledger.steps_allowed:
                 return
             indices, ticket = self.run.draw()
@@ -90,8 +90,8 @@ class _DrawnLoader(DataLoader[Any]):
 
     def __iter__(self) -> Any:
         assert isinstance(self.batch_sampler, _DrawnBatches)
-        run, abandoned = self.batch_sampler.run, None
+        loops, loop = self.batch_sampler.run.loops, None
         for batch in super().__iter__():
-            abandoned = run.abandoned if abandoned is None else abandoned
-            run.check_loop(abandoned)
+            loop = loops.begin() if loop is None else loop
+            loops.check(loop)
             yield batch

@@ -156,7 +156,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     counts = (ledger.taken, ledger.released, ledger.forfeited, ledger.journal)
     budget, ledger.budget, ledger.journal = ledger.budget, None, None
     generator, touched = torch.get_rng_state(), run.weights_touched
-    data, fingerprint, length = run.data, run.data_fingerprint, ledger.length
+    data, length = (run.data.pinned, run.data.fingerprint), ledger.length
     ledger.length = Length()
     run.write_ahead = None
     run.ledger.forget_allowance()
@@ -174,7 +174,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
         ledger.budget = budget
         run.ledger.forget_allowance()
         torch.set_rng_state(generator)
-        run.data, run.data_fingerprint, ledger.length = data, fingerprint, length
+        (run.data.pinned, run.data.fingerprint), ledger.length = data, length
         if not touched:
             run.mark_weights()
 

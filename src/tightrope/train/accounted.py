@@ -1,0 +1,99 @@
+"""The face of a run that answers what was released, and what may be said about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tightrope.numerics.interval import Interval
+from tightrope.process import Process
+from tightrope.train.describe import certificate_of, record_of, settings_of
+from tightrope.train.feed import Rows
+from tightrope.train.ledger import Ledger
+from tightrope.train.record import RunRecord
+from tightrope.train.run_data import RunData
+from tightrope.validate import check_delta
+
+__all__ = ["Accounted"]
+
+
+class Accounted:
+    """Answers from the ledger of the objects that run."""
+
+    ledger: Ledger
+    data: RunData
+    arithmetic: Any
+    clip: Any
+
+    @property
+    def process(self) -> Process:
+        """What is claimed, from the very objects that ran: of the length that was fixed before."""
+        return self.ledger.claim().process
+
+    def epsilon(self, delta: float) -> Interval:
+        """Certified epsilon at `delta` that may be stated if the run ends now, for whatever reason.
+
+        That of the plan, the budget, or the length that was asked for before the first step; the
+        run can be stopped by looking without making it false. `spent` is smaller.
+        """
+        return self.ledger.claimed_epsilon(delta)
+
+    def spent(self, delta: float) -> Interval:
+        """Certified epsilon of the steps so far, were their number fixed beforehand.
+
+        For a display. A run that is stopped by looking at it may not state it.
+        """
+        return self.ledger.epsilon(float(check_delta(delta)))
+
+    def odometer(self, delta: float) -> Interval:
+        """Certified epsilon that holds at every stopping time, whatever was planned.
+
+        State it if you decided before the first step to state it (`plan(None)`); which of two
+        numbers to state must not depend on what they are.
+        """
+        return self.ledger.odometer(delta)
+
+    def plan(self, steps: int | None) -> None:
+        """Fix the length before the first step: the run ends there. None: it is stopped at will.
+
+        Without a plan the claim is that of the budget, or of the length the first loop asks for.
+        """
+        self.ledger.plan(steps)
+
+    @property
+    def steps(self) -> int:
+        """The number of the last release that went into the weights.
+
+        After a crash that lost weights, their numbers are spent and the count goes on.
+        """
+        return self.ledger.taken
+
+    @property
+    def exhausted(self) -> bool:
+        """Would one more step exceed the budget or the plan?"""
+        return self.ledger.taken >= self.ledger.steps_allowed
+
+    @property
+    def sensitivity_charged(self) -> float:
+        """How far one record moves the sums, rounding included: what the noise is scaled by."""
+        charged: float = self.arithmetic.charged(float(self.clip.sensitivity))
+        return charged
+
+    @property
+    def rows(self) -> Rows | None:
+        """The rows of the dataset of this run, once it has one."""
+        return self.data.rows
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that privacy rests on, as plain text and numbers."""
+        return settings_of(self)
+
+    def record(self) -> RunRecord:
+        """Public facts about the run so far."""
+        return record_of(self)
+
+    def certificate(self, delta: float) -> dict[str, Any]:
+        """The chained certificate of everything released so far; `evidence.certificate.write` it.
+
+        It commits to the data under `data_key`, which stays with the data (RunFolder keeps it).
+        """
+        return certificate_of(self, delta)
