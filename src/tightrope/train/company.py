@@ -25,13 +25,13 @@ from tightrope.train.independence import (
     refuse_mixing,
 )
 
-__all__ = ["CHANCE", "Alone"]
+__all__ = ["CHANCE", "Company"]
 
 CHANCE = 1 / 500  # of a batch to be rehearsed
 
 
 @final
-class Alone:
+class Company:
     """Rehearsals of a loop over `batches(..., collate=...)`.
 
     size: how many losses the rehearsal under way must have; None where none is.
