@@ -21,9 +21,9 @@ from torch import Tensor
 from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate
 from tightrope.evidence.commitment import new_key
 from tightrope.train.accounted import Accounted
-from tightrope.train.company import Company
 from tightrope.train.batch_scale import BatchScale
 from tightrope.train.captured import CapturedStep
+from tightrope.train.company import Company
 from tightrope.train.distributed import (
     check_one_copy,
     check_splits,
