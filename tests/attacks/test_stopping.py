@@ -287,6 +287,21 @@ def test_what_was_said_at_first_holds_after_a_resume(tmp_path: Any) -> None:
             RunFolder(path).attach(other, data())
 
 
+def test_a_crash_before_the_first_save_claims_no_less(tmp_path: Any) -> None:
+    """What the loop had asked for is lost with it; the rest of delta has to do."""
+    run, folder = make_run(), RunFolder(tmp_path)
+    folder.attach(run, data())
+    with pytest.raises(InvalidInput, match="before attach"):
+        run.plan(30)
+    train(run, 30, 4)
+    folder.close()
+    again = make_run()
+    RunFolder(tmp_path).attach(again, data())
+    epsilon, certificate = claimed(again)
+    assert certificate["process"]["first"] == 0 and certificate["run"]["steps"] == 4
+    assert epsilon > again.odometer(1e-5).upper > of_steps(4)
+
+
 def test_a_step_beyond_the_plan_is_refused() -> None:
     run = make_run(sampler=FullBatchSampler())
     run.plan(1)

@@ -26,7 +26,7 @@ _PATIENCE = 60.0  # seconds
 _CHANGED = (
     "A run's account is about the records it began with, in their order: other ones could join "
     "twice in one epoch, and the certificate would speak of data that were not used. Go on with "
-    "the first data, or start a new run (history=run.process counts this one)."
+    "the first data, or start a new run (history=run.record() counts this one)."
 )
 _NAME_IT = "name the data by run.watch(data, fingerprint='name and version') before the first batch"
 
