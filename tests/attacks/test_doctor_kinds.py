@@ -677,38 +677,27 @@ def test_a_clip_that_is_too_large_is_seen_where_gradients_are_small():
     assert "clip bound" in faults(run)
 
 
-def test_sums_that_are_carried_over_before_the_noise():
+class CarriesOver(Wrapped):
+    """Adds half of the step before to what gets noise."""
+
+    def noisy(self, sums, *rest):
+        now = [total.clone() for total in sums]
+        for total, before in zip(sums, getattr(self, "kept", now), strict=True):
+            total.add_(before, alpha=0.5)
+        self.kept = now
+        return self._inner.noisy(sums, *rest)
+
+
+class AsksForHalf(Wrapped):
+    def noisy(self, sums, noise, sensitivity, whole):
+        return self._inner.noisy(sums, noise, sensitivity / 2, whole)
+
+
+@pytest.mark.parametrize("between", [CarriesOver, AsksForHalf], ids=lambda kind: kind.__name__)
+def test_sums_that_are_changed_before_the_noise_or_get_too_little(between):
     run = run_of()
-    accumulate, kept = run._accumulate, []
-
-    def carried(sums):
-        accumulate([total + 0.5 * k for total, k in zip(sums, kept or sums, strict=True)])
-        kept[:] = [total.clone() for total in sums]
-
-    run._accumulate = carried
+    run._sums_of = between(run._sums_of)
     assert "sum before noise" in faults(run)
-
-
-def test_noise_asked_for_at_a_smaller_sensitivity():
-    run = run_of()
-    add = run.noise.add_
-    run.noise = noise_of(lambda self, sums, deviation: add(sums, deviation))
-    run._release = lambda ticket, release=run._release: _asking_for_half(run, release, ticket)
-    assert "sum before noise" in faults(run)
-
-
-def _asking_for_half(run, release, ticket):
-    noise = run.noise
-
-    class Half(Wrapped):
-        def add_(self, sums, sensitivity):
-            self._inner.add_(sums, sensitivity / 2)
-
-    run.noise = Half(noise)
-    try:
-        release(ticket)
-    finally:
-        run.noise = noise
 
 
 # ---- past the noise ------------------------------------------------------------------------------
