@@ -50,7 +50,8 @@ class Length:
         self.at_will = steps is None
 
     def ask(self, steps: int) -> None:
-        self.asked = max(self.asked or 0, steps)
+        """The last one before the first step counts."""
+        self.asked = steps
 
     def state(self) -> dict[str, Any]:
         return {"planned": self.planned, "at_will": self.at_will, "asked": self.asked}
