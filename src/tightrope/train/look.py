@@ -49,20 +49,21 @@ class Look:
         ]
         count = self._rows // 2 if self._rows > 1 and self._batched else 0
         self._replaced = sorted(chance.sample(range(self._rows), max(count, 1))) if count else []
-        self.harmless = known
+        self.harmless, self.restless = known, False
 
     def change(self) -> float | None:
         """How far the other examples' answers move, in units of what may be rounding.
 
-        None where there are no two examples to compare, or the model draws from a generator of
-        its own.
+        None where there are no two examples to compare, or the model answers the same batch in
+        another way each time (`restless`): from draws or a memory that it keeps elsewhere.
         """
         if not self._replaced:
             return None
         moved = self._moved(self._batched)
         if moved <= 1:
             return moved
-        if _difference(self._first[0], self._answer(self._call)[0], []) > 0:
+        if _difference(self._first[0], self._answer(self._call)[0], []) > 1:
+            self.restless = True
             return None
         self._batched = [i for i in self._batched if not self._is_shared(i)]
         return self._moved(self._batched) if self._batched else None
@@ -165,7 +166,7 @@ def _same(a: Any, b: Any) -> bool:
         return a.shape == b.shape and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return a.shape == b.shape and a.tobytes() == b.tobytes()
-    return type(a) is type(b) and repr(a) == repr(b)
+    return type(a) is type(b) and (a == b if isinstance(a, set) else repr(a) == repr(b))
 
 
 def _difference(before: list[Tensor], after: list[Tensor], rows: list[int]) -> float:
