@@ -38,7 +38,8 @@ class RowSums:
         """Refuse rows that are not what those at these indices were."""
         index = torch.from_numpy(indices)
         for place, sums in enumerate(self._sums):
-            if sums is not None and not torch.equal(self._of(taken, place), sums[index]):
+            found = self._of(taken, place)
+            if sums is not None and found is not None and not torch.equal(found, sums[index]):
                 raise InvalidInput(f"The data of this run were written to since it began. {advice}")
 
     def _of(self, arrays: Sequence[Tensor], place: int) -> Tensor | None:
@@ -60,5 +61,6 @@ def _weights(part: Tensor) -> Tensor | None:
 def _words(part: Tensor) -> Tensor:
     """(rows, words) of the bytes of some rows."""
     size = math.prod(part.shape[1:]) * part.element_size()
-    raw = part.detach().contiguous().reshape(-1).view(torch.uint8)
-    return raw.view(torch.uint8 if size % 4 else torch.int32).reshape(len(part), -1 if size else 0)
+    word = torch.uint8 if size % 4 else torch.int32
+    raw = part.detach().contiguous().reshape(-1).view(torch.uint8).view(word)
+    return raw.reshape(len(part), size // word.itemsize)
