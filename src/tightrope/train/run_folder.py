@@ -90,6 +90,8 @@ class RunFolder:
         self._facts = run.settings() | {
             "optimizer": type(run.optimizer).__name__,
             "data": run.data.fingerprint,
+            # claimed as a whole, so it must not be chosen by looking at what was released
+            "budget": repr(run.ledger.budget),
         }
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         snapshot, stored = self._look()
