@@ -71,7 +71,7 @@ def _length(run: dict[str, Any], process: Any, claims: Any, delta: float) -> Che
     if run["length"] == "budget" and run["budget"] is None:
         return Check("length", False, "a budget is claimed, but none was set")
     if run["length"] != "asked":
-        return Check("length", True, f"{run['length']}: all of delta is for this claim")
+        return Check("length", True, f"{run['length']}: the process says what is claimed")
     said = main_claim(claims, delta)
     truth = account(process).epsilon(KEPT * delta).upper
     enough = said is None or float(said) >= truth * (1 - _SLACK)
