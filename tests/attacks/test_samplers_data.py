@@ -422,3 +422,14 @@ def test_equal_and_overlapping_shards_are_refused(tmp_path: Path) -> None:
         [*torchrun, str(RANKS)], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_drawing_until_a_batch_pleases_is_refused() -> None:
+    run = make_run(PoissonSampler(0.5))
+    run.watch(make_data())
+    _, ticket = run.draw()
+    with pytest.raises(InvalidInput, match="until a batch pleases"):
+        run.draw()
+    run.expect(ticket)
+    run.abandon_batch()
+    run.draw()

@@ -191,6 +191,7 @@ class PrivateOptimizer(Accounted, NotCopied):
     def expect(self, ticket: Ticket) -> None:
         """Announce a drawn part; step() takes announcements in order."""
         self.sharding.gather()
+        self.data.drawn = False
         self._tickets.append(ticket)
 
     @property
@@ -374,6 +375,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         """Forget what is left of a batch. If its release was begun, it stays counted."""
         self.loops.abandon()
         self._tickets.clear()
+        self.data.drawn = False
         self._company.forget()
         self._sums = None
         self._drop_gradients()
