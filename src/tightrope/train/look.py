@@ -49,6 +49,7 @@ class Look:
         ]
         count = self._rows // 2 if self._rows > 1 and self._batched else 0
         self._replaced = sorted(chance.sample(range(self._rows), max(count, 1))) if count else []
+        self._kept = sorted(set(range(self._rows)) - set(self._replaced))
         self.harmless, self.restless = known, False
 
     def change(self) -> float | None:
@@ -69,9 +70,8 @@ class Look:
         return self._moved(self._batched) if self._batched else None
 
     def _moved(self, batched: list[int]) -> float:
-        kept = [i for i in range(self._rows) if i not in set(self._replaced)]
         others = self._answer(self._with_replaced(batched))[0]
-        return _difference(self._first[0], others, kept)
+        return _difference(self._first[0], others, self._kept)
 
     def grown(self) -> float | None:
         """How far the answers move when one example comes twice, in units of rounding.
@@ -121,8 +121,7 @@ class Look:
     def _with_replaced(self, batched: list[int]) -> Any:
         """Some examples become strongly changed copies of others."""
         given = tensors_of(self._call)
-        kept = [i for i in range(self._rows) if i not in set(self._replaced)]
-        source = [kept[k % len(kept)] for k in range(len(self._replaced))]
+        source = [self._kept[k % len(self._kept)] for k in range(len(self._replaced))]
         new = list(given)
         for i in batched:
             changed = given[i].detach().clone()
