@@ -50,7 +50,6 @@ class Company:
             return
         if self._seen and self._chance.random() >= CHANCE:
             return
-        self._seen = True
         whole, parts = collated_apart(rows, indices, device)
         self._place, self._found = self._chance.choice(_padded(whole, parts)), []
         for size, batch in ((1, parts[self._place]), (len(indices), whole)):
@@ -79,6 +78,7 @@ class Company:
         mixing = max(moved, change_of(within, own, half=half))
         if mixing > ROUNDING:
             refuse_mixing(mixing)
+        self._seen = True
 
     def forget(self) -> None:
         """The loop was left."""

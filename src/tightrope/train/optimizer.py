@@ -242,7 +242,11 @@ class PrivateOptimizer(Accounted, NotCopied):
         assert self._company.size is not None
         check_losses(losses, self._company.size)
         with self.guard.opened():
-            self._company.take(losses)
+            try:
+                self._company.take(losses)
+            except ModelNotPrivate as found:
+                self._found_mixing(str(found))
+                raise
         self.gradients.forget()
         nobody = empty_batch(self.gradients.parameters)
         return StepReport(self.steps + 1, False, Sensitive(nobody, losses.detach()))

@@ -138,9 +138,9 @@ class Watch:
             grown = look.grown()
             if grown is not None and grown > 1:
                 self._refuse(_SIZED)
-        self._seen = self._seen or change is not None
         if written:
             self._refuse(_WRITTEN.format(", ".join(sorted(written))))
+        self._seen = self._seen or change is not None
         self._harmless = look.harmless
 
     def _refuse(self, why: str) -> None:
