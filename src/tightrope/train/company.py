@@ -9,7 +9,7 @@ with a `collate`, before the first batch of two examples and at random later.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
 import torch
@@ -37,8 +37,11 @@ class Company:
     size: how many losses the rehearsal under way must have; None where none is.
     """
 
-    def __init__(self, model: nn.Module, parameters: Sequence[Tensor]) -> None:
-        self._model, self._parameters = model, list(parameters)
+    def __init__(
+        self, model: nn.Module, parameters: Sequence[Tensor], broken: Callable[[str], None]
+    ) -> None:
+        """broken: told what was found, before it is refused."""
+        self._model, self._parameters, self._broken = model, list(parameters), broken
         self._chance, self._seen = random.Random(), False
         self.size: int | None = None
         self._place = 0
@@ -77,6 +80,7 @@ class Company:
         moved = abs(alone - together) / (abs(alone) + abs(together) + 1e-12) / (30 if half else 1)
         mixing = max(moved, change_of(within, own, half=half))
         if mixing > ROUNDING:
+            self._broken("an example alone is not what it is in its batch")
             refuse_mixing(mixing)
         self._seen = True
 

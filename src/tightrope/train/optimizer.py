@@ -106,7 +106,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.write_ahead: WriteAhead | None = None
         self._tickets: deque[Ticket] = deque()
         self._sums: list[Tensor] | None = None
-        self._company = Company(model, self.gradients.parameters)
+        self._company = Company(model, self.gradients.parameters, self._found_mixing)
         self._scale, self._capturing = BatchScale(), False
         self._turn = Turn()
         self._rank, self._ranks = rank_and_size()
@@ -242,11 +242,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         assert self._company.size is not None
         check_losses(losses, self._company.size)
         with self.guard.opened():
-            try:
-                self._company.take(losses)
-            except ModelNotPrivate as found:
-                self._found_mixing(str(found))
-                raise
+            self._company.take(losses)
         self.gradients.forget()
         nobody = empty_batch(self.gradients.parameters)
         return StepReport(self.steps + 1, False, Sensitive(nobody, losses.detach()))
