@@ -176,7 +176,8 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     data, length = (run.data.pinned, run.data.fingerprint), ledger.length
     ledger.length = Length()
     looks = run._company, run._scale  # the run's own looks at its loop are not used up
-    run._company, run._scale = Company(run.model, run.gradients.parameters), BatchScale()
+    run._company = Company(run.model, run.gradients.parameters, run._found_mixing)
+    run._scale = BatchScale()
     run.write_ahead = None
     run.ledger.forget_allowance()
     try:
