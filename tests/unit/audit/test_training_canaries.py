@@ -269,7 +269,7 @@ def test_an_audit_in_a_run_folder_is_computed_again(tmp_path: Path) -> None:
     canaries.save(tmp_path, run.process, delta=DELTA)
     stored = audit_folder(tmp_path)
     assert stored.audit == direct
-    assert stored.claimed_epsilon == claimed(run) and not stored.contradicted
+    assert stored.claimed_epsilon == run.spent(DELTA).upper and not stored.contradicted
     assert stored.audit.epsilon_lower <= stored.claimed_epsilon
 
 

@@ -37,6 +37,7 @@ def facts(**changed: Any) -> RunFacts:
         "private": True,
         "not_private_because": (),
         "steps": 10,
+        "length": "planned",
         "clip": "FlatClip(clip_norm=1.0)",
         "sensitivity": 1.0,
         "noise": "Gaussian",
