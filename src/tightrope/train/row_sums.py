@@ -62,5 +62,7 @@ def _words(part: Tensor) -> Tensor:
     """(rows, words) of the bytes of some rows."""
     size = math.prod(part.shape[1:]) * part.element_size()
     word = torch.uint8 if size % 4 else torch.int32
-    raw = part.detach().contiguous().reshape(-1).view(torch.uint8).view(word)
+    # a copy: what has one value counts as contiguous whatever its strides
+    flat = torch.empty(part.shape, dtype=part.dtype).copy_(part.detach()).reshape(-1)
+    raw = flat.view(torch.uint8).view(word)
     return raw.reshape(len(part), size // word.itemsize)
