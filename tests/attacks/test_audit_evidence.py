@@ -187,10 +187,10 @@ def test_a_clip_that_lets_too_much_through_is_noise_too_small() -> None:
 
 
 def test_replaced_records() -> None:
-    sampler = FullBatchSampler(adjacency=Adjacency.REPLACE_ONE)
-    honest, claim = found_in(GaussianNoise(8.0, seed=2), sampler=sampler)
+    samplers = [FullBatchSampler(adjacency=Adjacency.REPLACE_ONE) for _ in range(2)]
+    honest, claim = found_in(GaussianNoise(8.0, seed=2), sampler=samplers[0])
     assert not honest.contradicts(claim)
-    found, claim = found_in(Noise(8.0, 0.7, "all", 0), sampler=sampler)
+    found, claim = found_in(Noise(8.0, 0.7, "all", 0), sampler=samplers[1])
     assert found.contradicts(claim)
 
 
