@@ -84,7 +84,11 @@ class Target:
     def excess(self, guarantee: Guarantee | Estimate) -> float:
         """Positive where the target is missed; judged on the safe side of a guarantee."""
         if self.true_positive_rate is not None:
-            if self.hit_rates is not None and _by_lines(guarantee):
+            if (
+                self.hit_rates is not None
+                and isinstance(guarantee, Guarantee)
+                and _by_lines(guarantee)
+            ):
                 return _line_excess(guarantee, self.hit_rates)
             type_ii = guarantee.tradeoff(self.false_positive_rate)
             miss = type_ii if isinstance(type_ii, float) else type_ii.lower
@@ -111,7 +115,7 @@ def _by_lines(guarantee: Any) -> bool:
     )
 
 
-def _line_excess(guarantee: Any, rates: HitRate) -> float:
+def _line_excess(guarantee: Guarantee, rates: HitRate) -> float:
     """The excess of the best line: at most 0 where the target is met."""
     steep = rates.lower_half()
 

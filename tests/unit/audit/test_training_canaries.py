@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tightrope import account
 from tightrope.audit import (
     audit_folder,
     audit_inputs,
@@ -269,8 +270,8 @@ def test_an_audit_in_a_run_folder_is_computed_again(tmp_path: Path) -> None:
     canaries.save(tmp_path, run.process, delta=DELTA)
     stored = audit_folder(tmp_path)
     assert stored.audit == direct
-    assert stored.claimed_epsilon == run.spent(DELTA).upper and not stored.contradicted
-    assert stored.audit.epsilon_lower <= stored.claimed_epsilon
+    assert stored.claimed_epsilon == account(run.process).epsilon(DELTA).upper <= claimed(run)
+    assert stored.audit.epsilon_lower <= stored.claimed_epsilon and not stored.contradicted
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": "tightrope.audit/1"}'])
