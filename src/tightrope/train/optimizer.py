@@ -114,7 +114,8 @@ class PrivateOptimizer(Accounted, NotCopied):
             check_splits(sampler, noise, self._sums_of.exact)
             sampler.for_rank(self._rank)
             self.sampler_state = sampler.state()
-            start_together(model, self.settings())
+            private = not not_private_because(sampler, noise)
+            start_together(model, self.settings() | {"private": private})
         sampler.belong_to(self)
         self.mark_weights()
 
