@@ -30,6 +30,7 @@ from tightrope.errors import InvalidInput
 __all__ = ["Words", "WordStream", "open_stream", "check_seed", "here"]
 
 Words = NDArray[np.uint64]
+_SHORT = 512  # words
 KEY_BYTES = 32
 _forks = 0
 
@@ -93,6 +94,8 @@ class WordStream:
         if self._cryptographic:
             raw = hashlib.shake_256(self._next_key()).digest(8 * count)
             return np.frombuffer(raw, dtype="<u8").astype(np.uint64)
+        if self.private and count <= _SHORT:  # no faster by a generator
+            return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
         return np.asarray(self._bits().random_raw(count), dtype=np.uint64)
 
     def generator(self) -> np.random.Generator:

@@ -38,7 +38,7 @@ class BatchScale:
 
     def check(self, losses: Tensor) -> None:
         """Refuse losses whose scale has followed the size of their batch."""
-        if len(losses) < 2 or losses.grad_fn is None:
+        if losses.shape[0] < 2 or losses.grad_fn is None:
             return
         self._steps += 1
         if self._steps > _FIRST and self._chance.random() >= _CHANCE:

@@ -46,7 +46,7 @@ def check_losses(losses: Any, size: int) -> Tensor:
             f"shape ({size},). Average or sum each example's own losses first, for example "
             "losses.mean(dim=1)."
         )
-    if len(losses) != size:
+    if losses.shape[0] != size:
         raise InvalidInput(
             f"step() got {len(losses)} losses, but the sampler drew {size} examples for this part. "
             "Every example drawn must come with exactly one loss, in any order."

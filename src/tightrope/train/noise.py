@@ -97,11 +97,11 @@ class GaussianNoise:
         for group in self._groups(whole(sums)):
             device = group.draws.device
             generator = self._generators.pop(device, None) or torch.Generator(device)
-            key_generator(generator, self._stream)
-            group.draws.normal_(0.0, part, generator=generator)
-            key_generator(generator, self._stream)
+            for draws in _keyed_together(group.draws):
+                key_generator(generator, self._stream)
+                draws.normal_(0.0, part, generator=generator)
             # The two draws first: what is released is the sum and a number, rounded once.
-            group.draws.add_(torch.empty_like(group.draws).normal_(0.0, part, generator=generator))
+            group.draws[0].add_(group.draws[1])
             torch._foreach_add_(group.sums, group.views)
             self._generators[device] = generator
 
@@ -115,8 +115,8 @@ class GaussianNoise:
             return
         for tensors in _neighbours(sums):
             size = sum(total.numel() for total in tensors)
-            draws = torch.empty(size, dtype=tensors[0].dtype, device=tensors[0].device)
-            views = unpack(draws, tensors)
+            draws = torch.empty(2, size, dtype=tensors[0].dtype, device=tensors[0].device)
+            views = unpack(draws[0], tensors)
             yield Group(tensors, draws, views)
             if len(tensors) == len(sums) and size <= _LARGEST_KEPT:
                 self._kept.append(_Kept(shapes, draws, views))
@@ -151,8 +151,8 @@ class Group(NamedTuple):
     """Tensors that get their noise together, and the memory for it."""
 
     sums: list[Tensor]
-    draws: Tensor
-    views: list[Tensor]  # of the draws, in the shapes of the sums
+    draws: Tensor  # (2, size)
+    views: list[Tensor]  # of the first draws, in the shapes of the sums
 
 
 def _neighbours(sums: Sequence[Tensor]) -> Iterator[list[Tensor]]:
@@ -168,6 +168,11 @@ def _neighbours(sums: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         size += total.numel()
     if group:
         yield group
+
+
+def _keyed_together(draws: Tensor) -> Sequence[Tensor]:
+    """What one key may serve for: a key has 19,937 bits on the CPU, but 126 on a GPU."""
+    return (draws,) if draws.device.type == "cpu" else draws.unbind()
 
 
 def key_generator(generator: torch.Generator, stream: WordStream) -> None:

@@ -23,6 +23,7 @@ from tightrope.evidence.commitment import new_key
 from tightrope.train.accounted import Accounted
 from tightrope.train.batch_scale import BatchScale
 from tightrope.train.captured import CapturedStep
+from tightrope.train.clip import as_tensor
 from tightrope.train.company import Company
 from tightrope.train.distributed import (
     check_one_copy,
@@ -351,9 +352,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         self._apply(sums)
 
     def _apply(self, sums: list[Tensor]) -> None:
-        # On the CPU a tensor divides in half the time of a Python number.
-        constant = torch.scalar_tensor(self.expected_batch_size, dtype=sums[0].dtype)
-        torch._foreach_div_(whole(sums), constant)
+        torch._foreach_div_(whole(sums), as_tensor(self.expected_batch_size, sums[0].dtype))
         for parameter, mean in zip(self._stepped, sums, strict=True):
             mean = mean if mean.dtype is parameter.dtype else mean.to(parameter.dtype)
             parameter.grad = self.sharding.part(parameter, mean) if self.sharding else mean

@@ -69,4 +69,5 @@ class Rounded:
             return [t.double() for t in total]
         if self.arithmetic.chain(examples, 1) == 0:
             return total
-        return [t.to(dtype) for t, dtype in zip(total, self._wide, strict=True)]
+        wanted = zip(total, self._wide, strict=True)
+        return [t if t.dtype is dtype else t.to(dtype) for t, dtype in wanted]

@@ -55,7 +55,7 @@ def chained_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
     if chain == 0 or left.dtype is torch.float64:
         return torch.mm(left.double().t(), right.double())
     with exact_products():
-        if len(left) <= chain:
+        if left.shape[0] <= chain:
             return torch.mm(left.t(), right)
         return _blocks(left, right, chain).float()
 
@@ -84,7 +84,7 @@ def chained_sum(values: Tensor, chain: int) -> Tensor:
     """The sum over the first dimension."""
     if chain == 0 or values.dtype is torch.float64:
         return values.sum(0, dtype=torch.float64)
-    if len(values) <= chain:
+    if values.shape[0] <= chain:
         return values.sum(0)
     return values.sum(0, dtype=torch.float64).float()
 

@@ -109,7 +109,7 @@ class Gradients:
         exactly zero. Nothing then waits for the device, so the caller must check `health`.
         """
         _check_losses(losses)
-        chain = longest_chain(len(losses), LARGEST_RHO) if chain is None else chain
+        chain = longest_chain(losses.shape[0], LARGEST_RHO) if chain is None else chain
         calls = self._recorder.calls
         uses = self._recorder.take()
         if losses.shape[0] == 0:
@@ -144,7 +144,7 @@ class Gradients:
         key = self._kind_of(losses, uses)
         plan = self._plans.get(key)
         if plan is not None and not (checked and self._probes.due(plan.conclusive)):
-            ways = resolve(plan, losses) if plan.fits(uses, len(losses)) else None
+            ways = resolve(plan, losses) if plan.fits(uses, losses.shape[0]) else None
             if ways is not None:
                 return plan, ways
         if len(self._plans) >= _MOST_PLANS:

@@ -59,7 +59,7 @@ class Use:
     ) -> None:
         self.owner, self.rule, self.inputs, self.keywords = owner, rule, inputs, keywords
         self.edges = [_edge(out) for out in outputs]
-        self.rows = [len(out) if out.dim() else 0 for out in outputs]
+        self.rows = [out.shape[0] if out.dim() else 0 for out in outputs]
         self.input_edges = [_edge(x) for x in inputs if x.requires_grad]
         self.versions = [x._version for x in inputs]
 

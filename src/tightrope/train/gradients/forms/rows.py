@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from tightrope.train.gradients.chains import slices
 from tightrope.train.gradients.forms.base import (
     Form,
     blocked_squares,
@@ -67,12 +68,20 @@ class Rows(Form):
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         """Merged, a row of the table gets at most one summand from each example."""
-        width = self.g.shape[2]
-        values = scale_examples(self.merged(), factors.to(self.merged().dtype)).view(-1, width)
-        sum_type = values.dtype if len(self.g) <= chain else torch.float64
-        total = torch.zeros(self.rows, width, dtype=sum_type, device=values.device)
-        total.index_put_((self.ids.reshape(-1),), values.to(sum_type), accumulate=True)
+        values = scale_examples(self.merged(), factors.to(self.merged().dtype))
+        if len(values) <= chain:
+            return self._table(values, slice(None))
+        if values.is_cuda or self.rows > chain * self.ids.shape[1]:  # no table for each chain
+            total = self._table(values.double(), slice(None))
+        else:
+            tables = (self._table(values[part], part) for part in slices(len(values), chain))
+            total = sum(tables, start=torch.zeros((), dtype=torch.float64))
         return total if chain == 0 else total.to(values.dtype)
+
+    def _table(self, values: Tensor, examples: slice) -> Tensor:
+        ids, width = self.ids[examples].reshape(-1), values.shape[2]
+        total = torch.zeros(self.rows, width, dtype=values.dtype, device=values.device)
+        return total.index_put_((ids,), values.reshape(-1, width), accumulate=True)
 
     def dense(self) -> Tensor:
         g = full_precision(self.g)
