@@ -4,7 +4,7 @@
     TIGHTROPE_DATA=/path/to/data python examples/mnist.py --row 2    # sigma 1.1, 60 epochs
 
 The paper divides by the realised batch size; here the divisor is the public constant 256.
-`python -m tightrope.reproduce.learning table-1` repeats the whole table.
+`python -m tightrope_reproduce.learning table-1` repeats the whole table.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from torch.nn.functional import cross_entropy
 
 from tightrope.data import Split, load_mnist
 from tightrope.evidence.statement import rounded_up
-from tightrope.reproduce.learning.models import mnist_cnn
-from tightrope.reproduce.learning.paper import TABLE_1
 from tightrope.train import (
     Evaluation,
     FlatClip,
@@ -27,6 +25,8 @@ from tightrope.train import (
     accuracy,
     noisy_sgd,
 )
+from tightrope_reproduce.learning.models import mnist_cnn
+from tightrope_reproduce.learning.paper import TABLE_1
 
 
 def losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from tightrope.cli import (
     convex_command,
     demo_command,
     evidence_command,
-    reproduce_command,
+    plugins,
 )
 from tightrope.errors import InvalidInput, TightropeError
 
@@ -60,7 +60,7 @@ app.command("report")(evidence_command.report)
 app.command("audit")(audit_command.audit)
 app.command("doctor")(audit_command.doctor)
 app.add_typer(convex_command.app, name="convex")
-app.command("reproduce")(reproduce_command.reproduce)
+plugins.add_commands(app)
 app.command("demo")(demo_command.demo)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,10 +12,12 @@ import tightrope
 __all__ = ["code_fingerprint", "library"]
 
 
-@lru_cache(maxsize=1)
-def code_fingerprint() -> str:
+_HERE = Path(tightrope.__file__).parent
+
+
+@cache
+def code_fingerprint(root: Path = _HERE) -> str:
     """SHA-256 over the names and contents of all Python files, whatever the line endings."""
-    root = Path(tightrope.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py"), key=lambda p: p.relative_to(root).as_posix()):
         content = path.read_bytes().replace(b"\r\n", b"\n")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tightrope.reproduce.catalog import find
-from tightrope.reproduce.folder import run_item
-from tightrope.reproduce.item import Setting
+from tightrope_reproduce.catalog import find
+from tightrope_reproduce.folder import run_item
+from tightrope_reproduce.item import Setting
 
 
 @pytest.fixture(scope="session")

@@ -7,15 +7,15 @@ import pytest
 
 from tightrope.data import find_folder
 from tightrope.errors import InvalidInput
-from tightrope.reproduce.gdp import baselines
-from tightrope.reproduce.gdp.ratings import (
+from tightrope_reproduce.gdp import baselines
+from tightrope_reproduce.gdp.ratings import (
     Ratings,
     biased_factors,
     global_average,
     positive_factors,
     similar_users,
 )
-from tightrope.reproduce.item import Setting, Verdict
+from tightrope_reproduce.item import Setting, Verdict
 
 
 def planted(seed: int = 0) -> tuple[Ratings, Ratings, tuple[int, int]]:

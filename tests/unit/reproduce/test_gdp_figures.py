@@ -12,14 +12,14 @@ import pytest
 from scipy.stats import norm
 
 from tightrope import NoisySGD, PoissonSampling, account
-from tightrope.reproduce.gdp.analyses import ORDERS, Analyses, epochs_of
-from tightrope.reproduce.gdp.band import one_way_band, slopes_up_to, symmetric_band
-from tightrope.reproduce.gdp.fig_4_learned import learned_lines
-from tightrope.reproduce.gdp.fig_5 import squeezed
-from tightrope.reproduce.gdp.theorem_3 import batch_size_advantage
-from tightrope.reproduce.item import Setting, Verdict
-from tightrope.reproduce.learning.paper import FIGURE_4
-from tightrope.reproduce.learning.result import Result, Summary
+from tightrope_reproduce.gdp.analyses import ORDERS, Analyses, epochs_of
+from tightrope_reproduce.gdp.band import one_way_band, slopes_up_to, symmetric_band
+from tightrope_reproduce.gdp.fig_4_learned import learned_lines
+from tightrope_reproduce.gdp.fig_5 import squeezed
+from tightrope_reproduce.gdp.theorem_3 import batch_size_advantage
+from tightrope_reproduce.item import Setting, Verdict
+from tightrope_reproduce.learning.paper import FIGURE_4
+from tightrope_reproduce.learning.result import Result, Summary
 
 Reproduced = Callable[[str], dict[str, Any]]
 

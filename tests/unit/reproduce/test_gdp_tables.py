@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tightrope.reproduce.gdp.trained import RUNS, score_line, spread, trained
-from tightrope.reproduce.item import Setting, Verdict
-from tightrope.reproduce.learning.paper import CLAIMS, TABLE_1, TABLE_4
-from tightrope.reproduce.learning.result import Result, Store
+from tightrope_reproduce.gdp.trained import RUNS, score_line, spread, trained
+from tightrope_reproduce.item import Setting, Verdict
+from tightrope_reproduce.learning.paper import CLAIMS, TABLE_1, TABLE_4
+from tightrope_reproduce.learning.result import Result, Store
 
 Reproduced = Callable[[str], dict[str, Any]]
 
@@ -119,7 +119,7 @@ def test_a_stopped_training_is_taken_up_again(
     def train(jobs: Any, store: Store, **options: Any) -> None:
         asked.extend(job.seed for job in jobs)
 
-    monkeypatch.setattr("tightrope.reproduce.gdp.trained.work", train)
+    monkeypatch.setattr("tightrope_reproduce.gdp.trained.work", train)
     trained(TABLE_1[0], setting)
     assert asked == list(range(1, RUNS["table-1"]))
     asked.clear()

@@ -14,9 +14,9 @@ from scipy.stats import norm
 
 from tightrope.convex import Logistic
 from tightrope.process.convex import ContractiveIteration
-from tightrope.reproduce.iteration.contenders import CONTENDERS, DELTA, EPSILON
-from tightrope.reproduce.iteration.synthetic import Population, measured
 from tightrope.theorems import hidden_hull
+from tightrope_reproduce.iteration.contenders import CONTENDERS, DELTA, EPSILON
+from tightrope_reproduce.iteration.synthetic import Population, measured
 
 Reproduced = Callable[[str], dict[str, Any]]
 BY_NAME = {contender.name: contender for contender in CONTENDERS}

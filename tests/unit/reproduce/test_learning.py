@@ -10,12 +10,12 @@ import pytest
 from tightrope.accounting import account
 from tightrope.errors import InvalidInput
 from tightrope.process import NoisySGD, PoissonSampling
-from tightrope.reproduce.learning import Recipe, Result, Store
-from tightrope.reproduce.learning.beyond import CHOSEN, at_the_papers, beyond, candidate, candidates
-from tightrope.reproduce.learning.catalog import GROUPS, recipes_of
-from tightrope.reproduce.learning.gains import ROWS, less_noise, more_rounds
-from tightrope.reproduce.learning.paper import CLAIMS, FIGURE_4, TABLE_1, TABLE_4, TWINS
-from tightrope.reproduce.learning.quick import QUICK, QUICK_TWIN
+from tightrope_reproduce.learning import Recipe, Result, Store
+from tightrope_reproduce.learning.beyond import CHOSEN, at_the_papers, beyond, candidate, candidates
+from tightrope_reproduce.learning.catalog import GROUPS, recipes_of
+from tightrope_reproduce.learning.gains import ROWS, less_noise, more_rounds
+from tightrope_reproduce.learning.paper import CLAIMS, FIGURE_4, TABLE_1, TABLE_4, TWINS
+from tightrope_reproduce.learning.quick import QUICK, QUICK_TWIN
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "reproduction" / "learning"
 

@@ -11,14 +11,14 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from tightrope.errors import InvalidInput, TightropeError  # noqa: E402
-from tightrope.reproduce.learning import Recipe, Store  # noqa: E402
-from tightrope.reproduce.learning.learn import learn  # noqa: E402
-from tightrope.reproduce.learning.models import CollaborativeNet, ImdbNet, mnist_cnn  # noqa: E402
-from tightrope.reproduce.learning.paper import TABLE_2, TABLE_4  # noqa: E402
-from tightrope.reproduce.learning.quick import QUICK, QUICK_TWIN  # noqa: E402
-from tightrope.reproduce.learning.scattering import Scattering  # noqa: E402
-from tightrope.reproduce.learning.tasks import TASKS, star_rmse  # noqa: E402
-from tightrope.reproduce.learning.work import Job, jobs_left, work  # noqa: E402
+from tightrope_reproduce.learning import Recipe, Store  # noqa: E402
+from tightrope_reproduce.learning.learn import learn  # noqa: E402
+from tightrope_reproduce.learning.models import CollaborativeNet, ImdbNet, mnist_cnn  # noqa: E402
+from tightrope_reproduce.learning.paper import TABLE_2, TABLE_4  # noqa: E402
+from tightrope_reproduce.learning.quick import QUICK, QUICK_TWIN  # noqa: E402
+from tightrope_reproduce.learning.scattering import Scattering  # noqa: E402
+from tightrope_reproduce.learning.tasks import TASKS, star_rmse  # noqa: E402
+from tightrope_reproduce.learning.work import Job, jobs_left, work  # noqa: E402
 
 SPLITS = [(TABLE_2, 29_305, 3_256), (TABLE_4, 800_168, 200_041)]
 

@@ -6,22 +6,26 @@ import html
 import json
 import re
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from tightrope.cli import reproduce_screen
+from tightrope.cli import plugins
 from tightrope.cli.app import app, run
-from tightrope.reproduce.catalog import items
-from tightrope.reproduce.folder import RECORD
-from tightrope.reproduce.index import records_in
-from tightrope.reproduce.index_markdown import markdown
-from tightrope.reproduce.index_page import page
-from tightrope.reproduce.item import Outcome, Setting
+from tightrope.errors import InvalidInput
+from tightrope_reproduce import screen
+from tightrope_reproduce.catalog import MODULES, find
+from tightrope_reproduce.folder import RECORD
+from tightrope_reproduce.index import records_in
+from tightrope_reproduce.index_markdown import markdown
+from tightrope_reproduce.index_page import page
+from tightrope_reproduce.item import Outcome, Setting
 
 
 def _reproduce(*words: str) -> str:
@@ -40,14 +44,14 @@ def whole(quick_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_all_items_leave_a_record_and_their_files(whole: Path) -> None:
-    for item in items():
-        record = json.loads((whole / item.name / RECORD).read_text())
-        assert record["lines"], item.name
+    for name in MODULES:
+        record = json.loads((whole / name / RECORD).read_text())
+        assert record["lines"] and record["item"] == name
         for table in record["tables"]:
-            assert (whole / item.name / f"{table}.csv").stat().st_size > 20
+            assert (whole / name / f"{table}.csv").stat().st_size > 20
         for picture in record["pictures"]:
             for ending in ("-light.svg", "-dark.svg", ".png"):
-                file = whole / item.name / f"{picture['name']}{ending}"
+                file = whole / name / f"{picture['name']}{ending}"
                 assert file.stat().st_size > 2000
 
 
@@ -55,7 +59,7 @@ def test_a_second_run_runs_nothing(whole: Path) -> None:
     ran = [r["item"] for r in records_in(whole) if not _some_not_run(r)]
     before = {name: (whole / name / RECORD).stat().st_mtime_ns for name in ran}
     output = _reproduce("all", "--quick", "--out", str(whole))
-    assert f"{len(ran)} of {len(items())} were finished before" in " ".join(output.split())
+    assert f"{len(ran)} of {len(MODULES)} were finished before" in " ".join(output.split())
     assert before == {name: (whole / name / RECORD).stat().st_mtime_ns for name in ran}
 
 
@@ -67,7 +71,7 @@ def test_one_item_alone_keeps_the_others_in_the_index(whole: Path) -> None:
     output = _reproduce("variants-fig-6", "--quick", "--out", str(whole))
     assert "0.126937" in output
     text = (whole / "index.html").read_text()
-    assert all(f'<article id="{item.name}">' in text for item in items())
+    assert all(f'<article id="{name}">' in text for name in MODULES)
 
 
 def test_every_claim_has_a_line_in_both_pages(whole: Path) -> None:
@@ -107,7 +111,33 @@ def test_the_page_asks_nobody_and_its_links_lead_somewhere(whole: Path) -> None:
 
 def test_the_list_names_every_item() -> None:
     output = _reproduce("--list")
-    assert all(item.name in output for item in items())
+    assert all(name in output for name in MODULES)
+
+
+def test_every_item_bears_the_name_it_is_found_by() -> None:
+    assert [item.name for item in find("all")] == list(MODULES)
+
+
+def test_one_item_does_not_import_the_others() -> None:
+    code = (
+        "import sys; from tightrope_reproduce.catalog import MODULES, find; find('variants-fig-6');"
+        "print(*(m for m in MODULES.values() if f'tightrope_reproduce.{m}' in sys.modules))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["variants.fig_6_region"]
+
+
+def test_without_the_package_the_command_says_where_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugins, "entry_points", lambda group: ())
+    bare = typer.Typer()
+    bare.command("other")(lambda: None)
+    plugins.add_commands(bare)
+    with pytest.raises(InvalidInput, match=r"pip install \./papers"):
+        CliRunner().invoke(
+            bare, ["reproduce", "all", "--quick", "--out", "x"], catch_exceptions=False
+        )
 
 
 def test_an_unknown_item_is_refused_with_the_list(
@@ -119,7 +149,7 @@ def test_an_unknown_item_is_refused_with_the_list(
     assert leaving.value.code == 2
     words = " ".join(capsys.readouterr().err.split())
     assert "no item 'variants-fig-99'" in words
-    assert all(item.name in words for item in items())
+    assert all(name in words for name in MODULES)
 
 
 def _record(quick: bool, **line: Any) -> dict[str, Any]:
@@ -157,14 +187,14 @@ def test_intervals_are_shown_by_both_ends() -> None:
 def test_a_stopped_run_leaves_an_index_of_what_it_finished(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = items()[:2]
+    (first,), (second,) = map(find, tuple(MODULES)[:2])
     shutil.copytree(whole / first.name, tmp_path / first.name)
 
     def stopped(setting: Setting) -> Outcome:
         raise KeyboardInterrupt
 
     broken = replace(second, run=stopped)
-    monkeypatch.setattr(reproduce_screen, "find", lambda name: (first, broken))
+    monkeypatch.setattr(screen, "find", lambda name: (first, broken))
     outcome = CliRunner().invoke(app, ["reproduce", "--quick", "--out", str(tmp_path)])
     assert outcome.exit_code != 0
     text = (tmp_path / "index.html").read_text()

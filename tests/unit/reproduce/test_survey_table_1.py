@@ -13,7 +13,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from tightrope.reproduce.survey.techniques import TECHNIQUES, Setup
+from tightrope_reproduce.survey.techniques import TECHNIQUES, Setup
 
 Reproduced = Callable[[str], dict[str, Any]]
 NAMES = {technique.key: technique.name for technique in TECHNIQUES}

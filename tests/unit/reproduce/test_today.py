@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tightrope import NoisySGD, PoissonSampling, account
-from tightrope.reproduce.item import Setting, Verdict
-from tightrope.reproduce.learning.beyond import at_the_papers, beyond, candidate
-from tightrope.reproduce.learning.paper import CLAIMS, TABLE_1, TABLE_4
-from tightrope.reproduce.learning.result import Result, Store
-from tightrope.reproduce.today.beyond import run as run_beyond
-from tightrope.reproduce.today.gain import Gain, improvement
-from tightrope.reproduce.today.gains import _score_lines, _scores
+from tightrope_reproduce.item import Setting, Verdict
+from tightrope_reproduce.learning.beyond import at_the_papers, beyond, candidate
+from tightrope_reproduce.learning.paper import CLAIMS, TABLE_1, TABLE_4
+from tightrope_reproduce.learning.result import Result, Store
+from tightrope_reproduce.today.beyond import run as run_beyond
+from tightrope_reproduce.today.gain import Gain, improvement
+from tightrope_reproduce.today.gains import _score_lines, _scores
 
 Reproduced = Callable[[str], dict[str, Any]]
 

@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.reproduce.variants.region import area_of, region_of
+from tightrope_reproduce.variants.region import area_of, region_of
 
 Reproduced = Callable[[str], dict[str, Any]]
 TableOf = Callable[[str, str], list[dict[str, float]]]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scipy.special import comb
 
-from tightrope.reproduce.variants.noisy_sgd import admissible_orders, equivalent_noise
+from tightrope_reproduce.variants.noisy_sgd import admissible_orders, equivalent_noise
 
 Reproduced = Callable[[str], dict[str, Any]]
 TableOf = Callable[[str, str], list[dict[str, float]]]

@@ -1,0 +1,53 @@
+"""What both index pages say: the words, the numbers as people read them, the counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tightrope_reproduce.item import Verdict
+
+__all__ = ["TITLE", "INTRODUCTION", "HEADS", "MARKS", "QUICK", "show", "counts", "by_paper"]
+
+TITLE = "The papers, made again"
+INTRODUCTION = (
+    "Every figure and table of the five papers, computed by Tightrope. Our number is that of the "
+    "paper's own method; the exact truth stands beside it as a certified interval where one "
+    "exists. Where a cell differs from the paper, its verdict says why."
+)
+QUICK = (
+    "Some items come from a quick run: fewer points on each curve, made data in place of real "
+    "data. Numbers that were learned mean nothing there."
+)
+HEADS = ("what", "the paper's claim", "our number", "the exact truth", "verdict")
+# a sign for each verdict: colour alone would not reach everybody
+MARKS = {
+    str(Verdict.REPRODUCED): "✓",
+    str(Verdict.DIFFERS): "≠",
+    str(Verdict.INVALID): "✗",
+    str(Verdict.BEYOND): "+",
+    str(Verdict.NOT_RUN): "…",
+}
+
+
+def show(number: Any) -> str:
+    """A number as people read it; an interval by its digits that agree, or both ends."""
+    if number is None:
+        return "-"
+    if isinstance(number, dict):
+        lower, upper = f"{number['lower']:.6g}", f"{number['upper']:.6g}"
+        return lower if lower == upper else f"{lower} to {upper}"
+    return number if isinstance(number, str) else f"{number:.6g}"
+
+
+def counts(records: list[dict[str, Any]]) -> dict[str, int]:
+    """How many claims met each verdict, in the order of the signs."""
+    met = Counter(line["verdict"] for record in records for line in record["lines"])
+    return {verdict: met[verdict] for verdict in MARKS if met[verdict]}
+
+
+def by_paper(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(record["paper"], []).append(record)
+    return groups

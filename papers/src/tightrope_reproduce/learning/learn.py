@@ -1,0 +1,133 @@
+# mypy: disable-error-code="no-untyped-call"
+"""One training run: the recipe's parts put together, the private loop, the curve of results.
+
+The randomness of these runs is seeded, so that a table can be repeated; `tightrope.train` marks
+such runs as not private, rightly: their numbers are published, their weights are thrown away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from tightrope.process import NoisySGD
+from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, PrivateOptimizer
+from tightrope_reproduce.learning.recipe import Recipe
+from tightrope_reproduce.learning.result import Result
+from tightrope_reproduce.learning.tasks import Examples, Rows, Task, losses, task_of
+
+__all__ = ["learn", "Epoch"]
+
+# Told (epochs done, epochs in all, the measure) after each epoch.
+Epoch = Callable[[int, float, float], None]
+_TEST_BATCH = 10_000
+
+
+def learn(
+    recipe: Recipe,
+    seed: int,
+    *,
+    device: str = "cpu",
+    folder: Path | None = None,
+    examples: Examples | None = None,
+    on_epoch: Epoch | None = None,
+) -> Result:
+    """Train `recipe` with `seed` and measure it on the test part after every epoch."""
+    task = task_of(recipe)
+    data = task.load(folder, seed) if examples is None else examples
+    train, test = _moved(data.train, device), _moved(data.test, device)
+    torch.manual_seed(seed)
+    model = task.model().to(device)
+    average = _average(model, recipe)
+    run = _private(model, recipe, seed) if recipe.noise_multiplier is not None else None
+    steps = _plain(model, train, recipe, seed) if run is None else _noisy(run, train, recipe)
+    start, measured_at = time.perf_counter(), frozenset(recipe.measured_at)
+    curve: list[float] = []
+    for step in steps:
+        if average is not None:
+            average.update_parameters(model)
+        if step in measured_at:
+            curve.append(measure(task, model if average is None else average, test))
+            if on_epoch is not None:
+                on_epoch(len(curve), recipe.epochs, curve[-1])
+    seconds = time.perf_counter() - start
+    process = None if run is None else run.process
+    assert process is None or isinstance(process, NoisySGD)
+    return Result(recipe, seed, tuple(curve), seconds, machine_words(device), process)
+
+
+def _private(model: nn.Module, recipe: Recipe, seed: int) -> PrivateOptimizer:
+    assert recipe.noise_multiplier is not None
+    return PrivateOptimizer(
+        model,
+        _update(model, recipe),
+        sampler=PoissonSampler(recipe.rate, seed=seed),
+        clip=FlatClip(recipe.clip_norm),
+        noise=GaussianNoise(recipe.noise_multiplier, seed=seed),
+        expected_batch_size=recipe.batch_size,
+    )
+
+
+def _noisy(run: PrivateOptimizer, train: Rows, recipe: Recipe) -> Iterator[int]:
+    """The private loop; on a GPU each step is the replay of one graph, with the same result."""
+
+    def of_batch(inputs: Tensor, labels: Tensor) -> Tensor:
+        return losses(run.model(inputs), labels)
+
+    captured = run.capture(of_batch) if run.device.type == "cuda" else None
+    for batch in run.batches(train, steps=recipe.steps):
+        if captured is not None:
+            captured(*batch)
+        else:
+            run.step(of_batch(*batch))
+        yield run.steps
+
+
+def _plain(model: nn.Module, train: Rows, recipe: Recipe, seed: int) -> Iterator[int]:
+    """The non-private twin: the same batches and update, the plain mean gradient."""
+    update, sampler = _update(model, recipe), PoissonSampler(recipe.rate, seed=seed)
+    inputs, labels = train
+    for step in range(1, recipe.steps + 1):
+        index = torch.from_numpy(sampler.draw(len(labels))).to(labels.device)
+        loss = losses(model(inputs[index]), labels[index]).mean()
+        update.zero_grad(set_to_none=True)
+        loss.backward()
+        update.step()
+        yield step
+
+
+def _update(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    if recipe.update == "adam":
+        return torch.optim.Adam(model.parameters(), lr=recipe.learning_rate)
+    return torch.optim.SGD(model.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
+
+
+def _average(model: nn.Module, recipe: Recipe) -> AveragedModel | None:
+    """The exponential average of the iterates (post-processing), where the recipe wants it."""
+    if recipe.average == 0.0:
+        return None
+    return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(recipe.average))
+
+
+@torch.no_grad()
+def measure(task: Task, model: nn.Module, test: Rows) -> float:
+    """The task's measure over the whole test part."""
+    inputs, labels = test
+    outputs = torch.cat([model(part) for part in inputs.split(_TEST_BATCH)])
+    return task.measure(outputs, labels)
+
+
+def _moved(rows: Rows, device: str) -> Rows:
+    inputs, labels = rows
+    return inputs.to(device), labels.to(device)
+
+
+def machine_words(device: str) -> str:
+    if torch.device(device).type == "cuda":
+        return f"one {torch.cuda.get_device_name()}, torch {torch.__version__}"
+    return f"CPU, {torch.get_num_threads()} threads, torch {torch.__version__}"

@@ -1,9 +1,0 @@
-"""The trainings behind the tables: recipes, one training function, results as JSON.
-
-Recipes and results need NumPy only; training needs PyTorch (learn.py, tasks.py, models.py).
-"""
-
-from tightrope.reproduce.learning.recipe import Recipe
-from tightrope.reproduce.learning.result import Result, Store, Summary
-
-__all__ = ["Recipe", "Result", "Store", "Summary"]
