@@ -14,7 +14,7 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("the kernels need a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
 from tightrope.train.gradients.forms import Convolution
-from tightrope.train.gradients.kernels import convolution, normalisation, tokens
+from tightrope.train.gradients.kernels import convolution, normalisation, products, tokens
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -43,6 +43,34 @@ def test_weighted_rows_are_added_in_float64(batch, length):
     assert bool((error <= 2.1 * rounding).all())
     error = (tokens.weighted_rows(values, factors, 100).double() - exact).abs()
     assert bool((error <= 35 * rounding).all())
+
+
+@pytest.mark.parametrize("positions", [3, 16, 17, 70])
+@pytest.mark.parametrize(("d", "p"), [(5, 3), (200, 130), (300, 64)])
+def test_norms_and_sums_are_of_the_same_products(positions, d, p):
+    """What a product's square is taken of is what the sum adds, bit for bit, also in tf32."""
+    a, g = random(9, d, positions).transpose(1, 2), random(9, positions, p)
+    written = products.written_products(a, g)
+    torch.testing.assert_close(written, torch.bmm(g.transpose(1, 2), a), rtol=1e-2, atol=0.05)
+    exact = written.double().square().sum((1, 2))
+    assert bool((products.product_squares(a, g) / exact - 1).abs().max() <= 2.0**-20)
+    for example in range(9):
+        one = torch.zeros(9, device=DEVICE)
+        one[example] = 1
+        for chain in (1, 4, 100):
+            alone = products.weighted_products(a, g, one, chain)
+            assert torch.equal(alone, written[example])
+
+
+def test_weighted_products_in_chains():
+    a, g, factors = random(50, 20, 70), random(50, 20, 30), torch.rand(50, device=DEVICE)
+    a[7], factors[7] = torch.nan, 0
+    written = products.written_products(a, g)
+    written[7] = 0
+    terms = factors.double()[:, None, None] * written.double()
+    for chain in (1, 10, 100):
+        error = (products.weighted_products(a, g, factors, chain).double() - terms.sum(0)).abs()
+        assert bool((error <= (min(chain, 50) + 2) * 2.0**-24 * terms.abs().sum(0)).all())
 
 
 def test_normalisations():

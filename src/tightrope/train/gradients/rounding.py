@@ -29,6 +29,7 @@ __all__ = [
     "exact_products",
     "gamma",
     "longest_chain",
+    "lower_products",
     "no_autocast",
     "precision_of_products",
     "rho_for",
@@ -93,6 +94,11 @@ def precision_of_products() -> tuple[str, ...]:
         now = torch._C._get_fp32_precision_getter
         return now("cuda", "matmul"), now("mkldnn", "matmul")
     return (torch.get_float32_matmul_precision(),)
+
+
+def lower_products() -> bool:
+    """Whether the user lets CUDA devices multiply float32 matrices in tf32."""
+    return precision_of_products()[0] not in ("none", *_FULL)
 
 
 def _set_precision(wanted: tuple[str, ...]) -> None:

@@ -25,14 +25,16 @@ from tightrope.train.gradients.forms.base import (
     zero_examples,
 )
 from tightrope.train.gradients.kernels import usable
-from tightrope.train.gradients.rounding import TINY, exact_products, gamma
+from tightrope.train.gradients.rounding import TINY, exact_products, gamma, lower_products
 
 __all__ = [
     "Outer",
+    "fused",
     "gram_norms",
     "gram_squared_norms",
     "not_below_zero",
     "per_example_products",
+    "squared_norms",
 ]
 
 
@@ -42,6 +44,7 @@ class Outer(Form):
 
     def __init__(self, a: Tensor, g: Tensor) -> None:
         self.a, self.g = a, g
+        self._fused = fused(g) and a.dtype is g.dtype
         self._direct: Tensor | None = None  # (B, p, d) once instantiated
 
     @property
@@ -75,9 +78,13 @@ class Outer(Form):
     def squared_norms(self) -> Tensor:
         if self.instantiated or self.half:
             return torch.cat([blocked_squares(part) for _, part in self.parts()])
-        return gram_squared_norms(self.a, self.g)
+        return squared_norms(self.a, self.g, fused=self._fused)
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
+        if self._fused and chain and not self.instantiated:
+            from tightrope.train.gradients.kernels.products import weighted_products
+
+            return weighted_products(self.a, self.g, factors, chain)
         return sum_of_parts(self.parts(), factors, chain)
 
     def parts(self) -> Iterator[tuple[slice, Tensor]]:
@@ -89,7 +96,10 @@ class Outer(Form):
         for part in slices(batch, together(d * p, self.g.device)):
             with scratch_scope():
                 a, g = self.a[part], self.g[part]
-                yield part, half_products(a, g) if self.half else per_example_products(a, g)
+                if self.half:
+                    yield part, half_products(a, g)
+                else:
+                    yield part, per_example_products(a, g, fused=self._fused)
 
     def dense(self) -> Tensor:
         if self._direct is None:
@@ -104,8 +114,26 @@ class Outer(Form):
             self.a, self.g = zero_examples(self.a, examples), zero_examples(self.g, examples)
 
 
-def per_example_products(a: Tensor, g: Tensor) -> Tensor:
-    """(B, p, d) = g^T a for each example, in float32 as the norms by Gram matrices expect."""
+def fused(g: Tensor) -> bool:
+    """Whether products that are not written out for the whole batch come from a kernel, in tf32."""
+    return g.dtype is torch.float32 and usable(g) and lower_products()
+
+
+def squared_norms(a: Tensor, g: Tensor, *, fused: bool) -> Tensor:
+    """(B,) from above, of what `per_example_products` writes."""
+    if not fused:
+        return gram_squared_norms(a, g)
+    from tightrope.train.gradients.kernels.products import product_squares
+
+    return product_squares(a, g)
+
+
+def per_example_products(a: Tensor, g: Tensor, *, fused: bool) -> Tensor:
+    """(B, p, d) = g^T a for each example; in float32 where the norms are by Gram matrices."""
+    if fused:
+        from tightrope.train.gradients.kernels.products import written_products
+
+        return written_products(a, g)
     with exact_products():
         return _products(a, g)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import starmap
 from math import prod
 from typing import final
 
@@ -27,7 +26,7 @@ from tightrope.train.gradients.forms.base import (
     without_memory,
     zero_examples,
 )
-from tightrope.train.gradients.forms.outer import gram_squared_norms, per_example_products
+from tightrope.train.gradients.forms.outer import fused, per_example_products, squared_norms
 from tightrope.train.gradients.kernels import usable
 
 __all__ = ["Convolution", "Patches"]
@@ -108,6 +107,7 @@ class Patches(Form):
 
     def __init__(self, x: Tensor, g: Tensor, convolution: Convolution) -> None:
         self.x, self.g, self.convolution = x, g, convolution
+        self._fused = fused(g) and x.dtype is g.dtype
         self._direct: Tensor | None = None  # (B, N) once instantiated
         self._squares: Tensor | None = None  # (B,) once the norms are taken
 
@@ -130,8 +130,8 @@ class Patches(Form):
         if self.instantiated:
             return blocked_squares(self._written())
         # Small Gram matrices leave a GPU idle unless there are many: larger chunks than below.
-        squares = starmap(gram_squared_norms, self._operands(2**29))
-        return torch.cat(list(squares)).view(-1, self.convolution.groups).sum(1)
+        squares = [squared_norms(a, g, fused=self._fused) for a, g in self._operands(2**29)]
+        return torch.cat(squares).view(-1, self.convolution.groups).sum(1)
 
     def _sizes(self) -> tuple[int, int, int, int]:
         """Batch times groups, positions, and columns and rows of one group's weight."""
@@ -168,8 +168,21 @@ class Patches(Form):
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         if self._direct is None and self._by_kernel():
             self.squared_norms()
-        total = sum_of_parts(self._parts(), factors, chain)
+        if self._fused and chain and self.convolution.groups == 1 and not self.instantiated:
+            total = self._fused_sum(factors, chain)
+        else:
+            total = sum_of_parts(self._parts(), factors, chain)
         return self.convolution.in_order(total, self.x).contiguous()
+
+    def _fused_sum(self, factors: Tensor, chain: int) -> Tensor:
+        from tightrope.train.gradients.kernels.products import weighted_products
+
+        parts, start = [], 0
+        for a, g in self._operands(unfold_room(self.g.device)):
+            parts.append(weighted_products(a, g, factors[start : start + len(a)], chain))
+            start += len(a)
+        total = parts[0] if len(parts) == 1 else torch.stack(parts).sum(0, dtype=torch.float64)
+        return total.float().view(-1)
 
     def _parts(self) -> Iterator[tuple[slice, Tensor]]:
         """(B, N) gradients, all at once where they are instantiated, else some at a time."""
@@ -180,7 +193,7 @@ class Patches(Form):
         values = (rows + positions) * columns * self.convolution.groups
         for part in slices(len(self.g), together(values, self.g.device)):
             with scratch_scope():
-                products = per_example_products(*self._operands_of(part))
+                products = per_example_products(*self._operands_of(part), fused=self._fused)
                 yield part, products.view(-1, self.convolution.weight_shape.numel())
 
     def dense(self) -> Tensor:
