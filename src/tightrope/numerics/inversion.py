@@ -14,9 +14,9 @@ from typing import final
 import numpy as np
 
 from tightrope.errors import NotCertified
+from tightrope.numerics import inversion_kernel as kernel
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion_kernel import Kernel
-from tightrope.numerics.inversion_law import MAX_WORK, TotalLaw, Wanted
+from tightrope.numerics.inversion_law import MAX_WORK, SumLaw, Wanted
 from tightrope.numerics.inversion_saddle import Reading, plan
 from tightrope.numerics.quadrature import UNIT, FloatArray, dyadic_floor
 
@@ -58,9 +58,6 @@ class Enclosure:
     def interval(self) -> Interval:
         return Interval(self.lower, self.upper)
 
-    def intersect(self, other: Interval) -> Interval:
-        return self.interval.intersect(other)
-
 
 @final
 class Line:
@@ -68,8 +65,7 @@ class Line:
 
     def __init__(
         self,
-        law: TotalLaw,
-        kernel: Kernel,
+        law: SumLaw,
         c: float,
         x: float,
         log_guess: float,
@@ -78,8 +74,8 @@ class Line:
         limit: Limit = NO_LIMIT,
         also: Reading | None = None,
     ) -> None:
-        chosen = plan(law, kernel, c, x, log_guess, tolerance, caution, also)
-        self.law, self.kernel, self.c, self.tolerance = law, kernel, chosen.c, tolerance
+        chosen = plan(law, c, x, log_guess, tolerance, caution, also)
+        self.law, self.c = law, chosen.c
         self.log_guess, self._alias_tilts, c = log_guess, chosen.alias_tilts, chosen.c
         k, _, k2 = law.moments(c)
         self.spread = math.sqrt(k2 + kernel.slope(c)[1])
@@ -106,23 +102,12 @@ class Line:
 
     # ---------------------------------------------------------------------------------- truncation
     def _log_tail(self, y: FloatArray) -> FloatArray:
-        """ln of (1/pi) sum_{y_n > y} dy |h(z_n)/h(c)| |M(z_n)/M(c)|, for several y."""
-        gaps = sum(math.log(abs(self.c - p)) for p in self.kernel.poles)
-        if len(self.kernel.poles) == 2:  # sum dy / y_n^2 <= 1/y
-            return np.asarray(gaps - np.log(math.pi * y) + self._on_line.log_decay(y))
-        # sum of dy / y_n over each octave is at most ln 2; after 40 of them variation/y rules
-        octaves = self._on_line.log_decay(np.outer(y, 2.0 ** np.arange(40)).reshape(-1))
-        total = np.logaddexp.reduce(octaves.reshape(-1, 40), axis=1)
-        return np.asarray(total + gaps - math.log(math.pi) + self._log_far(float(y[0]) * 2.0**40))
+        """ln of (1/pi) sum_{y_n > y} dy |h(z_n)/h(c)| |M(z_n)/M(c)|, for several y.
 
-    def _log_far(self, y: float) -> float:
-        """0 when the octaves beyond y add less than they already hold; refuses otherwise."""
-        if self._on_line.vanishes_beyond(y):
-            return math.log(2.0)
-        raise NotCertified(
-            "The law has no density of bounded variation, so the tail of its transform cannot be "
-            "bounded for a probability. Use the lattice method."
-        )
+        |h(z)/h(c)| <= c (c + 1)/y^2, and sum dy / y_n^2 <= 1/y.
+        """
+        size = -kernel.log_size(self.c)
+        return np.asarray(size - np.log(math.pi * y) + self._on_line.log_decay(y))
 
     def _enough(self, target: float) -> int:
         """The number of frequencies beyond which ln of the proved tail is below the target."""
@@ -158,13 +143,13 @@ class Line:
         at = self._on_line.sample(wanted)
         self._alias_sizes = []
         for tilt, (value, error) in zip(tilts, at.real, strict=True):
-            peak = float(self.kernel.log_peak(np.array(tilt - self.kernel.edge)))
+            peak = float(kernel.log_peak(np.array(tilt)))
             self._alias_sizes.append((tilt, value + error + peak))
         self.log_mass, self.log_mass_error, self.mean = at.log_mass, at.log_mass_error, at.mean
         self.y = np.arange(self.count, dtype=np.float64) * self.step
         weight = np.full(self.count, self.step / math.pi)
         weight[0] *= 0.5
-        ratio = self.kernel.ratio(self.c, self.y) * weight
+        ratio = kernel.ratio(self.c, self.y) * weight
         terms = at.amplitude * ratio
         self.size, self.phase = np.abs(terms), np.angle(terms)
         self.size_error = float(np.abs(ratio) @ at.error)
@@ -182,20 +167,20 @@ class Line:
             return -math.inf, -self.c
         # d/dx e^{-zx} = -z e^{-zx}
         turned = float(np.sum(self.size * self.y * np.sin(angle)))
-        lead = self.log_mass - self.c * x + self.kernel.log_size(self.c)
+        lead = self.log_mass - self.c * x + kernel.log_size(self.c)
         return lead + math.log(total), -self.c + turned / total
 
     def certified(self, x: float) -> Enclosure:
         """ln g(x) between two proved bounds."""
         angle = self.phase + self.y * (self.mean - x)
         total = float(np.sum(self.size * np.cos(angle)))
-        log_lead = self.log_mass - self.c * x + self.kernel.log_size(self.c)
+        log_lead = self.log_mass - self.c * x + kernel.log_size(self.c)
         truncation = math.exp(min(self._log_truncation, 700.0))
         rounding = self.phase_error + self.phase_slope * (abs(x) + abs(self.mean))
         alias = math.exp(min(self._log_aliases(x) - log_lead, 700.0))
         spent = truncation + self.size_error + rounding
         scale = self.log_mass_error + 8.0 * UNIT * (
-            abs(self.log_mass) + abs(self.c * x) + abs(self.kernel.log_size(self.c)) + 4.0
+            abs(self.log_mass) + abs(self.c * x) + abs(kernel.log_size(self.c)) + 4.0
         )
         low, high = total - spent - alias, total + spent
         value = max(total, 1e-300)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import final
 
 import numpy as np
 
@@ -22,9 +22,7 @@ __all__ = [
     "SumLaw",
     "Samples",
     "Wanted",
-    "TotalLaw",
-    "OnLine",
-    "check_work",
+    "SumOnLine",
     "MAX_WORK",
 ]
 
@@ -109,31 +107,6 @@ class Wanted:
         return np.arange(self.count, dtype=np.float64) * self.step
 
 
-class OnLine(Protocol):
-    """A total law on one vertical line."""
-
-    def log_decay(self, y: FloatArray) -> FloatArray:
-        """ln of a proved bound on |M(c + iy')/M(c)| for every y' >= y, for several y."""
-
-    def vanishes_beyond(self, y: float) -> bool:
-        """Whether the bound falls at least like 1/y from y/4 on."""
-
-    def sample(self, wanted: Wanted) -> Samples: ...
-
-
-class TotalLaw(Protocol):
-    """What the inversion integral asks of the law it inverts."""
-
-    @property
-    def steps(self) -> float: ...
-    @property
-    def max_tilt(self) -> float: ...
-    def values(self, tilts: FloatArray) -> FloatArray: ...
-    def moments(self, tilt: float) -> tuple[float, float, float]: ...
-    def real(self, tilt: float, nats: float) -> tuple[float, float]: ...
-    def on_line(self, tilt: float) -> OnLine: ...
-
-
 @final
 @dataclass(frozen=True)
 class SumLaw:
@@ -199,15 +172,11 @@ class SumOnLine:
     decays: tuple[Decay, ...]
 
     def log_decay(self, y: FloatArray) -> FloatArray:
+        """ln of a proved bound on |M(c + iy')/M(c)| for every y' >= y, for several y."""
         total = -0.5 * self.law.variance * y * y
         for decay, part in zip(self.decays, self.law.parts, strict=True):
             total = total + np.log(decay.bounds(y)) @ part.counts
         return total
-
-    def vanishes_beyond(self, y: float) -> bool:
-        return self.law.variance > 0 or any(
-            bool(np.any(d.variation < 0.25 * y)) for d in self.decays
-        )
 
     def sample(self, wanted: Wanted) -> Samples:
         law, y, count = self.law, wanted.y, wanted.count
@@ -224,7 +193,7 @@ class SumOnLine:
                 self.tilt, float(y[-1]), wanted.nats, wanted.tilts, wanted.coarse
             )
             others.append(real)
-            check_work(nodes, decay.log_mass, wanted)
+            _check_work(nodes, decay.log_mass, wanted)
             x, error = nodes.transform(wanted.step, count)
             log_part = log1p_complex(x)
             log_phi += times @ log_part
@@ -253,7 +222,7 @@ def _check_size(points: float, wanted: Wanted) -> None:
         )
 
 
-def check_work(nodes: TiltedNodes, log_mass: FloatArray | None, wanted: Wanted) -> None:
+def _check_work(nodes: TiltedNodes, log_mass: FloatArray | None, wanted: Wanted) -> None:
     """Refuses too much work, and a quick estimate of the mass that turns out to be off."""
     _check_size(nodes.size, wanted)
     if log_mass is None:

@@ -179,6 +179,6 @@ def tilted_nodes(
         weights=p,
         relative=exponent_error[:, keep],
         point_error=point_error[:, keep],
-        common=2.0 * UNIT * (np.abs(value) + 4.0) + rounding,
+        common=2.0 * UNIT * (np.abs(value) + 4.0) + 1.01 * rounding,
         fixed_error=4.2 * quadrature + 2.1 * left_out,
     )

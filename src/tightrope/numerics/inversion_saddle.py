@@ -1,6 +1,6 @@
 """Where the line of the inversion integral should run: the saddle point of e^{K(z) - zx} h(z).
 
-Estimates only; any line on the right side of the poles is valid (theory D(i).1).
+Estimates only; any line right of 0 is valid.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import final
 
 import numpy as np
 
-from tightrope.numerics.inversion_kernel import Kernel
-from tightrope.numerics.inversion_law import TotalLaw
+from tightrope.numerics import inversion_kernel as kernel
+from tightrope.numerics.inversion_law import SumLaw
 
 # tilts tried: lines inside the saddle, and with them those that bound the aliases
 _FRACTIONS = np.array([0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 1.0])
@@ -26,7 +26,7 @@ _MAX_BOTH = 9.0, 30.0  # the same where a line is read twice: at x, and at the o
 __all__ = ["saddle", "saddle_of_level", "log_estimate", "Plan", "Reading", "plan"]
 
 
-def log_estimate(law: TotalLaw, kernel: Kernel, c: float) -> tuple[float, float, float]:
+def log_estimate(law: SumLaw, c: float) -> tuple[float, float, float]:
     """The x whose saddle is c, the saddle-point estimate of ln g(x), and F''(c)."""
     k, k1, k2 = law.moments(c)
     first, second = kernel.slope(c)
@@ -60,50 +60,47 @@ def _search(step_at: Callable[[float], tuple[float, float]], start: float, far: 
     return at
 
 
-def _far(law: TotalLaw, kernel: Kernel) -> float:
-    """ln of the largest distance from the pole that is tried; leaves room for the alias tilts."""
+def _far(law: SumLaw) -> float:
+    """ln of the largest tilt that is tried; leaves room for the alias tilts."""
     return math.log(0.85 * law.max_tilt)
 
 
-def saddle(law: TotalLaw, kernel: Kernel, x: float, start: float = 0.0) -> float:
-    """c with K'(c) - x + (ln|h|)'(c) = 0, to four digits of its distance from the pole."""
-    side, edge = kernel.side, kernel.edge
+def saddle(law: SumLaw, x: float, start: float = 0.0) -> float:
+    """c with K'(c) - x + (ln h)'(c) = 0, to four digits."""
 
-    def step_at(log_distance: float) -> tuple[float, float]:
-        distance = math.exp(log_distance)
-        c = edge + side * distance
+    def step_at(log_c: float) -> tuple[float, float]:
+        c = math.exp(log_c)
         _, k1, k2 = law.moments(c)
         first, second = kernel.slope(c)
-        slope, curvature = side * (k1 - x + first), k2 + second
-        step = -slope / max(curvature * distance + slope, 0.5 * curvature * distance)
+        slope, curvature = k1 - x + first, k2 + second
+        step = -slope / max(curvature * c + slope, 0.5 * curvature * c)
         return step, abs(slope) / (0.05 * math.sqrt(curvature))
 
-    return edge + side * math.exp(_search(step_at, start, _far(law, kernel)))
+    return math.exp(_search(step_at, start, _far(law)))
 
 
-def saddle_of_level(law: TotalLaw, kernel: Kernel, log_level: float, start: float = 0.0) -> float:
+def saddle_of_level(law: SumLaw, log_level: float) -> float:
     """c at which the saddle-point estimate of g is about e^log_level.
 
-    F(c) = K - c x(c) + ln|h| falls monotonically (F' = -c x' for the pole at 0); the Gaussian
-    correction -ln(2 pi F'')/2 is added as a constant from the point before.
+    F(c) = K - c x(c) + ln h falls monotonically (F' = -c x'); the Gaussian correction
+    -ln(2 pi F'')/2 is added as a constant from the point before.
     """
-    side, edge = kernel.side, kernel.edge
 
-    def step_at(log_distance: float) -> tuple[float, float]:
-        distance = math.exp(log_distance)
-        _, log_g, curvature = log_estimate(law, kernel, edge + side * distance)
+    def step_at(log_c: float) -> tuple[float, float]:
+        c = math.exp(log_c)
+        _, log_g, curvature = log_estimate(law, c)
         gap = log_g + 0.5 * math.log(2.0 * math.pi * curvature) - log_level - correction
-        return gap / (distance * distance * curvature), abs(gap) / 0.1
+        return gap / (c * c * curvature), abs(gap) / 0.1
 
-    correction, log_distance = 0.0, start
+    correction, log_c = 0.0, 0.0
     for _ in range(3):
-        log_distance = _search(step_at, log_distance, _far(law, kernel))
-        curvature = log_estimate(law, kernel, edge + side * math.exp(log_distance))[2]
+        log_c = _search(step_at, log_c, _far(law))
+        curvature = log_estimate(law, math.exp(log_c))[2]
         change = 0.5 * math.log(2.0 * math.pi * curvature) - correction
         correction += change
         if abs(change) < 0.3:
             break
-    return edge + side * math.exp(log_distance)
+    return math.exp(log_c)
 
 
 @final
@@ -131,8 +128,7 @@ class Plan:
 
 
 def plan(
-    law: TotalLaw,
-    kernel: Kernel,
+    law: SumLaw,
     c: float,
     x: float,
     log_guess: float,
@@ -143,22 +139,23 @@ def plan(
     """The line at or inside the saddle c with the shortest period, some cancellation permitted.
 
     Chernoff's bound at z limits the aliases on one side of c by A(z) - |z - c| period; near a phase
-    transition a slightly smaller tilt needs a far shorter period (theory D(ii), the mildest tilt).
+    transition a slightly smaller tilt needs a far shorter period.
     A nat of cancellation is worth a factor e^-caution of the period. Where no line serves `also`
     too, it is left out of account.
     """
-    side, edge, room = kernel.side, kernel.edge, abs(c - kernel.edge)
     spread = math.sqrt(law.moments(c)[2] + kernel.slope(c)[1])
-    beyond = c + side * _BEYOND / spread
-    beyond = beyond[np.abs(beyond) <= law.max_tilt]
+    beyond = c + _BEYOND / spread
+    beyond = beyond[beyond <= law.max_tilt]
     if len(beyond) == 0:
         raise OverflowError(f"tilts beyond {law.max_tilt:.1e}")
-    tilts = np.concatenate([edge + side * room * _INSIDE, beyond])
+    tilts = np.concatenate([c * _INSIDE, beyond])
     candidates = tilts[-len(beyond) - len(_FRACTIONS) : -len(beyond)]
     values = law.values(tilts) - tilts * x
-    peaks = values + kernel.log_peak(tilts - edge)
+    peaks = values + kernel.log_peak(tilts)
     excess = peaks - (log_guess + math.log(tolerance) - 2.0)
-    lead = values[-len(beyond) - len(_FRACTIONS) : -len(beyond)] + kernel.log_sizes(candidates)
+    lead = values[-len(beyond) - len(_FRACTIONS) : -len(beyond)] - np.log(
+        candidates * (candidates + 1.0)
+    )
     loss = lead - log_guess  # ln of sum |terms| / sum terms, roughly
     other, allowed = np.full(len(loss), -math.inf), max(_MAX_LOSS, float(loss[-1]))
     fits = loss <= allowed
@@ -168,7 +165,7 @@ def plan(
         if both.any():
             fits, other = both, twice
             excess = np.maximum(excess, peaks + tilts * (x - also.x) - also.log_error + 2.0)
-    distance = side * (tilts[None, :] - candidates[:, None])
+    distance = tilts[None, :] - candidates[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         periods = np.maximum(excess, 3.0) / np.abs(distance)
     up = np.where(distance > 0, periods, np.inf)

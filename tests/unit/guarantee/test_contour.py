@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import contour
 from tightrope.guarantee.loss.closed_form import log_gaussian_delta
-from tightrope.guarantee.loss.cumulant import cumulant, renyi
+from tightrope.guarantee.loss.contour_line import certified_value
+from tightrope.guarantee.loss.cumulant import cumulant, renyi, sum_law
 from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.guarantee.loss.pair import (
     AbstractLossPair,
@@ -251,35 +252,14 @@ def test_many_distinct_noise_levels_lie_between_the_extreme_ones() -> None:
     assert found.relative_width < 1e-9
 
 
-def test_survival_and_its_complement_add_up() -> None:
-    parts = ((SampledGaussianPair(0.02, 1.0), 800),)
-    for under in ("P", "Q"):
-        above = contour.log_survival(parts, 0.4, under=under, side="above")  # type: ignore[arg-type]
-        below = contour.log_survival(parts, 0.4, under=under, side="below")  # type: ignore[arg-type]
-        low = math.exp(above.lower) + math.exp(below.lower)
-        high = math.exp(above.upper) + math.exp(below.upper)
-        assert low - 1e-15 <= 1.0 <= high + 1e-15
-        assert high - low < 1e-9
-
-
-def test_profile_is_an_expectation_of_the_survival_functions() -> None:
-    # delta(eps) = P(L > eps) - e^eps Q(L > eps)
-    parts = ((SampledGaussianPair(0.03, 0.9), 400),)
-    p = math.exp(contour.log_survival(parts, 0.8, "P").upper)
-    q = math.exp(contour.log_survival(parts, 0.8, "Q").upper)
-    delta = math.exp(contour.log_delta(parts, 0.8).upper)
-    assert p - math.exp(0.8) * q == pytest.approx(delta, rel=1e-9)
-
-
 def test_purely_discrete_laws_are_refused_quickly() -> None:
     with pytest.raises(NotCertified, match="lattice"):
         contour.log_delta(((randomized_response_pair(0.1), 100),), 0.5)
-    with pytest.raises(NotCertified, match="lattice"):
-        contour.log_survival(((FixedSizeGaussianPair(0.1, 1.0), 100),), 0.5)
 
 
 def test_enclosure_names_its_error_terms() -> None:
-    found = contour.log_delta(((SampledGaussianPair(256 / 60000, 1 / 1.1), 14062),), 2.0)
+    law = sum_law(((SampledGaussianPair(256 / 60000, 1 / 1.1), 14062),))
+    found, _ = certified_value(law, 2.0, 1e-6)
     terms = (found.quadrature, found.aliasing, found.truncation, found.rounding)
     assert all(0.0 <= t < 1e-11 for t in terms)
     assert found.width <= 4 * sum(terms)

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import mpmath
 import pytest
 
 from tightrope.guarantee.loss import contour
@@ -74,12 +75,9 @@ def test_renyi(name: str) -> None:
 
 @pytest.mark.parametrize("inputs,outputs,rtol", named("sgm_tradeoff_point"))
 def test_tradeoff_point(inputs: dict[str, str], outputs: dict[str, str], rtol: float) -> None:
-    loss = float(inputs["lnLR"])
-    check_log(
-        contour.log_survival(components(inputs), loss, under="Q"), outputs["type1_alpha"], rtol
-    )
-    check_log(
-        contour.log_survival(components(inputs), loss, under="P", side="below"),
-        outputs["type2_beta"],
-        rtol,
-    )
+    """delta(eps) = P(L > eps) - e^eps Q(L > eps), at the threshold of the golden test."""
+    at = float(inputs["lnLR"])
+    with mpmath.workdps(25):
+        alpha, beta = mpmath.mpf(outputs["type1_alpha"]), mpmath.mpf(outputs["type2_beta"])
+        delta = 1 - beta - mpmath.exp(at) * alpha
+    check_log(contour.log_delta(components(inputs), at), str(delta), rtol)

@@ -62,7 +62,7 @@ def test_the_line_that_is_read_twice_is_as_sharp() -> None:
     remove, _ = orders(MNIST, 1.1, 14062)
     found, _ = contour.log_delta_and_reverse(remove, 2.0, 1e-10)
     assert found.width <= 1e-10
-    assert found.intersect(contour.log_delta(remove, 2.0, 1e-10).interval).width <= 1e-10
+    assert found.intersect(contour.log_delta(remove, 2.0, 1e-10)).width <= 1e-10
 
 
 def test_chernoff_bounds_what_it_proves_and_says_nothing_else() -> None:

@@ -1,10 +1,8 @@
-"""Certified delta(epsilon) and epsilon(delta) of a composition by the inversion integral (Part D).
+"""Certified delta(epsilon) and epsilon(delta) of a composition by the inversion integral.
 
 delta(eps) = P(L = inf) + (1/2 pi i) int e^{K(z) - z eps} / (z(z+1)) dz,  K = sum of count * K_pair.
 
-Three laws are tried (contour_ways): the whole one; one without losses too rare to matter; and
-"at least one jump", which leaves out that the loss exceeds eps without any large step. Where one
-jump alone decides, it needs no transform (contour_one_jump).
+Two laws are tried: the whole one, and one without losses too rare to matter (contour_rare).
 
 Error: each answer is an enclosure; its terms are quadrature (strip or ellipse bound), aliasing
 (Chernoff at another tilt), truncation (decay of the transform, and what a law leaves out) and
@@ -15,65 +13,44 @@ the work is done; it carries what was proved nevertheless.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.closed_form import log_delta_single, log_gaussian_delta
-from tightrope.guarantee.loss.contour_closed_form import invert_closed_form
-from tightrope.guarantee.loss.contour_inverse import (
-    Goal,
-    Inverted,
-    accepted,
-    invert_jumps,
-    invert_none,
-    invert_one_jump,
-    invert_whole,
-)
-from tightrope.guarantee.loss.contour_line import AlsoRead, certified_value
+from tightrope.guarantee.loss.contour_inverse import Goal, Inverse, invert_closed_form
+from tightrope.guarantee.loss.contour_line import FINE, AlsoRead, certified_value
+from tightrope.guarantee.loss.contour_rare import has_jumps, without_rare
 from tightrope.guarantee.loss.contour_reverse import at_reverse, log_reverse
-from tightrope.guarantee.loss.contour_ways import finite_log_delta, first_certified
 from tightrope.guarantee.loss.cumulant import plain_mu, sum_law
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion import Enclosure, Line
-from tightrope.numerics.inversion_kernel import (
-    ABOVE,
-    BELOW,
-    TILTED_ABOVE,
-    TILTED_BELOW,
-    Kernel,
-)
+from tightrope.numerics.inversion import NO_LIMIT, Limit, Line
+from tightrope.numerics.inversion_saddle import log_estimate, saddle
 from tightrope.numerics.quadrature import UNIT
 
-__all__ = [
-    "log_delta",
-    "log_delta_and_reverse",
-    "log_survival",
-    "epsilon",
-    "epsilon_and_reverse",
-]
+__all__ = ["log_delta", "log_delta_and_reverse", "epsilon", "epsilon_and_reverse"]
 
-_KERNELS: dict[tuple[str, str], Kernel] = {
-    ("P", "above"): ABOVE,
-    ("P", "below"): BELOW,
-    ("Q", "above"): TILTED_ABOVE,
-    ("Q", "below"): TILTED_BELOW,
-}
+Answer = TypeVar("Answer")
+# an interval, and the line of the whole law that it was read from, if it was
+Read = tuple[Interval, Line | None]
+# worth spending before the other law is tried
+_QUICK, _MORE = Limit(4000, 1e6), Limit(16_000, 6e7)
+_COARSE = 2e-2  # error allowed to a line of the width asked for, where something is left out
+_LEVELS = 4
 
 
-def log_delta(components: Components, epsilon: float, relative_width: float = 1e-6) -> Enclosure:
-    """ln delta(epsilon) for any real epsilon, between two proved bounds.
-
-    Where the width asked for is out of reach, up to 1e-4 is given; NotCertified beyond that.
-    """
+def log_delta(components: Components, epsilon: float, relative_width: float = 1e-6) -> Interval:
+    """ln delta(epsilon) for any real epsilon, between two proved bounds."""
     return log_delta_and_reverse(components, epsilon, relative_width, reverse=False)[0]
 
 
 def log_delta_and_reverse(
     components: Components, epsilon: float, relative_width: float = 1e-6, reverse: bool = True
-) -> tuple[Enclosure, float]:
+) -> tuple[Interval, float]:
     """ln delta(epsilon), and a proved upper bound on it for the other order of the neighbours.
 
     The second is 0 where it is not wanted, or would take the work of a second order.
@@ -85,54 +62,98 @@ def log_delta_and_reverse(
 
 def _log_delta(
     components: Components, epsilon: float, relative_width: float, also: AlsoRead | None
-) -> tuple[Enclosure, Line | None]:
+) -> Read:
     held = tuple((pair, count) for pair, count in components if count > 0)
     log_infinite = _log_infinite_mass(held)
     if epsilon >= _largest_loss(held):
-        return Enclosure(log_infinite - 8.0 * UNIT, min(log_infinite + 8.0 * UNIT, 0.0)), None
+        return Interval(log_infinite - 8.0 * UNIT, min(log_infinite + 8.0 * UNIT, 0.0)), None
     closed = _closed_form(held, epsilon)
     if closed is not None:
-        return Enclosure(closed.lower, closed.upper), None
+        return closed, None
     try:
-        found, line = finite_log_delta(held, epsilon, relative_width, also)
+        found, line = _finite_log_delta(held, epsilon, relative_width, also)
     except NotCertified as problem:
         if problem.reached is None:
             raise
-        whole = _with_infinite(Enclosure(*problem.reached), log_infinite)
+        whole = _with_infinite(Interval(*problem.reached), log_infinite)
         raise NotCertified(str(problem), (whole.lower, whole.upper)) from problem
     return _with_infinite(found, log_infinite), line if log_infinite == -math.inf else None
 
 
-def log_survival(
-    components: Components,
-    loss: float,
-    under: Literal["P", "Q"] = "P",
-    side: Literal["above", "below"] = "above",
-    relative_width: float = 1e-6,
-) -> Enclosure:
-    """ln of P(L > loss) or Q(L > loss), or of the mass at or below it; finite losses only.
+def _finite_log_delta(
+    held: Components, epsilon: float, relative_width: float, also: AlsoRead | None
+) -> Read:
+    def whole(limit: Limit) -> Read:
+        found, line = certified_value(sum_law(held), epsilon, relative_width, limit, FINE, also)
+        return found.interval, line
 
-    Needs a composition whose law has no atoms.
-    """
-    held = tuple((pair, count) for pair, count in components if count > 0)
-    kernel = _KERNELS[under, side]
-    found = certified_value(sum_law(held), kernel, loss, relative_width)
-    if under == "P":
-        return found
-    # the kernel 1/(z+1) gives e^loss E_P[e^-L; ...]
-    slack = 4.0 * UNIT * (abs(loss) + abs(found.upper))
-    return _moved(found, -loss - slack, -loss + slack)
-
-
-def _moved(found: Enclosure, low: float, high: float) -> Enclosure:
-    return Enclosure(
-        found.lower + low,
-        found.upper + high,
-        found.quadrature,
-        found.aliasing,
-        found.truncation,
-        found.rounding,
+    return _first(
+        held, whole, lambda limit: (_without_rare(held, epsilon, relative_width, limit), None)
     )
+
+
+def _first(
+    held: Components, whole: Callable[[Limit], Answer], without: Callable[[Limit], Answer]
+) -> Answer:
+    """The whole law, then that without rare losses, where few frequencies do; then at any cost.
+
+    Where none is as narrow as asked for, the NotCertified raised carries the narrowest.
+    """
+    if not has_jumps(held):
+        return whole(NO_LIMIT)
+    ways = [(whole, _QUICK), (without, _MORE)]
+    nearest: NotCertified | None = None
+    for way, limit in ways:
+        try:
+            return way(limit)
+        except NotCertified as problem:
+            if nearest is None or _width(problem) <= _width(nearest):
+                nearest = problem
+    assert nearest is not None
+    raise nearest
+
+
+def _width(problem: NotCertified) -> float:
+    return math.inf if problem.reached is None else problem.reached[1] - problem.reached[0]
+
+
+def _without_rare(
+    held: Components, epsilon: float, relative_width: float, limit: Limit
+) -> Interval:
+    """The finite part of ln delta, from a law that leaves something out.
+
+    What it leaves out adds at most its probability to delta, and how much that may be follows from
+    delta, so that a first guess is corrected.
+    """
+    tolerance, law = max(FINE, _COARSE * relative_width), sum_law(held)
+    at, estimate, _ = log_estimate(law, c := saddle(law, epsilon))
+    log_level = min(estimate - c * (epsilon - at), 0.0)
+    for _ in range(_LEVELS):
+        law, missing = without_rare(held, log_level, relative_width)
+        try:
+            found = certified_value(law, epsilon, relative_width, limit, tolerance)[0].interval
+        except NotCertified as problem:
+            raise _with_missing(problem, missing) from problem
+        share = math.exp(min(missing - found.lower, 700.0))
+        if share <= 0.1 * relative_width:
+            break
+        log_level = found.lower
+    whole = Interval(found.lower, found.upper + share)
+    if share > relative_width:
+        raise NotCertified(
+            "What the law of the inversion integral leaves out could not be made small enough. Use "
+            "the lattice method.",
+            (whole.lower, whole.upper),
+        )
+    return whole
+
+
+def _with_missing(problem: NotCertified, missing: float) -> NotCertified:
+    """What was proved of the law, as a statement about delta."""
+    if problem.reached is None or problem.reached[0] == -math.inf:
+        return NotCertified(str(problem))
+    lower, upper = problem.reached
+    return NotCertified(str(problem), (lower, upper + math.exp(min(missing - lower, 700.0))))
 
 
 def _log_infinite_mass(components: Components) -> float:
@@ -166,28 +187,12 @@ def _closed_form(components: Components, epsilon: float) -> Interval | None:
     return Interval(low.lower, log_gaussian_delta(epsilon, mu * (1.0 + slack)).upper)
 
 
-def _with_infinite(finite: Enclosure, log_infinite: float) -> Enclosure:
+def _with_infinite(finite: Interval, log_infinite: float) -> Interval:
     if log_infinite == -math.inf:
-        return Enclosure(
-            finite.lower,
-            min(finite.upper, 0.0),
-            finite.quadrature,
-            finite.aliasing,
-            finite.truncation,
-            finite.rounding,
-        )
+        return Interval(finite.lower, min(finite.upper, 0.0))
     slack = 8.0 * UNIT
-    lower = float(_log_add(finite.lower, log_infinite)) - slack
-    upper = float(_log_add(finite.upper, log_infinite)) + slack
-    share = math.exp(min(finite.upper - upper, 0.0))
-    return Enclosure(
-        lower,
-        min(upper, 0.0),
-        share * finite.quadrature,
-        share * finite.aliasing,
-        share * finite.truncation,
-        share * finite.rounding + slack,
-    )
+    lower, upper = (_log_add(end, log_infinite) for end in (finite.lower, finite.upper))
+    return Interval(lower - slack, min(upper + slack, 0.0))
 
 
 def _log_add(a: float, b: float) -> float:
@@ -198,7 +203,7 @@ def _log_add(a: float, b: float) -> float:
 def epsilon(components: Components, delta: float, relative_width: float = 1e-6) -> Interval:
     """The smallest epsilon >= 0 with delta(epsilon) <= delta, between two proved bounds.
 
-    [inf, inf] when delta is below P(L = inf). Widths as in `log_delta`.
+    [inf, inf] when delta is below P(L = inf).
     """
     return epsilon_and_reverse(components, delta, relative_width, reverse=False)[0]
 
@@ -214,7 +219,7 @@ def epsilon_and_reverse(
 
 def _epsilon(
     components: Components, delta: float, relative_width: float, also: AlsoRead | None
-) -> Inverted:
+) -> Read:
     held = tuple((pair, count) for pair, count in components if count > 0)
     log_infinite = _log_infinite_mass(held)
     log_target = math.log(delta) if delta > 0.0 else -math.inf
@@ -232,18 +237,33 @@ def _epsilon(
     if share > 1.0 - 1e-9:
         return Interval(0.0, math.inf), None  # too close to tell; sound on both sides
     slack = 8.0 * UNIT * (abs(log_target) + abs(log_target) * share + 4.0) / (1.0 - share)
-    log_finite = log_target + math.log1p(-share)
-
-    goal = Goal(log_finite, relative_width, slack)
-    found, line = first_certified(
-        held,
-        lambda limit: invert_whole(sum_law(held), goal, limit, also),
-        lambda limit: invert_none(held, goal, limit),
-        lambda: invert_one_jump(held, goal),
-        lambda: invert_jumps(held, goal),
-        accepted,
-    )
+    goal = Goal(log_target + math.log1p(-share), relative_width, slack)
+    whole = partial(_invert_whole, held, goal, also)
+    found, line = _first(held, whole, partial(_invert_without_rare, held, goal))
     return found, line if log_infinite == -math.inf else None
+
+
+def _invert_whole(held: Components, goal: Goal, also: AlsoRead | None, limit: Limit) -> Read:
+    """The smallest epsilon >= 0, from the transform of the whole law."""
+    law = sum_law(held)
+    inverse = Inverse(law, -math.inf, goal, limit, FINE, also)
+    x = inverse.start
+    if x <= 0.0:
+        try:
+            at_zero = certified_value(law, 0.0, 1e-6, limit)[0]
+        except NotCertified as problem:  # what it reached is no epsilon
+            raise NotCertified(str(problem)) from problem
+        if at_zero.upper <= goal.log_target - goal.slack:
+            return Interval(0.0, 0.0), None
+    return inverse.solve(x), inverse.line
+
+
+def _invert_without_rare(held: Components, goal: Goal, limit: Limit) -> Read:
+    """The same where rare losses are too rare to matter."""
+    law, missing = without_rare(held, goal.log_target, goal.relative_width)
+    tolerance = max(FINE, _COARSE * goal.relative_width)
+    inverse = Inverse(law, missing, goal, limit, tolerance)
+    return inverse.solve(inverse.start), None
 
 
 def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:

@@ -6,55 +6,37 @@ import math
 from collections.abc import Callable
 
 from tightrope.errors import NotCertified
+from tightrope.numerics import inversion_kernel as kernel
 from tightrope.numerics.inversion import NO_LIMIT, Enclosure, Limit, Line
-from tightrope.numerics.inversion_kernel import Kernel
-from tightrope.numerics.inversion_law import TotalLaw
+from tightrope.numerics.inversion_law import SumLaw
 from tightrope.numerics.inversion_saddle import Reading, saddle
 
-__all__ = [
-    "AlsoRead",
-    "certified_value",
-    "certified_point",
-    "certified_line",
-    "FINE",
-    "COARSE",
-    "CAUTION",
-]
+__all__ = ["AlsoRead", "certified_value", "certified_line", "FINE", "CAUTION"]
 
 AlsoRead = Callable[[float, float], Reading]
 
 CAUTION = 0.1  # see inversion_saddle.plan
-FINE, COARSE = 1e-12, 2e-2  # error allowed to a line: of delta; of the width asked for, with jumps
+FINE = 1e-12  # error allowed to a line, of g
 
 
 def certified_value(
-    law: TotalLaw,
-    kernel: Kernel,
-    x: float,
-    relative_width: float,
-    limit: Limit = NO_LIMIT,
-    tolerance: float = FINE,
-) -> Enclosure:
-    """ln g(x), on further lines when the first guess of g was far off or too much cancelled."""
-    return certified_point(law, kernel, x, relative_width, limit, tolerance)[0]
-
-
-def certified_point(
-    law: TotalLaw,
-    kernel: Kernel,
+    law: SumLaw,
     x: float,
     relative_width: float,
     limit: Limit = NO_LIMIT,
     tolerance: float = FINE,
     also: AlsoRead | None = None,
 ) -> tuple[Enclosure, Line]:
-    """The same and its line; `also` tells from x and ln g where else the line is read."""
-    c = saddle(law, kernel, x)
-    guess, caution, best = log_guess(law, kernel, c, x), CAUTION, None
+    """ln g(x) and its line, on further lines when the guess was far off or too much cancelled.
+
+    `also` tells from x and ln g where else the line is read.
+    """
+    c = saddle(law, x)
+    guess, caution, best = _log_guess(law, c, x), CAUTION, None
     for _ in range(4):
         try:
             reading = None if also is None else also(x, guess)
-            line = certified_line(law, kernel, c, x, guess, caution, limit, tolerance, reading)
+            line = certified_line(law, c, x, guess, caution, limit, tolerance, reading)
         except NotCertified:
             if best is None:
                 raise
@@ -65,7 +47,11 @@ def certified_point(
             return found, line
         guess, caution = _better_guess(line, found), 4.0 * caution
     assert best is not None
-    raise _too_wide(best, relative_width)
+    raise NotCertified(
+        f"The inversion integral proved a relative width of {best.width:.1e} where "
+        f"{relative_width:.1e} was asked for. Ask for a wider interval, or use the lattice method.",
+        (best.lower, best.upper),
+    )
 
 
 def _better_guess(line: Line, found: Enclosure) -> float:
@@ -74,7 +60,7 @@ def _better_guess(line: Line, found: Enclosure) -> float:
     return min(low, line.log_guess - 3.0)
 
 
-def log_guess(law: TotalLaw, kernel: Kernel, c: float, x: float) -> float:
+def _log_guess(law: SumLaw, c: float, x: float) -> float:
     """The estimate of ln g(x) from a line near its saddle point."""
     k, _, k2 = law.moments(c)
     curvature = k2 + kernel.slope(c)[1]
@@ -82,8 +68,7 @@ def log_guess(law: TotalLaw, kernel: Kernel, c: float, x: float) -> float:
 
 
 def certified_line(
-    law: TotalLaw,
-    kernel: Kernel,
+    law: SumLaw,
     c: float,
     x: float,
     guess: float,
@@ -93,16 +78,8 @@ def certified_line(
     also: Reading | None = None,
 ) -> Line:
     try:
-        return Line(law, kernel, c, x, guess, tolerance, caution, limit, also)
+        return Line(law, c, x, guess, tolerance, caution, limit, also)
     except OverflowError as error:
         raise NotCertified(
             f"The inversion integral needs too much work ({error}). Use the lattice method."
         ) from error
-
-
-def _too_wide(found: Enclosure, relative_width: float) -> NotCertified:
-    return NotCertified(
-        f"The inversion integral proved a relative width of {found.width:.1e} where "
-        f"{relative_width:.1e} was asked for. Ask for a wider interval, or use the lattice method.",
-        (found.lower, found.upper),
-    )

@@ -19,7 +19,7 @@ from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion import Line
-from tightrope.numerics.inversion_kernel import EXCESS
+from tightrope.numerics.inversion_kernel import log_peak
 from tightrope.numerics.inversion_saddle import Reading
 from tightrope.numerics.quadrature import UNIT
 
@@ -75,7 +75,7 @@ def log_chernoff(components: Components, epsilon: float, log_enough: float) -> f
     tilts = tilts[tilts <= law.max_tilt]
     if len(tilts) == 0:
         return 0.0
-    logs = law.values(tilts) - tilts * epsilon + EXCESS.log_peak(tilts)
+    logs = law.values(tilts) - tilts * epsilon + log_peak(tilts)
     tilt = float(tilts[logs.argmin()])
     if logs.min() > log_enough - _MARGIN:
         return 0.0
@@ -83,5 +83,5 @@ def log_chernoff(components: Components, epsilon: float, log_enough: float) -> f
         value, error = law.real(tilt, math.log(max(law.steps, 1.0)) + 8.0)
     except OverflowError:
         return 0.0
-    found = value + error - tilt * epsilon + float(EXCESS.log_peak(np.array(tilt)))
+    found = value + error - tilt * epsilon + float(log_peak(np.array(tilt)))
     return min(0.0, found + 16.0 * UNIT * (abs(value) + tilt * epsilon + abs(found) + 4.0))

@@ -18,7 +18,7 @@ def layers_of_density(
 ) -> tuple[list[Layers], FloatArray]:
     """Layers inside the density phi r^w/(G L') of L, L' = mu t, and a bound on its total variation.
 
-    log_size: ln G within LOG_MASS_SLACK. No bound on the variation is known with a window (inf).
+    log_size: ln G within LOG_MASS_SLACK.
     """
     mu, (low, high) = of.mu, (end[:, None] for end in reach)
     cell = np.minimum(0.1, 0.5 / (mu * math.sqrt(max(w + 1.0, 1.0))))
@@ -37,9 +37,6 @@ def layers_of_density(
     bulge = square * (1.0 + max(0.0, -(w + 1.0)) * middle * (1.0 - middle) * mu**2)
     sup = np.max(np.maximum(g[:, :-1], g[:, 1:]) + bulge, axis=1)
     variation = 4.0 * np.exp(np.minimum(sup, 700.0))
-    if of.window is not None:  # the share falls: least at the right end
-        least = least + of.window.log_falling(of.log_size(edges[:, 1:])) - 1e-9
-        variation = np.full(len(variation), math.inf)
     heights = np.exp(np.minimum(least, 700.0))
     peaks = np.argmax(heights, axis=1).tolist()
     return [layers_of_steps(*row) for row in zip(lr, heights, peaks, strict=True)], variation

@@ -7,7 +7,6 @@ from typing import final
 
 import numpy as np
 
-from tightrope.guarantee.loss.cumulant_window import Window
 from tightrope.numerics.quadrature import UNIT, FloatArray, expm1_minus, log_sum_exp
 
 __all__ = ["Excess", "log_mass"]
@@ -33,22 +32,9 @@ class Excess:
     lr: FloatArray
     log_weight: FloatArray
 
-    def within(
-        self, window: Window | None, log_b: FloatArray, log_share: FloatArray | None
-    ) -> _Parts:
-        """G_window - 1 = E[share (r^w - 1 - w(r-1)) - dropped (1 + w(r-1))]."""
-        if window is None:
-            return self._terms(self.log_weight)
-        assert log_share is not None
-        terms, sizes = self._terms(self.log_weight + log_share)
-        dropped = window.dropped(log_b)
-        lost = np.exp(self.log_weight) * dropped
-        gain = lost * self.w * np.expm1(np.minimum(self.lr, 700.0))
-        return terms - lost - gain, sizes + 4.0 * (lost + np.abs(gain))
-
-    def _terms(self, log_weight: FloatArray) -> _Parts:
+    def _terms(self) -> _Parts:
         """Weighted r^w - 1 - w(r - 1), whose integral is G - 1 because E r = 1."""
-        w, z, lr = self.w, self.tilt, self.lr
+        w, z, lr, log_weight = self.w, self.tilt, self.lr, self.log_weight
         weight = np.exp(log_weight)
         safe = np.minimum(lr, 50.0)
         x = np.minimum(z * safe, 200.0)
@@ -71,18 +57,14 @@ class Excess:
         return np.where(near, terms, far), np.where(near, sizes, size * (2.0 + np.abs(w * lr)))
 
     def total(
-        self,
-        parts: _Parts,
-        exponents: FloatArray,
-        weight_error: FloatArray,
-        lr_error: FloatArray,
+        self, exponents: FloatArray, weight_error: FloatArray, lr_error: FloatArray
     ) -> _Parts:
         """The sum, and the bound on its rounding; weight_error: relative, of the weights.
 
         h(x) = e^x - 1 - x is right to 16 units and moves by at most 2 + max(x, 0) units with one of
         x; what the rounding of l does is in `slope`.
         """
-        terms, sizes = parts
+        terms, sizes = self._terms()
         plain = np.exp(self.log_weight + np.minimum(self.lr, 700.0))
         slope = np.abs(self.w) * np.abs(np.exp(np.minimum(exponents, 700.0)) - plain)
         x = self.tilt * self.lr if self.removes else -self.tilt * self.lr

@@ -59,29 +59,15 @@ class SampledGrid:
         return value, 1.01 * self._quadrature + rounding
 
     @cached_property
-    def _shares(self) -> tuple[FloatArray, FloatArray] | None:
-        """ln of the share of the window, and its rounding error."""
-        if self.of.window is None:
-            return None
-        added = np.abs(self.of.log_rate) + self.of.mu * np.abs(self.s) + self.of.mu**2
-        return self.of.window.log_share_and_error(self.of.log_size(self.s), added)
-
-    @property
-    def _log_share(self) -> FloatArray | None:
-        return None if self._shares is None else self._shares[0]
-
-    @cached_property
     def _exponents(self) -> FloatArray:
         """ln of the unnormalised tilted weights."""
-        exponents = self.log_weight + self.w * self.lr
-        return exponents if self._log_share is None else exponents + self._log_share
+        return np.asarray(self.log_weight + self.w * self.lr)
 
     @cached_property
     def _weight_error(self) -> FloatArray:
         """Relative rounding of the weights without r^w: sums of three terms, rounded thrice."""
         steps = 3.0 * np.abs(np.log(self.step))[:, None]
-        own = UNIT * (8.0 + 1.5 * self.s * self.s + steps)
-        return np.asarray(own if self._shares is None else own + self._shares[1])
+        return np.asarray(UNIT * (8.0 + 1.5 * self.s * self.s + steps))
 
     @cached_property
     def _errors(self) -> tuple[FloatArray, FloatArray]:
@@ -103,19 +89,8 @@ class SampledGrid:
         # f falls at least like a Gaussian beyond both ends
         ends = np.stack(self.reach, axis=1)
         f = -0.5 * ends * ends + self.w * self.of.log_ratio(ends) - value[:, None]
-        if self.of.window is not None:
-            left, right = self.of.window.log_outside(self.of.log_size(ends), np.zeros((1, 1)))
-            f[:, :1] += left
-            f[:, 1:] += right
         beyond = np.sum(np.exp(np.minimum(f, 700.0)), axis=1) * (self.step + 1.2534)
-        if not self._may_be_near:
-            return np.asarray(strip + beyond)
         return np.asarray(strip + beyond + np.where(np.abs(value) <= 0.6, self._base_error(), 0.0))
-
-    @property
-    def _may_be_near(self) -> bool:
-        """Whether G may be written as 1 + a small sum."""
-        return self.of.window is None or self.of.window.log_start is None
 
     def _base_error(self) -> FloatArray:
         """Trapezoidal and truncation error of the Gaussian part 1 + w (r - 1) of the excess."""
@@ -129,11 +104,10 @@ class SampledGrid:
         """ln G(w) and its rounding error. Near 1, G - 1 is a sum of positive terms (z > 0)."""
         error, lr_error = self._errors
         value, rounding = log_mass(self._exponents, error)
-        if not self._may_be_near or not bool(np.any(np.abs(value) <= 0.5)):
+        if not bool(np.any(np.abs(value) <= 0.5)):
             return value, rounding
         excess = Excess(self.w, self.tilt, self.removes, self.lr, self.log_weight)
-        parts = excess.within(self.of.window, self.of.log_size(self.s), self._log_share)
-        total = excess.total(parts, self._exponents, self._weight_error, lr_error)
+        total = excess.total(self._exponents, self._weight_error, lr_error)
         return excess.near(value, rounding, *total)
 
 

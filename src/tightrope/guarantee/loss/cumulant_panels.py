@@ -15,7 +15,6 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip
-from tightrope.guarantee.loss.cumulant_window import Window
 from tightrope.numerics.quadrature import FloatArray, gauss_legendre, log_sum_exp
 
 __all__ = ["Panels", "POINTS", "panel_points"]
@@ -42,9 +41,6 @@ class Panels:
     """Bounds for one law, one power and one largest frequency."""
 
     def __init__(self, strip: SampledStrip, row: int, w: float, frequency: float) -> None:
-        window = strip.window
-        start = None if window is None else window.log_start
-        self.window = None if start is None else Window(start[row : row + 1])
         self.one, self.mu = SampledStrip(strip.rate[row], strip.mu[row]), float(strip.mu[row, 0])
         self.w, self.frequency = w, frequency
 
@@ -82,13 +78,7 @@ class Panels:
         angle = np.arctan2(t * np.sin(theta), 1.0 - t + t * np.cos(theta))
         base = 0.5 * deep**2 - 0.5 * nearest**2 - LOG_ROOT_2PI
         value = self.w * lr[0] + self.frequency * angle[0]
-        if self.window is None or self.window.log_start is None:
-            return np.asarray(base + np.logaddexp(value, self._log_gaussian(lr[0])))
-        ends = one.log_size(np.stack([left, right])).T  # (panels, 2)
-        start = np.broadcast_to(self.window.log_start, (len(left), 1))
-        return np.asarray(
-            base + value + Window(start).log_cells(ends, theta[:, None, None])[:, 0, 0]
-        )
+        return np.asarray(base + np.logaddexp(value, self._log_gaussian(lr[0])))
 
     def _log_gaussian(self, lr: FloatArray) -> FloatArray:
         """ln of a bound on |1 + w(r - 1)|, which is taken from r^w near G = 1."""
@@ -100,10 +90,5 @@ class Panels:
         """ln of a bound on the integral left of the first edge, where it falls like a Gaussian."""
         at = np.array([[low]])
         lr = self.one.log_ratio(at)
-        value = self.w * lr - 0.5 * at * at - LOG_ROOT_2PI
-        if self.window is None:
-            gaussian = self._log_gaussian(lr) - 0.5 * at * at
-            value = np.logaddexp(value, gaussian)
-        else:
-            value = value + self.window.log_share(self.one.log_size(at))
+        value = np.logaddexp(self.w * lr - LOG_ROOT_2PI, self._log_gaussian(lr)) - 0.5 * at * at
         return float(value[0, 0]) + math.log(1.2534)

@@ -1,7 +1,6 @@
-"""Sampled Gaussian steps ("remove") up to a largest loss, or only those with a large one ("jumps").
+"""Sampled Gaussian steps ("remove") up to a largest loss.
 
-The part of G(w) = E_{N(0,1)} r^w with s <= end and, for jumps, the share P(b > start) of each step
-(cumulant_window), by Gauss-Legendre panels (cumulant_panels).
+The part of G(w) = E_{N(0,1)} r^w with s <= end, by Gauss-Legendre panels (cumulant_panels).
 
 Error: of the panels, and rounding term by term.
 """
@@ -20,14 +19,13 @@ from tightrope.guarantee.loss.cumulant_density import layers_of_density
 from tightrope.guarantee.loss.cumulant_excess import Excess, log_mass
 from tightrope.guarantee.loss.cumulant_panels import POINTS, TURN, Panels, panel_points
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip
-from tightrope.guarantee.loss.cumulant_window import Window, log_tail
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_law import AbstractFamily
 from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
 from tightrope.numerics.quadrature import UNIT, FloatArray, log_sum_exp
 
-__all__ = ["PartCumulant"]
+__all__ = ["PartCumulant", "log_tail"]
 
 _MAX_EXPONENT = 5000.0  # of the largest loss times a tilt
 _LEFT_NATS = 60.0
@@ -44,12 +42,11 @@ class PartCumulant(AbstractFamily):
         pairs: Sequence[SampledGaussianPair],
         counts: Sequence[int],
         end: FloatArray,
-        log_start: FloatArray | None = None,
     ) -> None:
-        """end: the last s, (rows,); log_start: ln b from which steps count as jumps, (rows, 1)."""
+        """end: the last s, (rows,)."""
         self.counts = np.array(counts, dtype=np.float64)
         rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
-        self.strip = SampledStrip(rate, mu, None if log_start is None else Window(log_start))
+        self.strip = SampledStrip(rate, mu)
         self.end = end
         low = self.strip.reach(np.ones_like(self.strip.mu), _LEFT_NATS)[0]
         self.low = np.minimum(low, end - 0.5)
@@ -75,11 +72,7 @@ class PartCumulant(AbstractFamily):
             - np.append(np.arange(panels, 0, -1), [*(2.0 ** -np.arange(1.0, 12.0)), 0.0]) / panels
         )
         s, log_weight = panel_points(self.low[:, None] + (self.end - self.low)[:, None] * share, 16)
-        return self.strip.log_ratio(s), log_weight - LOG_ROOT_2PI - 0.5 * s * s + self._log_share(s)
-
-    def _log_share(self, s: FloatArray) -> FloatArray:
-        window = self.strip.window
-        return np.zeros_like(s) if window is None else window.log_share(self.strip.log_size(s))
+        return self.strip.log_ratio(s), log_weight - LOG_ROOT_2PI - 0.5 * s * s
 
     def row_values(self, tilts: FloatArray) -> FloatArray:
         lr, lw = self._search_grid
@@ -121,16 +114,15 @@ class PartCumulant(AbstractFamily):
         size = np.where(log_weight > -np.inf, np.abs(log_weight), 0.0)
         log_weight = log_weight - LOG_ROOT_2PI - 0.5 * s * s
         w, lr = 1.0 + tilt, self.strip.log_ratio(s)
-        log_share, weight_error, lr_error = self._shares_and_errors(s, lr)
+        weight_error, lr_error = self._errors(s, lr)
         weight_error = weight_error + 3.0 * UNIT * size
-        exponents = log_weight + w * lr + log_share
+        exponents = log_weight + w * lr
         error = weight_error + w * (4.0 * UNIT * np.abs(lr) + lr_error)
         value, rounding = log_mass(exponents, error)
-        if self.strip.window is None and bool(np.any(np.abs(value) <= 0.5)):
+        if bool(np.any(np.abs(value) <= 0.5)):
             powers = np.full((len(value), 1), w), np.full((len(value), 1), tilt)
             excess = Excess(*powers, True, lr, log_weight)
-            parts = excess.within(None, s, None)
-            total, small = excess.total(parts, exponents, weight_error, lr_error)
+            total, small = excess.total(exponents, weight_error, lr_error)
             value, rounding = excess.near(value, rounding, total - self._beyond(w), small)
         lost = np.exp(np.array([row[2] for row in found]) - value)
         return tilted_nodes(lr, exponents, (value, rounding), error, lr_error, lost)
@@ -141,22 +133,16 @@ class PartCumulant(AbstractFamily):
         miss, hit = np.exp(log_ndtr(-s)), np.exp(log_ndtr(mu - s))
         return np.asarray(miss + w * self.strip.rate[:, 0] * (hit - miss))
 
-    def _shares_and_errors(
-        self, s: FloatArray, lr: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """ln of the share of the window, and the rounding of weights without r^w and of ln r.
+    def _errors(self, s: FloatArray, lr: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The rounding of weights without r^w and of ln r.
 
         See SampledGrid; weights and nodes to 64 units.
         """
-        of, window = self.strip, self.strip.window
+        of = self.strip
         size = of.mu * np.abs(s) + of.mu**2
         lr_error = UNIT * (6.0 * of.share(s, lr) * size + 4.0 * np.abs(lr))
         weight_error = UNIT * (72.0 + 6.0 * s * s)
-        if window is None:
-            return np.zeros_like(s), np.asarray(weight_error), np.asarray(lr_error)
-        added = np.abs(of.log_rate) + size
-        share, rounding = window.log_share_and_error(of.log_size(s), added)
-        return share, weight_error + rounding, np.asarray(lr_error)
+        return np.asarray(weight_error), np.asarray(lr_error)
 
     def _row(
         self, row: int, tilt: float, frequency: float, nats: float, log_size: float
@@ -187,11 +173,7 @@ class PartCumulant(AbstractFamily):
         outline = of.outline(w, (self.low, self.end), right_ends=False)
         left = of.tails(w, 0.0 * ones, outline)[0]
         down = peak + 0.5 * outline.depths**2 - np.log(pace)
-        if of.window is None:
-            down = np.where(outline.theta < _STEEPEST, down, np.inf)
-        else:
-            at_end = np.repeat(of.log_size(end), 2, axis=1)
-            down = down + of.window.log_cells(at_end, outline.theta[:, :, None])[:, :, 0]
+        down = np.where(outline.theta < _STEEPEST, down, np.inf)
 
         def further(y: float) -> FloatArray:
             logs = outline.total(-y * ones, left)
@@ -208,3 +190,8 @@ class PartCumulant(AbstractFamily):
         layers, _ = layers_of_density(self.strip, 1.0 + tilt, reach, log_size)
         further = self.shifted(tilt) if float(np.sum(self.counts)) <= _FEW_STEPS else None
         return Decay.of(layers, np.full(len(layers), math.inf), log_size, further)
+
+
+def log_tail(s: FloatArray, log_rate: FloatArray, mu: FloatArray) -> FloatArray:
+    """ln of a bound on the mass of (1-q) N(0,1) + q N(mu,1) beyond s, at most 1 + q too large."""
+    return np.asarray(np.logaddexp(log_ndtr(-s), log_rate + log_ndtr(mu - s)))

@@ -12,7 +12,6 @@ import numpy as np
 from tightrope.guarantee.loss.cumulant_density import layers_of_density
 from tightrope.guarantee.loss.cumulant_grid import SampledGrid, make_grid
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip
-from tightrope.guarantee.loss.cumulant_window import ORDER, Window
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_law import AbstractFamily
@@ -30,20 +29,12 @@ _HEAVY = 24.0  # nats below the largest weight
 
 @final
 class SampledCumulant(AbstractFamily):
-    """K of SampledGaussianPairs of one direction, rates below 1; with a window, of a part of each.
+    """K of SampledGaussianPairs of one direction, rates below 1."""
 
-    Windows are for direction "remove" only.
-    """
-
-    def __init__(
-        self,
-        pairs: Sequence[SampledGaussianPair],
-        counts: Sequence[int],
-        window: Window | None = None,
-    ) -> None:
+    def __init__(self, pairs: Sequence[SampledGaussianPair], counts: Sequence[int]) -> None:
         self.counts = np.array(counts, dtype=np.float64)
         rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
-        self.strip = SampledStrip(rate, mu, window)
+        self.strip = SampledStrip(rate, mu)
         self.removes = pairs[0].direction == "remove"
         self._grid = lru_cache(maxsize=8)(self._make_search_grid)
         self.row_moments = lru_cache(maxsize=8)(self._row_moments)
@@ -55,17 +46,14 @@ class SampledCumulant(AbstractFamily):
 
     @property
     def max_tilt(self) -> float:
-        window = self.strip.window
         if not self.removes:
             return 1e9 / float(np.min(self.strip.rate))
-        if window is not None and window.log_end is not None:
-            return max(window.max_tilt(self.strip.rate), self.strip.plain_tilt())
         return min(1e9, _MAX_SHIFT / self._widest_mu)
 
     # ------------------------------------------------------------------ quick values for searching
     def _make_search_grid(self, top: float) -> tuple[FloatArray, FloatArray]:
         """ln r and ln weight on grids wide enough for every power between 0 and `top`."""
-        window, rows = self.strip.window, np.ones_like(self.strip.mu)
+        rows = np.ones_like(self.strip.mu)
         low, high = self.strip.reach(top * rows, 32.0)
         # r^w with w < 0 grows on the way to the branch points
         depth = np.minimum((0.75 if top > 0 else 0.3) * math.pi / self.strip.mu[:, 0], 8.0)
@@ -73,16 +61,10 @@ class SampledCumulant(AbstractFamily):
         if top < 0:  # at the peak s = w mu t, and |r|^w bends by -w mu^2 t (1 - t)
             bend = bend + 0.5 * self.strip.mu[:, 0] * np.maximum(-low - 8.0, 0.0)
             depth = np.minimum(depth, np.sqrt(30.0 / bend))
-        if window is not None:
-            depth = np.minimum(depth, 1.0 / self.strip.mu[:, 0])
-            bend = bend + 0.5 * ORDER * self.strip.mu[:, 0] ** 2
         step = 2.0 * math.pi * depth / (30.0 + bend * depth * depth)
         points = int(np.max((high - low) / step)) + 2
         s = low[:, None] + step[:, None] * np.arange(points)
-        log_weight = np.log(step)[:, None] - LOG_ROOT_2PI - 0.5 * s * s
-        if window is not None:
-            log_weight = log_weight + window.log_share(self.strip.log_size(s))
-        return self.strip.log_ratio(s), log_weight
+        return self.strip.log_ratio(s), np.log(step)[:, None] - LOG_ROOT_2PI - 0.5 * s * s
 
     def _search_grid(self, power: float) -> tuple[FloatArray, FloatArray]:
         size = 2.0 ** math.ceil(math.log2(max(abs(power), 1.0)))
@@ -129,8 +111,6 @@ class SampledCumulant(AbstractFamily):
         columns = [np.repeat(np.array(column), laws) for column in zip(*wants, strict=True)]
         of = self.strip if times == 1 else self.strip.repeated(times)
         tilt, frequency, nats = columns
-        if self.strip.window is not None and float(np.max(tilt)) > self.max_tilt:
-            raise OverflowError(f"a tilt beyond {self.max_tilt:.1e}")
         log_size = self.row_values(tilt[::laws]).reshape(-1)
         return make_grid(of, self.removes, tilt[:, None], frequency[:, None], nats, log_size)
 
@@ -142,7 +122,7 @@ class SampledCumulant(AbstractFamily):
 
         ln of the weight bends down at most as a normal law's: it is above e^-n on 2 sqrt(2n).
         """
-        if not self.removes or self.strip.window is not None:
+        if not self.removes:
             return 0.0
         lr, lw = self._search_grid(self.power(tilt))
         exponent = self.power(tilt) * lr + lw
@@ -167,11 +147,7 @@ class SampledCumulant(AbstractFamily):
 
     def real(self, tilt: float, nats: float) -> tuple[FloatArray, FloatArray]:
         w, mu = self.power(tilt), self.strip.mu[:, 0]
-        if (
-            w > 0.0
-            and self.strip.window is None
-            and bool(np.all((w * mu > 2e4) & (w * mu**2 > 200.0)))
-        ):
+        if w > 0.0 and bool(np.all((w * mu > 2e4) & (w * mu**2 > 200.0))):
             return self._far(w)
         return self._proved([(tilt, 0.0, nats)]).mass()
 

@@ -14,7 +14,6 @@ from typing import final
 
 import numpy as np
 
-from tightrope.guarantee.loss.cumulant_window import ORDER, Window
 from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 
@@ -49,21 +48,16 @@ class Outline:
 
 @final
 class SampledStrip:
-    """Sampled Gaussians r = 1 + rate (e^{mu s - mu^2/2} - 1), rates below 1, times a window.
+    """Sampled Gaussians r = 1 + rate (e^{mu s - mu^2/2} - 1), rates below 1."""
 
-    Windows are for w >= 0 only.
-    """
-
-    def __init__(self, rate: FloatArray, mu: FloatArray, window: Window | None = None) -> None:
+    def __init__(self, rate: FloatArray, mu: FloatArray) -> None:
         self.rate, self.mu = rate[:, None], mu[:, None]
-        self.window = window
         self.log_rate, self.log_rest = np.log(self.rate), np.log1p(-self.rate)
         self.half = 0.5 * self.mu * self.mu
 
     def repeated(self, times: int) -> SampledStrip:
         """The rows, `times` times one after the other."""
-        window = None if self.window is None else self.window.repeated(times)
-        return SampledStrip(np.tile(self.rate[:, 0], times), np.tile(self.mu[:, 0], times), window)
+        return SampledStrip(np.tile(self.rate[:, 0], times), np.tile(self.mu[:, 0], times))
 
     def log_ratio(self, s: FloatArray) -> FloatArray:
         """ln r(s), with a small relative error wherever r is near 1."""
@@ -77,10 +71,6 @@ class SampledStrip:
         """ln b, b = q e^u, so that r = 1 - q + b."""
         return np.asarray(self.log_rate + self.mu * s - self.half)
 
-    def _point(self, log_b: FloatArray) -> FloatArray:
-        """The s of ln b, (rows,)."""
-        return np.asarray(((log_b[:, None] - self.log_rate + self.half) / self.mu)[:, 0])
-
     def reach(self, w: FloatArray, nats: FloatArray | float) -> Reach:
         """Where the integrand, phi(s) and phi(s - mu) exceed about e^-nats of their integrals.
 
@@ -90,42 +80,18 @@ class SampledStrip:
         pad = np.sqrt(2.0 * np.asarray(nats)) + 0.5 + 0.0 * mu
         if bool(np.any(w < 0.0)):
             return np.minimum(self._lowest_peak(w), 0.0) - pad, mu + pad
-        low, high = -pad, np.maximum(w[:, 0] * mu, mu) + pad
-        if self.window is None:
-            return low, high
-        last = self.window.log_last()
-        if last is not None:
-            high = np.minimum(high, np.maximum(self._point(last), 0.5))
-        if self.window.log_start is None:  # the Gaussian parts of G - 1 are summed to their ends
-            return low, np.maximum(high, mu + pad)
-        begin = self._point(self.window.log_start[:, 0])
-        first = self.window.log_first(np.asarray(nats) + 0.5 * begin * begin)
-        assert first is not None
-        # left of it (ln P)' >= mu (m - x), which must outweigh the rise of phi to the left
-        x = ORDER * np.exp(first - self.window.log_start[:, 0])
-        left = self._point(first)
-        low = np.where(mu * (ORDER - x) >= left, np.maximum(low, left), low)
-        return low, np.maximum(high, low + 1.0)
+        return -pad, np.maximum(w[:, 0] * mu, mu) + pad
 
     def last_edge(
         self, w: FloatArray, high: FloatArray, nats: FloatArray, frequency: FloatArray
     ) -> FloatArray:
         """Where the cells of the strip end when the sum ends at `high`.
 
-        e^{frequency * angle} on the right needs a longer Gaussian tail, or the end of a window; for
-        w < 0 it is outweighed by r^w.
+        e^{frequency * angle} on the right needs a longer Gaussian tail; for w < 0 it is outweighed
+        by r^w.
         """
-        last = None if self.window is None else self.window.log_last()
-        if last is not None:
-            return np.maximum(high, self._point(last))
         further = np.sqrt(2.0 * nats + 3.0 * frequency[:, 0]) - np.sqrt(2.0 * nats)
         return np.asarray(high + np.where(w[:, 0] < 0.0, 0.0, further))
-
-    def plain_tilt(self) -> float:
-        """Up to this tilt the integrand falls beyond the end of the window without its help."""
-        last = None if self.window is None else self.window.log_last()
-        assert last is not None
-        return float(np.min(self._point(last) / self.mu[:, 0])) - 1.0
 
     def _lowest_peak(self, w: FloatArray) -> FloatArray:
         """For w < 0: a point left of the only maximum of -s^2/2 + w ln r, where s = w mu t(s)."""
@@ -158,8 +124,8 @@ class SampledStrip:
         plus width^2/8 times -f'' = 1 - w mu^2 t(1-t). right_ends: the argument is at most that at
         the right end of a cell; otherwise at least that at its left end.
         """
-        negative, window = bool(np.any(w < 0.0)), self.window
-        widest = 0.5 if negative else 1.0 if window is None else 1.0 / 3.0
+        negative = bool(np.any(w < 0.0))
+        widest = 0.5 if negative else 1.0
         depths = _DEPTHS * np.minimum(widest * math.pi / self.mu, 14.0)
         edges = self._edges(reach)
         lr = self.log_ratio(edges)
@@ -178,8 +144,6 @@ class SampledStrip:
         theta = (self.mu * depths)[:, :, None]
         cells = 0.5 * w[:, :, None] * np.log1p(-2.0 * crossed[:, None, :] * (1.0 - np.cos(theta)))
         cells += f[:, None, :]
-        if window is not None:
-            cells += window.log_cells(self.log_size(edges), theta)
         angle = _angle((t[:, 1:] if right_ends else t[:, :-1])[:, None, :], theta)
         ends = edges[:, [0, -1]], lr[:, [0, -1]], t[:, [0, -1]]
         return Outline(depths, theta[:, :, 0], cells, angle, ends)
@@ -187,8 +151,7 @@ class SampledStrip:
     def _edges(self, reach: Reach) -> FloatArray:
         low, high = reach[0][:, None], reach[1][:, None]
         cell = 0.25 if float(np.max(high - low)) < 1000.0 else 0.5
-        finest = (0.6 if self.window is None else 1.0 / ORDER) / self.mu
-        cells = max(8, math.ceil(float(np.max((high - low) / np.minimum(cell, finest)))))
+        cells = max(8, math.ceil(float(np.max((high - low) / np.minimum(cell, 0.6 / self.mu)))))
         if cells > _MAX_CELLS:
             raise OverflowError(f"{cells} cells")
         return np.asarray(low + (high - low) / cells * np.arange(cells + 1))
@@ -207,13 +170,6 @@ class SampledStrip:
             right = self._log_falling(w, push, edges[:, 1:], theta) - 0.5 * edges[:, 1:] ** 2
         else:
             right = w * lr[:, 1:] - 0.5 * edges[:, 1:] ** 2 + push * theta
-        if self.window is not None:
-            # before w mu it is the end of the window that makes the integrand fall
-            held = edges[:, 1:] < w * self.mu
-            right = right + np.where(held, 0.5 * w * _log_modulus(t[:, 1:], theta), 0.0)
-            outer = self.window.log_outside(self.log_size(edges), theta)
-            left, right = left + outer[0], right + outer[1]
-            right = right + np.minimum(self._turned(push, edges[:, 1:], theta) - push * theta, 0.0)
         return left + math.log(1.2534), right + math.log(1.2534)
 
     def _log_falling(
@@ -229,23 +185,6 @@ class SampledStrip:
         floor = self.log_rest + 0.5 * np.log1p(x * (2.0 * cos + x))
         angle = np.where(-w * (cos + x) >= push * sin, np.arctan2(x * sin, 1.0 + x * cos), theta)
         return np.asarray(w * floor + push * angle)
-
-    def _turned(self, push: FloatArray, edge: FloatArray, theta: FloatArray) -> FloatArray:
-        """push times a bound on the argument at `edge`, where it rises slower than Q falls.
-
-        The argument is at most b sin/(1-q). With push (B/m) tan <= 0.15 (1-q) and x >= 600 the
-        bounds of Window.max_tilt still fall: 0.735 + 0.15 < 1 - 35/600. inf where this fails.
-        """
-        assert self.window is not None
-        end = self.window.log_end
-        if end is None:
-            return np.full(theta.shape, np.inf)
-        rest = 1.0 - self.rate
-        slow = push * np.exp(end) / ORDER * np.tan(theta) <= 0.15 * rest
-        log_b = self.log_size(edge)
-        far = log_b >= end + math.log(600.0 / ORDER) - 1e-9
-        turn = push * np.exp(np.minimum(log_b, 600.0)) * np.sin(theta) / rest
-        return np.where(slow & far, turn, np.inf)
 
 
 def _log_modulus(t: FloatArray, theta: FloatArray) -> FloatArray:

@@ -70,10 +70,14 @@ def _log_delta(components: Components, epsilon: float, reverse: bool) -> tuple[I
         if bound <= _UNSEEN:
             return Interval(-math.inf, bound), 0.0
     try:
-        found, log_reverse = contour.log_delta_and_reverse(components, epsilon, reverse=reverse)
-        return Interval(found.lower, found.upper), log_reverse
-    except NotCertified:
-        return lattice.log_delta(components, epsilon), 0.0
+        return contour.log_delta_and_reverse(components, epsilon, reverse=reverse)
+    except NotCertified as problem:
+        return _with_reached(lattice.log_delta(components, epsilon), problem), 0.0
+
+
+def _with_reached(found: Interval, problem: NotCertified) -> Interval:
+    """What one method proves, and what the other proved before it gave up."""
+    return found if problem.reached is None else found.intersect(Interval(*problem.reached))
 
 
 def epsilon(components: Components, delta: float) -> Interval:
@@ -108,8 +112,8 @@ def _epsilon_and_reverse(
         return _single_epsilon(components[0][0], delta), 0.0
     try:
         return contour.epsilon_and_reverse(components, delta, reverse=reverse)
-    except NotCertified:
-        return lattice.epsilon(components, delta), 0.0
+    except NotCertified as problem:
+        return _with_reached(lattice.epsilon(components, delta), problem), 0.0
 
 
 def _largest_loss(components: Components) -> float:
