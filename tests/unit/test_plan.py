@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
+from tightrope import Repeated, account
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.gaussian import profile
 from tightrope.plan import many_tasks, per_person, public_last, smoothed
@@ -77,6 +78,14 @@ def test_many_tasks_meet_the_budget_with_less_noise_than_printed(tasks):
     assert plan.noise_std < printed_noise(1.0, tasks, 300, 0.9, 1e-5)
     composed = 2.0 * math.sqrt(tasks) / profile.mu(0.9, 1e-5)
     assert plan.noise_std <= composed * (1 + 1e-9)
+
+
+def test_many_tasks_are_planned_by_what_account_says():
+    """The same runs, accounted for by themselves, spend the budget to 1e-4 of it."""
+    plan = many_tasks(LOSS, tasks=7, records=60, dimension=5, radius=2.0, epsilon=0.9, delta=1e-5)
+    spent = account(Repeated(plan.process, 7)).epsilon(1e-5).upper
+    assert 0.9 * (1 - 2e-4) <= spent <= 0.9
+    assert plan.guarantee().epsilon(1e-5).upper <= spent * (1 + 1e-9)
 
 
 def test_many_tasks_barely_need_more_noise_than_one():
