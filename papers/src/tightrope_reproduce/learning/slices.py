@@ -46,9 +46,7 @@ def sliced_steps(
         for weight in model.parameters():
             assert weight.grad is not None
             spread = recipe.noise_multiplier * recipe.clip_norm
-            weight.grad += spread * torch.randn(
-                weight.shape, generator=noise, device=device
-            )
+            weight.grad += spread * torch.randn(weight.shape, generator=noise, device=device)
             weight.grad /= recipe.batch_size
         update.step()
         if step == recipe.steps:
