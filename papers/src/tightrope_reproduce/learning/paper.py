@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from tightrope_reproduce.item import Printed
 from tightrope_reproduce.learning.recipe import Recipe
 
 __all__ = [
@@ -34,6 +35,10 @@ class Claim:
     mu: float
     clt_epsilon: float
     moments_epsilon: float
+
+    def __post_init__(self) -> None:
+        for name in ("mu", "clt_epsilon", "moments_epsilon"):
+            object.__setattr__(self, name, Printed(getattr(self, name)))
 
 
 def _mnist(name: str, rate: float, clip: float, noise: float, epochs: int, claim: float) -> Recipe:

@@ -20,7 +20,7 @@ from tightrope.train import PoissonSampler
 from tightrope_reproduce.learning.models import ImdbNet
 from tightrope_reproduce.learning.recipe import Recipe
 
-__all__ = ["sliced_steps", "gradients", "norms"]
+__all__ = ["sliced_steps", "gradients", "norms", "told"]
 
 Gradients = tuple[dict[str, Tensor], Tensor]  # of the head, and of the mean of the embeddings
 
@@ -50,7 +50,7 @@ def sliced_steps(
             weight.grad /= recipe.batch_size
         update.step()
         if step == recipe.steps:
-            notes |= _told(torch.cat(seen))
+            notes |= told(torch.cat(seen))
         yield step
 
 
@@ -88,7 +88,7 @@ def _add_up(model: ImdbNet, words: Tensor, made: Gradients, scale: Tensor) -> No
     model.embedding.weight.grad = table
 
 
-def _told(ratios: Tensor) -> dict[str, Any]:
+def told(ratios: Tensor) -> dict[str, Any]:
     """How the norms of clipped gradients lie about the clip norm."""
     quantiles = torch.quantile(ratios, torch.linspace(0.0, 1.0, 101)) if len(ratios) else ratios
     return {
