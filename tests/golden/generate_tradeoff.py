@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mpmath import binomial as choose
-from mpmath import erfc, erfinv, exp, expm1, log, log1p, mp, mpf, nstr, sqrt
+from mpmath import erfc, erfinv, exp, expm1, log, log1p, mp, mpf, nstr, quad, sqrt
 
 mp.dps = 80
 CASES: list[dict[str, Any]] = []
@@ -258,10 +258,76 @@ def different(x: mpf, levels: list[mpf]) -> mpf:
     return total
 
 
+def divergence_cases() -> None:
+    """D_F(P||Q) by quadrature over densities: P = N(0, 1) or Laplace(0), Q the same at `shift`."""
+    generators = {
+        "kl": lambda t: t * log(t),
+        "chi_squared": lambda t: (t - 1) ** 2,
+        "neyman": lambda t: (t - 1) ** 2 / t,
+        "total_variation": lambda t: abs(t - 1) / 2,
+        "hellinger": lambda t: (sqrt(t) - 1) ** 2,
+        "chi_3": lambda t: (t**3 - 1) / 2,
+        "hockey_2": lambda t: max(t - 2, mpf(0)),
+    }
+    laws = {
+        "gaussian": lambda x, at: exp(-((x - at) ** 2) / 2) / sqrt(2 * mp.pi),
+        "laplace": lambda x, at: exp(-abs(x - at)) / 2,
+    }
+    for law, shift in (
+        ("gaussian", "0.5"),
+        ("gaussian", "1"),
+        ("laplace", "0.5"),
+        ("laplace", "2"),
+    ):
+        density, s = laws[law], mpf(shift)
+        twice = s / 2 - log(mpf(2)) / (s if law == "gaussian" else 2)  # where the ratio is 2
+        cuts = sorted({mpf(-60), mpf(0), s / 2, s, mpf(60), twice})
+        for name, f in generators.items():
+
+            def integrand(x: mpf, s: mpf = s, density: Any = density, f: Any = f) -> mpf:
+                return density(x, s) * f(density(x, 0) / density(x, s))
+
+            with mp.workdps(30):
+                value = quad(integrand, cuts)
+            given = {"law": law, "shift": shift, "F": name}
+            case("f_divergence", given, {"value": value}, "1e-5")
+
+
+def sampled_case(alpha: str, p_text: str, eps_text: str) -> None:
+    """C_p of T(Lap(0), Lap(eps)): f_p up to its slope -1, then the line, then its inverse."""
+    a, p, eps = mpf(alpha), mpf(p_text), mpf(eps_text)
+
+    def f(x: mpf) -> mpf:
+        if x < exp(-eps) / 2:
+            return 1 - exp(eps) * x
+        return exp(-eps) / (4 * x) if x <= mpf(1) / 2 else exp(-eps) * (1 - x)
+
+    def f_p(x: mpf) -> mpf:
+        return p * f(x) + (1 - p) * (1 - x)
+
+    corner = exp(-eps / 2) / 2  # where f has slope -1, and so has f_p
+    x, y = corner, f_p(corner)
+    if a <= x:
+        value = f_p(a)
+    elif a <= y:
+        value = x + y - a
+    else:
+        value = root(lambda z: f_p(z) - a, mpf(0), mpf(1))
+    case(
+        "sampled_tradeoff",
+        {"type_i": alpha, "rate": p_text, "epsilon": eps_text},
+        {"type_ii": value},
+        "1e-6",
+    )
+
+
 def main() -> None:
     gaussian_cases()
     curve_cases()
     approx_cases()
+    divergence_cases()
+    for inputs in pairs(("0.001", "0.2", "0.45", "0.9"), ("0.01", "0.3"), ("0.7", "2")):
+        sampled_case(*inputs)
     path = Path(__file__).with_name("tradeoff.json")
     path.write_text(json.dumps(CASES, indent=1) + "\n")
     print(f"{len(CASES)} cases written to {path.name}")

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
+from tightrope import Repeated, account
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.gaussian import profile
-from tightrope.plan import many_tasks, per_person, public_last, smoothed
+from tightrope.plan import local_pass, many_tasks, per_person, public_last, smoothed
+from tightrope.plan.local import printed_noise as printed_local
 from tightrope.plan.smoothing import mean_norm, scale_for_step
 from tightrope.plan.tasks import printed_noise
 from tightrope.plan.utility import best_step
-from tightrope.process.convex import ConvexLoss
-from tightrope.theorems import hidden_skip
+from tightrope.process.convex import ConvexLoss, LocalGradient
+from tightrope.theorems import hidden_local, hidden_skip
 
 LOSS = ConvexLoss(1.0, 0.25)
 SETTING = {"dimension": 5, "radius": 2.0, "epsilon": 1.0, "delta": 1e-6}
@@ -40,6 +42,22 @@ def test_early_people_are_protected_more_than_theorem_30_says():
     assert np.all(curve <= promised * (1 + 1e-9))
     for index in (1, 300, 501, 999):
         assert plan.epsilon_at(index) == pytest.approx(curve[index - 1], rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("smoothness", [0.25, math.inf])
+def test_a_local_pass_meets_its_local_budget_with_less_noise_than_theorem_29(smoothness):
+    loss = ConvexLoss(1.0, smoothness)
+    plan = local_pass(loss, records=1000, **SETTING)
+    sent = hidden_local.guarantee(LocalGradient(loss, plan.noise_std))
+    assert 1.0 - 1e-6 <= sent.epsilon(1e-6).upper <= 1.0
+    assert plan.noise_std < printed_local(1.0, 1.0, 1e-6)
+    printed = 4.0 * 2.0 / math.sqrt(1000) * math.sqrt(1.0 + 8.0 * 5 * math.log(1.25e6))
+    assert plan.excess_loss < printed
+
+
+def test_a_secret_end_protects_a_local_pass_further():
+    plan = local_pass(LOSS, records=1000, **SETTING)
+    assert plan.guarantee().epsilon(1e-6).upper < 0.7
 
 
 def test_public_records_reduce_the_noise_by_the_root():
@@ -77,6 +95,14 @@ def test_many_tasks_meet_the_budget_with_less_noise_than_printed(tasks):
     assert plan.noise_std < printed_noise(1.0, tasks, 300, 0.9, 1e-5)
     composed = 2.0 * math.sqrt(tasks) / profile.mu(0.9, 1e-5)
     assert plan.noise_std <= composed * (1 + 1e-9)
+
+
+def test_many_tasks_are_planned_by_what_account_says():
+    """The same runs, accounted for by themselves, spend the budget to 1e-4 of it."""
+    plan = many_tasks(LOSS, tasks=7, records=60, dimension=5, radius=2.0, epsilon=0.9, delta=1e-5)
+    spent = account(Repeated(plan.process, 7)).epsilon(1e-5).upper
+    assert 0.9 * (1 - 2e-4) <= spent <= 0.9
+    assert plan.guarantee().epsilon(1e-5).upper <= spent * (1 + 1e-9)
 
 
 def test_many_tasks_barely_need_more_noise_than_one():

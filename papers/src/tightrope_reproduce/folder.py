@@ -14,7 +14,17 @@ from typing import Any
 from tightrope.evidence.code import code_fingerprint, library
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import figure, save
-from tightrope_reproduce.item import Item, Line, Number, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Number,
+    Outcome,
+    Picture,
+    Printed,
+    Setting,
+    Table,
+    Verdict,
+)
 
 __all__ = ["finished", "run_item", "write_text", "RECORD"]
 
@@ -93,6 +103,7 @@ def _line(line: Line) -> dict[str, Any]:
     return {
         "what": line.what,
         "claim": _number(line.claim),
+        "printed": isinstance(line.claim, Printed),
         "ours": _number(line.ours),
         "truth": _number(line.truth),
         "verdict": str(line.verdict),

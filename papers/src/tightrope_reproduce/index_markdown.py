@@ -12,8 +12,8 @@ from tightrope_reproduce.index_words import (
     QUICK,
     TITLE,
     by_paper,
+    cells,
     counts,
-    show,
 )
 
 __all__ = ["markdown"]
@@ -59,7 +59,7 @@ def _cells(line: dict[str, Any]) -> tuple[str, ...]:
     verdict = f"{MARKS[line['verdict']]} {line['verdict']}"
     if line["because"]:
         verdict += f": {line['because']}"
-    return (line["what"], *(show(line[key]) for key in ("claim", "ours", "truth")), verdict)
+    return (line["what"], *cells(line), verdict)
 
 
 def _escaped(cell: str) -> str:

@@ -16,8 +16,8 @@ from tightrope_reproduce.index_words import (
     QUICK,
     TITLE,
     by_paper,
+    cells,
     counts,
-    show,
 )
 
 __all__ = ["page", "picture_tag"]
@@ -103,11 +103,10 @@ def _table(record: dict[str, Any]) -> str:
 
 
 def _row(line: dict[str, Any]) -> str:
-    numbers = (show(line[key]) for key in ("claim", "ours", "truth"))
-    cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in (line["what"], *numbers))
+    told = "".join(f"<td>{html.escape(cell)}</td>" for cell in (line["what"], *cells(line)))
     mark = f'<span class="mark">{MARKS[line["verdict"]]} {line["verdict"]}</span>'
     why = f'<span class="why">{html.escape(line["because"])}</span>' if line["because"] else ""
-    return f'<tr class="{_class(line["verdict"])}">{cells}<td>{mark} {why}</td></tr>'
+    return f'<tr class="{_class(line["verdict"])}">{told}<td>{mark} {why}</td></tr>'
 
 
 def _figure(name: str, picture: dict[str, Any]) -> str:

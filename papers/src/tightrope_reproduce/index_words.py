@@ -7,13 +7,25 @@ from typing import Any
 
 from tightrope_reproduce.item import Verdict
 
-__all__ = ["TITLE", "INTRODUCTION", "HEADS", "MARKS", "QUICK", "show", "counts", "by_paper"]
+__all__ = [
+    "TITLE",
+    "INTRODUCTION",
+    "HEADS",
+    "MARKS",
+    "QUICK",
+    "show",
+    "cells",
+    "counts",
+    "by_paper",
+]
 
 TITLE = "The papers, made again"
 INTRODUCTION = (
-    "Every figure and table of the five papers, computed by Tightrope. Our number is that of the "
-    "paper's own method; the exact truth stands beside it as a certified interval where one "
-    "exists. Where a cell differs from the paper, its verdict says why."
+    "Every figure and table of the five papers, computed by Tightrope. A plain number in the "
+    "claim's column is printed in the paper; one marked (formula) is the paper's formula at a "
+    "setting of ours. Our number is that of the paper's own method; the exact truth stands beside "
+    "it as a certified interval where one exists. A number is reproduced; an inequality holds "
+    "here, at the settings tried. Where a cell differs from the paper, its verdict says why."
 )
 QUICK = (
     "Some items come from a quick run: fewer points on each curve, made data in place of real "
@@ -23,6 +35,7 @@ HEADS = ("what", "the paper's claim", "our number", "the exact truth", "verdict"
 # a sign for each verdict: colour alone would not reach everybody
 MARKS = {
     str(Verdict.REPRODUCED): "✓",
+    str(Verdict.HOLDS): "≤",
     str(Verdict.DIFFERS): "≠",
     str(Verdict.INVALID): "✗",
     str(Verdict.BEYOND): "+",
@@ -38,6 +51,13 @@ def show(number: Any) -> str:
         lower, upper = f"{number['lower']:.6g}", f"{number['upper']:.6g}"
         return lower if lower == upper else f"{lower} to {upper}"
     return number if isinstance(number, str) else f"{number:.6g}"
+
+
+def cells(line: dict[str, Any]) -> tuple[str, str, str]:
+    """Claim, our number and the truth of a line of a record."""
+    claim, ours, truth = (show(line[key]) for key in ("claim", "ours", "truth"))
+    formula = isinstance(line["claim"], float) and not line["printed"]
+    return f"{claim} (formula)" if formula else claim, ours, truth
 
 
 def counts(records: list[dict[str, Any]]) -> dict[str, int]:

@@ -11,15 +11,37 @@ from typing import Any, final
 from tightrope.errors import InvalidInput
 from tightrope.numerics.interval import Interval
 
-__all__ = ["Verdict", "Line", "Table", "Picture", "Outcome", "Setting", "Item", "check", "Number"]
+__all__ = [
+    "Verdict",
+    "Printed",
+    "Line",
+    "Table",
+    "Picture",
+    "Outcome",
+    "Setting",
+    "Item",
+    "check",
+    "Number",
+]
 
 Number = float | Interval | str | None
 
 
+class Printed(float):
+    """A number that stands in the paper's text, tables or figures.
+
+    A claim that is a plain number is the paper's formula (or its words) at our setting.
+    """
+
+
 class Verdict(StrEnum):
-    """What became of a claim of a paper."""
+    """What became of a claim of a paper.
+
+    A number or a drawing is reproduced; an inequality only holds at the settings we tried.
+    """
 
     REPRODUCED = "reproduced"
+    HOLDS = "holds here"
     DIFFERS = "differs"
     INVALID = "claim invalid"
     BEYOND = "beyond the paper"
@@ -39,7 +61,7 @@ class Line:
     because: str = ""
 
     def __post_init__(self) -> None:
-        if self.verdict is not Verdict.REPRODUCED and not self.because:
+        if self.verdict not in (Verdict.REPRODUCED, Verdict.HOLDS) and not self.because:
             raise InvalidInput(f"{self.what!r} is {self.verdict!s}: say because of what.")
 
 

@@ -23,13 +23,14 @@ from rich.table import Table
 from tightrope_reproduce.catalog import find
 from tightrope_reproduce.folder import finished, run_item
 from tightrope_reproduce.index import write_index
-from tightrope_reproduce.index_words import MARKS, counts, show
+from tightrope_reproduce.index_words import MARKS, cells, counts
 from tightrope_reproduce.item import Item, Setting
 
 __all__ = ["show_items"]
 
 _COLOURS = {
     "reproduced": "green",
+    "holds here": "green",
     "differs": "yellow",
     "claim invalid": "red",
     "beyond the paper": "cyan",
@@ -105,7 +106,7 @@ def _print_lines(console: Console, record: dict[str, Any]) -> None:
     console.print(f"[bold]{escape(record['title'])}[/]", highlight=False)
     for line in record["lines"]:
         colour, mark = _COLOURS[line["verdict"]], MARKS[line["verdict"]]
-        claim, ours, truth = (escape(show(line[key])) for key in ("claim", "ours", "truth"))
+        claim, ours, truth = map(escape, cells(line))
         console.print(f"[{colour}]{mark} {line['verdict']}[/]  {escape(line['what'])}")
         numbers = f"[dim]claim[/] {claim}  [dim]ours[/] {ours}  [dim]truth[/] {truth}"
         console.print(Padding(numbers, (0, 0, 0, 4)), highlight=False)

@@ -5,10 +5,19 @@ with the exact Gaussian calibration in place of sigma = S sqrt(2 ln(1.25/delta))
 proved for epsilon < 1 only and wasteful there.
 """
 
+from tightrope.plan.local import local_pass
 from tightrope.plan.outcome import ConvexPlan
 from tightrope.plan.per_person import per_person
 from tightrope.plan.public_last import public_last
 from tightrope.plan.smoothing import Smoothed, smoothed
 from tightrope.plan.tasks import many_tasks
 
-__all__ = ["ConvexPlan", "per_person", "public_last", "many_tasks", "smoothed", "Smoothed"]
+__all__ = [
+    "ConvexPlan",
+    "local_pass",
+    "per_person",
+    "public_last",
+    "many_tasks",
+    "smoothed",
+    "Smoothed",
+]

@@ -54,9 +54,12 @@ class ConvexPlan:
             run = replace(self.process, index=index)
             if self.tasks == 1:
                 return hidden_stop.guarantee(run)
-            hidden = compose([hidden_stop_renyi.guarantee(run)], [self.tasks])
-            seen = GaussianGuarantee(step_mu(run) * math.sqrt(self.tasks) * (1.0 + 1e-14))
-            return min(hidden, seen, key=lambda found: found.epsilon(self.delta).upper)
+            ways = (
+                compose([hidden_stop.guarantee(run)], [self.tasks]),
+                compose([hidden_stop_renyi.guarantee(run)], [self.tasks]),
+                GaussianGuarantee(step_mu(run) * math.sqrt(self.tasks) * (1.0 + 1e-14)),
+            )
+            return min(ways, key=lambda found: found.epsilon(self.delta).upper)
         return hidden_skip.guarantee(replace(self.process, index=self._private(index)))
 
     def epsilon_at(self, index: int) -> float:

@@ -3,8 +3,9 @@
 Feldman et al. 2018, Theorem 32: one Stop-PNSGD run for each of k tasks, all outputs released. The
 printed noise 4 L sqrt(q ln(1/delta))/epsilon, q = max{2 k ln(n)/n, 2 ln(1/delta)}, inherits
 Theorem 26's ln n for H_n, and the text's "noise grows by max{k/n, 1}" should be the root of
-max{k ln(n)/n, 1}. Here the least noise is found for which the composed Renyi curves, by which the
-plan answers too, meet the budget; no condition on epsilon.
+max{k ln(n)/n, 1}. Here the least noise is found for which what `account` says of the k runs, by
+which the plan answers too, meets the budget; no condition on epsilon. Composed Renyi curves, which
+are cheap, give the first guess; composed profiles need 10 to 20 % less noise.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tightrope.validate import check_count, check_epsilon, check_positive
 __all__ = ["many_tasks", "printed_noise"]
 
 _ATTEMPTS = 14
+_ROOM = 1e-4  # of the budget, left unspent
 
 
 def many_tasks(
@@ -64,7 +66,25 @@ def many_tasks(
         excess = min(choice.excess_loss, distance * loss.lipschitz)
         return ConvexPlan(process, epsilon, delta, excess, records, tasks)
 
-    return _within_budget(plan, step)
+    made = _within_budget(plan, step)
+    return made if tasks == 1 else _sharpened(plan, made)
+
+
+def _sharpened(plan: Callable[[float], ConvexPlan], made: ConvexPlan) -> ConvexPlan:
+    """A larger step while the budget leaves room: the secant of ln epsilon over ln step."""
+    step, power = 2.0 * made.process.loss.lipschitz / made.noise_std, 1.0
+    spent = made.guarantee().epsilon(made.delta).upper
+    for _ in range(_ATTEMPTS):
+        if (1.0 - _ROOM) * made.epsilon <= spent <= made.epsilon:
+            break
+        factor = ((1.0 - 0.5 * _ROOM) * made.epsilon / spent) ** (1.0 / power)
+        trial = plan(step * factor)
+        found = trial.guarantee().epsilon(made.delta).upper
+        power = math.log(found / spent) / math.log(factor)
+        step, spent = step * factor, found
+        if found <= made.epsilon:
+            made = trial
+    return made
 
 
 def _within_budget(plan: Callable[[float], ConvexPlan], step: float) -> ConvexPlan:
@@ -88,7 +108,7 @@ def _largest_step(tasks: int, records: int, epsilon: float, delta: float) -> flo
         low, high = 0.5 * low, low
     while _fits(high, tasks, records, epsilon, delta):
         low, high = high, 2.0 * high
-    while high - low > 1e-6 * low:
+    while high - low > (1e-6 if tasks == 1 else 1e-2) * low:  # several: only a first guess
         middle = 0.5 * (low + high)
         low, high = (
             (middle, high) if _fits(middle, tasks, records, epsilon, delta) else (low, middle)

@@ -23,11 +23,19 @@ from tightrope.validate import FloatArray
 
 __all__ = ["blocks", "profile_of_mixture", "renyi_of_mixture", "renyi_by_lemma_25"]
 
+_FAR = 20.0
+
 
 def profile_of_mixture(epsilon: float, mus: FloatArray, weights: FloatArray) -> float:
-    """sum_i p_i delta(epsilon; mu_i), rounded up; weight missing from 1 belongs to mu = 0."""
-    upper = np.asarray(profile.delta_bounds(epsilon, mus)[1])
-    return min(1.0, float(upper @ weights) * (1.0 + 1e-12))
+    """sum_i p_i delta(epsilon; mu_i), rounded up; weight missing from 1 belongs to mu = 0.
+
+    delta grows with mu, so all mu below epsilon/20, where it is less than e^-199, count as that.
+    """
+    far = mus < epsilon / _FAR
+    near = np.append(mus[~far], epsilon / _FAR)
+    upper = np.asarray(profile.delta_bounds(epsilon, near)[1])
+    shares = np.append(weights[~far], weights[far].sum())
+    return min(1.0, float(upper @ shares) * (1.0 + 1e-12))
 
 
 def renyi_of_mixture(

@@ -17,6 +17,7 @@ from tightrope.train.corrected_adam import CorrectedAdam
 from tightrope.train.ledger import Budget
 from tightrope.train.noise import GaussianNoise
 from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.printed_adam import PrintedAdam
 from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_count
 
@@ -45,11 +46,15 @@ def noisy_adam(
     *,
     learning_rate: float,
     betas: tuple[float, float] = (0.9, 0.999),
+    correct_start: bool = True,
     correct_noise_bias: bool = False,
     floor: float | None = None,
     **parts: Any,
 ) -> PrivateOptimizer:
     """NoisyAdam (Bu, Dong, Long and Su 2019, Algorithm 2, with a public divisor).
+
+    correct_start: Adam's usual correction of both moments, which start at 0; False is the
+    algorithm as the paper prints it.
 
     correct_noise_bias: subtract the known variance of the noise from Adam's second moment (Tang,
     Shpilevskiy and Lécuyer 2023, DP-AdamBC); helps when noise outweighs the gradient. floor: the
@@ -61,10 +66,15 @@ def noisy_adam(
             f"floor={floor!r} is the least corrected second moment, and correct_noise_bias is "
             "False: there is nothing to correct. Set it to True, or leave floor out."
         )
-    if not correct_noise_bias:
-        rule: torch.optim.Optimizer = torch.optim.Adam(
-            _trainable(model), lr=learning_rate, betas=betas
+    if correct_noise_bias and not correct_start:
+        raise InvalidInput(
+            "correct_noise_bias=True subtracts the noise's variance from the corrected second "
+            "moment, and correct_start is False: there is none. Leave one of them out."
         )
+    if not correct_start:
+        rule: torch.optim.Optimizer = PrintedAdam(_trainable(model), lr=learning_rate, betas=betas)
+    elif not correct_noise_bias:
+        rule = torch.optim.Adam(_trainable(model), lr=learning_rate, betas=betas)
     else:
         _check_complete(parts)
         deviation = parts["noise"].noise_multiplier * float(parts["clip"].sensitivity)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,11 @@ def test_langevin(case):
     v = numbers(case)
     found = hidden_langevin.rho(1.0 / v["sigma"], v["eta_lambda"], int(v["steps"]))
     assert v["order"] * found == expected(case, "langevin")
+    # the log-Sobolev form: S = n = 1, eta noise^2/2 = s^2, c = lambda/(2 s^2), here with eta = 1/2
+    eta, deviation = 0.5, math.sqrt(0.25 * v["sigma"] ** 2)
+    constant = v["eta_lambda"] / eta / (2.0 * deviation**2)
+    general = hidden_langevin.rho_log_sobolev(1.0, 1, constant, deviation, eta, int(v["steps"]))
+    assert v["order"] * general == expected(case, "langevin")
     exact = hidden_full_batch.squared_mu(1.0 - v["eta_lambda"], int(v["steps"]))
     assert v["order"] * exact / (2 * v["sigma"] ** 2) == expected(case, "exact")
 

@@ -57,6 +57,30 @@ def test_without_clipping_and_noise_it_is_the_ordinary_rule(make, extra, rule, m
         torch.testing.assert_close(p, q, rtol=1e-3, atol=2e-5)
 
 
+def test_adam_as_algorithm_2_prints_it(make_model, data):
+    """m/(sqrt(u) + xi) with both moments from 0 and no correction: three steps by hand."""
+    x, y = data
+    run = noisy_adam(make_model(), correct_start=False, **parts())
+    model = make_model()
+    first = [torch.zeros_like(p) for p in model.parameters()]
+    second = [torch.zeros_like(p) for p in model.parameters()]
+    for a, b in run.batches(data, steps=3):
+        run.step(cross_entropy(run.model(a), b, reduction="none"))
+        gradients = torch.autograd.grad(cross_entropy(model(x), y), list(model.parameters()))
+        for p, g, m, u in zip(model.parameters(), gradients, first, second, strict=True):
+            m.copy_(0.9 * m + 0.1 * g)
+            u.copy_(0.999 * u + 0.001 * g * g)
+            with torch.no_grad():
+                p -= 0.1 * m / (u.sqrt() + 1e-8)
+    for p, q in zip(run.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-3, atol=2e-5)
+
+
+def test_the_two_corrections_of_adam_do_not_go_without_each_other(make_model):
+    with pytest.raises(InvalidInput, match="correct_start is False"):
+        noisy_adam(make_model(), correct_start=False, correct_noise_bias=True, **parts(1.0))
+
+
 def test_corrected_adam_without_noise_is_adam_up_to_its_floor():
     weights = [nn.Parameter(torch.zeros(4)) for _ in range(2)]
     corrected = CorrectedAdam([weights[0]], lr=0.1, noise_variance=0.0, floor=1e-16)

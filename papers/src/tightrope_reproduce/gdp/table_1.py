@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.gdp.table import PAPER, Row, outcome, twin_of
 from tightrope_reproduce.gdp.trained import trained
-from tightrope_reproduce.item import Item, Outcome, Picture, Setting
+from tightrope_reproduce.item import Item, Line, Outcome, Picture, Printed, Setting, check
 from tightrope_reproduce.learning.paper import CLAIMS, TABLE_1
 from tightrope_reproduce.learning.result import Summary
 
+RATIOS = Printed(1212.0), Printed(159.1)
+
 
 def run(setting: Setting) -> Outcome:
-    return outcome(TABLE_1, setting, "test accuracy (%)", 0.3, _pictures)
+    return outcome(TABLE_1, setting, "test accuracy (%)", 0.3, _pictures, _ratios())
+
+
+def _ratios() -> tuple[Line, ...]:
+    """Section 4.1's "likelihood ratios" of the third row."""
+    printed = CLAIMS["mnist-0.7"]
+    pairs = ((RATIOS[0], printed.moments_epsilon), (RATIOS[1], printed.clt_epsilon))
+    return tuple(
+        check(f"e^{epsilon:.2f}, the worst likelihood ratio", claim, math.exp(epsilon), 0.1)
+        for claim, epsilon in pairs
+    )
 
 
 def _pictures(rows: list[Row], setting: Setting) -> tuple[Picture, ...]:

@@ -79,7 +79,7 @@ def _broken(case: tuple[int, float, float]) -> Line:
         claim=delta,
         ours=true.upper,
         truth=true,
-        verdict=Verdict.INVALID if true.lower > delta else Verdict.REPRODUCED,
+        verdict=Verdict.INVALID if true.lower > delta else Verdict.HOLDS,
         because="a factor 2 is missing under the root of the printed noise",
     )
 
@@ -99,7 +99,7 @@ def _enough() -> Line:
         claim=math.sqrt(2.0),
         ours=private / free,
         truth=None,
-        verdict=Verdict.REPRODUCED if private <= math.sqrt(2.0) * free else Verdict.DIFFERS,
+        verdict=Verdict.HOLDS if private <= math.sqrt(2.0) * free else Verdict.DIFFERS,
         because="O(d ln(1/delta)/epsilon^2) public records suffice; exact calibration needs fewer",
     )
 
@@ -134,7 +134,7 @@ def _less(found: dict[int, Measured], records: int) -> Line:
         claim="falls with m",
         ours=found[most].mean / found[0].mean,
         truth=None,
-        verdict=Verdict.REPRODUCED if found[most].mean < found[0].mean else Verdict.DIFFERS,
+        verdict=Verdict.HOLDS if found[most].mean < found[0].mean else Verdict.DIFFERS,
         because=f"excess loss {found[most].mean:.3g} in place of {found[0].mean:.3g}",
     )
 

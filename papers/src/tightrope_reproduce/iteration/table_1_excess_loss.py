@@ -60,7 +60,8 @@ def run(setting: Setting) -> Outcome:
     local = {c.name: local_epsilon(c, sizes[-1]) for c in CONTENDERS}
     lines = (
         *(_one_task(c, rows, sizes) for c in CONTENDERS),
-        *(_many_tasks(c, rows, fixed, counts[-1]) for c in CONTENDERS),
+        *(_many_tasks(c, fixed, counts[-1]) for c in CONTENDERS),
+        _ordering(rows, fixed, counts),
         *(_local(c, local[c.name], sizes[-1]) for c in CONTENDERS),
     )
     tables = (
@@ -95,26 +96,48 @@ def _one_task(contender: Contender, rows: dict[Any, Row], sizes: Sequence[int]) 
         claim=contender.one_task,
         ours=mean,
         truth=None,
-        verdict=Verdict.REPRODUCED if held else Verdict.DIFFERS,
+        verdict=Verdict.HOLDS if held else Verdict.DIFFERS,
         because=f"standard error {error:.2g}, measured power of n {power:.2f}; R G/sqrt(n) for "
         f"averaged iterates is {bound:.3g}" + ("" if contender.per_step else TUNED),
     )
 
 
-def _many_tasks(contender: Contender, rows: dict[Any, Row], size: int, count: int) -> Line:
+_ORDERED = ("Stop-PNSGD", "output perturbation")
+
+
+def _many_tasks(contender: Contender, size: int, count: int) -> Line:
     """How much more noise each of `count` tasks needs: the table's k without its constants."""
     growth = contender.noise(size, count) / contender.noise(size, 1)
     what = f"noise for {count} tasks over noise for one, n = {size}: {contender.name}"
     if contender.many_tasks != contender.one_task:
         return check(what, math.sqrt(count), growth, within=1e-6)
-    mean = rows[contender.name, size, count][5]
+    hidden = math.sqrt(math.log(size))
     return Line(
         what,
         claim="1, up to logarithms",
         ours=growth,
         truth=None,
-        verdict=Verdict.REPRODUCED if growth < 0.5 * math.sqrt(count) else Verdict.DIFFERS,
-        because=f"composition would need {math.sqrt(count):.3g}; excess loss {mean:.3g}",
+        verdict=Verdict.HOLDS if growth <= hidden else Verdict.DIFFERS,
+        because=f"composition would need {math.sqrt(count):.3g}, sqrt(ln n) is {hidden:.3g}",
+    )
+
+
+def _ordering(rows: dict[Any, Row], size: int, counts: Sequence[int]) -> Line:
+    """For many tasks the table puts this work, whose loss has no k, below output perturbation."""
+    ours, other = ([rows[name, size, k][5] for k in counts if k > 1] for name in _ORDERED)
+    told = ", ".join(
+        f"{a:.3g} against {b:.3g} (k = {k})"
+        for a, b, k in zip(ours, other, [k for k in counts if k > 1], strict=True)
+    )
+    beaten = all(b < a for a, b in zip(ours, other, strict=True))
+    return Line(
+        f"loss of each of many tasks, n = {size}: {_ORDERED[0]} against {_ORDERED[1]}",
+        claim="smaller by sqrt(k), up to logarithms",
+        ours=told,
+        truth=None,
+        verdict=Verdict.DIFFERS if beaten else Verdict.HOLDS,
+        because="output perturbation, one noise on steps without noise, has the better constant at "
+        "every k measured; the table's orders say nothing about constants",
     )
 
 

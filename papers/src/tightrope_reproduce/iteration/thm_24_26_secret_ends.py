@@ -96,7 +96,7 @@ def _hundred() -> Line:
         claim=printed,
         ours=mean,
         truth=None,
-        verdict=Verdict.REPRODUCED if held else Verdict.INVALID,
+        verdict=Verdict.HOLDS if held else Verdict.INVALID,
         because=f"true for n >= 3 by the mean over the end; its own proof gives {corrected:.4g}",
     )
 

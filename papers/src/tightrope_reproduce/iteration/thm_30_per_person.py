@@ -74,7 +74,7 @@ def _lines(curves: dict[str, Any]) -> tuple[Line, Line]:
         claim=1.0,
         ours=float(np.max(true / promised)),
         truth=None,
-        verdict=Verdict.REPRODUCED if held else Verdict.INVALID,
+        verdict=Verdict.HOLDS if held else Verdict.INVALID,
         because="the statement itself is true, through Gaussian DP",
     )
     return first, second
@@ -118,7 +118,7 @@ def _smoothing() -> Line:
         claim=claim,
         ours=ours,
         truth=None,
-        verdict=Verdict.REPRODUCED if ours <= claim else Verdict.INVALID,
+        verdict=Verdict.HOLDS if ours <= claim else Verdict.INVALID,
         because=f"its own proof gives {by_its_proof:.3g}, above the printed term; but smoothing "
         "only raises a convex loss, so the error counts once, with E|Z| for sqrt(d)",
     )

@@ -8,7 +8,16 @@ from functools import cache
 from tightrope.errors import InvalidInput
 from tightrope_reproduce.learning.beyond import at_the_papers, beyond, candidates
 from tightrope_reproduce.learning.gains import ROWS, less_noise, more_rounds
-from tightrope_reproduce.learning.paper import FIGURE_4, TABLE_1, TABLE_2, TABLE_3, TABLE_4, TWINS
+from tightrope_reproduce.learning.paper import (
+    FIGURE_4,
+    LAST_TENTH,
+    SLICES,
+    TABLE_1,
+    TABLE_2,
+    TABLE_3,
+    TABLE_4,
+    TWINS,
+)
 from tightrope_reproduce.learning.quick import QUICK, QUICK_TWIN
 from tightrope_reproduce.learning.recipe import Recipe
 
@@ -28,8 +37,8 @@ def _gain() -> Recipes:
 
 GROUPS: dict[str, Callable[[], Recipes]] = {
     "table-1": lambda: (*TABLE_1, _twin("mnist")),
-    "table-2": lambda: (TABLE_2, _twin("adult")),
-    "table-3": lambda: (TABLE_3, _twin("imdb")),
+    "table-2": lambda: (TABLE_2, _twin("adult"), LAST_TENTH, _twin("adult-last-tenth")),
+    "table-3": lambda: (TABLE_3, _twin("imdb"), SLICES),
     "table-4": lambda: (TABLE_4, _twin("movielens")),
     "figure-4": lambda: FIGURE_4,
     "gain": _gain,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,8 +45,15 @@ def learn(
     torch.manual_seed(seed)
     model = task.model().to(device)
     average = _average(model, recipe)
-    run = _private(model, recipe, seed) if recipe.noise_multiplier is not None else None
-    steps = _plain(model, train, recipe, seed) if run is None else _noisy(run, train, recipe)
+    notes: dict[str, Any] = {}
+    run = None
+    if task.loop is not None:
+        steps = task.loop(model, train, recipe, seed, notes)
+    elif recipe.noise_multiplier is None:
+        steps = _plain(model, train, recipe, seed)
+    else:
+        run = _private(model, recipe, seed)
+        steps = _noisy(run, train, recipe)
     start, measured_at = time.perf_counter(), frozenset(recipe.measured_at)
     curve: list[float] = []
     for step in steps:
@@ -58,7 +66,7 @@ def learn(
     seconds = time.perf_counter() - start
     process = None if run is None else run.process
     assert process is None or isinstance(process, NoisySGD)
-    return Result(recipe, seed, tuple(curve), seconds, machine_words(device), process)
+    return Result(recipe, seed, tuple(curve), seconds, machine_words(device), process, notes)
 
 
 def _private(model: nn.Module, recipe: Recipe, seed: int) -> PrivateOptimizer:

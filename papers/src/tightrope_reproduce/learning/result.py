@@ -28,7 +28,10 @@ __all__ = ["Result", "Summary", "Store"]
 @final
 @dataclass(frozen=True)
 class Result:
-    """curve: the measure after each epoch and at the end; process: from the objects that ran."""
+    """curve: the measure after each epoch and at the end; process: from the objects that ran.
+
+    notes: what a loop of its own has to tell beside.
+    """
 
     recipe: Recipe
     seed: int
@@ -36,6 +39,7 @@ class Result:
     seconds: float
     machine: str
     process: NoisySGD | None
+    notes: dict[str, Any] = field(default_factory=dict)
     day: str = field(default_factory=lambda: date.today().isoformat())
 
     @property
@@ -49,7 +53,7 @@ class Result:
             "machine": self.machine,
             "day": self.day,
             "process": None if self.process is None else to_json(self.process),
-        }
+        } | ({"notes": self.notes} if self.notes else {})
 
     @classmethod
     def from_dict(cls, recipe: Recipe, seed: int, stored: dict[str, Any]) -> Result:
@@ -61,6 +65,7 @@ class Result:
             stored["seconds"],
             stored["machine"],
             process,
+            stored.get("notes", {}),
             stored["day"],
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from tightrope.errors import InvalidInput
 from tightrope_reproduce.learning import models
 from tightrope_reproduce.learning.recipe import Recipe
 from tightrope_reproduce.learning.scattering import Scattering
+from tightrope_reproduce.learning.slices import sliced_steps
 
 __all__ = ["Task", "Examples", "TASKS", "task_of", "losses"]
 
@@ -51,12 +52,14 @@ class Task:
     """load(folder, seed): the examples; a random split is drawn with the seed.
 
     measure(outputs, labels): the number that is reported, from all test outputs at once.
+    loop: a training loop of its own, in place of the library's (slices.py).
     """
 
     load: Loader
     model: Callable[[], nn.Module]
     measure: Callable[[Tensor, Tensor], float]
     unit: str = "accuracy in %"
+    loop: Callable[..., Iterator[int]] | None = None
 
 
 def losses(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -101,6 +104,14 @@ def _adult(folder: Path | None, seed: int) -> Examples:
     """The training file of 32,561 people alone, a random tenth of it held out, as in the paper."""
     people = load_adult(folder).train
     return _held_out(torch.from_numpy(people.x), torch.from_numpy(people.y), 3_256, seed)
+
+
+def _adult_last_tenth(folder: Path | None, seed: int) -> Examples:
+    """The last tenth of the file held out, unshuffled: what the authors' script does."""
+    people = load_adult(folder).train
+    rows = torch.from_numpy(people.x), torch.from_numpy(people.y)
+    train, test = ((rows[0][part], rows[1][part]) for part in (slice(-3_256), slice(-3_256, None)))
+    return Examples(train, test)
 
 
 @lru_cache(maxsize=1)
@@ -160,7 +171,9 @@ TASKS = {
     "fashion-linear": _task("fashion", _features, models.scattering_linear),
     "fashion-cnn": _task("fashion", _features, models.scattering_cnn),
     "adult": Task(_adult, models.adult_mlp, accuracy_percent),
+    "adult-last-tenth": Task(_adult_last_tenth, models.adult_mlp, accuracy_percent),
     "imdb": Task(_split_given(_imdb), models.ImdbNet, accuracy_percent),
+    "imdb-slices": Task(_split_given(_imdb), models.ImdbNet, accuracy_percent, loop=sliced_steps),
     "movielens": Task(_movielens, models.CollaborativeNet, star_rmse, "root mean squared error"),
     "digits": Task(_digits, models.digits_mlp, accuracy_percent),
 }

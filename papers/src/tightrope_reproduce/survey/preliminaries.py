@@ -97,7 +97,7 @@ def _closed(ratios: list[tuple[float, ...]]) -> Line:
         claim=1.0,
         ours=float(shares.max()),
         truth=None,
-        verdict=Verdict.REPRODUCED if shares.max() <= 1.0 else Verdict.INVALID,
+        verdict=Verdict.HOLDS if shares.max() <= 1.0 else Verdict.INVALID,
         because="a valid bound, about four times too large",
     )
 

@@ -15,7 +15,7 @@ from tightrope.guarantee.selection import selection_guarantee
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.gdp.trained import spread, trained
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import Item, Line, Outcome, Picture, Printed, Setting, Table, Verdict
 from tightrope_reproduce.learning.beyond import DELTA, EPSILON, at_the_papers, beyond, candidates
 from tightrope_reproduce.learning.paper import TABLE_1
 from tightrope_reproduce.learning.recipe import Recipe
@@ -124,7 +124,11 @@ def _paper_lines(found: dict[str, Summary | str]) -> list[Line]:
                 epsilon = recipe.name.rsplit("-", 1)[1]
                 what = f"accuracy (%) at {row.name}'s epsilon {epsilon}, {_network(recipe)}"
                 because = f"{ours.mean - (row.claim or 0.0):+.2f} at no more epsilon"
-                lines.append(Line(what, row.claim, spread(ours), None, Verdict.BEYOND, because))
+                lines.append(
+                    Line(
+                        what, Printed(row.claim or 0.0), spread(ours), None, Verdict.BEYOND, because
+                    )
+                )
     return lines
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tightrope.accounting import account
 from tightrope.numerics.interval import Interval
 from tightrope_reproduce.gdp.trained import spread, trained
-from tightrope_reproduce.item import Item, Line, Outcome, Setting, Table, Verdict
+from tightrope_reproduce.item import Item, Line, Outcome, Printed, Setting, Table, Verdict
 from tightrope_reproduce.learning.gains import ROWS
 from tightrope_reproduce.learning.recipe import Recipe
 from tightrope_reproduce.learning.result import Summary
@@ -59,7 +59,7 @@ def _lines(gain: Gain) -> tuple[Line, ...]:
     return (
         Line(
             f"{row.name}: noise for {budget}",
-            row.noise_multiplier,
+            Printed(row.noise_multiplier or 0.0),
             gain.quieter.noise_multiplier,
             spent[0],
             Verdict.BEYOND,
@@ -85,20 +85,21 @@ def _spent(recipe: Recipe) -> Interval:
 def _score_lines(gain: Gain, scores: Scores) -> list[Line]:
     """What the better spent budget buys, on our own runs of the paper's setting."""
     before, *after = scores
+    claim = None if gain.row.claim is None else Printed(gain.row.claim)
     lines = []
     for words, found in zip(("less noise", "more rounds"), after, strict=True):
         what = f"{gain.row.name}: {_unit(gain.row)} with {words}"
         if isinstance(found, str) or isinstance(before, str):
             reason = found if isinstance(found, str) else str(before)
             if reason != "quick run":
-                lines.append(Line(what, gain.row.claim, None, None, Verdict.NOT_RUN, reason))
+                lines.append(Line(what, claim, None, None, Verdict.NOT_RUN, reason))
             continue
         moved, error = change(before, found)
         because = (
-            f"{moved:+.3g} (two standard errors: {error:.2g}) over the same seeds at the paper's "
+            f"{moved:+.3g} (95 % by t: +-{error:.2g}) over the same seeds at the paper's "
             f"setting, {spread(before)}"
         )
-        lines.append(Line(what, gain.row.claim, spread(found), None, Verdict.BEYOND, because))
+        lines.append(Line(what, claim, spread(found), None, Verdict.BEYOND, because))
     return lines
 
 

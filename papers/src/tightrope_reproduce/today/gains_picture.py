@@ -35,7 +35,7 @@ def gains_picture(gains: list[Gain], scores: list[Scores]) -> Picture:
         "accountant: the least noise, the most rounds"
         + (
             ", and the change in accuracy (percentage points; for MovieLens the fall of the root "
-            "mean squared error in hundredths of a star), bars: two standard errors."
+            "mean squared error in hundredths of a star), bars: 95 % by Student's t."
             if bought
             else "."
         )

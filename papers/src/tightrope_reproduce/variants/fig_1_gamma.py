@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from tightrope.guarantee.renyi import one_sided, theorem4, two_sided
 from tightrope.report.style import COLOURS
@@ -59,9 +60,9 @@ def _lines(pair: tuple[float, float], curves: Curves, deltas: Any) -> tuple[Line
         Line(
             f"largest gap between the optimum and Theorem 4 {where}",
             claim="a lower bound (drawn)",
-            ours=float(np.max(curves.exact - curves.closed)),
+            ours=_largest_gap(pair, curves, deltas),
             truth=None,
-            verdict=Verdict.REPRODUCED if held else Verdict.INVALID,
+            verdict=Verdict.HOLDS if held else Verdict.INVALID,
             because="" if held else "the bound passes above the optimum",
         ),
         Line(
@@ -85,6 +86,18 @@ def _lines(pair: tuple[float, float], curves: Curves, deltas: Any) -> tuple[Line
             f"{deltas[most]:.2g}",
         ),
     )
+
+
+def _largest_gap(pair: tuple[float, float], curves: Curves, deltas: Any) -> float:
+    """The maximum itself, searched next to the largest gap on the grid."""
+    best = int(np.argmax(curves.exact - curves.closed))
+    ends = float(deltas[max(best - 1, 0)]), float(deltas[min(best + 1, len(deltas) - 1)])
+
+    def gap(delta: float) -> float:
+        at = np.array([delta])
+        return float(theorem4.gamma(*pair, at)[0] - one_sided.gamma(*pair, at).upper[0])
+
+    return -float(minimize_scalar(gap, bounds=ends, method="bounded").fun)
 
 
 def _picture(curves: dict[tuple[float, float], Curves], deltas: Any) -> Picture:

@@ -14,11 +14,21 @@ from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.renyi import improved_moments_accountant, moments_accountant, question_two
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict, check
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Outcome,
+    Picture,
+    Printed,
+    Setting,
+    Table,
+    Verdict,
+    check,
+)
 from tightrope_reproduce.variants.noisy_sgd import PAPERS
 
 NOISE, DELTA, ROUNDS = 20.0, 1e-5, 1000
-PRINTED_GAIN, PRINTED_ROUNDS, PRINTED_EPSILON = 0.75, 100, 6.0  # Section IV-B
+PRINTED_GAIN, PRINTED_ROUNDS, PRINTED_EPSILON = Printed(0.75), Printed(100), 6.0
 
 
 def run(setting: Setting) -> Outcome:
@@ -32,7 +42,13 @@ def run(setting: Setting) -> Outcome:
     gain = classical - improved
     truth = Interval(np.max(classical - upper), np.max(classical - lower))
     lines = (
-        check("largest gain in epsilon over 1000 rounds", PRINTED_GAIN, gain.max(), 0.01, truth),
+        check(
+            "largest gain in epsilon over 1000 rounds",
+            PRINTED_GAIN,
+            gain.max(),
+            0.01,
+            truth,
+        ),
         *_more_rounds(),
     )
     picture = _picture(rounds, classical, improved, (lower, upper))
@@ -52,7 +68,7 @@ def _more_rounds() -> tuple[Line, ...]:
         ),
         Line(
             "rounds within epsilon 4 (moments accountant, Lemma 2)",
-            claim=f"{at_four.classical:g} (moments accountant)",
+            claim=float(at_four.classical),
             ours=at_four.improved,
             truth=at_four.exact,
             verdict=Verdict.BEYOND,

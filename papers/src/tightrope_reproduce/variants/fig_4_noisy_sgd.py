@@ -99,7 +99,7 @@ def _more_epochs(budget: float) -> Line:
 def _poisson(row: Row) -> Line:
     return Line(
         f"epsilon after {row.epochs:g} epochs, if batches were Poisson",
-        claim=f"{row.lemma_2:.4g} (Lemma 2)",
+        claim=row.lemma_2,
         ours=row.lemma_2,
         truth=row.poisson,
         verdict=Verdict.BEYOND,

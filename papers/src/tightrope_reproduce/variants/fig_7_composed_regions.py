@@ -51,7 +51,7 @@ def _lines(mu: float, curves: tuple[Any, Any, Any]) -> tuple[Line, ...]:
             claim="outer bound (drawn)",
             ours=float(np.max(exact - bound)),
             truth=f"area {area.of_gaussian(mu):.4g}",
-            verdict=Verdict.REPRODUCED if held else Verdict.INVALID,
+            verdict=Verdict.HOLDS if held else Verdict.INVALID,
             because="" if held else "the three regions are not nested",
         )
         for name, bound in zip(names, (bound_1, bound_2), strict=True)

@@ -77,7 +77,7 @@ def _line(panel: tuple[float, int], type_i: float) -> Line:
         claim="outer bound (drawn)",
         ours=claimed,
         truth=truth,
-        verdict=Verdict.INVALID if broken else Verdict.REPRODUCED,
+        verdict=Verdict.INVALID if broken else Verdict.HOLDS,
         because=f"a test reaches {truth.upper:.4g}, below the claimed bound: the rate of (54) does "
         "not hold for noise below 1"
         if broken
