@@ -27,6 +27,7 @@ from tightrope.convex import (
     Logistic,
     MultinomialLogistic,
     OneVersusRest,
+    Options,
     Problem,
     Scaling,
     SizeOnly,
@@ -38,7 +39,15 @@ from tightrope.convex.arithmetic import LARGEST, gamma, of_iterates, of_moments,
 from tightrope.convex.centred import moment_sums, sensitivity
 from tightrope.convex.certificate import certificate_of_fit
 from tightrope.convex.entropy import normal_from_words
-from tightrope.convex.exact import Total, gridded, row_dots, row_squares, scores, weights_error
+from tightrope.convex.exact import (
+    GRID,
+    Total,
+    gridded,
+    row_dots,
+    row_squares,
+    scores,
+    weights_error,
+)
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
 
@@ -158,7 +167,7 @@ def test_scores_are_exact_products_of_the_gridded_rows() -> None:
     for row, score in zip(whole, found, strict=True):
         truth = sum(
             (Fraction(v) * Fraction(w) for v, w in zip(row, weights, strict=True)), Fraction()
-        ) / Fraction(2**34)
+        ) / Fraction(2**GRID)
         room = weights_error(9, 1.0) * np.linalg.norm(weights) + 2.0**-52 * abs(float(truth))
         assert abs(float(Fraction(score) - truth)) <= room
 
@@ -245,13 +254,83 @@ def test_no_target_and_no_loss_gives_a_longer_contribution() -> None:
             return np.where(targets > 0, 1e9, np.nan)
 
     data = ArrayData(_rows(2), np.array([1000.0, -1000.0]), Scaling(2.0))
-    for loss in (Logistic(), Liar()):
+    for loss in (Huber(1.0), Liar()):
         problem = Problem(data, loss)  # type: ignore[arg-type]
         for at in (0, 1):
             part = problem.block_gradient(data.part(slice(at, at + 1)), np.ones(38))
             assert np.linalg.norm(part) <= 1.0
     with pytest.raises(InvalidInput, match="NaN"):
         ArrayData(_rows(2), np.array([1.0, np.nan]), Scaling(2.0))
+
+
+@pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5)])
+@pytest.mark.parametrize("target", [0.0, 1000.0])
+def test_targets_of_two_classes_are_signs(loss: Any, target: float) -> None:
+    """A target of 1000 multiplies the curvature by 10^6: steps that contract no more."""
+    data = ArrayData(_rows(50), np.where(np.arange(50) % 2, target, -1.0), Scaling(2.0))
+    with pytest.raises(InvalidInput, match="-1 or"):
+        learn(Problem(data, loss), Budget(1.0, 1e-5), algorithm="last-iterate")
+
+
+def test_shapes_that_would_spread_one_noise_over_many_sums_are_refused() -> None:
+    rows, budget = _rows(50, 1), Budget(1.0, 1e-5)
+    column = Problem(ArrayData(rows, np.ones((50, 1)), PLAIN), Huber(0.5))
+    with pytest.raises(InvalidInput, match="one number for each row"):
+        learn(column, budget, algorithm="descent")
+    problem = Problem(ArrayData(rows, np.ones(50), PLAIN), Huber(0.5))
+    for start in (np.zeros((1, 1)), np.zeros((1, 7)), np.zeros(2)):
+        with pytest.raises(InvalidInput, match="shape"):
+            learn(problem, budget, start=start)
+
+
+_HUGE = 1.7e308
+
+
+@pytest.mark.parametrize("entries", [[_HUGE] * 2, [_HUGE] * 2 + [-_HUGE] * 2])
+@pytest.mark.parametrize("centring", [0.0, 0.1])
+def test_one_row_beyond_the_floats_does_not_poison_the_model(
+    entries: list[float], centring: float
+) -> None:
+    """Finite entries of one place whose sum is not: infinity times 0 made every weight NaN."""
+    rows = sp.csr_array(_rows(60, 3))
+    number = len(entries)
+    last = sp.csr_array((entries, np.zeros(number, dtype=int), [0, number]), shape=(1, 3))
+    whole = sp.csr_array(
+        (
+            np.concatenate([rows.data, last.data]),
+            np.concatenate([rows.indices, last.indices]),
+            np.append(rows.indptr, rows.indptr[-1] + number),
+        ),
+        shape=(61, 3),
+    )
+    options = Options(centring=centring, steps=5)
+    problem = Problem(ArrayData(whole, np.ones(61), Scaling(2.0)), Logistic())
+    learned = learn(problem, Budget(1.0, 1e-5), algorithm="descent", options=options)
+    assert np.isfinite(learned.weights).all()
+
+
+def test_rows_too_wide_for_exact_scores_are_refused() -> None:
+    """Around a centre rows are long: their parts would leave the whole numbers of a float."""
+    problem = Problem(SizeOnly(100, 1 << 20), Logistic())
+    with pytest.raises(InvalidInput, match="exact scores"):
+        of_sums(problem, 1e-3)
+
+
+def test_rows_are_kept_between_passes_and_stay_what_they_were() -> None:
+    rows = _rows(5000, 7)
+    data = ArrayData(rows, np.ones(5000), Scaling(2.0))
+    problem, weights = Problem(data, Logistic()), np.linspace(-1.0, 1.0, 8)
+    before = problem.gradient_sum(weights)
+    rows *= 1e6  # somebody writes into the array meanwhile: factors would be those of other rows
+    np.testing.assert_array_equal(problem.gradient_sum(weights), before)
+
+
+@pytest.mark.parametrize(
+    "options", [{"steps": 0}, {"steps": 2.5}, {"batch_size": -5}, {"radius": -1.0}]
+)
+def test_options_without_a_meaning_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(options))):
+        Options(**options)
 
 
 def test_the_certificate_says_mode_rho_and_sensitivity() -> None:

@@ -33,6 +33,7 @@ def gamma(operations: float) -> float:
 def of_sums(problem: Problem, radius: float = 1.0) -> float:
     """rho of one sum of gradients; rows are shortened to no less than `radius` around a centre."""
     radius = min(radius, problem.data.scaling.radius)
+    weights_error(problem.data.width, (1.0 + 1e-3) / radius)  # refuses rows without exact scores
     drift = _sum_error(problem, _most_rows(problem), radius)
     return _checked(_longer_rows(problem.data.width, radius) + 2.0 * drift / problem.moved)
 

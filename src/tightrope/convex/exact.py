@@ -60,12 +60,19 @@ def gridded(features: Any, factors: FloatArray) -> Any:
     """factor * row, as whole multiples of 2^-GRID (returned as those whole numbers)."""
     units = factors * 2.0**GRID
     if not sp.issparse(features):
-        scaled = np.multiply(np.asarray(features), units[:, None], dtype=np.float64)
-        return np.rint(scaled, out=scaled)
+        return _rounded(np.asarray(features), units[:, None])
     wide = _wide_sparse(features)
-    wide.data *= np.repeat(units, np.diff(wide.indptr))
-    np.rint(wide.data, out=wide.data)
+    wide.data = _rounded(wide.data, np.repeat(units, np.diff(wide.indptr)))
     return wide
+
+
+def _rounded(values: Any, units: FloatArray) -> FloatArray:
+    """Whole numbers; 0 where the factor is 0, even of what is too large for a float."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = np.multiply(values, units, dtype=np.float64)
+    if not units.all():
+        scaled = np.where(units == 0.0, 0.0, scaled)
+    return np.asarray(np.rint(scaled, out=scaled))
 
 
 def _wide_sparse(features: Any) -> Any:
@@ -76,7 +83,7 @@ def _wide_sparse(features: Any) -> Any:
 
 def scores(rows: Any, weights: FloatArray, longest: float) -> FloatArray:
     """<row, weights> for gridded rows of norm at most `longest`."""
-    size = float(np.linalg.norm(weights))
+    size = math.sqrt(row_squares(weights.reshape(1, -1))[0])
     if not size < 2.0**_LARGEST_EXPONENT:
         raise InvalidInput(
             "The weights left the range of floats: the steps are too long for this loss. Choose "
@@ -88,12 +95,18 @@ def scores(rows: Any, weights: FloatArray, longest: float) -> FloatArray:
         rest = rest * 2.0**number
         parts.append(np.rint(rest))
         rest = rest - parts[-1]
-    products = np.asarray(rows @ np.stack(parts, axis=-1).reshape(len(weights), -1))
-    products = products.reshape(*products.shape[:1], *weights.shape[1:], len(bits))
-    total = products[..., -1]
+    products = _products(rows, parts)
+    total = products[-1]
     for at in range(len(bits) - 1, 0, -1):
-        total = products[..., at - 1] + total * 2.0 ** -bits[at]
+        total = products[at - 1] + total * 2.0 ** -bits[at]
     return np.asarray(total * 2.0 ** (exponent - bits[0] - GRID))
+
+
+def _products(rows: Any, parts: list[FloatArray]) -> list[FloatArray]:
+    """rows @ part for each; a thin matrix is slower than as many vectors."""
+    if parts[0].ndim == 1:
+        return [np.asarray(rows @ part) for part in parts]
+    return np.split(np.asarray(rows @ np.concatenate(parts, axis=1)), len(parts), axis=1)
 
 
 def weights_error(width: int, longest: float) -> float:
@@ -107,7 +120,13 @@ def _bits(width: int, longest: float) -> list[int]:
     |row| |part| stays below 2^53 units in each.
     """
     first = 52 - GRID - max(0, math.ceil(math.log2(longest) - 0.5))
-    later = max(1, first - math.ceil(math.log2(max(width, 1)) / 2.0))
+    later = first - math.ceil(math.log2(max(width, 1)) / 2.0)
+    if later < 1:
+        raise InvalidInput(
+            f"Rows of {width:,} columns that may be {longest:g} times as long as the radius "
+            "around their centre are too long for exact scores. Give a larger row_reach, or "
+            "centring=0."
+        )
     return [first] + [later] * math.ceil((53 - first) / later)
 
 

@@ -135,7 +135,14 @@ class Problem:
 
     def _add(self, total: Total, block: Block, weights: FloatArray) -> None:
         for piece in block.pieces():
-            slopes = self.loss.slope(piece.scores(weights), piece.targets)
+            scores = piece.scores(weights)
+            slopes = self.loss.slope(scores, piece.targets)
+            if np.shape(slopes) != scores.shape:
+                raise InvalidInput(
+                    f"The loss gave slopes of shape {np.shape(slopes)} for scores of shape "
+                    f"{scores.shape}. Targets must be one number for each row, and a loss must "
+                    "answer with one slope for each score."
+                )
             total.add(piece.pull_back(limited(slopes, self.loss.slope_bound)))
 
     def gradient_sum(

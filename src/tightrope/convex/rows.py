@@ -1,11 +1,12 @@
-"""Private rows: scaled to norm at most 1, never trusted, never copied as a whole.
+"""Private rows: scaled to norm at most 1, never trusted, large ones never copied as a whole.
 
 A raw row x is first shortened to the norm bound: u = x min(1, data_norm/|x|)/data_norm. Where a
 centre m is known (released privately, see `centred`), it is shortened again around it:
 v = (u - m) min(1, radius/|u - m|)/radius; without one v = u. With an intercept the row that
 reaches a gradient is (v, c)/sqrt(1 + c^2). So its norm is at most 1 whatever the data hold. Only
 two factors for each row are stored: row = factor * x - shift * m. Dense, sparse and memory-mapped
-features stay where they are; a piece of them at a time is made float64 on a grid (see `exact`).
+features stay where they are; a piece of them at a time is made float64 on a grid (see `exact`),
+and kept for the next pass where there are few.
 
 Error: what is computed of a row depends on that row alone, to the last bit. SAFETY leaves room for
 the rounding of norms; what it leaves no room for is charged (see `arithmetic`).
@@ -33,6 +34,7 @@ INTERCEPT, CENTRED_INTERCEPT = 0.5, 0.3
 SAFETY = 1.0 - 1e-6
 _ABSURD = 1e12  # rows this many times over the bound count as zero
 _BLOCK_ENTRIES = 1 << 18  # one block of features stays in the cache between its two products
+_KEPT_ENTRIES = 1 << 24  # of gridded rows, kept between passes (128 MB): half of the time of a pass
 PIECE = 1 << 11  # rows added in one product: a short sum rounds little
 
 
@@ -67,8 +69,8 @@ class Scaling:
         """(factor, shift) for each row: scaled row = factor * x - shift * center."""
         norms = row_norms(features)
         first = 1.0 / np.maximum(norms, self.data_norm)
-        # rows so long that a product would leave the floats count as zero
-        first[norms > _ABSURD * self.data_norm] = 0.0
+        # rows so long that a product would leave the floats (or has left them) count as zero
+        first[~(norms <= _ABSURD * self.data_norm)] = 0.0
         second = np.full(len(norms), self._shrunk)
         if self.center is not None:
             away = _distances(features, norms, first, self.center)
@@ -104,7 +106,7 @@ def row_norms(features: Any) -> FloatArray:
             "The features contain NaN or infinity, so their rows have no norm. Impute or drop such "
             "rows by a rule that does not depend on other rows."
         )
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(np.sqrt(exact.row_squares(features)))
 
 
@@ -201,15 +203,23 @@ class ArrayData:
         self.features, self.targets, self.scaling = features, _finite(targets), scaling
         self.count = int(features.shape[0])
         self.width = int(features.shape[1]) + bool(scaling.intercept)
-        step = PIECE if sp.issparse(features) else max(64, _BLOCK_ENTRIES // self.width)
+        dense = not sp.issparse(features)
+        step = min(PIECE, max(64, _BLOCK_ENTRIES // self.width)) if dense else PIECE
         self._slices = [slice(at, at + step) for at in range(0, self.count, step)]
         pairs = [scaling.factors(features[at]) for at in self._slices]
         self._factors = np.concatenate([factors for factors, _ in pairs])
         self._shifts = np.concatenate([shifts for _, shifts in pairs])
 
+    @cached_property
+    def _kept(self) -> list[Block] | None:
+        """Blocks that remember their gridded rows, if these are few."""
+        entries = self.features.nnz if sp.issparse(self.features) else self.features.size
+        return [self.part(at) for at in self._slices] if entries <= _KEPT_ENTRIES else None
+
     def blocks(self) -> Iterator[Block]:
-        for at in self._slices:
-            yield self.part(at)
+        if self._kept is not None:
+            return iter(self._kept)
+        return (self.part(at) for at in self._slices)
 
     def part(self, at: slice) -> Block:
         return Block(
