@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from tightrope.theorems import stopping_times
 from tightrope.theorems.catalog import ANALYSES, THEOREMS
 
 FOLDER = Path(__file__).parent / "theorems"
@@ -43,7 +44,7 @@ def file_name(theorem: Any) -> str:
 
 
 def pages() -> dict[str, str]:
-    written = {file_name(theorem): page(theorem) for theorem in THEOREMS}
+    written = {file_name(theorem): page(theorem) for theorem in (*THEOREMS, stopping_times)}
     return {**written, "README.md": index()}
 
 

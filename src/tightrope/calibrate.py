@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from scipy.special import ndtri
-
 from tightrope.accounting import Account, Finding, account
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.base import Guarantee, Validity
@@ -19,6 +17,7 @@ from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.tradeoff.one_line import HitRate
 from tightrope.numerics.roots import crossing, last_integer
 from tightrope.process import NoisySGD
 from tightrope.theorems.catalog import ANALYSES, Analysis
@@ -30,7 +29,8 @@ _LARGEST_NOISE, _SMALLEST_NOISE = 1e6, 1e-2
 _MOST_STEPS = 10**12
 _LARGE_EPSILON, _FAR = 1e3, 100.0
 _FEW = 20  # steps
-_ATTEMPTS = 14
+_ATTEMPTS, _LINES = 14, 8
+_TOLERANCE, _NEAR = 1e-7, 1e-4  # of what is found, relative
 
 
 @final
@@ -74,11 +74,22 @@ class Target:
             )
         return cls(true_positive_rate=tpr, false_positive_rate=fpr)
 
+    @property
+    def hit_rates(self) -> HitRate | None:
+        """The target as one point of a trade-off curve; None without false alarms or hits."""
+        if self.true_positive_rate is None or self.false_positive_rate == 0.0:
+            return None
+        return HitRate(self.false_positive_rate, self.true_positive_rate)
+
     def excess(self, guarantee: Guarantee | Estimate) -> float:
         """Positive where the target is missed; judged on the safe side of a guarantee."""
         if self.true_positive_rate is not None:
-            if isinstance(guarantee, LossGuarantee) and _is_long(guarantee):
-                return _line_excess(guarantee, self.false_positive_rate, self.true_positive_rate)
+            if (
+                self.hit_rates is not None
+                and isinstance(guarantee, Guarantee)
+                and _by_lines(guarantee)
+            ):
+                return _line_excess(guarantee, self.hit_rates)
             type_ii = guarantee.tradeoff(self.false_positive_rate)
             miss = type_ii if isinstance(type_ii, float) else type_ii.lower
             return (1.0 - miss) - self.true_positive_rate
@@ -97,43 +108,22 @@ class Target:
         return spent.upper <= self.delta and lost.upper <= self.epsilon
 
 
-def _is_long(guarantee: LossGuarantee) -> bool:
-    """So many steps that one delta is cheaper than a lattice law for the whole curve."""
-    return all(sum(count for _, count in order) > _FEW for order in guarantee.orders)
+def _by_lines(guarantee: Any) -> bool:
+    """Is one delta much cheaper than the trade-off curve? For few steps a law of all is kept."""
+    return isinstance(guarantee, LossGuarantee) and all(
+        sum(count for _, count in order) > _FEW for order in guarantee.orders
+    )
 
 
-def _line_excess(guarantee: LossGuarantee, type_i: float, hit_rate: float) -> float:
-    """The smallest ln(delta(eps)/(hit_rate - e^eps type_i)): at most 0 where the target is met.
+def _line_excess(guarantee: Guarantee, rates: HitRate) -> float:
+    """The excess of the best line: at most 0 where the target is met."""
+    steep = rates.lower_half()
 
-    f(type_i) >= 1 - hit_rate wherever one line 1 - delta(eps) - e^eps type_i is (theory A20), and
-    f is its own mirror image. The ratio is quasi-convex in e^eps; the search starts where a
-    Gaussian curve through the target has its line, and any epsilon is on the safe side.
-    """
-    from scipy.optimize import minimize_scalar  # slow to import, and seldom needed
+    def delta(epsilon: float) -> float:
+        return guarantee.delta(epsilon).upper
 
-    a, t = type_i, hit_rate
-    if a > 1.0 - t:
-        a, t = 1.0 - t, 1.0 - a
-    if a == 0.0:  # the line of no epsilon: its room is the whole of the hit rate
-        missed = 1.0 - guarantee.tradeoff(0.0).lower
-        return math.log(missed / t) if missed > 0.0 else -math.inf
-    last = math.log(t / a)
-
-    def ratio(epsilon: float) -> float:
-        room = t - math.exp(epsilon) * a if 0.0 <= epsilon < last else 0.0
-        if room <= 0.0:
-            return 1e6 + abs(epsilon)
-        return math.log(max(guarantee.delta(epsilon).upper, 1e-300) / room)
-
-    mu = _risk_mu(a, t)
-    guess = min(max(-mu * float(ndtri(a)) - 0.5 * mu * mu, 0.01 * last), 0.9 * last)
-    found = minimize_scalar(ratio, bracket=(0.95 * guess, guess), method="brent", tol=1e-4)
-    return min(float(found.fun), ratio(0.0))
-
-
-def _risk_mu(type_i: float, hit_rate: float) -> float:
-    """The Gaussian curve through the target."""
-    return float(ndtri(hit_rate) - ndtri(type_i)) if type_i > 0.0 else 1.0
+    best = steep.best_line(delta)
+    return steep.excess(best, delta(best))
 
 
 def _require_below_one(value: float, name: str) -> None:
@@ -167,15 +157,43 @@ def find_noise(
             "noise_multiplier", 0.0, replace(run, noise_multiplier=0.0), target, "none"
         )
     judge = _judge(run, target, analyses)
-    found = crossing(
-        lambda noise: judge.excess(replace(run, noise_multiplier=noise)),
-        _noise_guess(run, target),
-        smallest=_SMALLEST_NOISE,
-        largest=_LARGEST_NOISE,
-    )
-    value = _safe(found.below, lambda noise: judge.met_by(replace(run, noise_multiplier=noise)))
-    safe = replace(run, noise_multiplier=value)
-    return Calibrated("noise_multiplier", value, safe, target, judge.key)
+
+    def with_noise(noise: float) -> NoisySGD:
+        return replace(run, noise_multiplier=noise)
+
+    least = _least(judge, with_noise, _noise_guess(run, target), _SMALLEST_NOISE, _LARGEST_NOISE)
+    value = _safe(least, lambda noise: judge.met_by(with_noise(noise)))
+    return Calibrated("noise_multiplier", value, with_noise(value), target, judge.key)
+
+
+def _least(
+    judge: _Judge,
+    make: Callable[[float], NoisySGD],
+    guess: float,
+    smallest: float,
+    largest: float,
+) -> float:
+    """The least x whose run meets the target. For a hit rate line by line: x for the best line so
+    far, then the best line of that x; a line is nearly the best for every x near its own."""
+    rates = judge.target.hit_rates
+    if rates is None or not judge.by_lines:
+        limits = {"smallest": smallest, "largest": largest}
+        return crossing(lambda x: judge.excess(make(x)), guess, **limits).below
+    steep, best = rates.lower_half(), math.inf
+    for _ in range(_LINES):
+        at_guess = judge.profile(make(guess))
+        line = steep.best_line(at_guess, 1e-3)
+        guess = crossing(
+            lambda x, eps=line: steep.excess(eps, judge.profile(make(x))(eps)),  # type: ignore[misc]
+            guess,
+            smallest=smallest,
+            largest=largest,
+            tolerance=_TOLERANCE if best < math.inf else 1e-3,
+        ).below
+        if guess >= best * (1.0 - _NEAR):  # the next line would win the square of that
+            break
+        best = guess
+    return min(best, guess)
 
 
 def _safe(value: float, met: Callable[[float], bool]) -> float:
@@ -226,10 +244,8 @@ def find_rate(
     if judge.met_by(with_rate(1.0)):
         return Calibrated("rate", 1.0, with_rate(1.0), target, judge.key)
     # 1/rate plays the part of the noise: larger is more private
-    found = crossing(
-        lambda inverse: judge.excess(with_rate(1.0 / inverse)), 100.0, smallest=1.0, largest=1e12
-    )
-    rate = 1.0 / _safe(found.below, lambda inverse: judge.met_by(with_rate(1.0 / inverse)))
+    least = _least(judge, lambda inverse: with_rate(1.0 / inverse), 100.0, 1.0, 1e12)
+    rate = 1.0 / _safe(least, lambda inverse: judge.met_by(with_rate(1.0 / inverse)))
     return Calibrated("rate", rate, with_rate(rate), target, judge.key)
 
 
@@ -245,6 +261,7 @@ class _Judge:
 
     target: Target
     analysis: Analysis
+    by_lines: bool
 
     @property
     def key(self) -> str:
@@ -257,6 +274,12 @@ class _Judge:
             if plain < -_FAR:
                 return plain  # so far within the target that the exact tail need not be found
         return self.target.excess(self._outcome(run))
+
+    def profile(self, run: NoisySGD) -> Callable[[float], float]:
+        """delta(epsilon) of a run, the safe end."""
+        outcome = self._outcome(run)
+        assert isinstance(outcome, Guarantee)
+        return lambda epsilon: outcome.delta(epsilon).upper
 
     def met_by(self, run: NoisySGD) -> bool:
         return self.target.met_by(self._outcome(run))
@@ -277,15 +300,16 @@ def _judge(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...]) -> _Ju
     covering = [f for f in account(probe, analyses).findings if f.applies]
     if not covering:
         account(probe, analyses).guarantee()  # raises with every reason
-    return _Judge(target, _best_of(covering, target))
+    chosen = _best_of(covering, target)
+    return _Judge(target, chosen.analysis, _by_lines(chosen.outcome))
 
 
-def _best_of(covering: list[Finding], target: Target) -> Analysis:
+def _best_of(covering: list[Finding], target: Target) -> Finding:
     """The first analysis; where that is not exact, the certified one nearest to the target."""
     certified = [f for f in covering if isinstance(f.outcome, Guarantee)]
     if covering[0].kind is Validity.EXACT or len(certified) < 2:
-        return covering[0].analysis
-    return min(certified, key=lambda f: _excess(f, target)).analysis
+        return covering[0]
+    return min(certified, key=lambda f: _excess(f, target))
 
 
 def _excess(finding: Finding, target: Target) -> float:
@@ -303,7 +327,7 @@ def _without_sampling(run: NoisySGD) -> GaussianGuarantee:
 
 def _target_mu(target: Target) -> float:
     if target.true_positive_rate is not None:
-        return _risk_mu(target.false_positive_rate, target.true_positive_rate)
+        return target.hit_rates.mu if target.hit_rates is not None else 1.0
     return float(gaussian.mu(target.epsilon, target.delta))
 
 

@@ -23,12 +23,12 @@ class Items:
         return self.x[i]
 
 
-def make_run() -> Any:
+def make_run(seed: int | None = None) -> Any:
     torch.manual_seed(0)
     return noisy_sgd(
         nn.Linear(3, 1),
         learning_rate=0.1,
-        sampler=PoissonSampler(0.5),
+        sampler=PoissonSampler(0.5, seed=seed),
         clip=FlatClip(1.0),
         noise=GaussianNoise(1.0),
         expected_batch_size=10,
@@ -43,6 +43,15 @@ def refused(data: Any) -> bool:
     except InvalidInput as error:
         assert "equal or overlap" in str(error), error
         return True
+    return False
+
+
+def half_seeded_is_refused(rank: int) -> bool:
+    """The certificate is rank 0's, which would know nothing of the seed."""
+    try:
+        make_run(seed=rank or None)
+    except InvalidInput as error:
+        return "different private settings" in str(error)
     return False
 
 
@@ -71,6 +80,7 @@ def main() -> None:
         assert refused(data), name
     for name, data in good.items():
         assert not refused(data), name
+    assert half_seeded_is_refused(rank)
     alone: Tensor = x[rank::2]
     run = make_run()
     run.watch(alone)

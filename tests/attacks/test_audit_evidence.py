@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,11 @@ from tightrope.audit.evidence import lines_of
 from tightrope.audit.noise_test import NoiseSeen
 from tightrope.audit.scores import log_likelihood_ratio
 from tightrope.cli.app import app
+from tightrope.errors import InvalidInput
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import Adjacency
+from tightrope.process.stopping import StoppedAtWill
 from tightrope.train import FlatClip, FullBatchSampler, GaussianNoise, PoissonSampler, noisy_sgd
 from tightrope.train.clip import Clip
 
@@ -187,11 +190,9 @@ def test_a_clip_that_lets_too_much_through_is_noise_too_small() -> None:
 
 
 def test_replaced_records() -> None:
-    sampler = FullBatchSampler(adjacency=Adjacency.REPLACE_ONE)
-    honest, claim = found_in(GaussianNoise(8.0, seed=2), sampler=sampler)
-    assert not honest.contradicts(claim)
-    found, claim = found_in(Noise(8.0, 0.7, "all", 0), sampler=sampler)
-    assert found.contradicts(claim)
+    for noise, expected in ((GaussianNoise(8.0, seed=2), False), (Noise(8.0, 0.7, "all", 0), True)):
+        found, claim = found_in(noise, sampler=FullBatchSampler(adjacency=Adjacency.REPLACE_ONE))
+        assert found.contradicts(claim) is expected
 
 
 def test_honest_noise_is_refuted_no_more_than_stated() -> None:
@@ -232,3 +233,15 @@ def test_the_folder_and_the_command_know_the_noise(tmp_path: Path) -> None:
     told = json.loads(CliRunner().invoke(app, ["audit", str(tmp_path), "--json"]).output)
     assert told["contradicted"] and told["noise_upper"] < told["noise_claimed"] == 8.0
     assert told["epsilon_lower"] < told["epsilon_ceiling"]
+
+
+def test_the_noise_is_held_against_a_claim_that_is_longer_than_the_run(tmp_path: Path) -> None:
+    """A claim of a planned or unbound length is about the same noise."""
+    run = private_run(Noise(8.0, 0.7, "all", 0))
+    with planted(run, 100, seed=3) as canaries:
+        train(run)
+    for process in (replace(run.process, steps=50), StoppedAtWill(run.process)):
+        canaries.save(tmp_path, process, delta=DELTA)
+        assert audit_folder(tmp_path).contradicted
+    with pytest.raises(InvalidInput, match="very run"):
+        canaries.save(tmp_path, replace(run.process, steps=2), delta=DELTA)

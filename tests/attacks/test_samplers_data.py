@@ -31,6 +31,7 @@ from tightrope.train import (
 from tightrope.train.adapters.loader import drawn_loader
 from tightrope.train.feed import as_rows
 from tightrope.train.fingerprint import fingerprint_of
+from tightrope.train.row_sums import RowSums
 
 EPOCH = 4
 EPOCHS = [ShuffledSampler, CyclicSampler, BallsInBinsSampler]
@@ -178,6 +179,39 @@ def test_data_written_to_within_an_epoch_are_refused(kind: Any, write: Any, form
     write(data)
     with pytest.raises(InvalidInput, match=r"other data|written to"):
         some(1)
+
+
+@pytest.mark.parametrize("way", ["numpy", "from_numpy", "data", "loader"])
+def test_data_that_change_between_two_batches_and_back_are_refused(way: str) -> None:
+    """Records moved by one place in every batch would join twice, and the end look as the start."""
+    run, array = make_run(CyclicSampler(EPOCH)), make_data().numpy()
+    given = array if way == "numpy" else torch.from_numpy(array)
+    first = array.copy()
+
+    def batches() -> Any:
+        if way == "loader":
+            return drawn_loader(run, TensorDataset(given, given), steps=EPOCH)
+        return run.batches(given, steps=EPOCH)
+
+    with pytest.raises(InvalidInput, match="written to"):
+        for batch in batches():
+            run.step(losses(run, batch if isinstance(batch, Tensor) else batch[0]))
+            moved = torch.from_numpy(np.roll(array, 1, axis=0))
+            torch.as_tensor(given).data.copy_(moved)
+    assert run.steps == 1
+    array[:] = first
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.uint8, torch.int16, torch.float64])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0,)])
+def test_row_sums_tell_rows_apart(kind: Any, shape: Any) -> None:
+    array = torch.arange(7).reshape(7, *[1] * len(shape)).expand(7, *shape).to(kind).clone()
+    sums, rows = RowSums([array]), np.array([2, 5])
+    sums.check([array[[2, 5]]], rows, "")
+    sums.check([array[[]]], rows[:0], "")
+    if array.numel() and kind is not torch.bool:
+        with pytest.raises(InvalidInput, match="written to"):
+            sums.check([array[[5, 2]]], rows, "")
 
 
 @pytest.mark.parametrize("write", WAYS)
@@ -388,3 +422,14 @@ def test_equal_and_overlapping_shards_are_refused(tmp_path: Path) -> None:
         [*torchrun, str(RANKS)], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_drawing_until_a_batch_pleases_is_refused() -> None:
+    run = make_run(PoissonSampler(0.5))
+    run.watch(make_data())
+    _, ticket = run.draw()
+    with pytest.raises(InvalidInput, match="until a batch pleases"):
+        run.draw()
+    run.expect(ticket)
+    run.abandon_batch()
+    run.draw()

@@ -287,6 +287,40 @@ def test_what_was_said_at_first_holds_after_a_resume(tmp_path: Any) -> None:
             RunFolder(path).attach(other, data())
 
 
+@pytest.mark.parametrize("first", [None, Budget(30.0, 1e-5)])
+def test_a_budget_chosen_by_looking_is_refused_on_resuming(first: Any, tmp_path: Any) -> None:
+    """A budget of just what was spent would make epsilon of the steps taken the claim again."""
+    run, folder = make_run(budget=first), RunFolder(tmp_path)
+    folder.attach(run, data())
+    train(run, 5)
+    train(run, 10)
+    folder.save()
+    folder.close()
+    spent = run.spent(1e-5).upper
+    assert spent < run.epsilon(1e-5).upper
+    for other in (Budget(spent, 1e-5), Budget(50.0, 1e-5), None if first else Budget(30.0, 1e-5)):
+        with pytest.raises(InvalidInput, match="budget: stored"):
+            RunFolder(tmp_path).attach(make_run(budget=other), data())
+    again = make_run(budget=first)
+    RunFolder(tmp_path).attach(again, data())
+    assert claimed(again)[0] == pytest.approx(run.epsilon(1e-5).upper)
+
+
+def test_a_crash_before_the_first_save_claims_no_less(tmp_path: Any) -> None:
+    """What the loop had asked for is lost with it; the rest of delta has to do."""
+    run, folder = make_run(), RunFolder(tmp_path)
+    folder.attach(run, data())
+    with pytest.raises(InvalidInput, match="before attach"):
+        run.plan(30)
+    train(run, 30, 4)
+    folder.close()
+    again = make_run()
+    RunFolder(tmp_path).attach(again, data())
+    epsilon, certificate = claimed(again)
+    assert certificate["process"]["first"] == 0 and certificate["run"]["steps"] == 4
+    assert epsilon > again.odometer(1e-5).upper > of_steps(4)
+
+
 def test_a_step_beyond_the_plan_is_refused() -> None:
     run = make_run(sampler=FullBatchSampler())
     run.plan(1)

@@ -87,7 +87,7 @@ def released(x: Tensor, **how: Any) -> tuple[Tensor, float]:
     return torch.cat([total.flatten() for total in seen.sums[0]]), seen.charged[0]
 
 
-@pytest.mark.parametrize("rows", [24_576, 163_840])
+@pytest.mark.parametrize("rows", [24_576, pytest.param(163_840, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", [{}, {"micro_batch": 4096}])
 def test_crafted_rows_move_the_sum_by_no_more_than_is_charged(rows, how):
     x = crafted(rows)

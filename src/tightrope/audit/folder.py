@@ -24,6 +24,7 @@ from tightrope.evidence.certificate import write_text
 from tightrope.guarantee.base import Guarantee
 from tightrope.process import NoisySGD, Sequence
 from tightrope.process.codec import from_json, to_json
+from tightrope.process.stopping import steps_of, with_steps
 from tightrope.validate import FloatArray
 
 __all__ = ["SCHEMA", "FILE", "FolderAudit", "save_audit", "audit_folder"]
@@ -123,11 +124,13 @@ def _noise(stored: dict[str, Any]) -> NoiseSeen:
 
 
 def _watched(process: Any, noise: NoiseSeen) -> NoisySGD:
-    """The part of the process whose noise was watched."""
-    last = process.parts[-1] if isinstance(process, Sequence) else process
-    if not isinstance(last, NoisySGD) or last.steps != len(noise.squares):
+    """The steps whose noise was watched: the first ones of what the process ends in."""
+    steps = len(noise.squares)
+    last = with_steps(process, steps) if (steps_of(process) or 0) >= steps else process
+    last = last.parts[-1] if isinstance(last, Sequence) else last
+    if not isinstance(last, NoisySGD) or last.steps != steps:
         raise InvalidInput(
-            f"The noise of {len(noise.squares)} steps was watched, but the process ends in {last}. "
-            "Save the audit with the process of the very run that it watched (run.process)."
+            f"The noise of {steps} steps was watched, but the process is {process}. Save the audit "
+            "with the process of the very run that it watched (run.process)."
         )
     return last

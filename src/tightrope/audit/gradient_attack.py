@@ -163,6 +163,11 @@ def _squares(after: Tensor, before: Tensor, unit: float) -> float:
 
 
 def _rate(run: PrivateOptimizer) -> float:
+    if run.arithmetic.name == "strict":
+        raise InvalidInput(
+            'Gradient canaries are added to sums in floating point, and arithmetic="strict" adds '
+            "whole numbers. Audit a twin of the run in another arithmetic, or use input canaries."
+        )
     sampling = run.sampler.sampling
     if not isinstance(sampling, (PoissonSampling, FullBatch)):
         raise InvalidInput(

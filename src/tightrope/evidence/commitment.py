@@ -73,7 +73,7 @@ def write_key(key: str, path: str | Path) -> Path:
 def read_key(path: str | Path) -> str:
     try:
         key = Path(path).read_text().strip()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} is not a readable key: {error}") from None
     _bytes(key)
     return key

@@ -71,7 +71,7 @@ def _length(run: dict[str, Any], process: Any, claims: Any, delta: float) -> Che
     if run["length"] == "budget" and run["budget"] is None:
         return Check("length", False, "a budget is claimed, but none was set")
     if run["length"] != "asked":
-        return Check("length", True, f"{run['length']}: all of delta is for this claim")
+        return Check("length", True, f"{run['length']}: the process says what is claimed")
     said = main_claim(claims, delta)
     truth = account(process).epsilon(KEPT * delta).upper
     enough = said is None or float(said) >= truth * (1 - _SLACK)
@@ -89,8 +89,8 @@ def _history(run: dict[str, Any], process: Any, delta: float) -> Check:
         said = float("inf") if row["epsilon"] is None else float(row["epsilon"])
         if not truth.lower * (1 - _SLACK) <= said <= truth.upper * (1 + _SLACK):
             return Check("history", False, f"false at step {row['step']}")
-    if rows and rows[-1]["step"] != run["steps"]:
-        return Check("history", False, f"ends at step {rows[-1]['step']}, not at the last one")
+    if run["steps"] is not None and any(row["step"] > run["steps"] for row in rows):
+        return Check("history", False, f"speaks of more steps than the {run['steps']} taken")
     return Check("history", True, f"{len(rows)} points hold")
 
 

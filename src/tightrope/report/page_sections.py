@@ -142,6 +142,7 @@ def _attack(page: Page) -> list[Block]:
 _LABELS = {
     "kind": "what ran",
     "steps": "steps really taken",
+    "length": "what its length was held to",
     "clip": "clipping",
     "sensitivity": "most that one record adds",
     "noise": "noise",

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tightrope.errors import ModelNotPrivate
+from tightrope.train.gradients.recorder import reading_graphs
 
 __all__ = ["BatchScale"]
 
@@ -42,7 +43,8 @@ class BatchScale:
         self._steps += 1
         if self._steps > _FIRST and self._chance.random() >= _CHANCE:
             return
-        names, factors = _factors(losses)
+        with reading_graphs():
+            names, factors = _factors(losses)
         if not factors:
             return
         if len(self._seen) > 64:
@@ -50,16 +52,18 @@ class BatchScale:
         seen = self._seen.setdefault(names, {})
         if len(seen) > 2 * _SIZES:
             seen.clear()
+        first = not seen
         seen.setdefault(len(losses), factors)
         if len(seen) >= _SIZES and _follows(seen):
             raise ModelNotPrivate(_FOLLOWS.format(", ".join(map(str, sorted(seen)))))
-        self._warn(len(losses), factors, seen)
+        if not (first or self._told):  # one batch may be as long as a number of the model by chance
+            self._warn(len(losses), factors, seen)
 
     def _warn(self, size: int, factors: list[Factor], seen: dict[int, list[Factor]]) -> None:
-        if self._told:
-            return
-        if any(math.isclose(v, size, rel_tol=1e-6) or math.isclose(v * size, 1, rel_tol=1e-6)
-               for v, _ in factors):  # fmt: skip
+        if any(
+            all(_is_size(n, others[k][0]) for n, others in seen.items() if k < len(others))
+            for k in range(len(factors))
+        ):
             self._told = True
             warnings.warn(_DIVIDED.format(size), stacklevel=6)
         elif any(a[0] != b[0] and a[1] for other in seen.values()
@@ -83,6 +87,10 @@ _TENSOR = (
     "it is computed from the batch (a mean, a maximum, a count), one example changes the gradients "
     "of all others, and the guarantee is void. A public schedule is better given as a number."
 )
+
+
+def _is_size(size: int, factor: float) -> bool:
+    return math.isclose(factor, size, rel_tol=1e-6) or math.isclose(factor * size, 1, rel_tol=1e-6)
 
 
 def _follows(seen: dict[int, list[Factor]]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, final
 import torch
 
 from tightrope.errors import InvalidInput
+from tightrope.train.gradients.rounding import precision_of_products
 
 __all__ = ["Deterministic"]
 
@@ -50,5 +51,5 @@ def _settings() -> dict[str, Any]:
         "only warns": torch.is_deterministic_algorithms_warn_only_enabled(),
         "cudnn.benchmark": torch.backends.cudnn.benchmark,
         "threads": torch.get_num_threads(),
-        "matrix products": torch.get_float32_matmul_precision(),
+        "matrix products": precision_of_products(),
     }

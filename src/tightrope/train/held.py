@@ -1,8 +1,8 @@
 """What a model holds besides its weights, and forward passes that leave no trace in it.
 
-Buffers, and attributes of modules: tensors, arrays and numbers, also inside lists, dictionaries and
-plain objects. A value that a forward pass computed for its own backward pass (with a graph behind
-it) is none of them: it belongs to that pass.
+Buffers, and attributes of modules and their classes: tensors, arrays, numbers, sets and generators,
+also inside lists, dictionaries and plain objects. A value that a forward pass computed for its own
+backward pass (with a graph behind it) is none of them: it belongs to that pass.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ __all__ = ["as_it_was", "marks_of", "traceless", "untraced", "values_of"]
 
 _OWN = frozenset(nn.Module().__dict__) | {"_tightrope_gradients"}
 _DEPTH, _LENGTH = 4, 10_000
+_VALUES = (Tensor, np.ndarray, int, float, complex, set)
+_GENERATORS = (torch.Generator, np.random.Generator, random.Random)
 
 Place = tuple[str, Any, Any]  # path, what holds the value, under which key
 _passes = [0]  # forward passes under way that leave no trace
@@ -41,10 +43,20 @@ def _places(model: nn.Module) -> Iterator[tuple[Place, Any]]:
         own = module.__dict__
         for key in [key for key in own if key not in _OWN]:
             yield from _inside((f"{name}.{key}".lstrip("."), own, key), own[key], _DEPTH, seen)
+        for kind in type(module).__mro__:
+            if not (kind.__module__.startswith("torch.") or kind is object or id(kind) in seen):
+                seen.add(id(kind))
+                yield from _of_class(kind, seen)
+
+
+def _of_class(kind: type, seen: set[int]) -> Iterator[tuple[Place, Any]]:
+    for key, value in list(vars(kind).items()):
+        if isinstance(value, (*_VALUES, *_GENERATORS, list, dict, deque)) and key[:2] != "__":
+            yield from _inside((f"{kind.__name__}.{key}", kind, key), value, _DEPTH, seen)
 
 
 def _inside(place: Place, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[Place, Any]]:
-    if isinstance(value, (Tensor, np.ndarray, int, float, complex)) or value is None:
+    if isinstance(value, _VALUES + _GENERATORS) or value is None:
         yield place, value
         return
     if depth == 0 or isinstance(value, (nn.Module, type)) or id(value) in seen:
@@ -75,6 +87,10 @@ def marks_of(model: nn.Module) -> dict[str, Any]:
 def _mark(value: Any) -> Any:
     if isinstance(value, Tensor):
         return id(value), value._version
+    if isinstance(value, _GENERATORS):
+        return id(value)  # where it stands is no memory of the data
+    if isinstance(value, set):
+        return frozenset(value)
     return value.tobytes() if isinstance(value, np.ndarray) else repr(value)
 
 
@@ -90,7 +106,15 @@ def values_of(model: nn.Module, before: dict[str, Any]) -> dict[str, Any]:
 def _copy(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
-    return value.copy() if isinstance(value, np.ndarray) else value
+    if isinstance(value, _GENERATORS):
+        return _state(value)
+    return value.copy() if isinstance(value, (np.ndarray, set)) else value
+
+
+def _state(generator: Any) -> Any:
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    return generator.get_state() if isinstance(generator, torch.Generator) else generator.getstate()
 
 
 @contextmanager
@@ -110,11 +134,22 @@ def traceless(
             torch.manual_seed(seed)
             random.seed(seed)
             np.random.seed(seed)  # noqa: NPY002
+            _seed_own(model, seed)
             yield
     finally:
         _passes[0] -= 1
         random.setstate(chance[0])
         np.random.set_state(chance[1])  # noqa: NPY002
+
+
+def _seed_own(model: nn.Module, seed: int) -> None:
+    for _, value in list(_places(model)):
+        if isinstance(value, np.random.Generator):
+            value.bit_generator.state = type(value.bit_generator)(seed).state
+        elif isinstance(value, torch.Generator):
+            value.manual_seed(seed)
+        elif isinstance(value, random.Random):
+            value.seed(seed)
 
 
 @contextmanager
@@ -137,10 +172,10 @@ def _remember(model: nn.Module, written: frozenset[str]) -> dict[str, tuple[Plac
 
 def _put_back(model: nn.Module, before: dict[str, tuple[Place, Any, Any]]) -> None:
     for path, holder, key in [place for place, _ in _places(model)]:
-        if path not in before and isinstance(holder, (dict, list, deque)):
+        if path not in before and isinstance(holder, (dict, list, deque, type)):
             _drop(holder, key)
     for (_, holder, key), value, copy in before.values():
-        if isinstance(holder, (dict, list, deque)):
+        if isinstance(holder, (dict, list, deque, type)):
             _set(holder, key, value)
         if value is not copy:
             _write(value, copy)
@@ -149,18 +184,32 @@ def _put_back(model: nn.Module, before: dict[str, tuple[Place, Any, Any]]) -> No
 def _drop(holder: Any, key: Any) -> None:
     if isinstance(holder, dict):
         holder.pop(key, None)
+    elif isinstance(holder, type):
+        delattr(holder, key)
     elif len(holder) > 0:
         holder.pop()
 
 
 def _set(holder: Any, key: Any, value: Any) -> None:
-    if isinstance(holder, dict) or key < len(holder):
+    if isinstance(holder, type):
+        if vars(holder).get(key) is not value:
+            setattr(holder, key, value)
+    elif isinstance(holder, dict) or key < len(holder):
         holder[key] = value
 
 
 def _write(value: Any, copy: Any) -> None:
     with torch.no_grad():
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.random.Generator):
+            value.bit_generator.state = copy
+        elif isinstance(value, torch.Generator):
+            value.set_state(copy)
+        elif isinstance(value, random.Random):
+            value.setstate(copy)
+        elif isinstance(value, set):
+            value.intersection_update(copy)
+            value.update(copy)
+        elif isinstance(value, np.ndarray):
             value[...] = copy
         elif not torch.equal(value, copy):  # a graph may hold it, and notice a write
             value.copy_(copy)

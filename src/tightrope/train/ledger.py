@@ -161,6 +161,11 @@ class Ledger:
                 f"{self.released} steps were released already. A plan counts only if it is made "
                 "before the first one; start a new run for it."
             )
+        if self.journal is not None:
+            raise InvalidInput(
+                "A run folder is attached already, and a plan that a crash could lose is none. "
+                "Call plan(steps) before attach(run, data)."
+            )
         self.length.plan(steps)
         self.forget_allowance()
 

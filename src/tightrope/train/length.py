@@ -5,7 +5,7 @@ then too small. What may be claimed depends on what was fixed before the first s
  - a plan or a budget, which the run keeps to: the claim is that of the longest run they allow;
  - a length that the first loop asked for: the claim is that of the length asked for, at 0.99 of
    delta, because nothing holds the run to it; once it is passed, the rest of delta has to do;
- - nothing, or that it will be stopped at will: the claim holds at every stopping time
+ - that it will be stopped at will: the claim holds at every stopping time, with all of delta
    (`theorems.stopping_times`).
 """
 
@@ -50,7 +50,8 @@ class Length:
         self.at_will = steps is None
 
     def ask(self, steps: int) -> None:
-        self.asked = max(self.asked or 0, steps)
+        """The last one before the first step counts."""
+        self.asked = steps
 
     def state(self) -> dict[str, Any]:
         return {"planned": self.planned, "at_will": self.at_will, "asked": self.asked}
@@ -68,11 +69,12 @@ class Length:
 
     def unbound(self, taken: Process, steps: int, longer: Any) -> Claim:
         """The claim of a run that nothing holds to a length; longer(n): its process of n steps."""
-        if self.at_will or self.asked is None:
+        if self.at_will:
             return Claim(StoppedAtWill(taken), "at will")
-        if steps <= self.asked:
-            return Claim(longer(self.asked), "asked", KEPT)
-        return Claim(StoppedAtWill(taken, self.asked), "at will")
+        asked = self.asked or 0  # 0 too where a crash came before it was stored
+        if steps <= asked:
+            return Claim(longer(asked), "asked", KEPT)
+        return Claim(StoppedAtWill(taken, asked), "at will")
 
 
 def _told(planned: int | None, at_will: bool) -> str:

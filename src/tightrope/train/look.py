@@ -49,28 +49,29 @@ class Look:
         ]
         count = self._rows // 2 if self._rows > 1 and self._batched else 0
         self._replaced = sorted(chance.sample(range(self._rows), max(count, 1))) if count else []
-        self.harmless = known
+        self._kept = sorted(set(range(self._rows)) - set(self._replaced))
+        self.harmless, self.restless = known, False
 
     def change(self) -> float | None:
         """How far the other examples' answers move, in units of what may be rounding.
 
-        None where there are no two examples to compare, or the model draws from a generator of
-        its own.
+        None where there are no two examples to compare, or the model answers the same batch in
+        another way each time (`restless`): from draws or a memory that it keeps elsewhere.
         """
         if not self._replaced:
             return None
         moved = self._moved(self._batched)
         if moved <= 1:
             return moved
-        if _difference(self._first[0], self._answer(self._call)[0], []) > 0:
+        if _difference(self._first[0], self._answer(self._call)[0], []) > 1:
+            self.restless = True
             return None
         self._batched = [i for i in self._batched if not self._is_shared(i)]
         return self._moved(self._batched) if self._batched else None
 
     def _moved(self, batched: list[int]) -> float:
-        kept = [i for i in range(self._rows) if i not in set(self._replaced)]
         others = self._answer(self._with_replaced(batched))[0]
-        return _difference(self._first[0], others, kept)
+        return _difference(self._first[0], others, self._kept)
 
     def grown(self) -> float | None:
         """How far the answers move when one example comes twice, in units of rounding.
@@ -120,8 +121,7 @@ class Look:
     def _with_replaced(self, batched: list[int]) -> Any:
         """Some examples become strongly changed copies of others."""
         given = tensors_of(self._call)
-        kept = [i for i in range(self._rows) if i not in set(self._replaced)]
-        source = [kept[k % len(kept)] for k in range(len(self._replaced))]
+        source = [self._kept[k % len(self._kept)] for k in range(len(self._replaced))]
         new = list(given)
         for i in batched:
             changed = given[i].detach().clone()
@@ -165,7 +165,7 @@ def _same(a: Any, b: Any) -> bool:
         return a.shape == b.shape and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return a.shape == b.shape and a.tobytes() == b.tobytes()
-    return type(a) is type(b) and repr(a) == repr(b)
+    return type(a) is type(b) and (a == b if isinstance(a, set) else repr(a) == repr(b))
 
 
 def _difference(before: list[Tensor], after: list[Tensor], rows: list[int]) -> float:

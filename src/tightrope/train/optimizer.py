@@ -21,9 +21,9 @@ from torch import Tensor
 from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate
 from tightrope.evidence.commitment import new_key
 from tightrope.train.accounted import Accounted
-from tightrope.train.alone import Alone
 from tightrope.train.batch_scale import BatchScale
 from tightrope.train.captured import CapturedStep
+from tightrope.train.company import Company
 from tightrope.train.distributed import (
     check_one_copy,
     check_splits,
@@ -106,7 +106,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.write_ahead: WriteAhead | None = None
         self._tickets: deque[Ticket] = deque()
         self._sums: list[Tensor] | None = None
-        self._alone = Alone(model, self.gradients.parameters)
+        self._company = Company(model, self.gradients.parameters, self._found_mixing)
         self._scale, self._capturing = BatchScale(), False
         self._turn = Turn()
         self._rank, self._ranks = rank_and_size()
@@ -114,7 +114,8 @@ class PrivateOptimizer(Accounted, NotCopied):
             check_splits(sampler, noise, self._sums_of.exact)
             sampler.for_rank(self._rank)
             self.sampler_state = sampler.state()
-            start_together(model, self.settings())
+            private = not not_private_because(sampler, noise)
+            start_together(model, self.settings() | {"private": private})
         sampler.belong_to(self)
         self.mark_weights()
 
@@ -158,7 +159,7 @@ class PrivateOptimizer(Accounted, NotCopied):
             for part, ticket in split_ticket(whole, micro_batch):
                 self.expect(ticket)
                 if not self._capturing:
-                    yield from self._alone.batches(rows, indices[part], self.device)
+                    yield from self._company.batches(rows, indices[part], self.device)
                 self._sums_of.begin()
                 yield to_device(rows.take(indices[part]), self.device)
                 self.loops.check(loop)
@@ -191,6 +192,7 @@ class PrivateOptimizer(Accounted, NotCopied):
     def expect(self, ticket: Ticket) -> None:
         """Announce a drawn part; step() takes announcements in order."""
         self.sharding.gather()
+        self.data.drawn = False
         self._tickets.append(ticket)
 
     @property
@@ -231,17 +233,17 @@ class PrivateOptimizer(Accounted, NotCopied):
 
     def step(self, losses: Tensor) -> StepReport:
         """Take the private step on one loss per example of the batch that was drawn."""
-        if self._alone.size is not None:
+        if self._company.size is not None:
             return self._rehearse(losses)
         check_losses(losses, self.next_size)
         return self._take(lambda: self._checked(losses))
 
     def _rehearse(self, losses: Tensor) -> StepReport:
         """Nothing is released: an example alone is compared with the same in its batch."""
-        assert self._alone.size is not None
-        check_losses(losses, self._alone.size)
+        assert self._company.size is not None
+        check_losses(losses, self._company.size)
         with self.guard.opened():
-            self._alone.take(losses)
+            self._company.take(losses)
         self.gradients.forget()
         nobody = empty_batch(self.gradients.parameters)
         return StepReport(self.steps + 1, False, Sensitive(nobody, losses.detach()))
@@ -374,7 +376,8 @@ class PrivateOptimizer(Accounted, NotCopied):
         """Forget what is left of a batch. If its release was begun, it stays counted."""
         self.loops.abandon()
         self._tickets.clear()
-        self._alone.forget()
+        self.data.drawn = False
+        self._company.forget()
         self._sums = None
         self._drop_gradients()
         self.sampler.restore(self.sampler_state)  # no place of an epoch may be skipped

@@ -3,20 +3,23 @@
 An account counts how often one record may join; it holds for the records that were there when the
 run began, in their order. So they are fingerprinted whole when the run first sees them, and
  - items of a dataset are compared with their mark each time they are drawn;
- - arrays are compared by their memory and PyTorch's count of writes at every batch, and by their
-   whole content where that proves nothing (NumPy counts no writes), in the middle of an epoch, on
-   resuming, and for the certificate.
+ - arrays are compared by their memory and PyTorch's count of writes at every batch, and those in
+   main memory by the sums of the rows that are drawn (NumPy counts no writes); by their whole
+   content in the middle of an epoch, on resuming, and for the certificate.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import replace
 from typing import Any, final
 
 from tightrope.errors import InvalidInput
 from tightrope.train.feed import Rows, item_rows
 from tightrope.train.fingerprint import fingerprint_of, fingerprint_of_items, mark_of
+from tightrope.train.row_sums import RowSums
+from tightrope.train.samplers import Indices
 
 __all__ = ["PinnedData"]
 
@@ -26,7 +29,7 @@ _PATIENCE = 60.0  # seconds
 _CHANGED = (
     "A run's account is about the records it began with, in their order: other ones could join "
     "twice in one epoch, and the certificate would speak of data that were not used. Go on with "
-    "the first data, or start a new run (history=run.process counts this one)."
+    "the first data, or start a new run (history=run.record() counts this one)."
 )
 _NAME_IT = "name the data by run.watch(data, fingerprint='name and version') before the first batch"
 
@@ -48,6 +51,7 @@ class PinnedData:
             self.fingerprint = fingerprint_of_items(self._marks)
         else:
             self.fingerprint = fingerprint_of(rows)
+        self._sums = None if self.named or rows.arrays is None else RowSums(rows.arrays)
         self.changed = False
         self._hold(rows)
 
@@ -77,6 +81,8 @@ class PinnedData:
         self.rows = rows
         if self._marks is not None:
             self.rows = item_rows(_CheckedItems(rows.items, self._marks), rows.collate)
+        elif self._sums is not None:
+            self.rows = replace(rows, take=_CheckedArrays(rows, self._sums))
 
     def check_writes(self) -> None:
         """Refuse a batch of arrays that were written to."""
@@ -121,6 +127,19 @@ class _CheckedItems:
                 f"items (random crops), {_NAME_IT}. {_CHANGED}"
             )
         return item
+
+
+@final
+class _CheckedArrays:
+    """Takes rows, and compares them with what they were."""
+
+    def __init__(self, rows: Rows, sums: RowSums) -> None:
+        self._take, self._sums = rows.take, sums
+
+    def __call__(self, indices: Indices) -> Any:
+        taken = self._take(indices)
+        self._sums.check(taken if isinstance(taken, tuple) else (taken,), indices, _CHANGED)
+        return taken
 
 
 def _marks(rows: Rows) -> list[bytes]:

@@ -47,6 +47,7 @@ class RunData:
     def __init__(self) -> None:
         self.pinned: PinnedData | None = None
         self.fingerprint: str | None = None
+        self.drawn = False  # is there a batch that no step was announced for?
 
     def watch(self, rows: Rows, name: str | None, *, within_epoch: bool) -> Rows:
         """Take these rows as the data of the run, or see that they still are."""
@@ -76,7 +77,13 @@ class RunData:
         """The next batch and its announcement, of data that are still what they were."""
         if self.pinned is None:
             raise InvalidInput("This run has no data to draw from yet; call watch(data).")
+        if self.drawn:
+            raise InvalidInput(
+                "A batch was drawn and no step announced for it. Drawing again until a batch "
+                "pleases is not private: expect() every batch that is drawn, or abandon_batch()."
+            )
         self.pinned.check_writes()
+        self.drawn = True
         return draw_ticket(sampler, self.pinned.rows.length)
 
     def changed(self) -> bool:

@@ -85,11 +85,14 @@ class RunFolder:
         """
         if self._run is not None:
             raise InvalidInput("This RunFolder already has a run. Use a RunFolder for each.")
+        _check_new(run)
         run.watch(data, fingerprint=fingerprint)
         self._extras = dict(extras or {})
         self._facts = run.settings() | {
             "optimizer": type(run.optimizer).__name__,
             "data": run.data.fingerprint,
+            # claimed as a whole, so it must not be chosen by looking at what was released
+            "budget": repr(run.ledger.budget),
         }
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         snapshot, stored = self._look()
@@ -130,11 +133,6 @@ class RunFolder:
         hide(self.path, (JOURNAL, KEY, DIAGNOSTICS))
 
     def _start(self, run: PrivateOptimizer) -> None:
-        if run.steps:
-            raise InvalidInput(
-                f"The run has already released {run.steps} steps that no journal knows of. Attach "
-                "the folder before the first step."
-            )
         self._run_id = _shared(secrets.token_hex(16))
         if rank_and_size()[0] == 0:
             _check_without_releases(self.path / JOURNAL)
@@ -165,8 +163,8 @@ class RunFolder:
         """Told by the ledger before a release is made."""
         if self._run is None:
             raise InvalidInput(
-                f"{self.path} was closed, so this release could not be written down. Resume the "
-                "run with a new RunFolder."
+                f"{self.path} was closed, so this release could not be written down. Attach a new "
+                "RunFolder to a new run of the same parts: it resumes this one."
             )
         if self._lock is not None and self._journal is not None:
             self._lock.check()
@@ -226,9 +224,15 @@ class RunFolder:
         *,
         replay: bool,
     ) -> None:
+        """What was released counts before its weights come: whatever goes wrong then, it counts."""
         self._run_id = state["run"]
         if rank_and_size()[0] == 0:
             self._journal = Journal(self.path / JOURNAL, self._run_id, Mark(*state["journal"]))
+        self._check_extras(state["extras"])
+        run.ledger.length.resume(state["length"])
+        run.ledger.forget_allowance()
+        run.ledger.forfeit(state["not_private_because"])
+        released = self._count_of_all_ranks(run, state["step"])
         now = run.model.state_dict()
         run.model.load_state_dict(
             {k: placed_like(now.get(k, v), v) for k, v in tensors["model"].items()}
@@ -237,10 +241,6 @@ class RunFolder:
         for name, extra in self._extras.items():
             extra.load_state_dict(state["extras"][name])
         run.mark_weights()
-        run.ledger.length.resume(state["length"])
-        run.ledger.forget_allowance()
-        run.ledger.forfeit(state["not_private_because"])
-        released = self._count_of_all_ranks(run, state["step"])
         local = state["ranks"][rank_and_size()[0]]
         if replay and local is not None:
             run.ledger.taken = state["step"]
@@ -254,8 +254,16 @@ class RunFolder:
         last, private = _shared(known)
         if not private:
             run.ledger.forfeit(["steps before it was resumed were not private"])
-        run.ledger.released = max(last, saved)
+        run.ledger.released = run.ledger.taken = max(last, saved)
         return run.ledger.released
+
+    def _check_extras(self, stored: dict[str, Any]) -> None:
+        missing = sorted(self._extras.keys() - stored.keys())
+        if missing:
+            raise InvalidInput(
+                f"{self.path} holds no state of {missing}; the run was stored with "
+                f"{sorted(stored) or 'no extras'}. Resume with the extras it was started with."
+            )
 
     def _restore_randomness(self, run: PrivateOptimizer, local: dict[str, Any]) -> None:
         run.sampler.restore(local["sampler"])
@@ -283,6 +291,16 @@ class RunFolder:
             if held is not None:
                 held.close()
         self._run = self._journal = self._lock = None
+
+
+def _check_new(run: PrivateOptimizer) -> None:
+    """What a run has released elsewhere would be in no count, or in one of two."""
+    if run.ledger.released or run.write_ahead is not None:
+        raise InvalidInput(
+            f"The run has already released {run.ledger.released} steps, or has a folder of its "
+            "own. Attach one folder, before the first step; to resume what a folder holds, make a "
+            "new run of the same parts."
+        )
 
 
 def _repeatable(run: PrivateOptimizer | None) -> bool:

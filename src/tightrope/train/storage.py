@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 OWNER_ONLY = 0o600
+FORMAT = 2  # of a snapshot; another one was written by another version
 
 
 def write_snapshot(
@@ -55,7 +56,8 @@ def write_snapshot(
         )
         path.chmod(OWNER_ONLY)
         hashes[part] = _sync_and_hash(path)
-    text = json.dumps(state | {"sha256": hashes, "nonce": secrets.token_hex(8)}, indent=1)
+    more = {"format": FORMAT, "sha256": hashes, "nonce": secrets.token_hex(8)}
+    text = json.dumps(state | more, indent=1)
     name = f"{title}-{hashlib.sha256(text.encode()).hexdigest()}"
     _write_private(temporary / "state.json", text)
     _sync_folder(temporary)
@@ -80,9 +82,17 @@ def latest_snapshot(folder: Path) -> Path | None:
 def read_snapshot(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """Tensors by part and the json state, after checking that no file was changed."""
     raw = (path / "state.json").read_bytes()
-    if not path.name.endswith(hashlib.sha256(raw).hexdigest()):
+    digest = path.name.rpartition("-")[2]
+    whole = digest == hashlib.sha256(raw).hexdigest()
+    if not whole and len(digest) == hashlib.sha256().digest_size * 2:
         raise _damaged(path / "state.json")
-    state: dict[str, Any] = json.loads(raw)
+    state: dict[str, Any] = json.loads(raw) if whole else {}
+    if state.get("format") != FORMAT:
+        raise InvalidInput(
+            f"{path} was written by another version of Tightrope, and what it counts is not known "
+            "here. Finish the run with that version; or start a new run in an empty folder, with "
+            "this one in its history."
+        )
     tensors = {}
     for part, expected in state["sha256"].items():
         file = path / f"{part}.safetensors"

@@ -10,6 +10,7 @@ the examples replaced, its answers for the others must not move, nor what it wri
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, final
@@ -44,7 +45,7 @@ class Watch:
         self._broken, self._busy = broken, False
         self._looks = not any(is_sharded(parameter) for parameter in model.parameters())
         self._chance = random.Random()  # seeded by the system
-        self._tries, self._seen = 0, False
+        self._tries, self._seen, self._told = 0, False, False
         self._harmless: frozenset[str] = frozenset()
         self._buffers = [
             (f"{name}.{key}".lstrip("."), module._buffers, key)
@@ -130,13 +131,16 @@ class Watch:
         change, written = look.change(), look.written()
         if change is not None and change > 1:
             self._refuse(_MIXED)
+        if look.restless and not self._told:
+            self._told = True
+            warnings.warn(_RESTLESS, stacklevel=2)
         if not self._seen or self._chance.random() < GROWN:
             grown = look.grown()
             if grown is not None and grown > 1:
                 self._refuse(_SIZED)
-        self._seen = self._seen or change is not None
         if written:
             self._refuse(_WRITTEN.format(", ".join(sorted(written))))
+        self._seen = self._seen or change is not None
         self._harmless = look.harmless
 
     def _refuse(self, why: str) -> None:
@@ -156,6 +160,13 @@ _MIXED = (
     "it mixes examples, perhaps before its first trainable layer: by statistics of the batch? One "
     "example's influence is then not bounded. Standardise with public constants, and use GroupNorm "
     "or LayerNorm."
+)
+_RESTLESS = (
+    "The model answers the same batch in another way each time, although PyTorch's, NumPy's and "
+    "Python's generators and all that it holds are put back, so nobody can tell whether it mixes "
+    "examples. If a global or a class keeps something of earlier batches (a memory bank, a running "
+    "mean), the guarantee is void. Draw from torch's generators, or keep a generator as an "
+    "attribute of the model."
 )
 _SIZED = (
     "The model's output for one example changes when the batch has an example more, so one "

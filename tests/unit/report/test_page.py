@@ -37,6 +37,7 @@ def facts(**changed: Any) -> RunFacts:
         "private": True,
         "not_private_because": (),
         "steps": 10,
+        "length": "planned",
         "clip": "FlatClip(clip_norm=1.0)",
         "sensitivity": 1.0,
         "noise": "Gaussian",
@@ -215,7 +216,7 @@ def test_markdown_says_the_same() -> None:
 def folder_with(tmp_path: Path, **changed: Any) -> Path:
     write(fresh(), tmp_path / "certificate.json")
     included = np.arange(40) % 2 == 0
-    scores = {"scores": included + np.linspace(0, 2, 40)}
+    scores = {"scores": 0.1 * included + np.linspace(0, 2, 40)}  # finds little
     save_audit(tmp_path, scores, included, changed.get("process", PROCESS), delta=DELTA)
     row = {"batch_size": 7, "mean_loss": 0.5, "mean_norm": 1.0, "clipped_fraction": 0.25}
     lines = [json.dumps({"step": step, **row, "nonfinite": 0}) for step in (1, 2, 3)]

@@ -274,7 +274,7 @@ def test_hugging_face_logs_public_numbers_only_and_leaves_other_columns_out(tmp_
     )  # fmt: skip
     trainer.train()
     told = [line for line in trainer.state.log_history if "learning_rate" in line]
-    assert [line["epsilon"] for line in told][-1] == trainer.run.epsilon(1e-5).upper
+    assert [line["epsilon"] for line in told][-1] == trainer.run.spent(1e-5).upper
     assert not any({"loss", "grad_norm", "train_loss"} & line.keys() for line in told)
 
 

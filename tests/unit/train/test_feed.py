@@ -16,7 +16,7 @@ from tightrope.train.fingerprint import fingerprint_of
 
 @given(size=st.integers(0, 200), micro=st.none() | st.integers(1, 250))
 def test_parts_cover_the_batch_once_and_in_order(size, micro):
-    parts = split_ticket(Ticket(size, True, {}), micro)
+    parts = split_ticket(Ticket(size, True, size, {}), micro)
     slices = [part for part, _ in parts]
     assert slices[0].start == 0 and slices[-1].stop == size
     assert all(a.stop == b.start for a, b in pairwise(slices))
@@ -27,7 +27,7 @@ def test_parts_cover_the_batch_once_and_in_order(size, micro):
 
 
 def test_a_part_of_a_part_is_last_only_if_its_whole_is():
-    assert [t.last for _, t in split_ticket(Ticket(5, False, {}), 2)] == [False] * 3
+    assert [t.last for _, t in split_ticket(Ticket(5, False, 5, {}), 2)] == [False] * 3
 
 
 def test_nested_batches_are_cut_in_every_tensor():

@@ -91,14 +91,15 @@ class PrivateTrainer(transformers.Trainer):
         self.create_optimizer()
         assert self.run is not None
         per_epoch = max(round(1 / self.run.sampler.sampling.rate), 1)
-        self.run.ledger.ask(_length(self.args, per_epoch))
-        return drawn_loader(
+        loader = drawn_loader(
             self.run,
             self.train_dataset,
             steps=per_epoch,
             collate=collate,
             workers=self.args.dataloader_num_workers,
         )
+        self.run.ledger.ask(_length(self.args, per_epoch))
+        return loader
 
     def _check_losses(self, collate: Callable[[list[Any]], Any]) -> None:
         """On a few examples, before anything is wrapped."""

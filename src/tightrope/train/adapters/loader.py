@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
+import numpy as np
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from tightrope.train.feed import Rows, slice_rows
@@ -53,10 +54,14 @@ class _Items(Dataset[Any]):
         return self._rows.length
 
     def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        """Of arrays all at once, as they are compared; PyTorch's loaders ask for batches so."""
         if self._rows.arrays is None:
-            return self._rows.items[index]
-        parts = tuple(part[index] for part in self._rows.arrays)
-        return parts if len(parts) > 1 else parts[0]
+            return [self._rows.items[index] for index in indices]
+        taken = self._rows.take(np.asarray(indices, dtype=np.int64))
+        return list(taken) if len(self._rows.arrays) == 1 else list(zip(*taken, strict=True))
 
 
 @final

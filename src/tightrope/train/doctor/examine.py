@@ -25,7 +25,7 @@ from tightrope.train.doctor.noise_checks import check_noise
 from tightrope.train.doctor.outcome_checks import check_outcomes
 from tightrope.train.doctor.rehearsal import Observed, rehearse, restored
 from tightrope.train.doctor.release_checks import check_release
-from tightrope.train.doctor.sampler_checks import check_sampler, draw_batches
+from tightrope.train.doctor.sampler_checks import check_rehearsed, check_sampler, draw_batches
 from tightrope.train.doctor.subject import Subject
 from tightrope.train.doctor.verdict import Diagnosis, Finding, fault, good
 from tightrope.train.feed import Rows, as_rows
@@ -158,7 +158,7 @@ def _examine(
         *_each([lambda: check_outcomes(run, subject)]),
         *check_held_data(data, rows, run.model, loss, run.optimizer),
         *_each([lambda: _about_steps(run, rehearsal(), columns, rows.length, false_alarm / 2)]),
-        *check_sampler(run, batches, rows.length, false_alarm / 2),
+        *check_sampler(run, batches, rows.length, false_alarm / 4),
         *bypass,
     ]
 
@@ -191,8 +191,10 @@ def _about_steps(
 ) -> list[Finding]:
     with restored(run):
         noise = check_noise(run, seen, columns, rate)
+    drawn = [step.drawn for step in seen if step.drawn is not None]
     return [
         *noise,
+        *check_rehearsed(run, drawn, population, rate / 2),
         *check_release(run, seen, population),
         *check_parameters(run.model, run.gradients, seen),
         *check_clipping_rate(seen),

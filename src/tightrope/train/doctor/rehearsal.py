@@ -16,12 +16,15 @@ import torch
 from torch import Tensor
 
 from tightrope.process import BallsInBinsSampling, PoissonSampling
+from tightrope.train.batch_scale import BatchScale
+from tightrope.train.company import Company
 from tightrope.train.doctor.columns import Columns
 from tightrope.train.feed import Rows, Ticket
 from tightrope.train.held import as_it_was
 from tightrope.train.length import Length
 from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.samplers import Indices
 
 __all__ = ["Observed", "Spied", "rehearse", "restored"]
 
@@ -33,6 +36,7 @@ class Observed:
 
     clean: what the gradient engine summed; given: what noise was added to; noisy: the same with
     noise; gradient: what the optimizer was handed. parts: largest value of each tensor's sum.
+    drawn: the records of the batch; None where nothing was drawn.
     """
 
     clean: Tensor
@@ -45,6 +49,7 @@ class Observed:
     gradient: Tensor | None = None
     moved: float = 0.0
     parts: list[float] = field(default_factory=list)
+    drawn: Indices | None = None
 
 
 def rehearse(
@@ -75,6 +80,7 @@ class _Watching:
         self._run, self._columns = run, columns
         self.seen: list[Observed] = []
         self._step: Observed | None = None
+        self._drawn: Indices | None = None
 
     def step(self, losses: Tensor | None) -> None:
         """One part of a batch; the last part makes the step."""
@@ -86,6 +92,7 @@ class _Watching:
                 (self._columns.of(run.gradients.parameters) - before).abs().max()
             )
             self._step.counted = run.ledger.released - counted
+            self._step.drawn, self._drawn = self._drawn, None
             self.seen.append(self._step)
             self._step = None
 
@@ -102,8 +109,15 @@ class _Watching:
     @contextmanager
     def spies(self) -> Iterator[None]:
         run = self._run
-        gradients, noise = run.gradients, run.noise
+        gradients, noise, own = run.gradients, run.noise, vars(run).get("draw")
         run.gradients, run.noise = _SpiedGradients(gradients, self), _SpiedNoise(noise, self)
+        draw = run.draw
+
+        def drawing() -> tuple[Indices, Ticket]:
+            self._drawn, ticket = draw()
+            return self._drawn, ticket
+
+        run.draw = drawing  # type: ignore[method-assign]
 
         def before_step(*_: Any) -> None:
             if self._step is not None:
@@ -115,6 +129,9 @@ class _Watching:
         finally:
             handle.remove()
             run.gradients, run.noise = gradients, noise
+            del run.draw
+            if own is not None:  # somebody else's, on this very object
+                run.draw = own  # type: ignore[method-assign]
 
     def noised(self, add: Callable[[Any, float], None], sums: Any, sensitivity: float) -> None:
         given = self._columns.of(sums)
@@ -158,6 +175,9 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     generator, touched = torch.get_rng_state(), run.weights_touched
     data, length = (run.data.pinned, run.data.fingerprint), ledger.length
     ledger.length = Length()
+    looks = run._company, run._scale  # the run's own looks at its loop are not used up
+    run._company = Company(run.model, run.gradients.parameters, run._found_mixing)
+    run._scale = BatchScale()
     run.write_ahead = None
     run.ledger.forget_allowance()
     try:
@@ -175,6 +195,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
         run.ledger.forget_allowance()
         torch.set_rng_state(generator)
         (run.data.pinned, run.data.fingerprint), ledger.length = data, length
+        run._company, run._scale = looks
         if not touched:
             run.mark_weights()
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tightrope.process import FixedSizeSampling, PoissonSampling
 from tightrope.train.doctor.sampler_trials import SAMPLER, trials_of
 from tightrope.train.doctor.trials import judge
 from tightrope.train.doctor.verdict import Finding, fault
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.samplers import Indices
 
-__all__ = ["check_sampler", "draw_batches"]
+__all__ = ["check_rehearsed", "check_sampler", "draw_batches"]
+
+REHEARSED = "batches of the run"
 
 _WORK = 2**25  # draws for single records
 _FEWEST, _MOST = 128, 4096  # batches looked at
@@ -36,6 +40,20 @@ def check_sampler(
         return [fault(SAMPLER, f"declares {declared}, but {found}")]
     blame = f"this is not {declared}, which is accounted"
     return judge(found, rate, {SAMPLER: blame})
+
+
+def check_rehearsed(
+    run: PrivateOptimizer, batches: list[Indices], population: int, rate: float
+) -> list[Finding]:
+    """What the run itself drew, where each batch is drawn anew: no loop may change or repeat it."""
+    declared = run.sampler.sampling
+    if not isinstance(declared, PoissonSampling | FixedSizeSampling) or not batches:
+        return []
+    found = trials_of(declared, batches, population)
+    if isinstance(found, str):
+        return [fault(REHEARSED, f"declares {declared}, but {found}")]
+    trials = [replace(trial, check=REHEARSED) for trial in found]
+    return judge(trials, rate, {REHEARSED: f"the rehearsed batches are not {declared}"})
 
 
 def draw_batches(run: PrivateOptimizer, population: int) -> list[Indices]:

@@ -6,6 +6,7 @@ that fills it; CUDA's allocator keeps its memory anyway and needs none of this.
 
 from __future__ import annotations
 
+import threading
 from math import prod
 from typing import final
 
@@ -16,31 +17,48 @@ __all__ = ["scratch", "scratch_scope"]
 
 _SMALLEST = 2**16  # values; below this a fresh tensor is as fast
 
-_free: list[Tensor] = []
-_scopes: list[list[Tensor]] = []
+
+class _Kept(threading.local):
+    """Every thread has its own: what is free in one may hold another's gradients."""
+
+    def __init__(self) -> None:
+        self.free: list[Tensor] = []
+        self.open: list[scratch_scope] = []
+
+
+_kept = _Kept()
 
 
 @final
 class scratch_scope:  # noqa: N801
-    """Scratch tensors taken inside a `with scratch_scope():` may be overwritten after it ends."""
+    """Scratch tensors taken inside a `with scratch_scope():` may be overwritten after it ends.
+
+    A scope that an exception has left open ends with the one around it, and its tensors are not
+    used again: whoever closes it later (a generator that is thrown away) takes nobody's memory.
+    """
+
+    def __init__(self) -> None:
+        self.taken: list[Tensor] = []
 
     def __enter__(self) -> None:
-        _scopes.append([])
+        _kept.open.append(self)
 
     def __exit__(self, *_: object) -> None:
-        _free.extend(_scopes.pop())
+        if self in _kept.open:
+            del _kept.open[_kept.open.index(self) :]
+            _kept.free.extend(self.taken)
 
 
 def scratch(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """An uninitialised tensor, from kept memory where a scope is open on the CPU."""
     size = prod(shape)
-    if not _scopes or device.type != "cpu" or size < _SMALLEST:
+    if not _kept.open or device.type != "cpu" or size < _SMALLEST:
         return torch.empty(shape, dtype=dtype, device=device)
-    fitting = [b for b in _free if b.dtype is dtype and size <= b.numel() <= 4 * size]
+    fitting = [b for b in _kept.free if b.dtype is dtype and size <= b.numel() <= 4 * size]
     if fitting:
         buffer = min(fitting, key=Tensor.numel)
-        _free[:] = [b for b in _free if b is not buffer]
+        _kept.free[:] = [b for b in _kept.free if b is not buffer]
     else:
         buffer = torch.empty(size, dtype=dtype)
-    _scopes[-1].append(buffer)
+    _kept.open[-1].taken.append(buffer)
     return buffer[:size].view(shape)

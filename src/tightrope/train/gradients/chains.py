@@ -34,9 +34,10 @@ def _total(flat: Tensor, factors: Tensor, chain: int) -> Tensor:
 
         return weighted_rows(flat, factors, chain)
     factors = factors.float()
-    if len(flat) <= chain:
-        return torch.mv(flat.float().t(), factors)
-    parts = [torch.mv(flat[s].float().t(), factors[s]) for s in slices(len(flat), chain)]
+    with exact_products():
+        if len(flat) <= chain:
+            return torch.mv(flat.float().t(), factors)
+        parts = [torch.mv(flat[s].float().t(), factors[s]) for s in slices(len(flat), chain)]
     return torch.stack(parts).sum(0, dtype=torch.float64).float()
 
 
@@ -53,10 +54,10 @@ def chained_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
     """left^T right for (B, p) and (B, d)."""
     if chain == 0 or left.dtype is torch.float64:
         return torch.mm(left.double().t(), right.double())
-    if torch.get_float32_matmul_precision() != "highest":
-        with exact_products():
-            return chained_product(left, right, chain)
-    return torch.mm(left.t(), right) if len(left) <= chain else _blocks(left, right, chain).float()
+    with exact_products():
+        if len(left) <= chain:
+            return torch.mm(left.t(), right)
+        return _blocks(left, right, chain).float()
 
 
 def _blocks(left: Tensor, right: Tensor, chain: int) -> Tensor:

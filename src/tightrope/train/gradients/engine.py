@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, final
 
@@ -18,7 +19,7 @@ from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.passes import Work, book_keeping, two_pass
 from tightrope.train.gradients.plan import Plan, Source, make_plan, resolve
 from tightrope.train.gradients.recorder import Calls, Recorder, Use
-from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain
+from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, no_autocast
 from tightrope.train.gradients.single import single_example_work
 from tightrope.train.gradients.survey import survey
 from tightrope.train.gradients.vectors import only_vectors, sum_of_vectors
@@ -27,6 +28,7 @@ from tightrope.train.gradients.witness import Witness
 __all__ = ["Gradients"]
 
 _THOROUGH = 16  # kinds of batches looked at thoroughly; later ones only if a layer in them is new
+_MOST_SCALE = 2.0**60  # the inverse of its square is an ordinary float32
 _MOST_PLANS = 1000  # a model that never does the same twice must not fill the memory
 
 _METHODS: dict[str, Callable[[Work, Clip], ClippedBatch]] = {
@@ -42,8 +44,8 @@ class Gradients:
 
     method: "book-keeping" (one backward pass; "auto" is the same) or "two-pass" (a second backward
         pass instead of keeping the output gradients of all layers).
-    loss_scale: a power of two by which losses are multiplied during the backward pass, against
-        underflow in float16; it is taken out again before clipping.
+    loss_scale: a power of two (2^-60 to 2^60) by which losses are multiplied during the backward
+        pass, against underflow in float16; it is taken out again before clipping.
 
     Formal guarantee. With adjacency "add or remove one example", the sums move by at most
     `clip.sensitivity` times 1 + rho in Euclidean norm, for the rho that `chain` was chosen for, in
@@ -61,8 +63,11 @@ class Gradients:
     def __init__(self, model: nn.Module, method: str = "auto", *, loss_scale: float = 1.0) -> None:
         if method not in _METHODS:
             raise InvalidInput(f"method is {method!r}; it must be one of {sorted(_METHODS)}")
-        if not (loss_scale > 0 and float(loss_scale).hex().startswith("0x1.0000000000000p")):
-            raise InvalidInput(f"loss_scale is {loss_scale}; it must be a power of two")
+        if math.frexp(loss_scale)[0] != 0.5 or not 1 / _MOST_SCALE <= loss_scale <= _MOST_SCALE:
+            raise InvalidInput(
+                f"loss_scale is {loss_scale}; it must be a power of two from 2^-60 to 2^60, so "
+                "that taking it out of squared norms again loses none of them"
+            )
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         if not named:
             raise ModelNotPrivate("the model has no trainable parameter")
@@ -115,7 +120,7 @@ class Gradients:
             work = self._work(losses, uses, calls, checked=present is None)
             work.present, work.chain = present, chain
             uses.clear()  # what a layer read is freed as soon as its gradient is formed
-            with torch.no_grad(), scratch_scope():
+            with torch.no_grad(), no_autocast(losses.device), scratch_scope():
                 if self._run is book_keeping and only_vectors(work, clip):
                     return sum_of_vectors(work, clip)
                 return self._run(work, clip)

@@ -14,7 +14,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from tightrope.errors import InvalidInput
 from tightrope.train.held import traceless, untraced
 
-__all__ = ["Calls", "Recorder", "Use", "autocast_input", "unseen"]
+__all__ = ["Calls", "Recorder", "Use", "autocast_input", "reading_graphs", "unseen"]
 
 # torch.compile leaves functions marked so alone: they note what ran and are no part of the model.
 # `skip` marks the function itself; the public way wraps it, which costs more than what it does.
@@ -25,7 +25,19 @@ _operations: Any = getattr(torch.autograd, "_get_sequence_nr")  # noqa: B009  no
 
 _MOST_FORWARDS = 64
 
+_readers = [0]
+
 Calls = list[tuple[Any, Any]]  # positional and named arguments of the model
+
+
+@contextmanager
+def reading_graphs() -> Iterator[None]:
+    """Saved values are read: what a checkpoint then computes again is no new use of a layer."""
+    _readers[0] += 1
+    try:
+        yield
+    finally:
+        _readers[0] -= 1
 
 
 @final
@@ -70,9 +82,18 @@ class Recorder:
         self.uses: list[Use] = []
         self.calls: Calls = []  # what the model itself was called with
         self.started = 0  # number of the first operation of this batch, as autograd counts
-        self.paused = False
+        self._paused = False
         self._again = False
         self._most = _MOST_FORWARDS * sum(1 for _ in root.modules())
+
+    @property
+    @unseen
+    def paused(self) -> bool:
+        return self._paused or _readers[0] > 0
+
+    @paused.setter
+    def paused(self, value: bool) -> None:
+        self._paused = value
 
     @property
     @unseen

@@ -16,12 +16,23 @@ and two neighbouring batches are at most C (1 + rho) apart where rho >= 2 gamma(
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, final
 
 import torch
 
-__all__ = ["LARGEST_RHO", "TINY", "UNIT", "exact_products", "gamma", "longest_chain", "rho_for"]
+__all__ = [
+    "LARGEST_RHO",
+    "TINY",
+    "UNIT",
+    "exact_products",
+    "gamma",
+    "longest_chain",
+    "no_autocast",
+    "precision_of_products",
+    "rho_for",
+]
 
 UNIT = 2.0**-24
 TINY = 2.0**-126  # squares below it may be lost, one for each value
@@ -54,12 +65,46 @@ def longest_chain(examples: int, rho: float) -> int:
     return max(0, math.floor(allowed / (UNIT * (1.0 + allowed)) - _ROUNDINGS))
 
 
-@contextmanager
-def exact_products() -> Iterator[None]:
+_FULL = ("ieee", "ieee") if hasattr(torch._C, "_get_fp32_precision_getter") else ("highest",)
+# One setting for all threads: nobody may put it back while another one counts on it.
+_setting = threading.RLock()
+
+
+@final
+class exact_products:  # noqa: N801
     """Float32 matrix products in full precision, whatever the user allows elsewhere."""
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(precision)
+
+    def __enter__(self) -> None:
+        _setting.acquire()
+        self._before = precision_of_products()
+        self._lower = any(now not in ("none", *_FULL) for now in self._before)
+        if self._lower:
+            _set_precision(_FULL)
+
+    def __exit__(self, *_: object) -> None:
+        if self._lower:
+            _set_precision(self._before)
+        _setting.release()
+
+
+def precision_of_products() -> tuple[str, ...]:
+    """How float32 matrix products are computed: on CUDA devices and on the CPU."""
+    if len(_FULL) > 1:  # from PyTorch 2.9 on; what follows then fails where the two differ
+        now = torch._C._get_fp32_precision_getter
+        return now("cuda", "matmul"), now("mkldnn", "matmul")
+    return (torch.get_float32_matmul_precision(),)
+
+
+def _set_precision(wanted: tuple[str, ...]) -> None:
+    if len(_FULL) > 1:
+        torch._C._set_fp32_precision_setter("cuda", "matmul", wanted[0])
+        torch._C._set_fp32_precision_setter("mkldnn", "matmul", wanted[1])
+    else:
+        torch.set_float32_matmul_precision(wanted[0])
+
+
+def no_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Products in the types of their operands, also where the loop is inside an autocast."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()

@@ -11,6 +11,7 @@ from torch import Tensor
 from tightrope.train.gradients.rounding import TINY
 
 __all__ = [
+    "BLOCK",
     "Form",
     "blocked_squares",
     "full_precision",
@@ -19,7 +20,7 @@ __all__ = [
     "zero_examples",
 ]
 
-_BLOCK = 4096  # see clip.NORM_ERROR
+BLOCK = 4096  # squares in one chain, see clip.NORM_ERROR
 
 
 class Form(ABC):
@@ -56,17 +57,17 @@ def full_precision(values: Tensor) -> Tensor:
 def blocked_squares(values: Tensor) -> Tensor:
     """(B,) sums of squares over all other dimensions, never lower than the clip allows for.
 
-    A float32 chain holds at most `_BLOCK` squares; longer rows are cut, and the squares of the
+    A float32 chain holds at most `BLOCK` squares; longer rows are cut, and the squares of the
     parts added in float64. What underflows is made up for.
     """
     flat = values if values.dim() == 2 else values.reshape(values.shape[0], -1)
     if not flat.is_cuda:
         flat = full_precision(flat)
     length = flat.shape[1]
-    whole = length - length % _BLOCK if length > _BLOCK else 0
+    whole = length - length % BLOCK if length > BLOCK else 0
     squares = _squares(flat[:, whole:] if whole else flat)
     if whole:
-        parts = _squares(flat[:, :whole].unflatten(1, (-1, _BLOCK)))
+        parts = _squares(flat[:, :whole].unflatten(1, (-1, BLOCK)))
         squares = squares.add_(parts.sum(1, dtype=torch.float64))
     return squares
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from tightrope.train.gradients.chains import sum_of_parts
-from tightrope.train.gradients.forms.base import Form, blocked_squares, full_precision
+from tightrope.train.gradients.forms.base import BLOCK, Form, blocked_squares, full_precision
 from tightrope.train.gradients.forms.dense import Dense
-from tightrope.train.gradients.forms.outer import Outer, gram_norms
+from tightrope.train.gradients.forms.outer import Outer, gram_norms, not_below_zero
 from tightrope.train.gradients.forms.rank_one import RankOne
 from tightrope.train.gradients.forms.rows import Rows
 from tightrope.train.gradients.forms.stacked import Stacked
@@ -82,7 +82,8 @@ class TiedTable(Form):
             return torch.cat([blocked_squares(part) for _, part in self._parts()])
         cross, error = self._cross()
         squared, spread = gram_norms(self.outer.a, self.outer.g)
-        both = (self.rows.squared_norms() + squared + 2 * (cross + error)).clamp_min_(0)
+        reads = self.rows.squared_norms() * (1 + gamma(BLOCK + 64))  # they may cancel the rest
+        both = not_below_zero(reads + squared + 2 * (cross + error))
         return both.sqrt_().add_(spread, alpha=gamma(self.outer.sizes[1])).square_()
 
     def _cross(self) -> tuple[Tensor, Tensor]:

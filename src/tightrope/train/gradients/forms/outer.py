@@ -27,7 +27,13 @@ from tightrope.train.gradients.forms.base import (
 from tightrope.train.gradients.kernels import usable
 from tightrope.train.gradients.rounding import TINY, exact_products, gamma
 
-__all__ = ["Outer", "gram_norms", "gram_squared_norms", "per_example_products"]
+__all__ = [
+    "Outer",
+    "gram_norms",
+    "gram_squared_norms",
+    "not_below_zero",
+    "per_example_products",
+]
 
 
 @final
@@ -82,14 +88,12 @@ class Outer(Form):
         batch, _, d, p = self.sizes
         for part in slices(batch, together(d * p, self.g.device)):
             with scratch_scope():
-                yield part, self._product(self.a[part], self.g[part])
-
-    def _product(self, a: Tensor, g: Tensor) -> Tensor:
-        return half_products(a, g) if self.half else per_example_products(a, g)
+                a, g = self.a[part], self.g[part]
+                yield part, half_products(a, g) if self.half else per_example_products(a, g)
 
     def dense(self) -> Tensor:
         if self._direct is None:
-            self._direct = self._product(self.a, self.g)
+            self._direct = (half_products if self.half else _products)(self.a, self.g)
             self.release()
         return self._direct
 
@@ -101,7 +105,13 @@ class Outer(Form):
 
 
 def per_example_products(a: Tensor, g: Tensor) -> Tensor:
-    """(B, p, d) = g^T a for each example."""
+    """(B, p, d) = g^T a for each example, in float32 as the norms by Gram matrices expect."""
+    with exact_products():
+        return _products(a, g)
+
+
+def _products(a: Tensor, g: Tensor) -> Tensor:
+    """The same where the norms are those of what comes out, in whatever precision."""
     a, g = full_precision(a), full_precision(g)
     out = scratch((a.shape[0], g.shape[2], a.shape[2]), g.dtype, g.device)
     return torch.bmm(g.transpose(1, 2), a, out=out)
@@ -147,9 +157,14 @@ def gram_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     a_norms, g_norms = _diagonal_norms(a_gram, d), _diagonal_norms(g_gram, p)  # (B, T)
     spread = (a_norms * g_norms).sum(1)
     lost = p * a_norms.sum(1).square() + d * g_norms.sum(1).square() + positions**2
-    squared = a_gram.mul_(g_gram).sum((1, 2), dtype=torch.float64).clamp_min_(0)
+    squared = not_below_zero(a_gram.mul_(g_gram).sum((1, 2), dtype=torch.float64))
     squared += gamma(d + p + 2) * spread.square() + TINY * lost
     return squared, spread
+
+
+def not_below_zero(squares: Tensor) -> Tensor:
+    """Without what rounding took below zero; what overflowed there is not known, and not finite."""
+    return squares.masked_fill_(squares == -torch.inf, torch.inf).clamp_min_(0)
 
 
 def _diagonal_norms(gram: Tensor, length: int) -> Tensor:

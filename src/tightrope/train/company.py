@@ -9,7 +9,7 @@ with a `collate`, before the first batch of two examples and at random later.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
 import torch
@@ -25,20 +25,23 @@ from tightrope.train.independence import (
     refuse_mixing,
 )
 
-__all__ = ["CHANCE", "Alone"]
+__all__ = ["CHANCE", "Company"]
 
 CHANCE = 1 / 500  # of a batch to be rehearsed
 
 
 @final
-class Alone:
+class Company:
     """Rehearsals of a loop over `batches(..., collate=...)`.
 
     size: how many losses the rehearsal under way must have; None where none is.
     """
 
-    def __init__(self, model: nn.Module, parameters: Sequence[Tensor]) -> None:
-        self._model, self._parameters = model, list(parameters)
+    def __init__(
+        self, model: nn.Module, parameters: Sequence[Tensor], broken: Callable[[str], None]
+    ) -> None:
+        """broken: told what was found, before it is refused."""
+        self._model, self._parameters, self._broken = model, list(parameters), broken
         self._chance, self._seen = random.Random(), False
         self.size: int | None = None
         self._place = 0
@@ -50,7 +53,6 @@ class Alone:
             return
         if self._seen and self._chance.random() >= CHANCE:
             return
-        self._seen = True
         whole, parts = collated_apart(rows, indices, device)
         self._place, self._found = self._chance.choice(_padded(whole, parts)), []
         for size, batch in ((1, parts[self._place]), (len(indices), whole)):
@@ -78,7 +80,9 @@ class Alone:
         moved = abs(alone - together) / (abs(alone) + abs(together) + 1e-12) / (30 if half else 1)
         mixing = max(moved, change_of(within, own, half=half))
         if mixing > ROUNDING:
+            self._broken("an example alone is not what it is in its batch")
             refuse_mixing(mixing)
+        self._seen = True
 
     def forget(self) -> None:
         """The loop was left."""

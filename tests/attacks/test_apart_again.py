@@ -1,0 +1,173 @@
+"""Holes D2, D4 and D5 once more: memory beside the model, and right models that were refused."""
+
+from __future__ import annotations
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+from tightrope.errors import ModelNotPrivate
+from tightrope.train import FixedSizeSampler, FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
+
+DATA = torch.randn(60, 5), torch.randint(0, 2, (60,))
+
+
+def train(model: nn.Module, data=DATA, steps: int = 6, sampler=None, share=lambda each: each):
+    run = noisy_sgd(
+        model,
+        learning_rate=0.1,
+        sampler=sampler or PoissonSampler(rate=0.3),
+        clip=FlatClip(1.0),
+        noise=GaussianNoise(1.0),
+        expected_batch_size=18,
+    )
+    for x, y in run.batches(data, steps=steps):
+        run.step(share(cross_entropy(model(x), y, reduction="none")))
+    return run
+
+
+class Positions(nn.Module):
+    """A table of positions, and a part whose activations are computed again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters, self.positions = nn.Embedding(9, 6), nn.Embedding(7, 6)
+        self.part = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
+        self.out = nn.Linear(6, 2)
+
+    def again(self, x: Tensor) -> Tensor:
+        return x * 0.5 + self.part(x)
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, T)
+        x = self.letters(x) + self.positions(torch.arange(x.shape[1]))
+        return self.out(checkpoint(self.again, x, use_reentrant=False).mean(1))
+
+
+def test_a_checkpointed_batch_as_long_as_its_sequences_is_no_mixing():
+    data = torch.randint(0, 9, (60, 7)), DATA[1]
+    assert train(Positions(), data, sampler=FixedSizeSampler(7, 60)).steps == 6
+
+
+class Scaled(nn.Module):
+    """A public constant, as LoRA has one, that is the size of some of the batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.out = nn.Linear(5, 5), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(x + self.inner(x) * 18.0)
+
+
+def test_a_constant_that_is_the_size_of_a_batch_by_chance_is_not_warned_about():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(Scaled(), steps=40)
+
+
+class Remembers(nn.Module):
+    """Standardises by a running mean that is kept somewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 2)
+
+    def mean(self, x: Tensor) -> float:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x - self.mean(x))
+
+
+_bank: list[Tensor] = []
+
+
+class InGlobal(Remembers):
+    def mean(self, x: Tensor) -> float:
+        _bank.append(x.detach())
+        return float(torch.cat(_bank[-5:]).mean())
+
+
+class InClosure(Remembers):
+    def __init__(self) -> None:
+        super().__init__()
+        kept = [0.0]
+
+        def mean(x: Tensor) -> float:
+            kept[0] = 0.9 * kept[0] + float(x.mean())
+            return kept[0]
+
+        self.mean = mean
+
+
+@pytest.mark.parametrize("kind", [InGlobal, InClosure])
+def test_a_memory_beside_the_model_is_warned_about(kind):
+    with pytest.warns(UserWarning, match="in another way each time"):
+        train(kind())
+
+
+class InSet(Remembers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[float] = set()
+
+    def mean(self, x: Tensor) -> float:
+        self.seen |= set(x[:, 0].tolist())
+        return len(self.seen) / 60
+
+
+class InClass(Remembers):
+    kept = 0.0
+
+    def mean(self, x: Tensor) -> float:
+        type(self).kept = 0.9 * self.kept + float(x.mean())
+        return self.kept
+
+
+@pytest.mark.parametrize("kind", [InSet, InClass])
+def test_a_memory_in_a_set_or_in_the_class_is_refused(kind):
+    with pytest.raises(ModelNotPrivate):
+        train(kind())
+
+
+class Draws(nn.Module):
+    """Its own generator; mixed: by the mean of the batch."""
+
+    def __init__(self, generator, mixed: bool) -> None:
+        super().__init__()
+        self.layer, self.generator, self.mixed = nn.Linear(5, 2), generator, mixed
+
+    def draw(self, count: int) -> Tensor:
+        if isinstance(self.generator, torch.Generator):
+            return torch.randn(5, count, generator=self.generator).T
+        if isinstance(self.generator, np.random.Generator):
+            return torch.tensor(self.generator.normal(size=(5, count))).float().T
+        return torch.tensor([[self.generator.gauss(0, 1) for _ in range(count)]] * 5).T
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.draw(len(x))
+        return self.layer(x - x.mean(0) if self.mixed else x)
+
+
+GENERATORS = [torch.Generator, np.random.default_rng, random.Random]
+
+
+@pytest.mark.parametrize("make", GENERATORS)
+def test_a_generator_of_its_own_does_not_hide_mixing(make):
+    with pytest.raises(ModelNotPrivate, match="mixes examples"):
+        train(Draws(make(), mixed=True))
+
+
+@pytest.mark.parametrize("make", GENERATORS)
+def test_a_generator_of_its_own_is_allowed_and_goes_on(make):
+    model = Draws(make(), mixed=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(model)
+    assert not torch.equal(model.draw(4), model.draw(4))

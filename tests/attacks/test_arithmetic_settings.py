@@ -1,0 +1,277 @@
+"""Siblings of hole A1: settings of PyTorch under which sums and norms would be computed otherwise.
+
+Autocast around the step, lower precision of products, threads that share memory, scales and sizes
+at the ends of float32: one example contributes at most the clip norm, and sums stay float32.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tightrope.errors import InvalidInput
+from tightrope.train import FlatClip
+from tightrope.train.gradients import Gradients
+from tightrope.train.gradients.buffers import scratch, scratch_scope
+from tightrope.train.gradients.chains import chained_product, chained_total
+from tightrope.train.gradients.forms import Outer, Rows, combine
+from tightrope.train.gradients.rounding import exact_products, gamma, precision_of_products
+
+CPU = torch.device("cpu")
+
+
+def distance(first: Any, second: Any) -> float:
+    pairs = zip(first.sums, second.sums, strict=True)
+    return math.sqrt(sum(float((a.double() - b.double()).square().sum()) for a, b in pairs))
+
+
+NETWORKS: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
+    "vectors": lambda: (nn.Linear(16, 8), torch.randn(64, 16)),
+    "positions": lambda: (nn.Sequential(nn.Linear(16, 16), nn.Tanh()), torch.randn(64, 5, 16)),
+    "images": lambda: (nn.Conv2d(2, 4, 3), torch.randn(64, 2, 6, 6)),
+    "recurrent": lambda: (Last(), torch.randn(64, 5, 3)),
+}
+
+
+class Last(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(3, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cells(x)[0][:, -1]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("method", ["book-keeping", "two-pass"])
+def test_a_step_inside_autocast_adds_in_float32_all_the_same(name, method):
+    torch.manual_seed(0)
+    model, x = NETWORKS[name]()
+    engine = Gradients(model, method)
+
+    def losses() -> Tensor:
+        return model(x).float().flatten(1).square().sum(1)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = engine.clipped_sum(losses(), FlatClip(1.0))
+        later = losses()
+    outside = engine.clipped_sum(later, FlatClip(1.0))
+    assert all(total.dtype is torch.float32 for total in inside.sums)
+    assert distance(inside, outside) == 0.0
+    engine.detach()
+
+
+def test_rows_inside_autocast_add_up(rows: int = 257):
+    """In bfloat16 a sum of 256 ones and one more would stay where it is, or jump by two."""
+    model = nn.Linear(1, 1, bias=False)
+    engine = Gradients(model)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        losses = model(torch.ones(rows, 1)).squeeze(1)
+        found = engine.clipped_sum(losses, FlatClip(2.0), chain=rows)
+    assert float(found.sums[0]) == rows
+    engine.detach()
+
+
+@contextmanager
+def lower_precision(backend: str | None, value: str) -> Iterator[None]:
+    """As a user would ask for it: for all, by the old name, or for one backend by the new one."""
+    before = precision_of_products()
+    if backend is None:
+        torch.set_float32_matmul_precision(value)
+    elif backend == "all":
+        torch.backends.fp32_precision = value
+    else:
+        getattr(torch.backends, backend).matmul.fp32_precision = value
+    try:
+        yield
+    finally:
+        if backend is None:
+            torch.set_float32_matmul_precision("highest")
+        elif backend == "all":
+            torch.backends.fp32_precision = "none"
+        if len(before) > 1:
+            torch.backends.cuda.matmul.fp32_precision = before[0]
+            torch.backends.mkldnn.matmul.fp32_precision = before[1]
+
+
+WAYS = [(None, "medium"), (None, "high")]
+if len(precision_of_products()) > 1:  # PyTorch has the newer names
+    WAYS += [("cuda", "tf32"), ("mkldnn", "bf16"), ("all", "tf32")]
+
+
+@pytest.fixture
+def seen(monkeypatch) -> list[tuple[str, ...]]:
+    """What precision was set whenever a product over examples or positions was computed."""
+    found: list[tuple[str, ...]] = []
+
+    def watched(kind: str) -> Callable[..., Tensor]:
+        real = getattr(torch, kind)
+
+        def call(*args: Any, **named: Any) -> Tensor:
+            found.append(precision_of_products())
+            return real(*args, **named)
+
+        return call
+
+    for kind in ("mm", "mv", "bmm"):
+        monkeypatch.setattr(torch, kind, watched(kind))
+    return found
+
+
+@pytest.mark.parametrize(("backend", "value"), WAYS)
+def test_products_whose_rounding_is_bounded_are_never_computed_in_less(seen, backend, value):
+    """Also by the newer names of the setting, which the older ones do not tell about."""
+    outer = Outer(torch.randn(3, 2, 64), torch.randn(3, 2, 64))
+    assert not outer.instantiated
+    with lower_precision(backend, value):
+        asked = precision_of_products()
+        outer.squared_norms()
+        outer.weighted_sum(torch.ones(3), 2)
+        chained_product(torch.randn(5, 3), torch.randn(5, 2), 2)
+        chained_total(torch.randn(5, 3), torch.ones(5), 2)
+        assert precision_of_products() == asked
+    assert len(seen) >= 7
+    assert all(now in ("none", "ieee", "highest") for each in seen for now in each)
+
+
+@pytest.mark.skipif(len(precision_of_products()) == 1, reason="needs the newer names")
+def test_one_thread_does_not_put_the_precision_back_under_another():
+    inside, leave = threading.Event(), threading.Event()
+    seen: list[tuple[str, ...]] = []
+
+    def other() -> None:
+        inside.wait(10)
+        with exact_products():
+            seen.append(precision_of_products())
+
+    thread = threading.Thread(target=other)
+    with lower_precision(None, "medium"):
+        thread.start()
+        with exact_products():
+            inside.set()
+            leave.wait(0.1)
+            assert not seen  # it waits, rather than count on what is about to be put back
+        thread.join(10)
+    assert seen == [("ieee", "ieee")]
+
+
+def test_runs_in_two_threads_do_not_share_the_memory_of_their_gradients():
+    """A sweep by a pool of threads: what one has free, the other may be using."""
+    got: list[Tensor] = []
+    first_has, first_ends = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with scratch_scope():
+            got.append(scratch((2**17,), torch.float32, CPU).fill_(1.0))
+            first_has.set()
+            first_ends.wait(10)
+
+    thread = threading.Thread(target=first)
+    with scratch_scope():
+        thread.start()
+        first_has.wait(10)
+    with scratch_scope():
+        scratch((2**17,), torch.float32, CPU).fill_(2.0)
+    assert bool((got[0] == 1.0).all())
+    first_ends.set()
+    thread.join(10)
+
+
+def test_a_scope_that_an_exception_left_open_takes_nobody_s_memory():
+    def parts() -> Iterator[Tensor]:
+        with scratch_scope():
+            yield scratch((2**17,), torch.float32, CPU)
+
+    left = parts()  # as a traceback keeps it
+    with pytest.raises(KeyboardInterrupt), scratch_scope():
+        next(left)
+        raise KeyboardInterrupt
+    with scratch_scope():
+        mine = scratch((2**17,), torch.float32, CPU).fill_(1.0)
+        left.close()
+        with scratch_scope():
+            scratch((2**17,), torch.float32, CPU).fill_(2.0)
+        assert bool((mine == 1.0).all())
+
+
+@pytest.mark.parametrize("power", [61, 64, 75, 90, -61])
+def test_a_loss_scale_whose_square_float32_does_not_hold_is_refused(power):
+    """At 2^75 (2^64 where denormals are flushed) every norm became 0, and nothing was clipped."""
+    with pytest.raises(InvalidInput, match=r"from 2\^-60 to 2\^60"):
+        Gradients(nn.Linear(2, 2), loss_scale=2.0**power)
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("shape", [(4,), (5, 4)])
+def test_the_largest_loss_scale_still_clips(flush, shape):
+    scale = 2.0**60
+    model, clip = nn.Linear(4, 3), FlatClip(1e-3)
+    engine = Gradients(model, loss_scale=scale)
+    torch.set_flush_denormal(flush)
+    try:
+        out = model(torch.randn(2, *shape)).flatten(1).sum(1)
+        found = engine.clipped_sum(out * torch.tensor([0.1, 0.0]), clip)
+    finally:
+        torch.set_flush_denormal(False)
+        engine.detach()
+    assert 0.5e-3 < math.sqrt(sum(float(s.double().square().sum()) for s in found.sums)) <= 1e-3
+
+
+def nearly_too_large() -> tuple[Tensor, Tensor]:
+    """Two positions that cancel, and a third; of all products that of the first two overflows."""
+    a, g = torch.zeros(1, 3, 8), torch.zeros(1, 3, 8)
+    x, y, p, q = found_by_search()
+    a[0, :2, 0], g[0, :2, 0] = torch.stack([x, -y]), torch.stack([p, q])
+    a[0, 2, 1], g[0, 2, 1] = 1e9, 1.5e10
+    return a, g
+
+
+def found_by_search() -> tuple[Tensor, ...]:
+    """Sizes x p and y q whose squares are finite in float32, and whose product is not."""
+    generator = torch.Generator().manual_seed(0)
+    count = 100_000
+
+    def near(value: Tensor, units: int) -> Tensor:
+        steps = torch.randint(-units, units + 1, (count,), generator=generator)
+        return (value.double() * (1 + steps * 2.0**-23)).float()
+
+    x = (1 + torch.rand(count, generator=generator)) * 2.0**32
+    y = near(x, 4)
+    gain = (x * y).double() / ((x * x).double() * (y * y).double()).sqrt()
+    best = gain.argmax()
+    x, y = x[best], y[best]
+    middle = torch.tensor(2.0**64 / math.sqrt(float(x) * float(y)))
+    p, q = near(middle, 20), near(middle, 20)
+    off, first, second = (x * y) * (p * q), (x * x) * (p * p), (y * y) * (q * q)
+    good = (off.isinf() & first.isfinite() & second.isfinite()).nonzero()[0, 0]
+    return x, y, p[good], q[good]
+
+
+def test_a_norm_that_overflows_below_zero_is_not_taken_for_a_small_one():
+    """It was: the example contributed 279 times the clip norm."""
+    a, g = nearly_too_large()
+    form = Outer(a, g)
+    assert not form.instantiated
+    true = float((g.double().transpose(1, 2) @ a.double()).norm())
+    assert float(form.squared_norms().sqrt()) >= true
+
+
+def test_reads_of_a_tied_table_are_bounded_before_they_cancel(monkeypatch):
+    """Their squares may lack gamma(4096); what is left after cancellation is far smaller."""
+    width = 64
+    v = torch.randn(1, 1, width)
+    c = torch.randn(width)
+    rows = Rows(torch.arange(width)[None], -c[None, :, None] * v, width)
+    low = rows.squared_norms().double() * (1 - gamma(4096))
+    monkeypatch.setattr(Rows, "squared_norms", lambda self: low)
+    left = torch.zeros(1, 1, width).index_fill_(2, torch.tensor(0), float(v.norm()) * 1e-3)
+    tied = combine([rows, Outer(v + left, c[None, None])])
+    exact = c[:, None].double() * left[0].double()
+    assert float(tied.squared_norms().sqrt()) >= float(exact.norm())
