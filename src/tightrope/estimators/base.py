@@ -191,10 +191,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         )
 
     def _scores(self, features: Any) -> FloatArray:
-        """Linear scores; rows outside the norm bound are shortened as in the fit."""
+        """Linear scores, of each row whatever its company; rows are shortened as in the fit."""
         check_is_fitted(self)
         rows = validate_data(
             self, features, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32)
         )
         data = ArrayData(rows, np.zeros(rows.shape[0]), self._scaling)
-        return np.concatenate([block.scores(self._weights) for block in data.blocks()])
+        parts = [block.scores(self._weights, exactly=True) for block in data.blocks()]
+        return np.concatenate(parts)
