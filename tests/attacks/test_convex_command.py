@@ -43,6 +43,8 @@ WRITTEN = {
     "tabs": lambda text: text.replace(",", "\t").encode(),
     "quotes": lambda text: text.replace("age,income", '"age","income"').encode(),
     "spaces in the header": lambda text: text.replace("age,income,", "age, income, ").encode(),
+    "line ends of old Macs": lambda text: text.replace("\n", "\r").encode(),
+    "empty lines first": lambda text: ("\n\n" + text.replace(",", ";")).encode(),
     "Windows line ends": lambda text: text.replace("\n", "\r\n").encode(),
     "empty lines": lambda text: (text + "\n\n").encode(),
 }
@@ -66,6 +68,10 @@ REFUSED = {
     "decimal commas": (_text().replace(",", ";").replace(".", ","), "decimal point"),
     "two columns of one name": (_text().replace("income", "age"), "more than one column 'age'"),
     "a zero byte": (_text() + "0.1,\0,yes\n", "neither UTF-8"),
+    "no header": ("\n".join(_lines()), "values, not names"),
+    "an open quote": ('"' + _text(), "values, not names"),
+    "a name too long": ("a" * 200_000 + _text(), "not a table"),
+    "a target alone": ("bought\nyes\nno\n", "nothing to predict it from"),
     "a row too long": (_text() + "0.1,0.2,yes,7\n", "as many fields as the header"),
 }
 
@@ -75,8 +81,9 @@ def test_what_cannot_be_read_is_refused_and_no_value_told(name: str, tmp_path: P
     content, said = REFUSED[name]
     path = tmp_path / "bad.csv"
     path.write_text(content)
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=said) as refused:
         _fitted(path)
+    assert _lines()[0].split(",")[0] not in str(refused.value)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xff\x00\x01", "bought\n\xe4".encode("latin-1")])
@@ -87,6 +94,16 @@ def test_files_of_no_known_encoding_are_refused(content: bytes, tmp_path: Path) 
         _fitted(path)
     with pytest.raises(InvalidInput, match="cannot be read"):
         _fitted(tmp_path / "absent.csv")
+
+
+@pytest.mark.parametrize(
+    "change", [{"classes": ["yes", ""]}, {"adjacency": "somehow"}, {"model": "magic"}]
+)
+def test_settings_without_a_meaning_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text(_text())
+    with pytest.raises(InvalidInput):
+        _fitted(path, **change)
 
 
 def _command(*words: str) -> Any:

@@ -190,6 +190,8 @@ FORMS = {
     "sparse": sp.csr_array,
     "another order": lambda x: x[::-1].copy(),
     "by columns": np.asfortranarray,
+    "float16": lambda x: x.astype(np.float16),
+    "minus zero": lambda x: np.where(x == 0.0, -0.0, x),
 }
 
 
@@ -204,6 +206,14 @@ def test_private_rows_passed_as_public_are_refused(make: Any, form: str) -> None
     other[17] = x[3]  # one is enough
     with pytest.raises(InvalidInput, match="among the private ones"):
         model.fit(FORMS[form](x), y, public=(other, labels))
+
+
+def test_public_rows_are_looked_at_also_where_a_start_is_given() -> None:
+    x, y = _rows()
+    data = ArrayData(x, 2.0 * y - 1.0, Scaling(2.0))
+    problem = Problem(data, Logistic(), public=data)
+    with pytest.raises(InvalidInput, match="among the private ones"):
+        learn(problem, Budget(1.0, 1e-5), algorithm="descent", start=np.zeros(problem.shape))
 
 
 def test_equal_rows_of_other_people_are_used_if_that_is_said() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.ensemble import BaggingClassifier
-from sklearn.feature_selection import RFE
+from sklearn.feature_selection import RFE, SequentialFeatureSelector
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import FeatureUnion, make_pipeline
@@ -39,8 +40,8 @@ from tightrope.numerics.digits import rounded_up
 
 
 def _made(**settings: Any) -> PrivateLogisticRegression:
-    quick = {"delta": 1e-4, "data_norm": 2.0, "classes": [0, 1], "max_iter": 4}
-    return PrivateLogisticRegression(1.0, **(quick | settings))
+    quick = {"epsilon": 1.0, "delta": 1e-4, "data_norm": 2.0, "classes": [0, 1], "max_iter": 4}
+    return PrivateLogisticRegression(**(quick | settings))
 
 
 def _table(rows: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -116,6 +117,84 @@ def test_bagging_is_seen_although_it_seeds_its_estimators(share: float) -> None:
     told = {w.category for w in _told(lambda: bag.fit(X, Y))}
     assert told == {SeededByOthers, FitsAddUp}
     assert not any(model.private_ for model in bag.estimators_)
+
+
+class _Frame:
+    """What scikit-learn takes for a data frame of numbers."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values, self.shape = values, values.shape
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self.values, dtype=dtype)
+
+    def take(self, rows: Any, axis: int = 0) -> _Frame:
+        return _Frame(self.values[rows])
+
+    __getitem__ = take
+
+
+def _search() -> PrivateSearch:
+    return PrivateSearch(_made(), [{}], epsilon=1.0, delta=1e-4, mean_trials=30.0)
+
+
+CHANGED: dict[str, Callable[[], Any]] = {
+    "scaled folds of a data frame": lambda: cross_val_score(
+        make_pipeline(StandardScaler(), _made()), _Frame(X), Y, cv=3
+    ),
+    "searches on scaled folds": lambda: cross_val_score(
+        make_pipeline(StandardScaler(), _search()), X, Y, cv=3
+    ),
+    "columns chosen by cross-validation": lambda: SequentialFeatureSelector(
+        _made(), n_features_to_select=2, cv=2
+    ).fit(X, Y),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_rows_that_scikit_learn_changed_are_known_by_what_they_were(name: str) -> None:
+    assert FitsAddUp in {w.category for w in _told(CHANGED[name])}
+
+
+def test_the_number_of_warnings_does_not_tell_the_number_of_trials() -> None:
+    told = _told(lambda: make_pipeline(StandardScaler(), _search()).fit(X, Y))
+    assert [w.category for w in told] == [TransformerNotPrivate]
+
+
+def test_fits_in_threads_are_all_counted() -> None:
+    """Without a lock one of them died: a deque does not like to grow while it is read."""
+    guarantee = _made(random_state=0).fit(X, Y).guarantee_
+    failed: list[Exception] = []
+
+    def enter() -> None:
+        try:
+            for _ in range(50):
+                LEDGER.enter(X, guarantee, 1e-4)
+        except RuntimeError as error:
+            failed.append(error)
+
+    def work() -> None:
+        threads = [threading.Thread(target=enter) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    told = [str(w.message) for w in _told(work)]
+    assert not failed
+    assert any("192 private fits" in message for message in told)
+
+
+def test_the_person_who_pays_most_is_told_of() -> None:
+    """Not the one in most fits: two at epsilon 8 cost more than three at 0.1."""
+    for _ in range(2):
+        _told(lambda: _made(epsilon=0.1).fit(X[:100], Y[:100]))
+    _told(lambda: _made(epsilon=8.0).fit(X[100:200], Y[100:200]))
+    told = [str(w.message) for w in _told(lambda: _made(epsilon=0.1).fit(X, Y))]
+    assert "2 private fits" in told[-1]
 
 
 def test_a_search_with_refit_says_what_it_cost_in_all() -> None:

@@ -16,6 +16,7 @@ from tightrope.audit.result import Audit, audit_one_run, audit_repeated
 from tightrope.audit.scores import Bits
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
+from tightrope.process.adjacency import check_adjacency
 from tightrope.validate import FloatArray, check_count, check_positive
 
 __all__ = ["audit_estimator", "audit_estimator_runs"]
@@ -88,7 +89,7 @@ def _fit(
     estimator: Any, features: Any, targets: Any, rows: FloatArray, included: Bits, labels: Any
 ) -> Any:
     own, other = labels
-    if Adjacency(estimator.adjacency) is Adjacency.ADD_OR_REMOVE:
+    if check_adjacency(estimator.adjacency) is Adjacency.ADD_OR_REMOVE:
         rows, extra = rows[included], np.full(int(included.sum()), own)
     else:
         extra = np.where(included, own, other)

@@ -17,12 +17,24 @@ from tightrope.process import Adjacency
 if TYPE_CHECKING:
     from tightrope.convex.problem import Problem
 
-__all__ = ["MODE", "BALL", "LARGEST", "MOST_ROWS", "gamma", "of_sums", "of_iterates", "of_moments"]
+__all__ = [
+    "MODE",
+    "BALL",
+    "LARGEST",
+    "MOST_ROWS",
+    "gamma",
+    "plain_reach",
+    "of_sums",
+    "of_iterates",
+    "of_moments",
+]
 
 MODE = "bounded"  # as training names sums whose rounding is bounded and charged
 LARGEST = 1e-2
 BALL = 1e3  # where iterates stay that no radius was given for: weights on rows of norm 1
 MOST_ROWS = 1 << 26  # rows for which sums are bounded where their number is private
+_REACH = 64.0  # weights (times curvature over slope) up to which scores are plain products,
+_ROOM = 1e-3  # and what their rounding may take of rho
 _UNIT = 2.0**-53
 
 
@@ -33,8 +45,27 @@ def gamma(operations: float) -> float:
 def of_sums(problem: Problem, radius: float = 1.0) -> float:
     """rho of one sum of gradients; rows are shortened to no less than `radius` around a centre."""
     radius = min(radius, problem.data.scaling.radius)
-    drift = _sum_error(problem, _most_rows(problem), radius)
-    return _checked(_longer_rows(problem.data.width, radius) + 2.0 * drift / problem.moved)
+    weights_error(problem.data.width, (1.0 + 1e-3) / radius)  # refuses rows without exact scores
+    drift = 2.0 * _sum_error(problem, _most_rows(problem), radius) / problem.moved
+    each = _of_plain_scores(problem, radius)
+    plain = min(_REACH * each, _ROOM)
+    return _checked(_longer_rows(problem.data.width, radius) + drift + plain)
+
+
+def plain_reach(problem: Problem) -> float:
+    """The norm of weights up to which `of_sums` charges the rounding of plain scores."""
+    each = _of_plain_scores(problem, problem.data.scaling.radius)
+    return min(_REACH, _ROOM / each) * problem.loss.slope_bound / problem.loss.curvature_bound
+
+
+def _of_plain_scores(problem: Problem, radius: float) -> float:
+    """rho of scores that are plain products, for weights of norm L/beta."""
+    return 2.0 * _most_rows(problem) * _score_error(problem.data.width, radius) / problem.moved
+
+
+def _score_error(width: int, radius: float) -> float:
+    """Of products with a row and a centre, and of their sum, over the norm of the weights."""
+    return gamma(2.0 * width + 16.0) / radius
 
 
 def of_moments(problem: Problem) -> float:
@@ -52,11 +83,13 @@ def of_iterates(
     mu grows by at most `steps` times it relative to the record's own mu (|w| <= radius or BALL).
     """
     ball = BALL if radius is None else radius
-    lipschitz, data = problem.loss.slope_bound, problem.data
-    wrong_weights = weights_error(data.width, data.scaling.longest) + gamma(8)
-    each = size * problem.smoothness * wrong_weights * ball / lipschitz
-    each += _sum_error(problem, size, 1.0) + 32.0 * _UNIT * ball * size / (step_size * lipschitz)
-    return _checked(_longer_rows(data.width, 1.0) + steps * 2.0 * each / problem.moved)
+    lipschitz, width, scaling = problem.loss.slope_bound, problem.data.width, problem.data.scaling
+    wrong = weights_error(width, scaling.longest) + _score_error(width, scaling.radius)
+    each = size * problem.smoothness * wrong * ball / lipschitz
+    each += _sum_error(problem, size, scaling.radius)
+    each += 32.0 * _UNIT * ball * size / (step_size * lipschitz)
+    longer = _longer_rows(width, scaling.radius)
+    return _checked(longer + steps * 2.0 * each / problem.moved)
 
 
 def _most_rows(problem: Problem) -> int:

@@ -29,6 +29,7 @@ from tightrope.convex.last_iterate import (
 )
 from tightrope.convex.public import shrinkage
 from tightrope.errors import InvalidInput
+from tightrope.validate import check_count, check_positive
 
 __all__ = [
     "Expected",
@@ -104,6 +105,14 @@ class Options:
     # around it in root mean squared distances; 0 leaves rows where they are
     centring: float = 0.0
     row_reach: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, said in (("steps", "steps (max_iter)"), ("batch_size", "batch_size")):
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, check_count(given, said, low=1))
+        if self.radius is not None:
+            object.__setattr__(self, "radius", check_positive(self.radius, "radius"))
 
 
 def regularisation(facts: Facts) -> float:

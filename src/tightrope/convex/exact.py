@@ -1,13 +1,15 @@
 """Sums and scores whose rounding is nothing, or bounded whatever the order.
 
 `row_sums` adds along rows by elementwise operations in a fixed tree, so what comes of a row depends
-on that row alone: elementwise operations of IEEE numbers have one right result.
+on that row alone: elementwise operations of IEEE numbers have one right result. Sparse rows SciPy
+goes through from left to right, each by itself.
 
-`scores` multiplies rows whose entries are whole numbers (of 2^-GRID) by weights split into parts of
-whole numbers each. By Cauchy and Schwarz any part of such a sum, added in any order, stays below
-2^53, where floats hold whole numbers exactly: nothing is rounded, so nothing depends on blocks,
-threads, the library of matrix products or the place of a row. The parts carry the weights to
-sqrt(d) 2^-53 of their norm.
+`scores` multiplies dense rows whose entries are whole numbers (of 2^-GRID) by weights split into
+parts of whole numbers each. By Cauchy and Schwarz any part of such a sum, added in any order, stays
+below 2^53, where floats hold whole numbers exactly: nothing is rounded, so nothing depends on
+blocks, threads, the library of matrix products or the place of a row. The parts carry the weights
+to sqrt(d) 2^-53 of their norm. It takes several products where a plain one takes one, so it serves
+only weights that are too long for the bound of the plain one (see `arithmetic`).
 
 `Total` adds blocks with their rounding errors carried along (Knuth's two-sum): its error is one
 unit in the last place of the result and k^2 2^-106 of the sum of the blocks' sizes.
@@ -16,6 +18,7 @@ unit in the last place of the result and k^2 2^-106 of the sum of the blocks' si
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -24,76 +27,129 @@ import scipy.sparse as sp
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
-__all__ = ["GRID", "Total", "gridded", "row_dots", "row_squares", "scores", "weights_error"]
+__all__ = [
+    "GRID",
+    "Total",
+    "canonical",
+    "check_finite",
+    "checked_size",
+    "gridded",
+    "row_dots",
+    "row_squares",
+    "scores",
+    "weights_error",
+    "wide",
+]
 
 GRID = 34  # rows are whole multiples of 2^-34
+_CACHED = 1 << 16  # numbers of which a sum along rows makes a copy
 _LARGEST_EXPONENT = 500
+_HUGE = float(np.finfo(np.float64).max)
 
 
 def row_sums(products: FloatArray) -> FloatArray:
-    """Sums along rows, in the same tree for every row; the argument is overwritten."""
-    width = products.shape[1]
+    """Sums of columns (one for each row), in the same tree for all; overwrites its argument."""
+    width = len(products)
     while width > 1:
         half = width // 2
-        products[:, :half] += products[:, width - half : width]
+        products[:half] += products[width - half : width]
         width -= half
-    return products[:, 0].copy() if products.shape[1] else np.zeros(products.shape[0])
+    return products[0].copy() if len(products) else np.zeros(products.shape[1])
+
+
+def _by_rows(features: Any, product: Callable[[Any], FloatArray]) -> FloatArray:
+    """Sums of `product` along rows, a few rows at a time: they lie side by side in the cache."""
+    dense = np.asarray(features)
+    step = max(1, _CACHED // max(dense.shape[1], 1))
+    parts = [row_sums(product(dense[i : i + step].T)) for i in range(0, len(dense), step)]
+    return np.concatenate(parts) if parts else np.empty(0)
 
 
 def row_dots(features: Any, vector: FloatArray) -> FloatArray:
-    """<row, vector> for each row; SciPy goes through each sparse row from left to right."""
+    """<row, vector> for each row."""
     if sp.issparse(features):
-        return np.asarray(_wide_sparse(features) @ vector)
-    return row_sums(np.multiply(np.asarray(features), vector, dtype=np.float64))
+        return np.asarray(wide(features) @ vector)
+    column = vector[:, None]
+    return _by_rows(features, lambda rows: np.multiply(rows, column, order="C", dtype=np.float64))
 
 
 def row_squares(features: Any) -> FloatArray:
     """Squared norm of each row."""
-    if sp.issparse(features):
-        wide = _wide_sparse(features)
-        wide.data **= 2
-        return np.asarray(wide @ np.ones(features.shape[1]))
-    return row_sums(np.square(np.asarray(features), dtype=np.float64))
-
-
-def gridded(features: Any, factors: FloatArray) -> Any:
-    """factor * row, as whole multiples of 2^-GRID (returned as those whole numbers)."""
-    units = factors * 2.0**GRID
     if not sp.issparse(features):
-        scaled = np.multiply(np.asarray(features), units[:, None], dtype=np.float64)
-        return np.rint(scaled, out=scaled)
-    wide = _wide_sparse(features)
-    wide.data *= np.repeat(units, np.diff(wide.indptr))
-    np.rint(wide.data, out=wide.data)
-    return wide
+        return _by_rows(features, lambda rows: np.square(rows, order="C", dtype=np.float64))
+    found = wide(features)
+    squares = sp.csr_array((found.data**2, found.indices, found.indptr), shape=found.shape)
+    return np.asarray(squares @ np.ones(features.shape[1]))
 
 
-def _wide_sparse(features: Any) -> Any:
-    wide = features.tocsr().astype(np.float64, copy=True)
-    wide.sum_duplicates()  # entries given twice are one entry of the row
-    return wide
+def canonical(features: Any) -> Any:
+    """Sparse rows in order, with what they give twice added up: it is one entry of the row."""
+    if not sp.issparse(features):
+        return features
+    rows = features.tocsr()
+    if not rows.has_canonical_format:
+        check_finite(rows)
+        rows = rows.astype(np.float64, copy=True)
+        rows.sum_duplicates()
+        rows.data = np.nan_to_num(rows.data, nan=_HUGE)  # what left the floats is too long a row
+    return rows
 
 
-def scores(rows: Any, weights: FloatArray, longest: float) -> FloatArray:
-    """<row, weights> for gridded rows of norm at most `longest`."""
-    size = float(np.linalg.norm(weights))
+def check_finite(features: Any) -> None:
+    """Refuses NaN and infinities without telling where or what they are."""
+    if not np.isfinite(features.data if sp.issparse(features) else features).all():
+        raise InvalidInput(
+            "The features contain NaN or infinity, so their rows have no norm. Impute or drop such "
+            "rows by a rule that does not depend on other rows."
+        )
+
+
+def wide(features: Any) -> Any:
+    """The same rows in float64."""
+    if sp.issparse(features):
+        return canonical(features).astype(np.float64, copy=False)
+    return np.asarray(features, dtype=np.float64)
+
+
+def gridded(features: Any, factors: FloatArray) -> FloatArray:
+    """factor * row, as whole multiples of 2^-GRID (returned as those whole numbers)."""
+    scaled = np.multiply(features, (factors * 2.0**GRID)[:, None], dtype=np.float64)
+    return np.asarray(np.rint(scaled, out=scaled))
+
+
+def checked_size(weights: FloatArray) -> float:
+    """Their norm; refuses weights so long that a product would leave the floats."""
+    with np.errstate(over="ignore"):
+        size = math.sqrt(row_squares(weights.reshape(1, -1))[0])
     if not size < 2.0**_LARGEST_EXPONENT:
         raise InvalidInput(
             "The weights left the range of floats: the steps are too long for this loss. Choose "
             "more regularisation, a radius, or leave the step to the algorithm."
         )
+    return size
+
+
+def scores(rows: FloatArray, weights: FloatArray, longest: float) -> FloatArray:
+    """<row, weights> for gridded rows of norm at most `longest`."""
+    size = checked_size(weights)
     exponent = max(math.frexp(size * (1.0 + 1e-9))[1], -_LARGEST_EXPONENT)
     bits, rest, parts = _bits(len(weights), longest), weights * 2.0**-exponent, []
     for number in bits:
         rest = rest * 2.0**number
         parts.append(np.rint(rest))
         rest = rest - parts[-1]
-    products = np.asarray(rows @ np.stack(parts, axis=-1).reshape(len(weights), -1))
-    products = products.reshape(*products.shape[:1], *weights.shape[1:], len(bits))
-    total = products[..., -1]
+    products = _products(rows, parts)
+    total = products[-1]
     for at in range(len(bits) - 1, 0, -1):
-        total = products[..., at - 1] + total * 2.0 ** -bits[at]
+        total = products[at - 1] + total * 2.0 ** -bits[at]
     return np.asarray(total * 2.0 ** (exponent - bits[0] - GRID))
+
+
+def _products(rows: FloatArray, parts: list[FloatArray]) -> list[FloatArray]:
+    """rows @ part for each; a thin matrix is slower than as many vectors."""
+    if parts[0].ndim == 1:
+        return [np.asarray(rows @ part) for part in parts]
+    return np.split(np.asarray(rows @ np.concatenate(parts, axis=1)), len(parts), axis=1)
 
 
 def weights_error(width: int, longest: float) -> float:
@@ -107,7 +163,13 @@ def _bits(width: int, longest: float) -> list[int]:
     |row| |part| stays below 2^53 units in each.
     """
     first = 52 - GRID - max(0, math.ceil(math.log2(longest) - 0.5))
-    later = max(1, first - math.ceil(math.log2(max(width, 1)) / 2.0))
+    later = first - math.ceil(math.log2(max(width, 1)) / 2.0)
+    if later < 1:
+        raise InvalidInput(
+            f"Rows of {width:,} columns that may be {longest:g} times as long as the radius "
+            "around their centre are too long for exact scores. Give a larger row_reach, or "
+            "centring=0."
+        )
     return [first] + [later] * math.ceil((53 - first) / later)
 
 

@@ -134,6 +134,8 @@ def learn(
     public rows the descent starts at their solution and is centred at their mean.
     """
     options = options or Options()
+    if problem.public is not None and not problem.other_people:
+        refuse_overlap(problem.data, problem.public)
     if problem.public is not None and start is None:
         problem, options = _with_public(problem, options)
         start = problem.anchor
@@ -143,7 +145,7 @@ def learn(
         problem, budget, algorithm=algorithm, strength=strength, expected=expected, options=options
     )
     entropy = Entropy(seed, cryptographic=cryptographic)
-    first = np.zeros(problem.shape) if start is None else np.asarray(start, dtype=np.float64)
+    first = _checked_start(start, problem.shape)
     weights, scaling = planned.algorithm.run(problem, entropy, first)
     if problem.public is None:
         return Learned(weights, scaling, planned, entropy.private, entropy.description)
@@ -151,11 +153,18 @@ def learn(
     return Learned(weights, scaling, planned, entropy.private, *seen)
 
 
+def _checked_start(start: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:
+    first = np.zeros(shape) if start is None else np.asarray(start, dtype=np.float64)
+    if first.shape != shape:
+        raise InvalidInput(
+            f"start must hold the weights of this problem, shape {shape}; got {first.shape}."
+        )
+    return first
+
+
 def _with_public(problem: Problem, options: Options) -> tuple[Problem, Options]:
     """Centred and anchored at what the public rows say, which costs no budget."""
     assert problem.public is not None
-    if not problem.other_people:
-        refuse_overlap(problem.data, problem.public)
     if options.centring:
         problem = public.with_public_centre(problem, options.row_reach)
     anchored = replace(problem, anchor=public.public_solution(problem))

@@ -57,6 +57,15 @@ class _OneOutput:
         return True
 
 
+def _check_signs(targets: FloatArray) -> None:
+    """Of other targets slope and curvature have other bounds."""
+    if not (np.abs(targets) == 1.0).all():
+        raise InvalidInput(
+            "The targets of a two-class loss must be -1 or +1: its slope and curvature, and so "
+            "noise and steps, are bounded for these. Encode the two labels as -1 and +1."
+        )
+
+
 @final
 @dataclass(frozen=True)
 class Logistic(_OneOutput):
@@ -91,6 +100,7 @@ class Logistic(_OneOutput):
         )
 
     def slope(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        _check_signs(targets)
         return np.asarray(-targets * np.minimum(expit(-targets * scores), self.slope_limit))
 
 
@@ -117,6 +127,7 @@ class SmoothedHinge(_OneOutput):
         return np.where(short < self.width, short**2 / (2 * self.width), short - self.width / 2)
 
     def slope(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        _check_signs(targets)
         short = (1.0 - targets * scores) / self.width
         return np.asarray(-targets * np.clip(short, 0.0, 1.0))
 

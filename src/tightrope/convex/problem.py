@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 
-from tightrope.convex.arithmetic import MOST_ROWS
-from tightrope.convex.exact import Total
+from tightrope.convex.arithmetic import MOST_ROWS, plain_reach
+from tightrope.convex.exact import Total, checked_size
 from tightrope.convex.losses import Loss
 from tightrope.convex.rows import Block, Data
 from tightrope.errors import InvalidInput
@@ -127,38 +128,56 @@ class Problem:
                 )
             yield block
 
+    @cached_property
+    def _plain_reach(self) -> float:
+        return plain_reach(self)
+
+    def _exactly(self, weights: FloatArray) -> bool:
+        """Are these weights too long for the rounding of plain scores?"""
+        return not checked_size(weights) <= self._plain_reach
+
     def block_gradient(self, block: Block, weights: FloatArray) -> FloatArray:
         """Sum of the loss gradients over one block."""
-        total = Total(self.shape)
-        self._add(total, block, weights)
-        return total.value
+        return self._sum([block], weights)
 
-    def _add(self, total: Total, block: Block, weights: FloatArray) -> None:
-        for piece in block.pieces():
-            slopes = self.loss.slope(piece.scores(weights), piece.targets)
-            total.add(piece.pull_back(limited(slopes, self.loss.slope_bound)))
+    def _sum(self, blocks: Iterable[Block], weights: FloatArray) -> FloatArray:
+        total, exactly = Total(self.shape), self._exactly(weights)
+        for block in blocks:
+            for piece in block.pieces():
+                scores = piece.scores(weights, exactly=exactly)
+                slopes = self.loss.slope(scores, piece.targets)
+                _check_shapes(scores, slopes)
+                total.add(piece.pull_back(limited(slopes, self.loss.slope_bound)))
+        return total.value
 
     def gradient_sum(
         self, weights: FloatArray, choose: Callable[[int], Any] | None = None
     ) -> FloatArray:
         """Sum of the loss gradients over all private rows, or over those `choose` picks."""
-        total = Total(self.shape)
-        for block in self.private_blocks():
-            part = block if choose is None else block.only(choose(len(block.factors)))
-            self._add(total, part, weights)
-        return total.value
+        blocks = self.private_blocks()
+        if choose is None:
+            return self._sum(blocks, weights)
+        return self._sum((b.only(choose(len(b.factors))) for b in blocks), weights)
 
     def public_sum(self, weights: FloatArray) -> FloatArray:
         """The same over the public rows, which need no noise."""
-        total = Total(self.shape)
-        for block in self.public.blocks() if self.public is not None else ():
-            self._add(total, block, weights)
-        return total.value
+        return self._sum(() if self.public is None else self.public.blocks(), weights)
+
+
+def _check_shapes(scores: FloatArray, slopes: FloatArray) -> None:
+    if np.shape(slopes) != scores.shape:
+        raise InvalidInput(
+            f"The loss gave slopes of shape {np.shape(slopes)} for scores of shape "
+            f"{scores.shape}. Targets must be one number for each row, and a loss must answer "
+            "with one slope for each score."
+        )
 
 
 def limited(slopes: FloatArray, bound: float) -> FloatArray:
     """Slopes of norm at most `bound` for each row, whatever loss and targets gave; NaN is 0."""
-    slopes = np.nan_to_num(np.asarray(slopes, dtype=np.float64), nan=0.0)
+    slopes = np.asarray(slopes, dtype=np.float64)
+    if not np.isfinite(slopes).all():
+        slopes = np.nan_to_num(slopes, nan=0.0)
     if slopes.ndim == 1:
         return np.clip(slopes, -bound, bound)
     norms = np.linalg.norm(slopes, axis=1, keepdims=True)

@@ -25,36 +25,31 @@ _SEED = secrets.randbits(128)
 _ODD = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
-def row_keys(features: Any) -> Keys:
-    """The key of each row of a dense or sparse array."""
+def row_keys(features: Any, kind: Any = np.float32) -> Keys:
+    """The key of each row of a dense or sparse array, its values rounded to `kind`."""
     features = features.tocsr() if sp.issparse(features) else features
     numbers = np.random.default_rng(_SEED).integers(
         0, 2**64, features.shape[1], dtype=np.uint64, endpoint=False
     )
     pieces = [
-        _keys(features[at : at + PIECE], numbers) for at in range(0, features.shape[0], PIECE)
+        _keys(features[at : at + PIECE], numbers, kind) for at in range(0, features.shape[0], PIECE)
     ]
     return np.concatenate(pieces) if pieces else np.empty(0, np.uint64)
 
 
-def keys_of(data: Data) -> Keys:
-    """The key of each row, in the order of the rows."""
-    return np.concatenate([row_keys(block.features) for block in data.blocks()])
-
-
-def _keys(features: Any, numbers: Keys) -> Keys:
+def _keys(features: Any, numbers: Keys, kind: Any) -> Keys:
     if not sp.issparse(features):
-        return _mixed(np.asarray(_words(np.asarray(features)) @ numbers))
+        return _mixed(np.asarray(_words(np.asarray(features), kind) @ numbers))
     rows = features.tocsr().astype(np.float64, copy=True)
     rows.sum_duplicates()
-    words = sp.csr_array((_words(rows.data), rows.indices, rows.indptr), shape=rows.shape)
+    words = sp.csr_array((_words(rows.data, kind), rows.indices, rows.indptr), shape=rows.shape)
     return _mixed(np.asarray(words @ numbers))
 
 
-def _words(values: Any) -> Keys:
+def _words(values: Any, kind: Any) -> Keys:
     """One random-looking word for each value; 0 for 0, so that sparse rows need not store it."""
     with np.errstate(over="ignore"):
-        single = values.astype(np.float32) + np.float32(0.0)  # -0 is 0
+        single = values.astype(kind).astype(np.float32) + np.float32(0.0)  # -0 is 0
     return _mixed(single.view(np.uint32).astype(np.uint64))
 
 
@@ -65,12 +60,30 @@ def _mixed(words: Keys) -> Keys:
     return words ^ (words >> np.uint64(31))
 
 
+def keys_of(data: Data, kind: Any = np.float32) -> Keys:
+    """The key of each row, in the order of the rows."""
+    return np.concatenate([row_keys(block.features, kind) for block in data.blocks()])
+
+
+def _holds_half(data: Data) -> bool:
+    """Are all values numbers of float16, as those of rows once stored in it?"""
+
+    def half(features: Any) -> bool:
+        values = features.data if sp.issparse(features) else np.asarray(features)
+        with np.errstate(over="ignore"):
+            return np.array_equal(values.astype(np.float16), values)
+
+    return all(half(block.features) for block in data.blocks())
+
+
 def refuse_overlap(private: Data, public: Data) -> None:
     """Public rows that are private ones, too, would be used without noise."""
-    if np.isin(keys_of(public), keys_of(private)).any():
-        raise InvalidInput(
-            "Some of the public rows are among the private ones: they would enter the model "
-            "without noise. Leave them out of one of the two. If they belong to other people "
-            "whose rows happen to be equal, say so: public=PublicRows(rows, targets, "
-            "other_people=True)."
-        )
+    same = _holds_half(public) == _holds_half(private)
+    for kind in (np.float32,) if same else (np.float32, np.float16):
+        if np.isin(keys_of(public, kind), keys_of(private, kind)).any():
+            raise InvalidInput(
+                "Some of the public rows are among the private ones: they would enter the model "
+                "without noise. Leave them out of one of the two. If they belong to other people "
+                "whose rows happen to be equal, say so: public=PublicRows(rows, targets, "
+                "other_people=True)."
+            )

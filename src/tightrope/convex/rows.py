@@ -1,14 +1,15 @@
-"""Private rows: scaled to norm at most 1, never trusted, never copied as a whole.
+"""Private rows: scaled to norm at most 1, never trusted, large ones never copied as a whole.
 
 A raw row x is first shortened to the norm bound: u = x min(1, data_norm/|x|)/data_norm. Where a
 centre m is known (released privately, see `centred`), it is shortened again around it:
 v = (u - m) min(1, radius/|u - m|)/radius; without one v = u. With an intercept the row that
 reaches a gradient is (v, c)/sqrt(1 + c^2). So its norm is at most 1 whatever the data hold. Only
 two factors for each row are stored: row = factor * x - shift * m. Dense, sparse and memory-mapped
-features stay where they are; a piece of them at a time is made float64 on a grid (see `exact`).
+features stay where they are; a block of them at a time is made float64, and kept for the next pass
+where there are few.
 
-Error: what is computed of a row depends on that row alone, to the last bit. SAFETY leaves room for
-the rounding of norms; what it leaves no room for is charged (see `arithmetic`).
+Error: the factors of a row depend on that row alone, to the last bit. SAFETY leaves room for the
+rounding of norms; what it leaves no room for is charged (see `arithmetic`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ INTERCEPT, CENTRED_INTERCEPT = 0.5, 0.3
 SAFETY = 1.0 - 1e-6
 _ABSURD = 1e12  # rows this many times over the bound count as zero
 _BLOCK_ENTRIES = 1 << 18  # one block of features stays in the cache between its two products
-PIECE = 1 << 11  # rows added in one product: a short sum rounds little
+_KEPT_ENTRIES = 1 << 24  # of which copies are kept between passes (128 MB)
+PIECE = 1 << 12  # rows added in one product: a short sum rounds little
 
 
 @final
@@ -67,8 +69,8 @@ class Scaling:
         """(factor, shift) for each row: scaled row = factor * x - shift * center."""
         norms = row_norms(features)
         first = 1.0 / np.maximum(norms, self.data_norm)
-        # rows so long that a product would leave the floats count as zero
-        first[norms > _ABSURD * self.data_norm] = 0.0
+        # rows so long that a product would leave the floats (or has left them) count as zero
+        first[~(norms <= _ABSURD * self.data_norm)] = 0.0
         second = np.full(len(norms), self._shrunk)
         if self.center is not None:
             away = _distances(features, norms, first, self.center)
@@ -97,14 +99,9 @@ def _distances(
 
 
 def row_norms(features: Any) -> FloatArray:
-    """Euclidean norms; refuses NaN and infinities without telling where or what they are."""
-    values = features.data if sp.issparse(features) else features
-    if not np.isfinite(values).all():
-        raise InvalidInput(
-            "The features contain NaN or infinity, so their rows have no norm. Impute or drop such "
-            "rows by a rule that does not depend on other rows."
-        )
-    with np.errstate(over="ignore"):
+    """Euclidean norms; infinite where a square leaves the floats."""
+    exact.check_finite(features)
+    with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(np.sqrt(exact.row_squares(features)))
 
 
@@ -121,14 +118,27 @@ class Block:
 
     @cached_property
     def _rows(self) -> Any:
-        return exact.gridded(self.features, self.factors)
+        """In float64; rows that count as zero are zero, whatever a product with them would be."""
+        rows = exact.wide(self.features)
+        if self.factors.all():
+            return rows
+        if sp.issparse(rows):
+            kept = np.repeat(self.factors != 0.0, np.diff(rows.indptr))
+            data = np.where(kept, rows.data, 0.0)
+            return sp.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
+        return np.where(self.factors[:, None] == 0.0, 0.0, rows)
 
-    def scores(self, weights: FloatArray) -> FloatArray:
-        """<scaled row, weights>: for each row the same to the last bit, wherever it stands."""
-        body = weights[: self.features.shape[1]]
-        scaled = exact.scores(self._rows, body, self.scaling.longest)
-        if self.scaling.center is not None:
-            along = exact.row_dots(body.T.reshape(-1, len(body)), self.scaling.center)
+    def scores(self, weights: FloatArray, *, exactly: bool = False) -> FloatArray:
+        """<scaled row, weights>; if `exactly`, the same to the last bit wherever a row stands."""
+        body, center = weights[: self.features.shape[1]], self.scaling.center
+        if exactly and not sp.issparse(self.features):
+            whole = exact.gridded(self._rows, self.factors)
+            scaled = exact.scores(whole, body, self.scaling.longest)
+        else:  # SciPy goes through each sparse row by itself
+            scaled = (self._rows @ body) * _column(self.factors, weights)
+        if center is not None:
+            lines = body.T.reshape(-1, len(body))
+            along = exact.row_dots(lines, center) if exactly else lines @ center
             scaled = scaled - _column(self.shifts, weights) * along
         if self.scaling.intercept:
             scaled = scaled + self.scaling.constant * weights[-1]
@@ -136,7 +146,7 @@ class Block:
 
     def pull_back(self, slopes: FloatArray) -> FloatArray:
         """Sum over the rows of slope * scaled row, in float64."""
-        body = np.asarray(self._rows.T @ slopes) * 2.0**-exact.GRID
+        body = np.asarray(self._rows.T @ (slopes * _column(self.factors, slopes)))
         if self.scaling.center is not None:
             shifted = (slopes * _column(self.shifts, slopes)).sum(axis=0)
             body = body - np.multiply.outer(self.scaling.center, shifted)
@@ -152,7 +162,7 @@ class Block:
 
     def only(self, chosen: Any) -> Block:
         return Block(
-            self.features[chosen],
+            _some(self.features, chosen),
             self.factors[chosen],
             self.shifts[chosen],
             self.scaling,
@@ -160,9 +170,9 @@ class Block:
         )
 
     def pieces(self) -> Iterator[Block]:
-        """The same rows, at most PIECE at a time."""
+        """The same rows, at most PIECE at a time; what each of them computes goes with it."""
         if len(self.factors) <= PIECE:
-            yield self
+            yield replace(self)
             return
         for at in range(0, len(self.factors), PIECE):
             yield self.only(slice(at, at + PIECE))
@@ -198,23 +208,36 @@ class ArrayData:
     divisible = True
 
     def __init__(self, features: Any, targets: FloatArray, scaling: Scaling) -> None:
-        self.features, self.targets, self.scaling = features, _finite(targets), scaling
+        self.features = exact.canonical(features)
+        self.targets, self.scaling = _finite(targets), scaling
         self.count = int(features.shape[0])
         self.width = int(features.shape[1]) + bool(scaling.intercept)
-        step = PIECE if sp.issparse(features) else max(64, _BLOCK_ENTRIES // self.width)
+        step = min(PIECE, max(64, _BLOCK_ENTRIES * self.count // max(self._entries, 1)))
         self._slices = [slice(at, at + step) for at in range(0, self.count, step)]
-        pairs = [scaling.factors(features[at]) for at in self._slices]
+        pairs = [scaling.factors(_some(self.features, at)) for at in self._slices]
         self._factors = np.concatenate([factors for factors, _ in pairs])
         self._shifts = np.concatenate([shifts for _, shifts in pairs])
 
+    @property
+    def _entries(self) -> int:
+        return int(self.features.nnz if sp.issparse(self.features) else self.features.size)
+
+    @cached_property
+    def _kept(self) -> list[Block] | None:
+        """Copies of the blocks, if they are small: nobody else writes into these."""
+        if self._entries > _KEPT_ENTRIES:
+            return None
+        return [replace(block, features=_copied(block.features)) for block in self._parts()]
+
+    def _parts(self) -> Iterator[Block]:
+        return map(self.part, self._slices)
+
     def blocks(self) -> Iterator[Block]:
-        for at in self._slices:
-            yield self.part(at)
+        return self._parts() if self._kept is None else iter(self._kept)
 
     def part(self, at: slice) -> Block:
-        return Block(
-            self.features[at], self._factors[at], self._shifts[at], self.scaling, self.targets[at]
-        )
+        features = _some(self.features, at)
+        return Block(features, self._factors[at], self._shifts[at], self.scaling, self.targets[at])
 
     def rescaled(self, scaling: Scaling) -> ArrayData:
         return ArrayData(self.features, self.targets, scaling)
@@ -253,6 +276,7 @@ class StreamData:
         seen = 0
         for features, targets in self._source():
             seen += int(features.shape[0])
+            features = exact.canonical(features)
             factors = self.scaling.factors(features)
             yield Block(features, *factors, self.scaling, _finite(targets))
         if self._declared is not None and seen != self._declared:
@@ -286,6 +310,23 @@ class SizeOnly:
 
     def rescaled(self, scaling: Scaling) -> SizeOnly:
         return replace(self, scaling=scaling)
+
+
+def _copied(features: Any) -> Any:
+    return exact.wide(features).copy() if sp.issparse(features) else features.copy()
+
+
+def _some(features: Any, at: Any) -> Any:
+    """Some of the rows; a slice of sparse ones shares their memory."""
+    if not (sp.issparse(features) and isinstance(at, slice)):
+        return features[at]
+    first, last, _ = at.indices(features.shape[0])
+    ends = features.indptr[first : last + 1]
+    inside = slice(ends[0], ends[-1])
+    entries = (features.data[inside], features.indices[inside], ends - ends[0])
+    rows = sp.csr_array(entries, shape=(last - first, features.shape[1]))
+    rows.has_canonical_format = features.has_canonical_format
+    return rows
 
 
 def _finite(targets: FloatArray) -> FloatArray:

@@ -25,12 +25,12 @@ from tightrope.convex import (
     learn,
 )
 from tightrope.convex.certificate import certificate_of_fit
+from tightrope.convex.continued import check_promise, continued
 from tightrope.convex.rows import INTERCEPT
 from tightrope.errors import InvalidInput
-from tightrope.estimators.ledger import LEDGER
-from tightrope.estimators.tuning import warn_if_searching
-from tightrope.estimators.watch import original_rows, warn_if_seeded, warn_of_transformers
+from tightrope.estimators.around import tell
 from tightrope.process import Adjacency
+from tightrope.process.adjacency import check_adjacency
 from tightrope.validate import FloatArray, check_count, check_positive, check_real
 
 __all__ = ["PrivateLinearModel", "default_delta"]
@@ -64,10 +64,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     # --- the fit ---------------------------------------------------------------------------------
     def _learn(
         self, features: Any, targets: FloatArray, public: PublicRows | None, start: Any
-    ) -> Learned:
+    ) -> None:
         """One private fit on checked features and encoded targets; sets the learned attributes."""
-        counted = self._counted(features)
-        delta = default_delta(counted) if self.delta is None else self.delta
+        adjacency = check_adjacency(self.adjacency)
+        budget = Budget(self.epsilon, self._delta(features, first=start is None))
+        if start is not None:
+            check_promise(self._learned, budget, adjacency)
         scaling = self._first_scaling() if start is None else self._scaling
         data: Data = ArrayData(features, targets, scaling)
         if self._on_pass is not None:
@@ -75,14 +77,14 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         problem = Problem(
             data,
             self._loss(),
-            adjacency=Adjacency(self.adjacency),
+            adjacency=adjacency,
             public=self._public_data(public, scaling),
             private_records=self.records,
             other_people=public is not None and public.other_people,
         )
         learned = learn(
             problem,
-            Budget(self.epsilon, delta),
+            budget,
             algorithm=self.algorithm,
             strength=self.regularization,
             expected=self._expected,
@@ -91,22 +93,20 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             cryptographic=self.cryptographic,
             start=start,
         )
-        self._keep(learned)
-        self._tell(features, delta)
-        return learned
+        self._keep(learned if start is None else continued(self._learned, learned))
+        tell(self, features, learned.plan.guarantee)
 
-    def _tell(self, features: Any, delta: float) -> None:
-        """Warn of what this fit cannot know by itself: others on the same people, transformers."""
-        warn_of_transformers()
-        warn_if_searching(self.guarantee_, delta)
-        if warn_if_seeded(self.random_state) or self.private_:
-            LEDGER.enter(original_rows(features), self.guarantee_, delta)
+    def _delta(self, features: Any, first: bool) -> float:
+        counted = self._counted(features)
+        if self.delta is not None:
+            return self.delta  # type: ignore[no-any-return]
+        return default_delta(counted) if first else float(self.delta_)
 
     def _counted(self, features: Any) -> int:
         """The public number of private rows: declared, or that of the rows where it is public."""
         if self.records is not None:
             return check_count(self.records, "records", low=2)
-        if Adjacency(self.adjacency) is Adjacency.REPLACE_ONE and features.shape[0] < 2:
+        if check_adjacency(self.adjacency) is Adjacency.REPLACE_ONE and features.shape[0] < 2:
             raise InvalidInput(
                 "Found 1 sample (n_samples=1): with one person the model would be about that "
                 "person alone, and delta 1/n^1.1 would be 1. Fit on at least two."
@@ -191,10 +191,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         )
 
     def _scores(self, features: Any) -> FloatArray:
-        """Linear scores; rows outside the norm bound are shortened as in the fit."""
+        """Linear scores, of each row whatever its company; rows are shortened as in the fit."""
         check_is_fitted(self)
         rows = validate_data(
             self, features, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32)
         )
         data = ArrayData(rows, np.zeros(rows.shape[0]), self._scaling)
-        return np.concatenate([block.scores(self._weights) for block in data.blocks()])
+        parts = [block.scores(self._weights, exactly=True) for block in data.blocks()]
+        return np.concatenate(parts)

@@ -23,6 +23,7 @@ from tightrope.estimators.logistic import PrivateLogisticRegression
 from tightrope.estimators.regression import PrivateLinearRegression, PrivateRidge
 from tightrope.estimators.table import CsvTable, numbers, read_csv
 from tightrope.process import Adjacency
+from tightrope.process.adjacency import check_adjacency
 from tightrope.validate import check_count
 
 __all__ = ["CsvTable", "read_csv", "plan", "fit", "model_card"]
@@ -52,7 +53,7 @@ def plan(
     width = check_count(features, "features", low=1) + 1
     estimator = _made(model, epsilon, delta=delta, algorithm=algorithm, adjacency=adjacency)
     estimator.classes_ = np.arange(check_count(classes, "classes", low=2))
-    relation = Adjacency(adjacency)
+    relation = check_adjacency(adjacency)
     declared = records if relation is Adjacency.ADD_OR_REMOVE else None
     problem = Problem(
         SizeOnly(records, width), estimator._loss(), adjacency=relation, private_records=declared
@@ -94,6 +95,8 @@ def fit(
     regression needs `target_bound`. `on_pass` is called before each pass over the rows, for a
     progress bar.
     """
+    if classes is not None and "" in classes:
+        raise InvalidInput("One of the declared classes is empty. An empty field is no label.")
     if model in _CLASSIFIERS:
         settings |= {"classes": classes, "labels_public": labels_public}
     else:

@@ -43,6 +43,7 @@ class FitsAddUp(UserWarning):
 class _Fit:
     keys: Keys  # the smallest ones
     guarantee: Guarantee
+    epsilon: float
 
 
 @final
@@ -52,11 +53,17 @@ class Ledger:
     def __init__(self) -> None:
         self._fits: deque[_Fit] = deque(maxlen=_KEPT_FITS)
         self._quiet = threading.local()
+        self._lock = threading.Lock()
+
+    @property
+    def quiet(self) -> bool:
+        """Does somebody in this thread account for its fits together?"""
+        return getattr(self._quiet, "on", False)
 
     @contextmanager
     def accounted_together(self) -> Iterator[None]:
         """Fits inside are accounted for as one by whoever calls this."""
-        before = getattr(self._quiet, "on", False)
+        before = self.quiet
         self._quiet.on = True
         try:
             yield
@@ -65,31 +72,33 @@ class Ledger:
 
     def enter(self, features: Any, guarantee: Guarantee, delta: float) -> None:
         """Count one fit; warn where its people were in others before."""
-        if getattr(self._quiet, "on", False):
+        if self.quiet:
             return
-        new = _fit(features, guarantee)
-        together = self._worst(new)
-        self._fits.append(new)
+        new = _fit(features, guarantee, delta)
+        with self._lock:  # fits may run in threads
+            together = self._worst(new)
+            self._fits.append(new)
         if len(together) > 1 and _worth_saying(len(together)):
             _warn(together, delta)
 
     def _worst(self, new: _Fit) -> list[Guarantee]:
-        """The guarantees of all fits that the person in most of them was in, the new one too."""
-        counts = np.zeros(len(new.keys), dtype=int)
+        """The guarantees of all fits of the person that they cost most, the new one too."""
+        spent = np.zeros(len(new.keys))
         inside = []
         for old in self._fits:
             found = np.isin(new.keys, old.keys)
             if found.any():
-                counts += found
+                spent += found * min(old.epsilon, 1e9)
                 inside.append((old.guarantee, found))
         if not inside:
             return [new.guarantee]
-        person = int(counts.argmax())
+        person = int(spent.argmax())
         return [guarantee for guarantee, found in inside if found[person]] + [new.guarantee]
 
 
-def _fit(features: Any, guarantee: Guarantee) -> _Fit:
-    return _Fit(np.unique(row_keys(_some_columns(features)))[:_KEPT_ROWS], guarantee)
+def _fit(features: Any, guarantee: Guarantee, delta: float) -> _Fit:
+    keys = np.unique(row_keys(_some_columns(features)))[:_KEPT_ROWS]
+    return _Fit(keys, guarantee, guarantee.epsilon(delta).upper)
 
 
 def _some_columns(features: Any) -> Any:
@@ -110,7 +119,8 @@ def _worth_saying(fits: int) -> bool:
 def _warn(together: list[Guarantee], delta: float) -> None:
     one, all_of_them = together[-1].epsilon(delta).upper, _composed(together, delta)
     warn(
-        f"Some of these rows were in {len(together)} private fits of this process. Each speaks for "
+        f"Some of these rows were in {len(together)} private fits of this process (equal rows "
+        "count as one person). Each fit speaks for "
         f"itself: this one spends epsilon {_said(one)}, all of them together spend "
         f"{_said(all_of_them)} at delta {delta:.3g} for whoever is in all, if every model (or "
         "anything computed from it, scores included) is seen. Cross-validation, searches, one "

@@ -15,11 +15,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from tightrope.accounting import account
 from tightrope.convex import Budget, Entropy, Learned
 from tightrope.errors import InvalidInput, NotCertified
+from tightrope.estimators.around import tell
 from tightrope.estimators.base import PrivateLinearModel, default_delta
 from tightrope.estimators.ledger import LEDGER
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.selection import trial_mu
 from tightrope.process import Adjacency, PoissonSelection
+from tightrope.process.adjacency import check_adjacency
 from tightrope.validate import check_positive, check_real
 
 __all__ = ["PrivateSearch"]
@@ -108,8 +110,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         best = max(trials, key=lambda trial: trial[0])
         self.best_score_, self.best_params_, self.best_estimator_ = best
         self._release(process, entropy.private)
-        if self.private_:
-            LEDGER.enter(X, self.guarantee_, self.delta_)
+        tell(self, X, self.guarantee_)
         return self
 
     def _check_promise(self) -> None:
@@ -119,7 +120,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"{type(self.estimator).__name__}. Whatever else learns from the rows (scalers, "
                 "pipelines) would be covered by no guarantee."
             )
-        if Adjacency(self.estimator.adjacency) is not Adjacency.REPLACE_ONE:
+        if check_adjacency(self.estimator.adjacency) is not Adjacency.REPLACE_ONE:
             raise InvalidInput(
                 "PrivateSearch divides rows by position, and adding or removing one shifts all "
                 "that follow. Use adjacency='replace-one'."

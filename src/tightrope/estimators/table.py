@@ -42,9 +42,8 @@ class CsvTable:
 def read_csv(path: str | Path, target: str) -> CsvTable:
     """Read a file with a header line."""
     text = _text(Path(path))
-    first = text.split("\n", 1)[0].rstrip("\r")
-    delimiter = _delimiter(first, target)
     try:
+        delimiter = _delimiter(text, target)
         rows = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row]
     except csv.Error as error:
         raise InvalidInput(f"{path} is not a table: {error}.") from None
@@ -57,8 +56,7 @@ def read_csv(path: str | Path, target: str) -> CsvTable:
         )
     columns = dict(zip(header, zip(*rows[1:], strict=True), strict=True))
     labels = np.array([value.strip() for value in columns.pop(target)])
-    features = [numbers(values, name) for name, values in columns.items()]
-    table = np.column_stack(features) if features else np.empty((len(labels), 0))
+    table = np.column_stack([numbers(values, name) for name, values in columns.items()])
     return CsvTable(table, labels, tuple(columns))
 
 
@@ -77,13 +75,13 @@ def _text(path: Path) -> str:
             f"{path} is neither UTF-8 nor UTF-16 with a byte order mark. Save it as UTF-8 "
             "(in a spreadsheet: 'CSV UTF-8')."
         )
-    return text
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _delimiter(header: str, target: str) -> str:
-    """The one that finds the target among the names."""
+def _delimiter(text: str, target: str) -> str:
+    """The one that finds the target among the names of the first line that is not empty."""
     for delimiter in _DELIMITERS:
-        names = next(csv.reader([header], delimiter=delimiter), [])
+        names = next(filter(None, csv.reader(io.StringIO(text), delimiter=delimiter)), [])
         if target in [name.strip() for name in names]:
             return delimiter
     return ","
@@ -91,10 +89,27 @@ def _delimiter(header: str, target: str) -> str:
 
 def _check_header(path: str | Path, header: list[str], target: str) -> None:
     if target not in header:
-        raise InvalidInput(f"{path} has no column {target!r}; its header is {header or 'empty'}.")
+        raise InvalidInput(f"{path} has no column {target!r}; {_said(header)}.")
+    if len(header) < 2:
+        raise InvalidInput(f"{path} has the column {target!r} only: nothing to predict it from.")
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise InvalidInput(f"{path} has more than one column {', '.join(map(repr, twice))}.")
+
+
+def _said(header: list[str]) -> str:
+    """The names, unless they look like a row: numbers, or a quote that was never closed."""
+    if any(_is_row(name) for name in header):
+        return "its first line holds values, not names: write a header line"
+    return f"its header is {header or 'empty'}"
+
+
+def _is_row(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return "\n" in name
+    return True
 
 
 def numbers(values: Sequence[str], name: str) -> FloatArray:

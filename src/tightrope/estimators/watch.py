@@ -51,14 +51,24 @@ def original_rows(features: Any) -> Any:
     """The rows of a fit as the outermost part of scikit-learn was given them.
 
     Scalers and selections of columns keep the order of rows, so an array with as many rows is the
-    same people.
+    same people. Where columns were chosen before rows were (a search for columns by
+    cross-validation), all rows that scikit-learn was given stand for those of the fit.
     """
-    found = features
-    for frame in _frames():
-        given: Any = frame.f_locals.get("X")
-        if _is_table(given) and given.shape[0] == features.shape[0]:
-            found = given
-    return found
+    tables = [features, *filter(_is_table, (_given(frame) for frame in _frames()))]
+    same = [table for table in tables if table.shape[0] == features.shape[0]]
+    whole = tables[-1]
+    return same[-1] if same[-1].shape[1] == whole.shape[1] else whole
+
+
+def _given(frame: FrameType) -> Any:
+    """What a part of scikit-learn was given as X; a data frame of numbers as an array of them."""
+    given: Any = frame.f_locals.get("X")
+    if len(getattr(given, "shape", ())) != 2 or isinstance(given, np.ndarray) or sp.issparse(given):
+        return given
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError):
+        return None
 
 
 def warn_if_seeded(seed: Any) -> bool:

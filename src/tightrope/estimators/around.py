@@ -1,0 +1,22 @@
+"""What a fit tells about what it cannot know by itself: others on the same people, transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tightrope.estimators.ledger import LEDGER
+from tightrope.estimators.tuning import warn_if_searching
+from tightrope.estimators.watch import original_rows, warn_if_seeded, warn_of_transformers
+from tightrope.guarantee.base import Guarantee
+
+__all__ = ["tell"]
+
+
+def tell(fitted: Any, features: Any, guarantee: Guarantee) -> None:
+    """Warn once for each fit, and not at all for one that somebody else speaks for."""
+    if LEDGER.quiet:  # the number of trials of a search is secret: so is that of its warnings
+        return
+    warn_of_transformers()
+    warn_if_searching(guarantee, fitted.delta_)
+    if warn_if_seeded(fitted.random_state) or fitted.private_:
+        LEDGER.enter(original_rows(features), guarantee, fitted.delta_)
