@@ -120,10 +120,11 @@ class Gradients:
             work = self._work(losses, uses, calls, checked=present is None)
             work.present, work.chain = present, chain
             uses.clear()  # what a layer read is freed as soon as its gradient is formed
-            with torch.no_grad(), no_autocast(losses.device), scratch_scope():
+            with torch.no_grad(), no_autocast(losses.device):
                 if self._run is book_keeping and only_vectors(work, clip):
                     return sum_of_vectors(work, clip)
-                return self._run(work, clip)
+                with scratch_scope():
+                    return self._run(work, clip)
         finally:
             self._recorder.paused = False
 

@@ -64,12 +64,11 @@ def blocked_squares(values: Tensor) -> Tensor:
     if not flat.is_cuda:
         flat = full_precision(flat)
     length = flat.shape[1]
-    whole = length - length % BLOCK if length > BLOCK else 0
-    squares = _squares(flat[:, whole:] if whole else flat)
-    if whole:
-        parts = _squares(flat[:, :whole].unflatten(1, (-1, BLOCK)))
-        squares = squares.add_(parts.sum(1, dtype=torch.float64))
-    return squares
+    if length <= BLOCK:
+        return _squares(flat)
+    whole = length - length % BLOCK
+    parts = _squares(flat[:, :whole].unflatten(1, (-1, BLOCK)))
+    return _squares(flat[:, whole:]).add_(parts.sum(1, dtype=torch.float64))
 
 
 def _squares(rows: Tensor) -> Tensor:
