@@ -1,13 +1,21 @@
-"""Answers: verified ends, orders of the neighbours, infinite mass, groups, composition, theorems."""
+"""Answers: verified ends, orders, infinite mass, groups, composition, theorems."""
 
 ENDS = "tests/unit/guarantee/test_verified_ends.py"
 LOSS = "guarantee/loss/"
 INVERSE, CONTOUR, REVERSE, PROFILE, LATTICE, CLOSED = (
     f"{LOSS}{name}.py"
     for name in (
-        "contour_inverse contour contour_reverse profile lattice_inverse closed_form".split()
+        [
+            "contour_inverse",
+            "contour",
+            "contour_reverse",
+            "profile",
+            "lattice_inverse",
+            "closed_form",
+        ]
     )
 )
+ROUNDING = "numerics/rounding.py"
 GROUP, COMPOSE, KIND = "guarantee/kinds/group.py", "guarantee/compose.py", "guarantee/kinds/loss.py"
 
 FAULTS = [
@@ -44,9 +52,9 @@ FAULTS = [
     (PROFILE, "(turned and are_reversed(first, order))", "turned", ENDS),
     (PROFILE, "if log_chernoff(order, found.lower, log_delta) > log_delta:", "if False:", ENDS),
     (PROFILE, "if log_chernoff(order, epsilon, log_found) > log_found:", "if False:", ENDS),
-    (PROFILE, "math.nextafter(value * (1 + 4e-16), math.inf)", "value", ENDS),
-    (PROFILE, "math.nextafter(value * (1 - 4e-16), -math.inf)", "value", ENDS),
-    (PROFILE, "* (1.0 + 4e-16) - 4e-16 if value", "if value", ENDS),
+    (ROUNDING, "math.nextafter(value * (1.0 + 4.0 * UNIT), math.inf)", "value", ENDS),
+    (ROUNDING, "math.nextafter(value * (1.0 - 4.0 * UNIT), -math.inf)", "value", ENDS),
+    (ROUNDING, "* (1.0 + 4e-16) - 4e-16 if value", "if value", ENDS),
     (
         PROFILE,
         "if pair.infinite_mass > delta:",
@@ -102,8 +110,8 @@ FAULTS = [
     (KIND, "-math.expm1(finite) * (1.0 + 4e-13)", "-math.expm1(finite) * (1.0 - 1e-11)", ENDS),
     (
         "guarantee/gaussian/composition.py",
-        "_UP = 1.0 + 4.0 * 2.0**-52",
-        "_UP = 1.0 - 4.0 * 2.0**-52",
+        "_UP = 1.0 + 4.0 * ULP",
+        "_UP = 1.0 - 4.0 * ULP",
         ENDS,
     ),
     (

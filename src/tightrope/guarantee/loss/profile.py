@@ -19,6 +19,7 @@ from tightrope.guarantee.loss.lattice_check import confirm
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
+from tightrope.numerics.rounding import down, log_down, up
 
 __all__ = [
     "delta",
@@ -41,7 +42,7 @@ def worst_delta(orders: tuple[Components, ...], epsilon: float) -> Interval:
     """delta(eps) of the worst of several orders of the neighbours."""
     first, *rest = orders
     found, log_reverse = _delta_and_reverse(first, epsilon, bool(rest))
-    log_found, parts = _log_down(found.lower), [found]
+    log_found, parts = log_down(found.lower), [found]
     for order in rest:
         if log_reverse <= log_found and are_reversed(first, order):
             continue
@@ -58,7 +59,7 @@ def _delta_and_reverse(
     if mu is not None:
         return gaussian.delta_interval(epsilon, mu), 0.0
     log_delta, log_reverse = _log_delta(components, epsilon, reverse)
-    found = Interval(_down(math.exp(log_delta.lower)), _up(math.exp(log_delta.upper)))
+    found = Interval(down(math.exp(log_delta.lower)), up(math.exp(log_delta.upper)))
     return found.clamp(0.0, 1.0), log_reverse
 
 
@@ -89,7 +90,7 @@ def worst_epsilon(orders: tuple[Components, ...], delta: float) -> Interval:
     """The smallest eps >= 0 that all orders of the neighbours permit."""
     first, *rest = sorted(orders, key=_largest_loss, reverse=True)
     found, log_reverse = _epsilon_and_reverse(first, delta, bool(rest))
-    log_delta, parts = _log_down(delta), [found]
+    log_delta, parts = log_down(delta), [found]
     for order in rest:
         # an order with delta(lower end) <= delta asks for no larger eps than that end; and delta(0)
         # is the same in both orders
@@ -184,16 +185,3 @@ def _gaussian_mu(components: Components) -> float | None:
     if len(mus) != len(components):
         return None
     return compose_mu(mus, [count for _, count in components]) if mus else 0.0
-
-
-def _log_down(value: float) -> float:
-    """ln value from below."""
-    return math.log(value) * (1.0 + 4e-16) - 4e-16 if value > 0.0 else -math.inf
-
-
-def _up(value: float) -> float:
-    return math.nextafter(value * (1 + 4e-16), math.inf)
-
-
-def _down(value: float) -> float:
-    return max(math.nextafter(value * (1 - 4e-16), -math.inf), 0.0)
