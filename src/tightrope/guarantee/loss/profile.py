@@ -1,7 +1,7 @@
 """One door to the profile of composed pairs: closed forms, then contour, then lattice.
 
-Contour and lattice are independent certified methods. Either answers alone; `confirm_epsilon` and
-`confirm_delta` hold an answer against a lattice and refuse it when the two contradict each other.
+Contour and lattice are independent certified methods, and either answers alone; guarantee/check.py
+holds an answer of the one against the other.
 Of several orders of the neighbours one that is proved not to be the worst is not computed.
 """
 
@@ -15,7 +15,6 @@ from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.contour_reverse import are_reversed, log_chernoff
-from tightrope.guarantee.loss.lattice_check import confirm
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
@@ -26,8 +25,6 @@ __all__ = [
     "epsilon",
     "worst_delta",
     "worst_epsilon",
-    "confirm_epsilon",
-    "confirm_delta",
 ]
 
 _HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
@@ -155,28 +152,6 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
             below = max(below, near)
             break
     return Interval(min(below, upper), upper)
-
-
-def confirm_epsilon(
-    orders: tuple[Components, ...], delta: float, answer: Interval, thorough: bool = False
-) -> None:
-    """Hold epsilon(delta) of the worst order against a lattice."""
-    at_most = (answer.upper, delta if answer.upper < math.inf else 1.0)
-    at_least = (answer.lower, delta if 0.0 < answer.lower < math.inf else 0.0)
-    if not all(map(_has_closed_form, orders)):
-        confirm(orders, at_most, at_least, thorough)
-
-
-def confirm_delta(
-    orders: tuple[Components, ...], epsilon: float, answer: Interval, thorough: bool = False
-) -> None:
-    """Hold delta(epsilon) of the worst order, epsilon >= 0, against a lattice."""
-    if epsilon >= 0.0 and not all(map(_has_closed_form, orders)):
-        confirm(orders, (epsilon, answer.upper), (epsilon, answer.lower), thorough)
-
-
-def _has_closed_form(components: Components) -> bool:
-    return sum(count for _, count in components) <= 1 or _gaussian_mu(components) is not None
 
 
 def _gaussian_mu(components: Components) -> float | None:
