@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Two test processes by default: the suite is written for two cores.
 JOBS ?= 2
 
-.PHONY: install demo test test-all lint types peers benchmark clean
+.PHONY: install demo test test-all mutants lint types peers benchmark clean
 
 install: $(VENV)/.installed
 
@@ -20,8 +20,12 @@ demo: install
 test: install
 	$(BIN)/python -m pytest -n $(JOBS) -q -m "not slow"
 
-test-all: install
+test-all: install mutants
 	$(BIN)/python -m pytest -n $(JOBS) -q
+
+# Planted faults, one at a time: the tests named beside each must notice it.
+mutants: install
+	$(BIN)/python tests/mutants/run.py
 
 lint: install
 	$(BIN)/ruff check .

@@ -17,12 +17,18 @@ from typing import Any, Literal, cast, final
 
 from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.check import (
+    SecondLook,
+    Verdict,
+    confirm_delta,
+    confirm_epsilon,
+    second_look,
+)
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.estimate import Estimate, compose_estimates
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
-from tightrope.guarantee.second_look import SecondLook, Verdict, second_look
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process, StoppedAtWill, parts_of
 from tightrope.theorems import stopping_times
@@ -116,13 +122,13 @@ class Account:
     def epsilon(self, delta: float) -> Interval:
         """The smallest epsilon; ContradictoryMethods where two methods disagree about it."""
         guarantee, answer = self._epsilon(delta)
-        self._confirm(guarantee, lambda g, full: g.confirm_epsilon(delta, answer, full))
+        self._confirm(guarantee, lambda g, full: confirm_epsilon(g.orders, delta, answer, full))
         return answer
 
     def delta(self, epsilon: float) -> Interval:
         """The smallest delta; ContradictoryMethods where two methods disagree about it."""
         guarantee, answer = self._answer(lambda g: g.delta(epsilon), lambda found: found.upper)
-        self._confirm(guarantee, lambda g, full: g.confirm_delta(epsilon, answer, full))
+        self._confirm(guarantee, lambda g, full: confirm_delta(g.orders, epsilon, answer, full))
         return answer
 
     def tradeoff(self, type_i: float) -> Interval:

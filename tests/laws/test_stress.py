@@ -14,6 +14,7 @@ from mpmath import exp, fsum, log, log1p, mp, mpc, mpf, pi, sqrt
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components
+from tightrope.guarantee.check import confirm_epsilon
 from tightrope.guarantee.loss import contour, lattice, profile
 from tightrope.guarantee.loss.lattice_sketch import sketch_of
 from tightrope.guarantee.loss.pair import SampledGaussianPair
@@ -56,7 +57,7 @@ def check(number: int) -> None:
         return
     assert first.meets(answer), (components, delta, first, answer)
     for thorough in (False, True):
-        profile.confirm_epsilon((components,), delta, first, thorough)
+        confirm_epsilon((components,), delta, first, thorough)
 
 
 def log_delta(

@@ -89,7 +89,10 @@ def main(words: list[str]) -> int:
         for number, fault in enumerate(chosen, start=1):
             lives = survives(copy, fault)
             alive += [fault] if lives and not fault.harmless else []
-            print(f"{number:3}/{len(chosen)} {'SURVIVES' if lives else 'dies':8} {fault.words}")
+            print(
+                f"{number:3}/{len(chosen)} {'SURVIVES' if lives else 'dies':8} {fault.words}",
+                flush=True,
+            )
     harmless = sum(bool(fault.harmless) for fault in chosen)
     print(f"{len(chosen)} faults planted, {harmless} of them harmless, {len(alive)} survive.")
     return int(len(alive) > MOST_SURVIVORS * len(chosen))

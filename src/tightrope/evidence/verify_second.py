@@ -9,16 +9,13 @@ from tightrope.errors import NotCertified, TightropeError
 from tightrope.evidence.check import Check
 from tightrope.evidence.statement import main_claim
 from tightrope.guarantee.base import Components, Guarantee
-from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.curve import LatticeCurve
+from tightrope.guarantee.check import Methods
 from tightrope.numerics.digits import rounded_down, rounded_up
-from tightrope.numerics.interval import Interval
 from tightrope.validate import check_real
 
-__all__ = ["second_method", "Methods", "pairs_to_check", "claimed"]
+__all__ = ["second_method", "pairs_to_check", "claimed"]
 
 _NAME, _SLACK = "second method", 1e-9
-_CLOSE = 0.01  # of delta: a method that proves this much more proves the claim again
 
 
 def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) -> Check:
@@ -33,12 +30,12 @@ def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) ->
         return Check(_NAME, True, directions)
     if math.isinf(main):
         return Check(_NAME, True, "nothing finite to compare by the lattice method")
+    methods = Methods(directions)
     try:
-        second = Interval.worst([lattice.epsilon(order, delta) for order in directions if order])
+        second = methods.epsilon(delta)
     except (NotCertified, ValueError, ArithmeticError) as error:
         return Check(_NAME, False, f"the lattice method gave no answer: {error}")
     rows = [row for row in claimed(claims, "epsilon", "delta", "upper") if row[1] >= 0.0]
-    methods = Methods(directions)
     verdicts = {at: methods.agree(epsilon, at) for at, epsilon in rows if 0.0 < at < 1.0}
     verdicts[delta] = main >= second.lower * (1 - _SLACK)
     wrong = [at for at, agrees in verdicts.items() if agrees is False]
@@ -71,39 +68,6 @@ def claimed(
     return [
         (at, value) for at, value in pairs if isinstance(at, float) and isinstance(value, float)
     ]
-
-
-class Methods:
-    """Lattice and contour, both asked whether delta(epsilon) <= delta."""
-
-    def __init__(self, directions: tuple[Components, ...]) -> None:
-        self.directions = directions
-        self.lattice = LatticeCurve(directions)
-
-    def agree(self, epsilon: float, delta: float) -> bool | None:
-        """False where the lattice refutes it, True where both prove it but for a hundredth."""
-        enough = delta * (1 + _CLOSE)
-        try:
-            found = self.lattice.delta(epsilon, 0.1 * _CLOSE * delta)
-        except (TightropeError, ValueError, ArithmeticError):
-            return None
-        if found.lower > delta * (1 + _SLACK):
-            return False
-        if found.upper <= enough and self._contour(epsilon) <= enough:
-            return True
-        return None
-
-    def _contour(self, epsilon: float) -> float:
-        """An upper bound on delta(epsilon); 1 where the contour has none."""
-        logs = []
-        for order in self.directions:
-            try:
-                logs.append(contour.log_delta(order, epsilon, 0.1 * _CLOSE).upper)
-            except NotCertified as problem:
-                logs.append(0.0 if problem.reached is None else problem.reached[1])
-            except TightropeError:
-                logs.append(0.0)
-        return math.exp(min(max(logs), 0.0))
 
 
 def _elementary(order: Components) -> bool:

@@ -10,8 +10,9 @@ import math
 from typing import Any
 
 from tightrope.evidence.check import Check
-from tightrope.evidence.verify_second import Methods, claimed, pairs_to_check
+from tightrope.evidence.verify_second import claimed, pairs_to_check
 from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.check import Methods
 from tightrope.guarantee.from_profile import supporting_epsilon
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.renyi_cells import composed_renyi_by_cells

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.approx.curve import tradeoff_interval
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import check_epsilon, check_probability
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
     "accuracy",
 ]
 
-_ULPS = 4.0 * 2.0**-52
+_ULPS = 4.0 * ULP
 
 
 def true_positive_rate(type_ii: Interval) -> Interval:

@@ -26,6 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tightrope.numerics.rounding import UNIT
+
 __all__ = ["least_cost", "least_cost_shifts", "minorant", "rounding"]
 
 FloatArray = NDArray[np.float64]
@@ -37,7 +39,7 @@ _PASSES = 48
 
 def rounding(steps: int) -> float:
     """Relative error bound on a cost (and twice the one on its root) after `steps` steps."""
-    return 8.0 * (steps + 4) * 2.0**-53
+    return 8.0 * (steps + 4) * UNIT
 
 
 def least_cost(

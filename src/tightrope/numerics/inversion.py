@@ -18,7 +18,8 @@ from tightrope.numerics import inversion_kernel as kernel
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_law import MAX_WORK, SumLaw, Wanted
 from tightrope.numerics.inversion_saddle import Reading, plan
-from tightrope.numerics.quadrature import UNIT, FloatArray, dyadic_floor
+from tightrope.numerics.quadrature import FloatArray, dyadic_floor
+from tightrope.numerics.rounding import UNIT
 
 __all__ = ["Enclosure", "Line", "Limit", "NO_LIMIT"]
 

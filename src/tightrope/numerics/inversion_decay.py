@@ -15,7 +15,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tightrope.numerics.quadrature import UNIT, FloatArray
+from tightrope.numerics.quadrature import FloatArray
+from tightrope.numerics.rounding import UNIT
 
 __all__ = ["Decay", "Layers", "layers_of_steps", "no_decay", "LOG_MASS_SLACK"]
 

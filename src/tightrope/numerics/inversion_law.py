@@ -15,7 +15,8 @@ import numpy as np
 from tightrope.errors import NotCertified
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_nodes import ComplexArray, TiltedNodes, log1p_complex
-from tightrope.numerics.quadrature import UNIT, FloatArray
+from tightrope.numerics.quadrature import FloatArray
+from tightrope.numerics.rounding import UNIT
 
 __all__ = [
     "AbstractFamily",

@@ -17,7 +17,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from tightrope.numerics.quadrature import UNIT, FloatArray
+from tightrope.numerics.quadrature import FloatArray
+from tightrope.numerics.rounding import UNIT
 
 __all__ = ["ComplexArray", "TiltedNodes", "tilted_nodes", "log1p_complex"]
 

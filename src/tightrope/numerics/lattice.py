@@ -28,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft
 
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
 __all__ = ["LatticeMeasure", "convolve", "fast_size", "fitted", "normalised", "support"]
 
-_EPS = 2.0**-52
 _SMALL = 4096.0  # a window this small need not be smaller
 _CHUNK = 8192  # frequencies at a time: keeps the work space small
 _NEGLIGIBLE = -48.0  # frequencies whose power is below e^-48 go to the error
@@ -55,7 +55,7 @@ class LatticeMeasure:
     def log_moment(self, change: float) -> float:
         """ln of a bound on the sum of weights * e^{change * index * step}."""
         exponent = change * self.step * np.arange(len(self.weights))
-        slack = 4.0 * _EPS * (float(np.abs(exponent).max()) + len(exponent) + 10.0)
+        slack = 4.0 * ULP * (float(np.abs(exponent).max()) + len(exponent) + 10.0)
         top = float(exponent.max())
         total = float(np.exp(np.maximum(exponent - top, -700.0)) @ self.weights)
         if total > 1e-290:  # the entries raised to e^-700 only add to the bound
@@ -79,7 +79,7 @@ def normalised(
 ) -> LatticeMeasure:
     """A measure from tilted masses of any total; the error covers their sum and its logarithm."""
     total = float(masses.sum())
-    relative_error += 8.0 * _EPS * (8.0 + abs(log_scale) + abs(math.log(total)))
+    relative_error += 8.0 * ULP * (8.0 + abs(log_scale) + abs(math.log(total)))
     return LatticeMeasure(
         first,
         step,
@@ -150,10 +150,10 @@ def _convolved(
         rate,
         _compounded(factors)
         + 2.0 * outside
-        + 4.0 * _EPS * math.fsum(n * abs(m.log_scale) for m, n in factors),
+        + 4.0 * ULP * math.fsum(n * abs(m.log_scale) for m, n in factors),
         uniform,
         square,
-        math.fsum(n * m.slip for m, n in factors) + 4.0 * _EPS * ulps,
+        math.fsum(n * m.slip for m, n in factors) + 4.0 * ULP * ulps,
         all(m.closed for m, _ in factors) and start + size >= support(factors),
     )
 
@@ -167,7 +167,7 @@ def _power(
     factors: Sequence[tuple[LatticeMeasure, int]], size: int
 ) -> tuple[NDArray[np.complex128], float, float]:
     """The transform of the product, and the bounds on the error of each weight and of all."""
-    unit = 5.0 * _EPS * math.log2(size)
+    unit = 5.0 * ULP * math.log2(size)
     transforms = [rfft(_folded(measure.weights, size)) for measure, _ in factors]
     counts = [count for _, count in factors]
     power = np.zeros(size // 2 + 1, complex)
@@ -207,7 +207,7 @@ def _powers(
     power = np.zeros(len(transforms[0]), complex)
     power[active] = np.exp(log_power)
     # logarithms are off by an ulp of their modulus and of pi, times the count
-    forward = bound * (unit * slope + 4.0 * _EPS * (4.0 * sum(counts) - log_bound[active]))
+    forward = bound * (unit * slope + 4.0 * ULP * (4.0 * sum(counts) - log_bound[active]))
     return power, forward, bound
 
 
@@ -244,6 +244,6 @@ def _window(
     outside = 0.0
     for end, cut_off in zip(ends, (start + size < support(factors), start > 0), strict=True):
         if cut_off:
-            rounding = 4.0 * _EPS * (abs(end[0]) + abs(end[1]))
+            rounding = 4.0 * ULP * (abs(end[0]) + abs(end[1]))
             outside += math.exp(min(math.fsum(end) + rounding, 0.0))
     return start, outside

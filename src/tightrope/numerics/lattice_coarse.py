@@ -14,11 +14,10 @@ import numpy as np
 
 from tightrope.numerics.lattice import LatticeMeasure, normalised
 from tightrope.numerics.lattice_convex import gathered, lowered
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
 __all__ = ["coarsened", "mixed"]
-
-_EPS = 2.0**-52
 
 
 def coarsened(
@@ -56,14 +55,14 @@ def coarsened(
         after = left[:, None] - np.cumsum(fine * (units * (1.0 - share)), axis=1)
         gap = ((1.0 - share) * before + share * np.maximum(after, 0.0)).max(axis=1)
         masses, clipped = lowered(
-            left, right, gap + 4.0 * _EPS * factor * (left + right), wide, tilt, 0.0
+            left, right, gap + 4.0 * ULP * factor * (left + right), wide, tilt, 0.0
         )
         first = start - wide
     inflation = math.exp(tilt)
     lost = (measure.error + rounding) * inflation + clipped
-    slip = measure.slip + 4.0 * _EPS * (abs(measure.first) + (high + factor) * h)
+    slip = measure.slip + 4.0 * ULP * (abs(measure.first) + (high + factor) * h)
     closed = measure.closed and high == len(weights)
-    relative = 64.0 * _EPS * factor
+    relative = 64.0 * ULP * factor
     return normalised(first, wide, masses, measure.log_scale, c, lost, relative, slip, closed)
 
 
@@ -95,9 +94,9 @@ def mixed(parts: Sequence[tuple[LatticeMeasure, float]], extra_error: float) -> 
         error += share * (m.error + rounding)
     error += extra_error * math.exp(parts[0][0].log_scale + parts[0][1] - scale)
     off = max(abs(place - round(place)) for place in places) * step
-    slip = max(m.slip for m, _ in parts) + off + 4.0 * _EPS * (abs(first) + size * step)
+    slip = max(m.slip for m, _ in parts) + off + 4.0 * ULP * (abs(first) + size * step)
     exponents = max(abs(m.log_scale) + abs(log) for m, log in parts)
     closed = all(m.closed for m, _ in parts)
     return normalised(
-        first, step, masses, scale, parts[0][0].rate, error, 8.0 * _EPS * exponents, slip, closed
+        first, step, masses, scale, parts[0][0].rate, error, 8.0 * ULP * exponents, slip, closed
     )

@@ -18,10 +18,10 @@ import numpy as np
 from scipy.fft import irfft, rfft
 
 from tightrope.numerics.lattice import LatticeMeasure
+from tightrope.numerics.rounding import ULP
 
 __all__ = ["compound"]
 
-_EPS = 2.0**-52
 _HOPELESS = 100.0  # weights are at most 1: an error of e^100 says nothing
 _REACHES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 13.0, 26.0, 52.0)  # tilts times the length
 
@@ -33,7 +33,7 @@ def compound(measure: LatticeMeasure, count: int, size: int) -> LatticeMeasure:
     weights = np.zeros(size)
     index = (place + np.arange(len(measure.weights))) % size
     np.add.at(weights, index, measure.weights)
-    unit = 5.0 * _EPS * math.log2(size)
+    unit = 5.0 * ULP * math.log2(size)
     share = mass / (1.0 + mass)
     change = share * (rfft(weights) - 1.0)
     # the complex log1p of NumPy forms 1 + x first and loses it
@@ -41,9 +41,9 @@ def compound(measure: LatticeMeasure, count: int, size: int) -> LatticeMeasure:
     exponent = count * (real + 1j * np.arctan2(change.imag, 1.0 + change.real))
     # d ln(1 + x) = dx/(1 + x); 1 + x is at least 1 - 2 share in modulus
     room = 1.0 - 2.0 * share
-    off = count * share * (unit + 8.0 * _EPS) / room if room > 0.05 else _HOPELESS
+    off = count * share * (unit + 8.0 * ULP) / room if room > 0.05 else _HOPELESS
     bound = np.exp(np.minimum(exponent.real + off, 0.0))
-    forward = bound * math.expm1(min(off, _HOPELESS)) + bound * 8.0 * _EPS * np.abs(exponent)
+    forward = bound * math.expm1(min(off, _HOPELESS)) + bound * 8.0 * ULP * np.abs(exponent)
     backward = unit * bound
     result = irfft(np.exp(exponent), size, overwrite_x=True)
     np.maximum(result, 0.0, out=result)
@@ -55,7 +55,7 @@ def compound(measure: LatticeMeasure, count: int, size: int) -> LatticeMeasure:
         first=0.0,
         weights=result,
         log_scale=log_scale,
-        error=error + 16.0 * _EPS * (1.0 + abs(log_scale) + terms * (1.0 + abs(measure.log_scale))),
+        error=error + 16.0 * ULP * (1.0 + abs(log_scale) + terms * (1.0 + abs(measure.log_scale))),
         uniform_error=2.0 * float((forward + backward).sum()) / size,
         square_error=math.sqrt(2.0 / size)
         * float(np.linalg.norm(forward) + np.linalg.norm(backward)),
@@ -73,5 +73,5 @@ def _outside(measure: LatticeMeasure, count: int, size: int) -> float:
         log_moment = min(theta * measure.first + measure.log_moment(theta), 700.0)
         value = count * math.log1p(mass / (1.0 + mass) * math.expm1(log_moment))
         cut_off = theta * measure.step * size
-        best = min(best, value - cut_off + 8.0 * _EPS * (abs(value) + cut_off))
+        best = min(best, value - cut_off + 8.0 * ULP * (abs(value) + cut_off))
     return math.exp(best)

@@ -20,13 +20,13 @@ import math
 
 import numpy as np
 
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
 __all__ = ["gathered", "gap_bound", "lowered"]
 
 _SWEEPS = 20
 _STEEP = 0.25  # ratio of the masses of two cells from which one end alone drops
-_EPS = 2.0**-52
 
 
 def gathered(left: FloatArray, right: FloatArray, tilt: float) -> FloatArray:
@@ -91,7 +91,7 @@ def lowered(
     size = np.convolve(
         np.append(core, gathered(left, right, tilt)) + 4.0 * drop, np.ones(3), "same"
     )
-    masses[np.abs(masses) <= 32.0 * _EPS * size] = 0.0
+    masses[np.abs(masses) <= 32.0 * ULP * size] = 0.0
     _repair(masses, step, tilt)
     clipped = float(-masses[masses < 0.0].sum())
     return np.maximum(masses, 0.0), clipped

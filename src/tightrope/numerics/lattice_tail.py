@@ -18,11 +18,11 @@ from typing import final
 import numpy as np
 
 from tightrope.numerics.lattice import LatticeMeasure
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
 __all__ = ["TailTable", "TailLadder", "tail_table"]
 
-_EPS = 2.0**-52
 _BLOCK_RANGE = 300.0  # nats of tilt inside one block of the running sums
 _LONGEST_BLOCK = 1 << 14  # points: keeps the work space small
 
@@ -70,7 +70,7 @@ class TailTable:
                 squares = 1.0 / (2.0 * m.step * c * (c + 1.0) * (2.0 * c + 1.0)) + largest**2
                 root = np.minimum(root, math.sqrt(squares))
             each = np.minimum(each, m.square_error * root)
-        exponents = 4.0 * _EPS * (abs(m.log_scale) + c * np.abs(points))
+        exponents = 4.0 * ULP * (abs(m.log_scale) + c * np.abs(points))
         total = each + (m.error + exponents) * one + m.slip * (1.0 + m.error)
         # 1 % more: the exponents are rounded
         return np.log(np.maximum(1.01 * total, 1e-300)) + m.log_scale - c * points

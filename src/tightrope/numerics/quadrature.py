@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 __all__ = [
     "FloatArray",
-    "UNIT",
     "dyadic_floor",
     "log_sum_exp",
     "gauss_legendre",
@@ -24,7 +23,6 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float64]
-UNIT = 2.0**-53  # unit round-off; elementary functions are taken to be right to 4 units
 
 
 def dyadic_floor(x: float, bits: int = 10) -> float:

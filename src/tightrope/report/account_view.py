@@ -14,8 +14,8 @@ from typing import Any
 from tightrope.accounting import Account, Finding
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.check import SecondLook
 from tightrope.guarantee.estimate import Estimate
-from tightrope.guarantee.second_look import SecondLook
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import to_json
 from tightrope.report.account_words import answer_words, claim_words, poisson_claim

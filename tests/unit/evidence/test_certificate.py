@@ -279,7 +279,7 @@ def test_views_are_held_against_other_methods(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_certificate_says_when_there_is_one_method_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tightrope.guarantee.second_look._MOST_WORK", 1.0)
+    monkeypatch.setattr("tightrope.guarantee.check._MOST_WORK", 1.0)
     result = account(NoisySGD(PoissonSampling(0.01), noise_multiplier=1.0, steps=1000))
     finding = result.best(lambda g: g.epsilon(1e-6).upper)
     said = analysis_of(finding, result, 1e-6)["second_method"]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from mpmath import exp, fsum, log, log1p, mp, mpc, mpf, pi, sqrt
 
+from tightrope.guarantee import check
 from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss import contour, lattice, profile
+from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.cumulant import cumulant
 from tightrope.guarantee.loss.cumulant_part import PartCumulant
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
@@ -78,7 +79,7 @@ def test_settings_near_the_top_of_the_range(
     found = contour.epsilon(held, delta)
     assert found.relative_width <= 1e-8
     assert found.meets(lattice.epsilon(held, delta))
-    profile.confirm_epsilon((held,), delta, found, thorough=True)
+    check.confirm_epsilon((held,), delta, found, thorough=True)
 
 
 @pytest.mark.parametrize(
@@ -109,4 +110,4 @@ def test_few_steps_with_much_noise(rate: float, noise: float, steps: int, delta:
     found = contour.epsilon(held, delta)
     assert found.relative_width <= 1e-6
     assert found.meets(lattice.epsilon(held, delta))
-    profile.confirm_epsilon((held,), delta, found, thorough=True)
+    check.confirm_epsilon((held,), delta, found, thorough=True)

@@ -261,6 +261,25 @@ def test_panels_are_off_by_no_more_than_they_say(count: int) -> None:
         assert gap > 1e-6
 
 
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("frequency", [0.0, 8.0])
+def test_the_integrand_is_bounded_on_every_box(law: tuple[float, float], frequency: float) -> None:
+    """phi r^{w+iy} and the Gaussian part that is taken from it, for |Im s| <= depth."""
+    w, depth = 2.5, 0.3
+    panels = Panels(strip_of(*law), 0, w, frequency)
+    left = np.array([-4.0, -1.0, -0.2, 0.5, 2.0])
+    right = left + 0.8
+    bound = panels._log_on_box(left, right, np.full(5, depth))
+    for a, b, most in zip(left.tolist(), right.tolist(), bound.tolist(), strict=True):
+        x, d = np.meshgrid(np.linspace(a, b, 41), np.linspace(-depth, depth, 41))
+        r = ratio(x + 1j * d, *law)
+        phi = 0.5 * (d**2 - x**2) - LOG_ROOT_2PI
+        sizes = phi + w * np.log(np.abs(r)) + frequency * np.abs(np.angle(r))
+        assert float(sizes.max()) <= most
+        assert float((phi + np.log(np.abs(1.0 + w * (r - 1.0)))).max()) <= most
+        assert most <= float(sizes.max()) + 7.0
+
+
 def test_panels_reach_from_end_to_end() -> None:
     edges = Panels(strip_of(0.3, 1.2), 0, 2.0, 40.0).edges(-3.0, 5.0, 51.0)
     assert edges[0] <= -3.0 and edges[-1] == 5.0 and np.all(np.diff(edges) > 0.0)

@@ -9,6 +9,7 @@ import pytest
 
 from tightrope.accounting import account
 from tightrope.errors import ContradictoryMethods
+from tightrope.guarantee import check
 from tightrope.guarantee.loss import contour, profile
 from tightrope.guarantee.loss.lattice_curve import delta_upper
 from tightrope.guarantee.loss.pair import FixedSizeGaussianPair, LaplacePair, SampledGaussianPair
@@ -75,7 +76,7 @@ def test_a_wrong_delta_is_refused(claim: float) -> None:
     assert true == pytest.approx(1e-5, rel=1e-3)
     orders = account(MNIST).guarantee().directions()
     with pytest.raises(ContradictoryMethods):
-        profile.confirm_delta(orders, 2.3816, Interval.exact(claim))
+        check.confirm_delta(orders, 2.3816, Interval.exact(claim))
 
 
 def test_the_other_order_is_looked_at_too() -> None:
@@ -84,8 +85,8 @@ def test_the_other_order_is_looked_at_too() -> None:
     add = ((SampledGaussianPair(0.01, 1.0, "add"), 1000),)
     claim = profile.epsilon(add, 1e-5)
     with pytest.raises(ContradictoryMethods, match="at most"):
-        profile.confirm_epsilon((add, remove), 1e-5, claim)
-    profile.confirm_epsilon((add,), 1e-5, claim)
+        check.confirm_epsilon((add, remove), 1e-5, claim)
+    check.confirm_epsilon((add,), 1e-5, claim)
 
 
 @pytest.mark.parametrize(
@@ -94,17 +95,17 @@ def test_the_other_order_is_looked_at_too() -> None:
 def test_every_kind_of_pair_can_be_looked_at(pair) -> None:
     orders = (((pair, 60),),)
     answer = profile.epsilon(orders[0], 1e-7)
-    profile.confirm_epsilon(orders, 1e-7, answer)
+    check.confirm_epsilon(orders, 1e-7, answer)
     with pytest.raises(ContradictoryMethods):
-        profile.confirm_epsilon(orders, 1e-7, Interval.exact(0.5 * answer.lower))
+        check.confirm_epsilon(orders, 1e-7, Interval.exact(0.5 * answer.lower))
 
 
 def test_claims_of_nothing_pass() -> None:
     orders = (((SampledGaussianPair(0.01, 1.0), 100),),)
-    profile.confirm_epsilon(orders, 0.0, Interval.exact(math.inf))
-    profile.confirm_epsilon(orders, 0.9, Interval.exact(0.0))
+    check.confirm_epsilon(orders, 0.0, Interval.exact(math.inf))
+    check.confirm_epsilon(orders, 0.9, Interval.exact(0.0))
     with pytest.raises(ContradictoryMethods):  # nothing is claimed only where nothing is lost
-        profile.confirm_epsilon(orders, 1e-6, Interval.exact(0.0))
+        check.confirm_epsilon(orders, 1e-6, Interval.exact(0.0))
 
 
 @pytest.mark.parametrize("direction", ["remove", "add"])

@@ -9,9 +9,9 @@ import pytest
 
 from tightrope.accounting import account
 from tightrope.errors import NotCertified
+from tightrope.guarantee.check import Verdict, grouped_upwards, second_look
 from tightrope.guarantee.loss import contour, profile
 from tightrope.guarantee.loss.pair import GaussianPair, LaplacePair, SampledGaussianPair
-from tightrope.guarantee.second_look import Verdict, grouped_upwards, second_look
 from tightrope.process import (
     DeclaredRenyi,
     GaussianMechanism,
@@ -72,7 +72,7 @@ def test_not_asking_is_told() -> None:
 
 
 def test_a_lattice_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tightrope.guarantee.second_look._MOST_WORK", 1.0)
+    monkeypatch.setattr("tightrope.guarantee.check._MOST_WORK", 1.0)
     look = account(MNIST).second_look(1e-5)
     assert look.verdict is Verdict.ONE_METHOD and look.method is None
     assert "One method only, the contour" in look.words and 'check="full"' in look.words

@@ -1,4 +1,4 @@
-"""Each error term of the inversion integral, as the inequality that it states, where it is tight."""
+"""Each error term of the inversion integral, as the inequality it states, where it is tight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tightrope.numerics.inversion_decay import Decay, layers_of_steps, no_decay
 from tightrope.numerics.inversion_law import AbstractFamily, SumLaw, Wanted
 from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
 from tightrope.numerics.inversion_saddle import log_estimate, saddle
-from tightrope.numerics.quadrature import UNIT
+from tightrope.numerics.rounding import UNIT
 
 NEVER = np.array([math.inf])
 

@@ -21,11 +21,12 @@ from collections.abc import Sequence
 
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.approx.simple import Approx, checked
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import check_count, check_epsilon, check_real
 
 __all__ = ["advanced", "shortcut"]
 
-_UP = 1.0 + 8.0 * 2.0**-52
+_UP = 1.0 + 8.0 * ULP
 
 
 def advanced(

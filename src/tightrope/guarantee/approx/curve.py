@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import check_delta, check_epsilon, check_probability, check_real
 
 __all__ = ["tradeoff", "tradeoff_interval", "implied_delta"]
 
-_ULPS = 4.0 * 2.0**-52
+_ULPS = 4.0 * ULP
 
 
 def tradeoff(type_i: Any, epsilon: Any, delta: Any) -> Any:

@@ -23,12 +23,12 @@ from scipy.special import logsumexp
 from tightrope.guarantee.approx.binomial import LARGEST, log_pmf
 from tightrope.guarantee.approx.search import smallest_epsilon
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_count, check_delta, check_epsilon
 
 __all__ = ["delta_optimal", "epsilon_optimal", "response_delta", "with_failures"]
 
 _MARGIN = 2e-12
-_ULP = 2.0**-52
 
 
 def delta_optimal(at_epsilon: float, epsilon: float, delta: float, count: int) -> Interval:
@@ -43,7 +43,7 @@ def epsilon_optimal(at_delta: float, epsilon: float, delta: float, count: int) -
     target, eps = check_delta(at_delta, "at_delta"), check_epsilon(epsilon)
     d, k = check_delta(delta), check_count(count, "count")
     nothing = with_failures(Interval.exact(0.0), [(d, k)])
-    top = k * eps * (1.0 + _ULP) if k > 1 else k * eps
+    top = k * eps * (1.0 + ULP) if k > 1 else k * eps
     return smallest_epsilon(lambda x: delta_optimal(x, eps, d, k), target, top, nothing)
 
 
@@ -62,13 +62,13 @@ def with_failures(response: Interval, failures: list[tuple[float, int]]) -> Inte
         return 1.0 if part >= 1.0 else -math.expm1(log_kept + math.log1p(-part))
 
     lower, upper = total(response.lower), total(response.upper)
-    return Interval(max(lower * (1 - 8 * _ULP), 0.0), min(upper * (1 + 8 * _ULP), 1.0))
+    return Interval(max(lower * (1 - 8 * ULP), 0.0), min(upper * (1 + 8 * ULP), 1.0))
 
 
 def response_delta(x: float, eps: float, count: int) -> Interval:
     """D(x): delta of `count` randomised responses, each of level eps, at the level x."""
     top = count * eps
-    noise = _ULP * (top + x)  # two roundings of half an ulp each in (k - 2l) eps - x
+    noise = ULP * (top + x)  # two roundings of half an ulp each in (k - 2l) eps - x
     if top == 0.0 or x >= top + noise:
         return Interval.exact(0.0)
     if eps > LARGEST:  # flips have probability e^-600 each

@@ -22,13 +22,14 @@ import math
 from collections.abc import Sequence
 
 from tightrope.errors import DoesNotApply, InvalidInput
+from tightrope.numerics.rounding import ULP
 from tightrope.process import Adjacency
 from tightrope.validate import check_count, check_delta, check_epsilon, check_probability
 
 __all__ = ["Approx", "checked", "delta_of_all", "basic", "group", "amplified"]
 
 Approx = tuple[float, float]  # (epsilon, delta)
-_UP = 1.0 + 4.0 * 2.0**-52
+_UP = 1.0 + 4.0 * ULP
 
 
 def checked(

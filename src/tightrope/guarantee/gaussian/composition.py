@@ -24,11 +24,12 @@ import numpy as np
 
 from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.guarantee.gaussian import profile
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import check_count, check_positive, check_real
 
 __all__ = ["compose_mu", "group_mu", "analytic_noise", "classical_noise"]
 
-_UP = 1.0 + 4.0 * 2.0**-52
+_UP = 1.0 + 4.0 * ULP
 
 
 def compose_mu(mus: Sequence[float], counts: Sequence[int] | None = None) -> float:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from tightrope.guarantee.gaussian.mills import mills, mills_difference
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
 __all__ = ["MARGIN", "EPSILON_LARGEST", "MU_LARGEST", "terms", "delta_of", "log_delta_of"]
@@ -31,7 +32,6 @@ EPSILON_LARGEST = 1e150
 MU_LARGEST = 1e100  # above, delta is 1 to every digit for |eps| <= EPSILON_LARGEST
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-_ULP = 2.0**-52
 
 
 class Terms(NamedTuple):
@@ -108,7 +108,7 @@ def delta_bounds_of(eps: FloatArray, mu: FloatArray) -> tuple[FloatArray, FloatA
 
 def log_delta_bounds_of(eps: FloatArray, mu: FloatArray) -> tuple[FloatArray, FloatArray]:
     value = log_delta_of(eps, mu)
-    slack = np.where(np.isfinite(value), MARGIN + 8.0 * _ULP * np.abs(value), 0.0)
+    slack = np.where(np.isfinite(value), MARGIN + 8.0 * ULP * np.abs(value), 0.0)
     exact = (mu == 0.0) & (eps >= 0.0)
     most_negative = np.where(exact, -np.inf, -np.finfo(np.float64).max)
     return value - slack, np.maximum(np.minimum(value + slack, 0.0), most_negative)

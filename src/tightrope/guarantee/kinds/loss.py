@@ -34,14 +34,6 @@ class LossGuarantee(Guarantee):
     def epsilon(self, delta: float) -> Interval:
         return profile.worst_epsilon(self.orders, check_delta(delta))
 
-    def confirm_epsilon(self, delta: float, answer: Interval, thorough: bool = False) -> None:
-        """A second look at an answer by the lattice; ContradictoryMethods when it is excluded."""
-        profile.confirm_epsilon(self.orders, check_delta(delta), answer, thorough)
-
-    def confirm_delta(self, epsilon: float, answer: Interval, thorough: bool = False) -> None:
-        """The same for delta(epsilon)."""
-        profile.confirm_delta(self.orders, check_real(epsilon, "epsilon"), answer, thorough)
-
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon")
         found = profile.worst_delta(self.orders, eps)

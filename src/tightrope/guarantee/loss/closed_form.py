@@ -22,10 +22,10 @@ from tightrope.guarantee.loss.gaussian import (
     above_infimum,
 )
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import ULP
 
 __all__ = ["log_delta_single", "estimate_single", "log_gaussian_delta"]
 
-_EPS = 2.0**-52
 _NEVER = Interval.exact(-math.inf)  # delta = 0
 
 
@@ -40,7 +40,7 @@ def _mirrored(log_delta: Interval, epsilon: float) -> Interval:
 
     def one(value: float, sign: float) -> float:
         total = -math.expm1(epsilon) + math.exp(epsilon + value)
-        return min(0.0, math.log(total) + sign * 8.0 * _EPS)
+        return min(0.0, math.log(total) + sign * 8.0 * ULP)
 
     return Interval(one(log_delta.lower, -1.0), one(log_delta.upper, 1.0))
 
@@ -54,15 +54,15 @@ def _moved(q: float, epsilon: float) -> tuple[float, float]:
         return epsilon, 0.0
     if epsilon > 30.0:
         value = epsilon + math.log1p(-(1.0 - q) * math.exp(-epsilon)) - math.log(q)
-        return value, 4.0 * _EPS * (abs(value) + epsilon - math.log(q))
+        return value, 4.0 * ULP * (abs(value) + epsilon - math.log(q))
     left, size = (float(part) for part in above_infimum(np.asarray(epsilon), q))
-    rounding = 4.0 * _EPS * size
+    rounding = 4.0 * ULP * size
     if left < -rounding:
         return -math.inf, 0.0
     if left < 2.0 * rounding:  # within rounding of the infimum, perhaps below it
         return math.log(3.0 * rounding) - math.log(q), math.inf
     value = math.log(left) - math.log(q)
-    return value, 2.0 * rounding / left + 4.0 * _EPS * (abs(value) - math.log(q) + 1.0)
+    return value, 2.0 * rounding / left + 4.0 * ULP * (abs(value) - math.log(q) + 1.0)
 
 
 def _gaussian_between(centre: float, error: float, mu: float) -> Interval:
@@ -76,7 +76,7 @@ def _gaussian_between(centre: float, error: float, mu: float) -> Interval:
 
 
 def _shifted(value: Interval, shift: float) -> Interval:
-    slack = 4.0 * _EPS * (abs(shift) + 1.0)
+    slack = 4.0 * ULP * (abs(shift) + 1.0)
     return Interval(value.lower + shift - slack, min(0.0, value.upper + shift + slack))
 
 
@@ -89,14 +89,14 @@ def _sampled(pair: SampledGaussianPair, epsilon: float) -> Interval:
         kappa, error = _moved(pair.rate, epsilon)
         if kappa == -math.inf or error == math.inf:  # below the support: delta = 1 - e^eps
             value = math.log(-math.expm1(epsilon))
-            return Interval(value - 64.0 * _EPS, min(0.0, value + 64.0 * _EPS))  # 3 rounding/q
+            return Interval(value - 64.0 * ULP, min(0.0, value + 64.0 * ULP))  # 3 rounding/q
         return _shifted(_gaussian_between(kappa, error, pair.mu), math.log(pair.rate))
     kappa, error = _moved(pair.rate, -epsilon)
     if kappa == -math.inf:
         return _NEVER
     if error == math.inf:  # kappa G(-ln kappa) increases with kappa
         most = log_gaussian_delta(-kappa, pair.mu).upper + math.log(pair.rate) + epsilon + kappa
-        return Interval(-math.inf, min(0.0, most + 8.0 * _EPS * (abs(most) + abs(epsilon) + 1.0)))
+        return Interval(-math.inf, min(0.0, most + 8.0 * ULP * (abs(most) + abs(epsilon) + 1.0)))
     part = _shifted(
         _gaussian_between(-kappa, error, pair.mu), math.log(pair.rate) + epsilon + kappa
     )
@@ -125,7 +125,7 @@ def _laplace(pair: LaplacePair, epsilon: float) -> Interval:
         return _NEVER
     gap = epsilon if epsilon <= -top else 0.5 * (epsilon - top)
     value = math.log(-math.expm1(gap))
-    error = 4.0 * _EPS * (1.0 + (abs(epsilon) + top) / abs(gap) + abs(value))
+    error = 4.0 * ULP * (1.0 + (abs(epsilon) + top) / abs(gap) + abs(value))
     return Interval(value - error, min(0.0, value + error))
 
 
@@ -136,7 +136,7 @@ def _discrete(pair: DiscretePair, epsilon: float) -> Interval:
     if total == 0.0:
         return _NEVER
     value = math.log(total)
-    error = _EPS * (len(losses) + 8.0)
+    error = ULP * (len(losses) + 8.0)
     return Interval(value - error, min(0.0, value + error))
 
 

@@ -30,7 +30,7 @@ from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import NO_LIMIT, Limit, Line
 from tightrope.numerics.inversion_saddle import log_estimate, saddle
-from tightrope.numerics.quadrature import UNIT
+from tightrope.numerics.rounding import UNIT
 
 __all__ = ["log_delta", "log_delta_and_reverse", "epsilon", "epsilon_and_reverse"]
 

@@ -13,7 +13,7 @@ from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import Limit, Line
 from tightrope.numerics.inversion_law import SumLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle, saddle_of_level
-from tightrope.numerics.quadrature import UNIT
+from tightrope.numerics.rounding import UNIT
 
 __all__ = ["Goal", "Inverse", "invert_closed_form"]
 

@@ -21,7 +21,7 @@ from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion import Line
 from tightrope.numerics.inversion_kernel import log_peak
 from tightrope.numerics.inversion_saddle import Reading
-from tightrope.numerics.quadrature import UNIT
+from tightrope.numerics.rounding import UNIT
 
 __all__ = ["are_reversed", "at_reverse", "log_reverse", "log_chernoff"]
 

@@ -28,7 +28,8 @@ from tightrope.guarantee.loss.gaussian import (
 )
 from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
 from tightrope.numerics.inversion_nodes import log1p_complex
-from tightrope.numerics.quadrature import UNIT, FloatArray
+from tightrope.numerics.quadrature import FloatArray
+from tightrope.numerics.rounding import UNIT
 from tightrope.validate import check_order
 
 __all__ = ["Enclosed", "cumulant", "renyi", "law_of", "sum_law", "plain_mu"]

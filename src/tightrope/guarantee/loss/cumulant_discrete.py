@@ -12,7 +12,8 @@ from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.numerics.inversion_decay import Decay, no_decay
 from tightrope.numerics.inversion_law import AbstractFamily
 from tightrope.numerics.inversion_nodes import TiltedNodes
-from tightrope.numerics.quadrature import UNIT, FloatArray, log_sum_exp
+from tightrope.numerics.quadrature import FloatArray, log_sum_exp
+from tightrope.numerics.rounding import UNIT
 
 __all__ = ["DiscreteCumulant"]
 

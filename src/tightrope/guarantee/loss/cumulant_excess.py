@@ -7,7 +7,8 @@ from typing import final
 
 import numpy as np
 
-from tightrope.numerics.quadrature import UNIT, FloatArray, expm1_minus, log_sum_exp
+from tightrope.numerics.quadrature import FloatArray, expm1_minus, log_sum_exp
+from tightrope.numerics.rounding import UNIT
 
 __all__ = ["Excess", "log_mass"]
 

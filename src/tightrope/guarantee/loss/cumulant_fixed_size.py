@@ -28,7 +28,8 @@ from tightrope.guarantee.loss.gaussian import (
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
 from tightrope.numerics.inversion_law import AbstractFamily
 from tightrope.numerics.inversion_nodes import TiltedNodes
-from tightrope.numerics.quadrature import UNIT, FloatArray, log_ellipse_error, log_sum_exp
+from tightrope.numerics.quadrature import FloatArray, log_ellipse_error, log_sum_exp
+from tightrope.numerics.rounding import UNIT
 
 __all__ = ["FixedSizeCumulant"]
 

@@ -23,7 +23,8 @@ from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_law import AbstractFamily
 from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
-from tightrope.numerics.quadrature import UNIT, FloatArray, log_sum_exp
+from tightrope.numerics.quadrature import FloatArray, log_sum_exp
+from tightrope.numerics.rounding import UNIT
 
 __all__ = ["PartCumulant", "log_tail"]
 

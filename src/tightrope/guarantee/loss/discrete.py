@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import (
     FloatArray,
     check_count,
@@ -30,7 +31,6 @@ __all__ = [
     "discrete_gaussian_pair",
 ]
 
-_EPS = 2.0**-52
 _SUM_TOLERANCE = 1e-12  # masses typed by people or summed in double precision
 
 
@@ -121,7 +121,7 @@ class DiscretePair(AbstractLossPair):
         return below_p[i], below_q[i]
 
     def log_error(self, loss: Any) -> FloatArray:
-        return np.full(as_losses(loss).shape, 4.0 * _EPS * len(self.losses))
+        return np.full(as_losses(loss).shape, 4.0 * ULP * len(self.losses))
 
 
 def _cumulative(log_terms: FloatArray) -> FloatArray:
@@ -183,7 +183,7 @@ class LaplacePair(AbstractLossPair):
         )
 
     def log_error(self, loss: Any) -> FloatArray:
-        return 8.0 * _EPS * (1.0 + np.abs(as_losses(loss)) + 1.0 / self.scale)
+        return 8.0 * ULP * (1.0 + np.abs(as_losses(loss)) + 1.0 / self.scale)
 
 
 def approx_pair(epsilon: float, delta: float) -> DiscretePair:

@@ -11,19 +11,19 @@ from scipy.special import log_ndtr
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_positive, check_real
 
 __all__ = ["GaussianPair", "SampledGaussianPair", "FixedSizeGaussianPair", "Direction"]
 
 Direction = Literal["remove", "add"]
-_EPS = 2.0**-52
 
 
 def _normal_error(point: FloatArray, slack: FloatArray) -> FloatArray:
     """Error of log_ndtr(+-point) (2 ulp of its value) when `point` itself is off by `slack`."""
     x = np.abs(np.where(np.isfinite(point), point, 0.0))
     # |d log_ndtr| <= |x| + 1, and |log_ndtr| <= x^2/2 + ln(x+2) + 1
-    return (x + 1.0) * slack + 4.0 * _EPS * (0.5 * x * x + np.log(x + 2.0) + 1.0)
+    return (x + 1.0) * slack + 4.0 * ULP * (0.5 * x * x + np.log(x + 2.0) + 1.0)
 
 
 def log_ratio(point: Any, rate: Any, mu: Any) -> FloatArray:
@@ -73,7 +73,7 @@ def _point_slack(loss: FloatArray, point: FloatArray, rate: float, mu: float) ->
         left, size = above_infimum(x, rate)
         lost = np.where(left > 0.0, (size + np.abs(x) * np.exp(x)) / left, 0.0)
     reach = np.abs(np.where(np.isfinite(point), point, 0.0)) + mu - math.log(rate) / mu
-    return 4.0 * _EPS * (reach + (lost + 1.0) / mu)
+    return 4.0 * ULP * (reach + (lost + 1.0) / mu)
 
 
 def _log_mix(log_base: FloatArray, log_shifted: FloatArray, rate: float) -> FloatArray:
@@ -129,7 +129,7 @@ class GaussianPair(AbstractLossPair):
     def log_error(self, loss: Any) -> FloatArray:
         x = as_losses(loss)
         s = x / self.mu + 0.5 * self.mu
-        return _normal_error(np.abs(s) + self.mu, 2.0 * _EPS * (np.abs(s) + self.mu))
+        return _normal_error(np.abs(s) + self.mu, 2.0 * ULP * (np.abs(s) + self.mu))
 
 
 @final

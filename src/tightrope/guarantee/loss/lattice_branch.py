@@ -17,6 +17,7 @@ from scipy.special import log_ndtr
 
 from tightrope.numerics.lattice_cells import CELL_ERROR, shared_mass
 from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
     "infimum",
 ]
 
-_EPS = 2.0**-52
 _ON_A_POINT = 1e-9  # of a step
 _LEFT = -40.0  # N(0,1) is cut there; the upper bound adds what lies below
 LOG_CUT_OFF = float(log_ndtr(_LEFT + 0.1))  # with room for rounding
@@ -193,4 +193,4 @@ def _relative_error(
     size = np.abs(points if rate == 1.0 else np.maximum(points, -9.0))
     each = size * size + np.abs(power * (offsets + infimum(rate))) + 20.0
     ends = (abs(power) + 1.0) * share * (mu * size + mu * mu - math.log(rate) + 4.0)
-    return float((4.0 * _EPS * (each + ends)) @ masses / masses.sum()) + CELL_ERROR
+    return float((4.0 * ULP * (each + ends)) @ masses / masses.sum()) + CELL_ERROR

@@ -27,6 +27,7 @@ from tightrope.guarantee.loss.lattice_step import Side, jump_measure
 from tightrope.numerics.lattice import LatticeMeasure
 from tightrope.numerics.lattice_cells import shared_mass
 from tightrope.numerics.lattice_compound import compound
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
 __all__ = [
@@ -38,7 +39,6 @@ __all__ = [
     "log_step_moment",
 ]
 
-_EPS = 2.0**-52
 _MOMENT_CELLS, _FAR = 4000, 12.0
 _STEEPEST = 30.0  # nats of tilt on one step of the lattice for several jumps
 _CHUNK = 8192  # losses at a time: keeps the work space small
@@ -74,7 +74,7 @@ def one_jump(rate: float, mu: float, begin: float, end: float, cells: int, side:
         means = ends[:-1] + np.log1p(share * np.expm1(np.diff(ends)))
         law = (means, np.logaddexp(log_left, log_right) + means)
     largest = float(np.abs(s).max())
-    error = 16.0 * _EPS * (largest * largest + mu * largest - math.log(rate) + 20.0)
+    error = 16.0 * ULP * (largest * largest + mu * largest - math.log(rate) + 20.0)
     return JumpLaw(law[0], law[1], error)
 
 
@@ -95,7 +95,7 @@ def log_step_moment(pair: AbstractLossPair, rate: float, end: float) -> float:
         logs.append(np.array([math.log(max(atom, 1e-300))]))
     found = float(logsumexp(np.concatenate(logs)))
     largest = float(np.abs(law.losses).max()) + _FAR * mu
-    return found + 2.0 * law.relative_error + 8.0 * _EPS * (1.0 + rate) * largest
+    return found + 2.0 * law.relative_error + 8.0 * ULP * (1.0 + rate) * largest
 
 
 def several_jumps(
@@ -117,7 +117,7 @@ def several_jumps(
     one = branch.masses / top
     log_scale, first = branch.log_scale + math.log(top), branch.origin + branch.start * step
     size = abs(begin) + abs(end)
-    error = 4.0 * _EPS * (size * size + (abs(tilt) + 2.0) * (high + mu * size + 4.0) + 40.0)
+    error = 4.0 * ULP * (size * size + (abs(tilt) + 2.0) * (high + mu * size + 4.0) + 40.0)
     hidden = 1e-300 if side == "upper" else 0.0
     laws, total = [], one
     for k in range(2, most + 1):
@@ -125,7 +125,7 @@ def several_jumps(
         losses: FloatArray = k * first + step * np.arange(len(total), dtype=np.float64)
         with np.errstate(divide="ignore"):
             logs = np.log(total + hidden) + k * log_scale - tilt * losses
-        rounding = _EPS * (4.0 * len(one) * k + 8.0 * abs(tilt) * float(np.abs(losses).max()))
+        rounding = ULP * (4.0 * len(one) * k + 8.0 * abs(tilt) * float(np.abs(losses).max()))
         laws.append(JumpLaw(losses, logs, k * error + rounding))
     return laws
 
@@ -144,14 +144,14 @@ def log_jump_sum(
     total = slack = rounding = -math.inf
     for start in range(0, len(law.losses), _CHUNK):
         losses, logs = (x[start : start + _CHUNK] for x in (law.losses, law.log_masses))
-        slip = 8.0 * _EPS * (abs(epsilon) + np.abs(losses))
+        slip = 8.0 * ULP * (abs(epsilon) + np.abs(losses))
         value, error = call(epsilon - losses + (-slip if side == "upper" else slip))
         total = np.logaddexp(total, logsumexp(logs + value))
         slack = np.logaddexp(slack, logsumexp(logs + error))
         if law.fft is not None:
             wrong = _log_fft_error(law.fft, losses, np.logaddexp(value, error))
             rounding = np.logaddexp(rounding, wrong)
-    relative = float(total) + math.log(law.relative_error + 8000.0 * _EPS)
+    relative = float(total) + math.log(law.relative_error + 8000.0 * ULP)
     return float(total), float(np.logaddexp.reduce([slack, rounding, relative]))
 
 
@@ -185,5 +185,5 @@ def compound_jumps(
     losses = step * np.arange(len(weights), dtype=np.float64)
     with np.errstate(divide="ignore"):
         logs = np.log(weights) + law.log_scale - tilt * losses
-    slack = 8.0 * _EPS * (abs(law.log_scale) + tilt * float(losses[-1]) + 20.0)
+    slack = 8.0 * ULP * (abs(law.log_scale) + tilt * float(losses[-1]) + 20.0)
     return JumpLaw(losses, logs, slack, replace(law, weights=np.empty(0)))

@@ -28,6 +28,7 @@ from tightrope.guarantee.loss.lattice_step import Side
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.lattice import LatticeMeasure, fitted
 from tightrope.numerics.lattice_tail import TailLadder, tail_table
+from tightrope.numerics.rounding import ULP
 
 __all__ = ["OneSide", "infinite_log_mass", "one_side"]
 
@@ -86,7 +87,7 @@ class OneSide:
         values = [value + sign * self.spare for value in values]
         total = float(np.logaddexp.reduce([*values, self.log_infinite]))
         size = max(ladder.size for ladder in self.tables)
-        rounding = math.log(2.0**-52 * (2.0 * size + 2000.0))
+        rounding = math.log(ULP * (2.0 * size + 2000.0))
         errors += [self.log_infinite + math.log(1e-14), total + rounding]
         return total, float(np.logaddexp.reduce(errors)) + self.spare
 

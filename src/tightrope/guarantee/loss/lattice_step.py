@@ -32,12 +32,12 @@ from tightrope.guarantee.loss.lattice_branch import (
 )
 from tightrope.numerics.lattice import LatticeMeasure, normalised
 from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
 __all__ = ["Side", "step_measure", "jump_measure", "spacing", "on_one_lattice"]
 
 Side = Literal["upper", "lower"]
-_EPS = 2.0**-52
 _BRANCH = {"upper": upper_branch, "lower": lower_branch}
 
 
@@ -199,8 +199,8 @@ def _atoms(
         to_right = -np.expm1(-offset) / -math.expm1(-step)
         np.add.at(total, index, weights * (1.0 - to_right))
         np.add.at(total, index + 1, weights * to_right * math.exp(rate * step))
-    relative += 8.0 * _EPS * (3.0 + float(np.abs(tilted).max()))
-    slip = float(off[aligned].max(initial=0.0)) + 4.0 * _EPS * float(np.abs(losses).max())
+    relative += 8.0 * ULP * (3.0 + float(np.abs(tilted).max()))
+    slip = float(off[aligned].max(initial=0.0)) + 4.0 * ULP * float(np.abs(losses).max())
     return normalised(origin, step, np.trim_zeros(total, "b"), top, rate, 0.0, relative, slip)
 
 
@@ -225,4 +225,4 @@ def _laplace(pair: LaplacePair, side: Side, step: float, rate: float) -> Lattice
             raise NotCertified("The lattice is too coarse for this Laplace scale.")
     masses[0] += pair.atoms[0][1]
     masses[-1] += pair.atoms[1][1]
-    return _atoms(loss, masses, side, step, rate, 16.0 * _EPS)
+    return _atoms(loss, masses, side, step, rate, 16.0 * ULP)

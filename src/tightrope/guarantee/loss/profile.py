@@ -1,7 +1,7 @@
 """One door to the profile of composed pairs: closed forms, then contour, then lattice.
 
-Contour and lattice are independent certified methods. Either answers alone; `confirm_epsilon` and
-`confirm_delta` hold an answer against a lattice and refuse it when the two contradict each other.
+Contour and lattice are independent certified methods, and either answers alone; guarantee/check.py
+holds an answer of the one against the other.
 Of several orders of the neighbours one that is proved not to be the worst is not computed.
 """
 
@@ -15,18 +15,16 @@ from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.contour_reverse import are_reversed, log_chernoff
-from tightrope.guarantee.loss.lattice_check import confirm
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
+from tightrope.numerics.rounding import down, log_down, up
 
 __all__ = [
     "delta",
     "epsilon",
     "worst_delta",
     "worst_epsilon",
-    "confirm_epsilon",
-    "confirm_delta",
 ]
 
 _HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
@@ -41,7 +39,7 @@ def worst_delta(orders: tuple[Components, ...], epsilon: float) -> Interval:
     """delta(eps) of the worst of several orders of the neighbours."""
     first, *rest = orders
     found, log_reverse = _delta_and_reverse(first, epsilon, bool(rest))
-    log_found, parts = _log_down(found.lower), [found]
+    log_found, parts = log_down(found.lower), [found]
     for order in rest:
         if log_reverse <= log_found and are_reversed(first, order):
             continue
@@ -58,7 +56,7 @@ def _delta_and_reverse(
     if mu is not None:
         return gaussian.delta_interval(epsilon, mu), 0.0
     log_delta, log_reverse = _log_delta(components, epsilon, reverse)
-    found = Interval(_down(math.exp(log_delta.lower)), _up(math.exp(log_delta.upper)))
+    found = Interval(down(math.exp(log_delta.lower)), up(math.exp(log_delta.upper)))
     return found.clamp(0.0, 1.0), log_reverse
 
 
@@ -89,7 +87,7 @@ def worst_epsilon(orders: tuple[Components, ...], delta: float) -> Interval:
     """The smallest eps >= 0 that all orders of the neighbours permit."""
     first, *rest = sorted(orders, key=_largest_loss, reverse=True)
     found, log_reverse = _epsilon_and_reverse(first, delta, bool(rest))
-    log_delta, parts = _log_down(delta), [found]
+    log_delta, parts = log_down(delta), [found]
     for order in rest:
         # an order with delta(lower end) <= delta asks for no larger eps than that end; and delta(0)
         # is the same in both orders
@@ -156,44 +154,9 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
     return Interval(min(below, upper), upper)
 
 
-def confirm_epsilon(
-    orders: tuple[Components, ...], delta: float, answer: Interval, thorough: bool = False
-) -> None:
-    """Hold epsilon(delta) of the worst order against a lattice."""
-    at_most = (answer.upper, delta if answer.upper < math.inf else 1.0)
-    at_least = (answer.lower, delta if 0.0 < answer.lower < math.inf else 0.0)
-    if not all(map(_has_closed_form, orders)):
-        confirm(orders, at_most, at_least, thorough)
-
-
-def confirm_delta(
-    orders: tuple[Components, ...], epsilon: float, answer: Interval, thorough: bool = False
-) -> None:
-    """Hold delta(epsilon) of the worst order, epsilon >= 0, against a lattice."""
-    if epsilon >= 0.0 and not all(map(_has_closed_form, orders)):
-        confirm(orders, (epsilon, answer.upper), (epsilon, answer.lower), thorough)
-
-
-def _has_closed_form(components: Components) -> bool:
-    return sum(count for _, count in components) <= 1 or _gaussian_mu(components) is not None
-
-
 def _gaussian_mu(components: Components) -> float | None:
     """Composed Gaussian pairs are one Gaussian pair (theory A19)."""
     mus = [pair.mu for pair, _ in components if isinstance(pair, GaussianPair)]
     if len(mus) != len(components):
         return None
     return compose_mu(mus, [count for _, count in components]) if mus else 0.0
-
-
-def _log_down(value: float) -> float:
-    """ln value from below."""
-    return math.log(value) * (1.0 + 4e-16) - 4e-16 if value > 0.0 else -math.inf
-
-
-def _up(value: float) -> float:
-    return math.nextafter(value * (1 + 4e-16), math.inf)
-
-
-def _down(value: float) -> float:
-    return max(math.nextafter(value * (1 - 4e-16), -math.inf), 0.0)

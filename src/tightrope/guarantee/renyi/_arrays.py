@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tightrope.errors import InvalidInput
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "rounded_down",
 ]
 
-ULP = 2.0**-52
 TINY = np.finfo(np.float64).tiny
 SMALLEST_DELTA = 1e-300
 LARGEST_EPSILON = 1e100

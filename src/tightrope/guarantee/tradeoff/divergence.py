@@ -27,6 +27,7 @@ import numpy as np
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_order, check_positive
 
 __all__ = [
@@ -45,7 +46,6 @@ __all__ = [
 ]
 
 Function = Callable[[FloatArray], FloatArray]
-_ULP = 2.0**-52
 
 
 @final
@@ -121,7 +121,7 @@ def of_tradeoff(
 
 def _summed(lower: FloatArray, upper: FloatArray, rounding: float) -> Interval:
     finite = np.isfinite(lower).all()
-    slack = (16.0 * _ULP + 4.0 * rounding) * float(np.abs(lower).sum()) if finite else 0.0
+    slack = (16.0 * ULP + 4.0 * rounding) * float(np.abs(lower).sum()) if finite else 0.0
     least = float(lower.sum()) - slack
     return Interval(max(least, 0.0), max(float(upper.sum()) + slack, 0.0))
 

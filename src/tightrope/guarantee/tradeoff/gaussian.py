@@ -27,11 +27,11 @@ from scipy.special import ndtr
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_probability, check_real
 
 __all__ = ["GaussianTradeoff", "SampledGaussianTradeoff"]
 
-_ULP = 2.0**-52
 _SLACK = 2e-12
 
 
@@ -108,7 +108,7 @@ class SampledGaussianTradeoff(AbstractTradeoff):
         lower, upper = self.gaussian._bounds(type_i)
         rest = (1.0 - self.rate) * (1.0 - type_i)
         lower, upper = self.rate * lower + rest, self.rate * upper + rest
-        slack = 4.0 * _ULP
+        slack = 4.0 * ULP
         most = np.nextafter(1.0 - type_i, 1.0)
         return lower * (1.0 - slack), np.minimum(upper * (1.0 + slack), most)
 
@@ -123,14 +123,14 @@ class SampledGaussianTradeoff(AbstractTradeoff):
         known = np.minimum(error, 0.25)
         lower = scale * (1.0 - known) * np.asarray(profile.delta(moved + known, self.mu))
         upper = scale * (1.0 + known) * np.asarray(profile.delta(moved - known, self.mu))
-        upper = np.where(error <= 0.25, upper, scale + 16.0 * _ULP * (np.abs(epsilon) + self.rate))
+        upper = np.where(error <= 0.25, upper, scale + 16.0 * ULP * (np.abs(epsilon) + self.rate))
         lower = np.where(error <= 0.25, lower, 0.0)
         trivial = -np.expm1(np.minimum(epsilon, 0.0))
         # outward by one more double: delta may be subnormal, or below every double
         lower = np.nextafter(lower * (1.0 - _SLACK), 0.0)
         upper = np.where(scale > 0.0, np.nextafter(upper * (1.0 + _SLACK), 2.0), upper)
-        lower = np.maximum(trivial * (1.0 - 4.0 * _ULP), lower)
-        return lower, np.minimum(np.maximum(trivial * (1.0 + 4.0 * _ULP), upper), 1.0)
+        lower = np.maximum(trivial * (1.0 - 4.0 * ULP), lower)
+        return lower, np.minimum(np.maximum(trivial * (1.0 + 4.0 * ULP), upper), 1.0)
 
     def _moved(self, epsilon: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """(scale, moved epsilon, error): delta = scale * d(moved); absolute error of `moved`."""
@@ -143,11 +143,11 @@ class SampledGaussianTradeoff(AbstractTradeoff):
         """k = 1 - (1 - p) e^eps, moved = eps + ln(p/k)."""
         p = self.rate
         k = -np.expm1(epsilon + math.log1p(-p))
-        noise = 8.0 * _ULP * (np.abs(epsilon) + p)  # of k
+        noise = 8.0 * ULP * (np.abs(epsilon) + p)  # of k
         live = k > 0.0
         safe = np.where(live, k, 1.0)
         moved = np.where(live, epsilon + math.log(p) - np.log(safe), 0.0)
-        error = 8.0 * _ULP * (np.abs(moved) + np.abs(epsilon) - math.log(p) + 1.0)
+        error = 8.0 * ULP * (np.abs(moved) + np.abs(epsilon) - math.log(p) + 1.0)
         # where rounding decides the sign of k, delta is at most that rounding
         uncertain = np.where(k > -noise, 1.0, 0.0)
         return np.maximum(k, 0.0), moved, np.where(live, error + noise / safe, uncertain)
@@ -162,7 +162,7 @@ class SampledGaussianTradeoff(AbstractTradeoff):
         small = np.minimum(ratio, 1.0)
         far = np.log(np.maximum(lift, p) + p) - math.log(p)
         moved = np.where(ratio <= 1.0, np.log1p(small), far)
-        error = 8.0 * _ULP * (np.abs(small) / (1.0 + small) + np.abs(moved) - math.log(p))
+        error = 8.0 * ULP * (np.abs(small) / (1.0 + small) + np.abs(moved) - math.log(p))
         return np.where(live, p, 0.0), moved, error
 
     def tangent(self, epsilon: FloatArray) -> tuple[FloatArray, FloatArray]:

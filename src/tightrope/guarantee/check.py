@@ -1,0 +1,338 @@
+"""The one second look: is an answer proved, or excluded, by an independent method?
+
+Contour and lattice share only elementary parts (normal distribution, Gauss-Legendre rule), and
+every lattice, however coarse, gives valid bounds. `confirm` refuses an answer outside of the bounds
+of a lattice planned for it; `second_look` states what both methods prove of it, as a factor:
+delta(epsilon) <= factor * delta; `Methods` holds many claims of one run against both. Accounts,
+certificates and their verification all ask here.
+
+Many kinds of steps are grouped upwards for the lattice's upper bound: a larger mu, or a larger
+rate, only adds information (mixing with fresh noise undoes it), so each group counts as its worst
+member.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import final
+
+from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified, TightropeError
+from tightrope.guarantee.base import Components
+from tightrope.guarantee.gaussian.composition import compose_mu
+from tightrope.guarantee.loss import contour, lattice
+from tightrope.guarantee.loss.curve import LatticeCurve
+from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
+from tightrope.guarantee.loss.lattice_plan import best_plan, has_jumps, plain_plan
+from tightrope.guarantee.loss.lattice_step import Side
+from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, SampledGaussianPair
+from tightrope.numerics.interval import Interval
+
+__all__ = ["Verdict", "SecondLook", "Methods", "confirm_epsilon", "confirm_delta", "second_look"]
+__all__ += ["grouped_upwards"]
+
+_MOST_KINDS, _MOST_WORK = 16, 2e5  # of a quick look: kinds of steps, points of windows
+# widths of ln delta asked for: to contradict, to prove again, to do either thoroughly
+_ROUGH, _QUICK, _THOROUGH = 0.3, 0.1, 1e-3
+_COARSE = 1e-3  # of the contour
+_VACUOUS = 5.0  # times the width: a law further off than this is not the last one tried
+_LARGEST_FACTOR = 20.0  # beyond, a bound says too little to count as a second proof
+_SLACK = 1e-9  # rounding of a claim that sits on the bound itself
+_CLOSE = 0.01  # of delta: a method that proves this much more proves a claim again
+
+
+# ---- what a lattice says
+@final
+@dataclass(frozen=True)
+class _Look:
+    """A lattice for one order, planned where the claim delta(epsilon) = delta was made."""
+
+    order: Components
+    epsilon: float
+    delta: float
+    width: float  # of ln delta asked for
+
+    @property
+    def thorough(self) -> bool:
+        return self.width <= _THOROUGH
+
+    def bound(self, epsilon: float, side: Side) -> float:
+        """ln of a bound on delta(epsilon) from one side; 0 or -inf where it would take too long."""
+        if epsilon >= math.fsum(count * pair.support[1] for pair, count in self.order):
+            return infinite_log_mass(self.order).upper if side == "upper" else -math.inf
+        nothing = 0.0 if side == "upper" else -math.inf
+        if len(self.order) > _MOST_KINDS and not self.thorough:
+            return nothing
+        found = _read(self, False, side, epsilon, nothing)
+        alone = len(self.order) == 1 and has_jumps(self.order[0][0])
+        if (
+            alone
+            and not self.thorough
+            and abs(found - math.log(self.delta)) > _VACUOUS * self.width
+        ):
+            other = _read(self, True, side, epsilon, nothing)
+            return min(found, other) if side == "upper" else max(found, other)
+        return found
+
+
+def _read(look: _Look, jumps: bool, side: Side, epsilon: float, nothing: float) -> float:
+    law = _law(look, jumps, side)
+    if law is None:
+        return nothing
+    return law.log_lower(epsilon) if side == "lower" else law.log_upper(epsilon)
+
+
+def _law(look: _Look, jumps: bool, side: Side) -> OneSide | None:
+    """One side of the lattice; None where it would take too long."""
+    make = best_plan if jumps or look.thorough else plain_plan
+    plan = make(look.order, look.epsilon, math.log(look.delta), look.width)
+    return one_side(plan, side) if look.thorough or plan.work <= _MOST_WORK else None
+
+
+# ---- is it contradicted?
+def confirm_epsilon(
+    orders: tuple[Components, ...], delta: float, answer: Interval, thorough: bool = False
+) -> None:
+    """Hold epsilon(delta) of the worst order against a lattice."""
+    at_most = (answer.upper, delta if answer.upper < math.inf else 1.0)
+    at_least = (answer.lower, delta if 0.0 < answer.lower < math.inf else 0.0)
+    if not all(_is_closed(order) for order in orders):
+        _confirm(orders, at_most, at_least, thorough)
+
+
+def confirm_delta(
+    orders: tuple[Components, ...], epsilon: float, answer: Interval, thorough: bool = False
+) -> None:
+    """Hold delta(epsilon) of the worst order, epsilon >= 0, against a lattice."""
+    if epsilon >= 0.0 and not all(_is_closed(order) for order in orders):
+        _confirm(orders, (epsilon, answer.upper), (epsilon, answer.lower), thorough)
+
+
+def _confirm(
+    orders: tuple[Components, ...],
+    at_most: tuple[float, float],
+    at_least: tuple[float, float],
+    thorough: bool,
+) -> None:
+    """Raise ContradictoryMethods where a lattice excludes a claim about the worst order.
+
+    `at_most` = (epsilon, delta) claims delta(epsilon) <= delta, `at_least` that it is >= delta;
+    a delta of 1 or 0 claims nothing. A quick look leaves out what takes a lattice long: very many
+    kinds of steps, or millions of steps.
+    """
+    planned = at_most if 0.0 < at_most[1] < 1.0 else at_least
+    if not 0.0 < planned[1] < 1.0:
+        return
+    width = _THOROUGH if thorough else _ROUGH
+    looks = [_Look(order, *planned, width) for order in orders]
+    epsilon, delta = at_most
+    if 0.0 < delta < 1.0:
+        found = max(look.bound(epsilon, "lower") for look in looks)
+        if found > math.log(delta) + _SLACK:
+            raise _contradiction(f"at most {delta!r}", epsilon, f"at least {math.exp(found)!r}")
+    epsilon, delta = at_least
+    if 0.0 < delta < 1.0:
+        largest = -math.inf
+        for look in looks:  # the first order that reaches the claim settles it
+            largest = max(largest, look.bound(epsilon, "upper"))
+            if largest >= math.log(delta) - _SLACK:
+                return
+        raise _contradiction(f"at least {delta!r}", epsilon, f"at most {math.exp(largest)!r}")
+
+
+def _contradiction(claimed: str, epsilon: float, found: str) -> ContradictoryMethods:
+    return ContradictoryMethods(
+        f"Two certified methods contradict each other: delta({epsilon!r}) should be {claimed}, and "
+        f"the lattice proves that it is {found}. Neither is believed; please report this."
+    )
+
+
+def _is_closed(order: Components) -> bool:
+    """One release, or Gaussians only."""
+    held = [(pair, n) for pair, n in order if n > 0]
+    return sum(n for _, n in held) <= 1 or all(isinstance(pair, GaussianPair) for pair, _ in held)
+
+
+# ---- is it proved twice?
+class Verdict(Enum):
+    """How an answer was checked."""
+
+    CONFIRMED = "confirmed"
+    ONE_METHOD = "one method"
+    CLOSED_FORM = "closed form"
+    NOT_ASKED = "not asked"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@final
+@dataclass(frozen=True)
+class SecondLook:
+    """What a second method says about an answer; `factor` is None where there is none."""
+
+    verdict: Verdict
+    method: str | None
+    factor: float | None
+    words: str
+
+
+@final
+@dataclass(frozen=True)
+class _Opinion:
+    """ln of the smallest delta that one method proves; inf, and why, where it gives none."""
+
+    log_delta: float
+    reason: str = ""
+
+
+def second_look(
+    orders: tuple[Components, ...], epsilon: float, delta: float, thorough: bool = False
+) -> SecondLook:
+    """Both methods' proofs of delta(epsilon) <= delta, the claim behind an answer."""
+    if delta >= 1.0 or math.isinf(epsilon):
+        return _closed("Nothing finite is claimed.")
+    if all(_is_elementary(order, epsilon) for order in orders):
+        return _closed("A closed form decides; there is no numerical method to hold against it.")
+    if delta == 0.0:
+        return _closed("Losses are bounded; the largest one decides.")
+    opinions = {
+        "contour": [_by_contour(order, epsilon) for order in orders],
+        "lattice": [_by_lattice(order, epsilon, delta, thorough) for order in orders],
+    }
+    factors = {name: _factor(parts, delta) for name, parts in opinions.items()}
+    weaker, stronger = sorted(factors, key=lambda name: factors[name], reverse=True)
+    if factors[weaker] <= _LARGEST_FACTOR:
+        said = f"Proved twice: the {weaker} proves it too{_up_to(factors[weaker])}."
+        return SecondLook(Verdict.CONFIRMED, weaker, factors[weaker], said)
+    reasons = [part.reason for part in opinions[weaker] if part.reason]
+    why = reasons[0] if reasons else f"its bound is more than {_LARGEST_FACTOR:g} times as large."
+    said = f"One method only, the {stronger}. The {weaker} did not confirm it: {why}"
+    return SecondLook(Verdict.ONE_METHOD, None, None, said)
+
+
+def _closed(words: str) -> SecondLook:
+    return SecondLook(Verdict.CLOSED_FORM, None, None, words)
+
+
+def _up_to(factor: float) -> str:
+    if factor < 1.0 + 1e-9:
+        return ""
+    if factor < 2.0:
+        return f", for a delta {100.0 * (factor - 1.0):.2g} % larger"
+    return f", for a delta {factor:.2g} times as large"
+
+
+def _factor(parts: list[_Opinion], delta: float) -> float:
+    """The largest of the orders, over the delta claimed; at least 1."""
+    excess = max(part.log_delta for part in parts) - math.log(delta)
+    return math.exp(min(max(excess, 0.0), 700.0))
+
+
+def _is_elementary(order: Components, epsilon: float) -> bool:
+    """One release, Gaussians only, or an epsilon above every loss."""
+    highest = math.fsum(n * pair.support[1] for pair, n in order if n > 0)
+    return _is_closed(order) or epsilon >= highest * (1.0 + 1e-15)
+
+
+def _by_contour(order: Components, epsilon: float, width: float = _COARSE) -> _Opinion:
+    try:
+        return _Opinion(contour.log_delta(order, epsilon, width).upper)
+    except NotCertified as problem:
+        if problem.reached is not None:  # wider than it is given alone, and a proof
+            return _Opinion(problem.reached[1], _first_sentence(problem))
+        return _Opinion(math.inf, _first_sentence(problem))
+    except DoesNotApply as problem:
+        return _Opinion(math.inf, _first_sentence(problem))
+
+
+def _by_lattice(order: Components, epsilon: float, delta: float, thorough: bool) -> _Opinion:
+    """An upper bound on ln delta(epsilon) from a lattice planned for the claim."""
+    held = grouped_upwards(order, _MOST_KINDS)
+    if len(held) > _MOST_KINDS:
+        return _Opinion(math.inf, f"{len(held)} kinds of steps are too many for it.")
+    try:
+        width = _THOROUGH if thorough else _QUICK
+        found = _Look(held, epsilon, delta, width).bound(epsilon, "upper")
+    except TightropeError as problem:
+        return _Opinion(math.inf, _first_sentence(problem))
+    if found >= 0.0:
+        return _Opinion(math.inf, 'it would take too long; check="full" waits for it.')
+    return _Opinion(found)
+
+
+def _first_sentence(problem: Exception) -> str:
+    return str(problem).split(". ")[0].rstrip(".") + "."
+
+
+def grouped_upwards(order: Components, most: int) -> Components:
+    """At most about `most` kinds of steps that together lose at least as much.
+
+    Gaussian steps are one Gaussian step; sampled ones of neighbouring mu count as the worst of
+    their group. Unchanged where there are few kinds.
+    """
+    held = tuple((pair, n) for pair, n in order if n > 0)
+    if len(held) <= most:
+        return held
+    plain = [(pair.mu, n) for pair, n in held if isinstance(pair, GaussianPair)]
+    sampled = [(pair, n) for pair, n in held if isinstance(pair, SampledGaussianPair)]
+    total: Counter[AbstractLossPair] = Counter()
+    for pair, n in held:
+        if not isinstance(pair, GaussianPair | SampledGaussianPair):
+            total[pair] += n
+    if plain:
+        total[GaussianPair(compose_mu([mu for mu, _ in plain], [n for _, n in plain]))] += 1
+    room = max(most - len(total), 1)
+    for direction in ("remove", "add"):
+        group = [(pair, n) for pair, n in sampled if pair.direction == direction]
+        for members in _split(sorted(group, key=lambda member: member[0].mu), room):
+            rate = max(pair.rate for pair, _ in members)
+            mu = max(pair.mu for pair, _ in members)
+            total[SampledGaussianPair(rate, mu, direction)] += sum(n for _, n in members)
+    return tuple(total.items())
+
+
+def _split(
+    members: list[tuple[SampledGaussianPair, int]], parts: int
+) -> list[list[tuple[SampledGaussianPair, int]]]:
+    """Into so many groups, of equal ratio of the largest to the smallest mu."""
+    if not members:
+        return []
+    low, high = math.log(members[0][0].mu), math.log(members[-1][0].mu)
+    groups: dict[int, list[tuple[SampledGaussianPair, int]]] = {}
+    for pair, n in members:
+        at = (math.log(pair.mu) - low) / max(high - low, 1e-300)
+        groups.setdefault(min(int(parts * at), parts - 1), []).append((pair, n))
+    return list(groups.values())
+
+
+# ---- many claims of one run
+@final
+class Methods:
+    """Lattice and contour, both asked whether delta(epsilon) <= delta."""
+
+    def __init__(self, orders: tuple[Components, ...]) -> None:
+        self.orders, self.lattice = orders, LatticeCurve(orders)
+
+    def agree(self, epsilon: float, delta: float) -> bool | None:
+        """False where the lattice refutes it, True where both prove it but for a hundredth."""
+        enough = delta * (1 + _CLOSE)
+        try:
+            found = self.lattice.delta(epsilon, 0.1 * _CLOSE * delta)
+        except (TightropeError, ValueError, ArithmeticError):
+            return None
+        if found.lower > delta * (1 + _SLACK):
+            return False
+        if found.upper <= enough and self._log_contour(epsilon) <= math.log(enough):
+            return True
+        return None
+
+    def _log_contour(self, epsilon: float) -> float:
+        """ln of an upper bound on delta(epsilon); inf where the contour has none."""
+        return max(_by_contour(order, epsilon, 0.1 * _CLOSE).log_delta for order in self.orders)
+
+    def epsilon(self, delta: float) -> Interval:
+        """By the lattice alone."""
+        return Interval.worst([lattice.epsilon(order, delta) for order in self.orders if order])

@@ -1,0 +1,29 @@
+"""Rounding in double precision: the units every error term counts in, and steps to the safe side.
+
+Model: + - * / and sqrt are right to one UNIT, relative (IEEE 754, to nearest); elementary functions
+are taken to be right to 4 units. Sums of n terms lose at most n units of the sum of their sizes.
+"""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["UNIT", "ULP", "up", "down", "log_down"]
+
+UNIT = 2.0**-53  # the largest relative error of one operation
+ULP = 2.0**-52  # the distance of 1 to the next number
+
+
+def up(value: float) -> float:
+    """Above a value >= 0 that is off by at most 4 units."""
+    return math.nextafter(value * (1.0 + 4.0 * UNIT), math.inf)
+
+
+def down(value: float) -> float:
+    """Below a value >= 0 that is off by at most 4 units; not below 0."""
+    return max(math.nextafter(value * (1.0 - 4.0 * UNIT), -math.inf), 0.0)
+
+
+def log_down(value: float) -> float:
+    """ln value from below; -inf for 0."""
+    return math.log(value) * (1.0 + 4e-16) - 4e-16 if value > 0.0 else -math.inf

@@ -1,0 +1,70 @@
+"""Cumulants: strips, grids, panels, densities, tails."""
+
+BOUNDS = "tests/unit/guarantee/test_cumulant_bounds.py"
+STRIP, GRID, EXCESS, DENSITY, PANELS, PART, SAMPLED, FIXED, LAPLACE, DISCRETE = (
+    f"guarantee/loss/cumulant_{part}.py"
+    for part in (
+        [
+            "strip",
+            "grid",
+            "excess",
+            "density",
+            "panels",
+            "part",
+            "sampled",
+            "fixed_size",
+            "laplace",
+            "discrete",
+        ]
+    )
+)
+
+FAULTS = [
+    (STRIP, "+ 0.125 * width * width * bend +", "+", BOUNDS),
+    (STRIP, "np.minimum(cross[:, :-1], cross[:, 1:])", "cross[:, :-1]", BOUNDS),
+    (
+        STRIP,
+        "t[:, 1:] if right_ends else t[:, :-1]",
+        "t[:, :-1] if right_ends else t[:, 1:]",
+        BOUNDS,
+    ),
+    (STRIP, "+ push * theta\n", "+ 0.0 * theta\n", BOUNDS),
+    (STRIP, "left + math.log(1.2534), right", "left - 1.0, right", BOUNDS),
+    (STRIP, "total + 0.5 * self.depths * self.depths", "total", BOUNDS),
+    (STRIP, "0.5 * w * _log_modulus", "0.0 * w * _log_modulus", BOUNDS),
+    (GRID, "return np.asarray(strip + beyond +", "return np.asarray(beyond +", BOUNDS),
+    (GRID, "return np.asarray(strip + beyond +", "return np.asarray(strip +", BOUNDS),
+    (GRID, "return value, 1.01 * self._quadrature + rounding", "return value, rounding", BOUNDS),
+    (DENSITY, "np.minimum(g[:, :-1], g[:, 1:]) - bend", "g[:, :-1] - bend", BOUNDS),
+    (DENSITY, "variation = 4.0 * np.exp", "variation = 1.0 * np.exp", BOUNDS),
+    (
+        DENSITY,
+        "scale = log_size[:, None] + LOG_MASS_SLACK",
+        "scale = log_size[:, None] - 0.1",
+        BOUNDS,
+    ),
+    (PANELS, "nearest = np.clip(0.0, left, right)", "nearest = right", BOUNDS),
+    (PANELS, "self.w * lr[0] + self.frequency * angle[0]", "self.w * lr[0]", BOUNDS),
+    (PANELS, "64.0 / 15.0 * half", "64e-6 / 15.0 * half", BOUNDS),
+    (
+        PANELS,
+        "self._log_gaussian(lr)) - 0.5 * at * at",
+        "self._log_gaussian(lr)) - at * at",
+        BOUNDS,
+    ),
+    (PART, "log_rate + log_ndtr(mu - s)", "log_rate + log_ndtr(-s)", BOUNDS),
+    (PART, "tails + np.log(self.counts)", "tails", BOUNDS),
+    (PART, "total - self._beyond(w)", "total", BOUNDS),
+    (PART, "np.logaddexp(logs, down - math.log(y))", "logs", BOUNDS),
+    (
+        SAMPLED,
+        "outline.total(-y * ones, outside)",
+        "outline.total(-2.0 * y * ones, outside)",
+        BOUNDS,
+    ),
+    (FIXED, "sides.append(np.exp(np.minimum(g[:-1], g[1:])", "sides.append(np.exp(g[:-1]", BOUNDS),
+    (FIXED, "self._panel_errors(trial, powers, frequency) + outside", "0.0", BOUNDS),
+    (LAPLACE, "quadrature = 3.0 * math.exp", "quadrature = 0.0 * math.exp", BOUNDS),
+    (LAPLACE, "heights = np.exp(np.minimum(g[:-1], g[1:]))", "heights = np.exp(g[1:])", BOUNDS),
+    (DISCRETE, "math.fsum(terms) - self.missing", "math.fsum(terms)", BOUNDS),
+]

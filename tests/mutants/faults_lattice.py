@@ -1,0 +1,98 @@
+"""Lattices: one step, powers, tails, jumps, and what is given away."""
+
+BOUNDS = "tests/unit/guarantee/test_lattice_bounds.py"
+NUMBERS = "tests/unit/numerics/test_convolution.py"
+LATTICE, TAIL, CONVEX, CELLS, COARSE, COMPOUND = (
+    f"numerics/lattice{part}.py"
+    for part in ("", "_tail", "_convex", "_cells", "_coarse", "_compound")
+)
+LAW, STEP, BRANCH, JUMPS, BLOCKS, WHOLE = (
+    f"guarantee/loss/lattice{part}.py"
+    for part in ("_law", "_step", "_branch", "_jumps", "_blocks", "")
+)
+
+FAULTS = [
+    (LATTICE, "+ 2.0 * outside\n", "+ 0.5 * outside\n", NUMBERS),
+    (LATTICE, "_compounded(factors)\n        + 2.0", "2.0", NUMBERS),
+    (LATTICE, "uniform = 2.0 * float", "uniform = 1e-9 * float", NUMBERS),
+    (
+        LATTICE,
+        "return top + math.log(total) + slack",
+        "return top + math.log(total) - 0.5",
+        NUMBERS,
+    ),
+    (LATTICE, "math.fsum(n * m.slip for m, n in factors) +", "0.0 *", NUMBERS),
+    (TAIL, "each = m.uniform_error * whole", "each = 0.01 * m.uniform_error * whole", NUMBERS),
+    (TAIL, "(m.error + exponents) * one", "0.1 * (m.error + exponents) * one", NUMBERS),
+    (TAIL, "m.slip * (1.0 + m.error)", "0.0", NUMBERS),
+    (TAIL, "math.expm1(h) * mass[low:high]", "h * mass[low:high]", NUMBERS),
+    (CONVEX, "peak / 8.0", "peak / 16.0", BOUNDS),
+    (CONVEX, "drop[1:-1] = at_left", "drop[1:-1] = 0.5 * at_left", BOUNDS + " " + NUMBERS),
+    (CONVEX, "clipped = float(-masses[masses < 0.0].sum())", "clipped = 0.0", NUMBERS),
+    (CONVEX, "masses[1:] += right * math.exp(tilt)", "masses[1:] += right", BOUNDS),
+    (
+        CELLS,
+        "whole = -np.expm1(-mu * (cells.before",
+        "whole = -np.expm1(-1.01 * mu * (cells.before",
+        NUMBERS,
+    ),
+    (COARSE, "lost = (measure.error + rounding) * inflation", "lost = measure.error", NUMBERS),
+    (COARSE, "share = np.expm1(position) / math.expm1(wide)", "share = position / wide", NUMBERS),
+    (COMPOUND, "2.0 * _outside(measure, count, size)", "0.0", NUMBERS),
+    (LAW, "[value, error, self.log_given(epsilon)]", "[value, self.log_given(epsilon)]", BOUNDS),
+    (LAW, "[value, error, self.log_given(epsilon)]", "[value, error]", BOUNDS),
+    (LAW, "value + math.log1p(-math.exp(error - value))", "value", BOUNDS),
+    (
+        LAW,
+        "log_infinite = infinite.upper if",
+        "log_infinite = -1e9 if",
+        BOUNDS + " tests/unit/guarantee/test_verified_ends.py",
+    ),
+    (LAW, "if epsilon >= self.highest:", "if epsilon >= 0.0:", BOUNDS),
+    (LAW, "given.append(log_more)", "pass", BOUNDS),
+    (LAW, "given.append(_log_beyond(pair, plan.last) + math.log(count))", "pass", BOUNDS),
+    (
+        LAW,
+        "math.log(rate) + float(log_ndtr(mu - point))",
+        "math.log(rate) + float(log_ndtr(-point))",
+        BOUNDS,
+    ),
+    (
+        STEP,
+        "to_right = -np.expm1(-offset) / -math.expm1(-step)",
+        "to_right = 0.5 * offset / step",
+        BOUNDS,
+    ),
+    (STEP, "np.add.at(total, index, weights)\n", "np.add.at(total, index + 1, weights)\n", BOUNDS),
+    (
+        STEP,
+        "whole - right, right * math.exp(-own)",
+        "whole - right, 0.9 * right * math.exp(-own)",
+        BOUNDS,
+    ),
+    (BRANCH, "gap = gap_bound(left, right, peak)", "gap = 0.0 * peak", BOUNDS),
+    (BRANCH, "LOG_CUT_OFF = float(log_ndtr(_LEFT + 0.1))", "LOG_CUT_OFF = -1e3", BOUNDS),
+    (JUMPS, "base[1:] = np.logaddexp(base[1:], log_right)", "base[1:] = log_right", BOUNDS),
+    (
+        JUMPS,
+        "means = ends[:-1] + np.log1p(share",
+        "means = ends[:-1] + 1.1 * np.log1p(share",
+        BOUNDS,
+    ),
+    (JUMPS, "build = upper_branch if side", "build = lower_branch if side", BOUNDS),
+    (JUMPS, "logsumexp(logs + error)", "logsumexp(logs + error) - 9.0", BOUNDS),
+    (JUMPS, "1.01 * (rounding + fft.error)", "1e-3 * (rounding + fft.error)", BOUNDS),
+    (JUMPS, "[slack, rounding, relative]", "[slack, rounding]", BOUNDS),
+    (
+        BLOCKS,
+        'if self.side == "lower":\n            return 0.0\n',
+        "return 0.0\n",
+        "tests/unit/guarantee/test_lattice_blocks.py",
+    ),
+    (
+        WHOLE,
+        "self.below.log_lower(epsilon), self.above.log_upper(epsilon)",
+        "self.above.log_upper(epsilon) - 1e-9, self.above.log_upper(epsilon)",
+        BOUNDS,
+    ),
+]
