@@ -158,9 +158,15 @@ def curve_of(recipe: Any, values: list[float]) -> Summary:
 
 def test_figure_4_reads_accuracies_off_the_learned_curves() -> None:
     rising = [90 + 0.3 * n for n in range(1, 71)]  # 95 % at epoch 17, 96 % at 20, 97 % at 24
-    more, less = (curve_of(recipe, rising) for recipe in FIGURE_4[2:])
-    lines = {each.what: each for each in learned_lines(more, less, Setting())}
-    assert lines["epochs until 95 %, noise 0.638"].ours == 17
+    later = [88.2 + 0.3 * n for n in range(1, 71)]  # six epochs behind
+    top = tuple(curve_of(recipe, rising[:20]) for recipe in FIGURE_4[:2])
+    bottom = (curve_of(FIGURE_4[2], later), curve_of(FIGURE_4[3], rising))
+    lines = {each.what: each for each in learned_lines(top, bottom, Setting())}
+    assert lines["epochs until 95 %, noise 0.638"].ours == "17.0 +- 0.0 (1 of 1 runs)"
+    assert lines["epochs that noise 0.638 saves until 96 %"].ours == 6
+    assert lines["epochs that noise 0.638 saves until 96 %"].verdict is Verdict.DIFFERS  # one run
+    (higher,) = [each for what, each in lines.items() if "more accurate" in what]
+    assert (higher.ours, higher.verdict) == (0.0, Verdict.DIFFERS)
     assert lines["epochs until 95 %, noise 0.638"].verdict is Verdict.REPRODUCED
     assert lines["epochs until 97 %, noise 0.7"].verdict is Verdict.DIFFERS
     (clt,) = [each for what, each in lines.items() if "CLT says epsilon 4" in what]
@@ -174,8 +180,11 @@ def test_figure_4_reads_accuracies_off_the_learned_curves() -> None:
 
 def test_figure_4_says_what_was_not_reached_or_not_run() -> None:
     flat = [94.0] * 70
-    more, less = (curve_of(recipe, flat) for recipe in FIGURE_4[2:])
-    first = learned_lines(more, less, Setting())[0]
+    top, (more, less) = (
+        tuple(curve_of(recipe, flat) for recipe in FIGURE_4[part])
+        for part in (slice(2), slice(2, 4))
+    )
+    first = learned_lines(top, (more, less), Setting())[1]
     assert (first.ours, first.verdict) == ("not reached", Verdict.DIFFERS)
-    (missing,) = learned_lines("no data", less, Setting())
+    (missing,) = learned_lines(top, ("no data", less), Setting())
     assert (missing.verdict, missing.because) == (Verdict.NOT_RUN, "no data")

@@ -42,7 +42,7 @@ def test_a_measurement_ends_every_epoch_and_the_run() -> None:
 
 
 def test_a_twin_has_no_process() -> None:
-    assert [twin.process for twin in TWINS] == [None] * 4
+    assert [twin.process for twin in TWINS] == [None] * 5
     assert TABLE_1[0].process == NoisySGD(PoissonSampling(256 / 60_000), 1.3, 3516)
 
 

@@ -68,12 +68,12 @@ def test_what_the_trained_gains_say(tmp_path: Path) -> None:
     scores = _scores(gain, Setting(learned=tmp_path))
     quieter, longer = _score_lines(gain, scores)
     assert quieter.ours == "95.60 +- 0.14 (2 runs)"
-    assert quieter.because.startswith("+0.5 (two standard errors: ")
-    assert longer.because.startswith("+0.7 (two standard errors: 0.2)")
+    assert quieter.because.startswith("+0.5 (95 % by t: +-")
+    assert longer.because.startswith("+0.7 (95 % by t: +-1.3)")  # two runs: 12.7 standard errors
     before, after = scores[0], scores[2]
     assert not isinstance(before, str) and not isinstance(after, str)
-    assert improvement(gain.row, before, after) == pytest.approx((0.7, 0.2))
-    assert improvement(TABLE_4, before, after) == pytest.approx((-70.0, 20.0))
+    assert improvement(gain.row, before, after) == pytest.approx((0.7, 1.27062), rel=1e-5)
+    assert improvement(TABLE_4, before, after) == pytest.approx((-70.0, 127.062), rel=1e-5)
 
 
 def test_beyond_spends_no_more_than_its_epsilon(reproduced: Reproduced, quick_folder: Path) -> None:

@@ -51,7 +51,7 @@ def test_gaussian_region_and_its_tangents(reproduced: Reproduced, table_of: Tabl
 
 def test_composed_regions_are_nested(reproduced: Reproduced, table_of: TableOf) -> None:
     record = reproduced("variants-fig-7")
-    assert {line["verdict"] for line in record["lines"]} == {"reproduced"}
+    assert {line["verdict"] for line in record["lines"]} == {"holds here"}
     rows = table_of("variants-fig-7", "boundaries")
     for row in rows[4:-4:20]:
         if not 0 < row["type_i"] < 1:
@@ -72,7 +72,7 @@ def test_regions_of_noisy_sgd(reproduced: Reproduced) -> None:
         assert line["verdict"] == "claim invalid"
         assert line["ours"] == pytest.approx(claimed, abs=6e-4)
         assert line["truth"]["upper"] == pytest.approx(exact, abs=2e-4)
-    assert lines[3]["verdict"] == "reproduced"
+    assert lines[3]["verdict"] == "holds here"
     assert lines[4]["ours"] > 0 > lines[4]["truth"]
 
 

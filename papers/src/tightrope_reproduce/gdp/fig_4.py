@@ -73,7 +73,7 @@ def run(setting: Setting) -> Outcome:
     curves = [_curves(pair, setting.points(full=20, quick=5)) for pair in pairs]
     scores = [(trained(pair.more, setting), trained(pair.less, setting)) for pair in pairs]
     lines = [line for pair in pairs for line in _budget_lines(pair)]
-    lines += learned_lines(*scores, setting)
+    lines += learned_lines(scores[0], scores[1], setting)
     rows = [
         (f"{pair.more.noise_multiplier} and {pair.less.noise_multiplier}", *numbers)
         for pair, curve in zip(pairs, curves, strict=True)

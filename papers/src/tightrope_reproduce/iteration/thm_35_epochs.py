@@ -8,6 +8,7 @@ ln(1/delta)/epsilon^2.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,7 @@ def _theorem_29() -> tuple[Line, ...]:
     )
 
 
-def _picture(rows: list[tuple[float, ...]]) -> Picture:
+def _picture(rows: Sequence[tuple[float, ...]]) -> Picture:
     def draw(axes: Any) -> None:
         epsilon, after, other, least = np.transpose(rows)
         looks = ((other, ":", "plain", "BST14"), (after, "--", "bound", "after Theorem 35"))

@@ -66,7 +66,7 @@ def learn(
     seconds = time.perf_counter() - start
     process = None if run is None else run.process
     assert process is None or isinstance(process, NoisySGD)
-    return Result(recipe, seed, tuple(curve), seconds, machine_words(device), process, notes)
+    return Result(recipe, seed, tuple(curve), seconds, machine_words(device), process, notes=notes)
 
 
 def _private(model: nn.Module, recipe: Recipe, seed: int) -> PrivateOptimizer:

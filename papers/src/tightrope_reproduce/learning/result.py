@@ -39,8 +39,8 @@ class Result:
     seconds: float
     machine: str
     process: NoisySGD | None
-    notes: dict[str, Any] = field(default_factory=dict)
     day: str = field(default_factory=lambda: date.today().isoformat())
+    notes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def final(self) -> float:
@@ -65,8 +65,8 @@ class Result:
             stored["seconds"],
             stored["machine"],
             process,
-            stored.get("notes", {}),
             stored["day"],
+            stored.get("notes", {}),
         )
 
 
