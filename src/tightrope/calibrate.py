@@ -95,7 +95,7 @@ class Target:
             return (1.0 - miss) - self.true_positive_rate
         spent = guarantee.delta(self.epsilon)
         delta = spent if isinstance(spent, float) else spent.upper
-        return math.log(delta / self.delta) if delta > 0 else -math.inf
+        return _log_odds(delta) - _log_odds(self.delta) if delta > 0 else -math.inf
 
     def met_by(self, guarantee: Guarantee | Estimate) -> bool:
         """Is every number that the target speaks of on its safe side? Their errors may differ."""
@@ -106,6 +106,11 @@ class Target:
             return hits.upper <= self.true_positive_rate
         spent, lost = guarantee.delta(self.epsilon), guarantee.epsilon(self.delta)
         return spent.upper <= self.delta and lost.upper <= self.epsilon
+
+
+def _log_odds(delta: float) -> float:
+    """A scale on which a search need not crawl where nearly everything is lost already."""
+    return math.log(delta) - math.log(max(1.0 - delta, 1e-16))
 
 
 def _by_lines(guarantee: Any) -> bool:

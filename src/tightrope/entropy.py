@@ -98,6 +98,10 @@ class WordStream:
             return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
         return np.asarray(self._bits().random_raw(count), dtype=np.uint64)
 
+    def uniform(self) -> float:
+        """The next number in [0, 1), of 53 bits."""
+        return int(self.words(1)[0] >> np.uint64(11)) * 2.0**-53
+
     def generator(self) -> np.random.Generator:
         """An ordinary generator under a key of its own, to be used at once.
 

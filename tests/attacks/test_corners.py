@@ -241,3 +241,47 @@ def test_three_hundred_random_settings_answer() -> None:
             )
             view = account_view(account(run), source.choice([1e-5, 1e-6]))
             assert view["answer"]["epsilon"]["upper"] >= 0.0
+
+
+# ---- calibration where hardly anybody may take part, or nearly everything may be lost
+def test_rates_so_small_that_nobody_takes_part_are_found() -> None:
+    """Once a division by zero and an array of 44.6 TiB."""
+    cases = (
+        (NoisySGD(PoissonSampling(0.001), 0.1, 2), Target.approx_dp(0.01, 1e-10), 5e-11),
+        (NoisySGD(FixedSizeSampling(0.5), 0.1, 10, REPLACED), Target.approx_dp(1.0, 1e-10), 1e-11),
+    )
+    for run, target, rate in cases:
+        found = find_rate(run, target)  # one participation tells everything: delta is steps * rate
+        assert found.value == pytest.approx(rate, rel=0.01)
+        assert target.met_by(found.account().guarantee(target.delta))
+
+
+@pytest.mark.parametrize(
+    ("run", "steps"),
+    [
+        (NoisySGD(PoissonSampling(0.01), 0.1, 10, REPLACED), 229),
+        (NoisySGD(PoissonSampling(0.5), 0.1, 10), 3),
+        (NoisySGD(PoissonSampling(0.01), 0.1, 10), 229),
+    ],
+    ids=str,
+)
+def test_steps_for_a_delta_near_one_are_found_without_crawling(run: NoisySGD, steps: int) -> None:
+    """Nearly everybody who takes part is found: 1 - delta is (1 - rate)^steps. Once 21 looks."""
+    target = Target.approx_dp(1.0, 0.9)
+    begun = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = find_steps(run, target)
+    assert found.value == steps
+    assert time.process_time() - begun < 20.0  # 1 to 9 s; once 47 to 57 s
+    one_more = NoisySGD(run.sampling, 0.1, steps + 1, run.adjacency)
+    assert account(one_more).delta(1.0).lower > 0.9
+
+
+def test_noise_for_few_steps_with_replaced_records_is_found_quickly() -> None:
+    begun = time.process_time()
+    found = find_noise(
+        NoisySGD(PoissonSampling(0.01), 1.0, 10, REPLACED), Target.approx_dp(5.0, 1e-5)
+    )
+    assert time.process_time() - begun < 20.0  # about 4 s; once 40 s
+    assert found.account().epsilon(1e-5).upper <= 5.0

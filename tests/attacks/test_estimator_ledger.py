@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import parent_process
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from joblib import Parallel, delayed
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.ensemble import BaggingClassifier
@@ -27,6 +31,7 @@ from sklearn.preprocessing import (
 )
 
 from tightrope.estimators import (
+    FitElsewhere,
     FitsAddUp,
     PrivateLinearRegression,
     PrivateLogisticRegression,
@@ -186,6 +191,29 @@ def test_fits_in_threads_are_all_counted() -> None:
     told = [str(w.message) for w in _told(work)]
     assert not failed
     assert any("192 private fits" in message for message in told)
+
+
+def _told_in_a_worker() -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _made().fit(*_table(40))
+    return [w.category.__name__ for w in caught]
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_a_fit_in_a_worker_process_says_that_others_are_not_seen(method: str) -> None:
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        told = pool.submit(_told_in_a_worker).result(timeout=120)
+    assert "FitElsewhere" in told
+    assert FitElsewhere not in {w.category for w in _told(lambda: _made().fit(X, Y))}
+
+
+def test_the_workers_of_scikit_learn_say_it_too() -> None:
+    found = Parallel(n_jobs=2)(delayed(_told_in_a_worker)() for _ in range(2))
+    assert all("FitElsewhere" in told for told in found)
+    found = Parallel(n_jobs=2, backend="threading")(delayed(parent_process)() for _ in range(2))
+    assert found == [None, None]
 
 
 def test_the_person_who_pays_most_is_told_of() -> None:

@@ -52,7 +52,7 @@ SOURCES = {
     "convex normal": (Entropy, lambda s: s.normal((5,)).tolist()),
     "convex coins": (Entropy, lambda s: s.included(200, 0.5).tolist()),
     "convex whole number": (Entropy, lambda s: s.whole_number(0, 2**60)),
-    "convex poisson": (Entropy, lambda s: s.poisson(1e15)),
+    "convex uniform": (Entropy, lambda s: s.uniform()),
 }
 
 

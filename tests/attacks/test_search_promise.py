@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tightrope.accounting import account
+from tightrope.convex import Entropy
+from tightrope.entropy import open_stream
 from tightrope.errors import InvalidInput
 from tightrope.estimators import (
     PrivateLinearRegression,
@@ -23,6 +26,7 @@ from tightrope.evidence.verify import verify
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import Adjacency, PoissonSelection
 from tightrope.process.codec import from_json, to_json
+from tightrope.search import PoissonTrials
 
 
 def _table(rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -116,3 +120,35 @@ def test_scores_of_a_regression_share_one_bound_on_the_target() -> None:
     model = PrivateLinearRegression(data_norm=2.0, target_bound=2.0, max_iter=5)
     with pytest.raises(InvalidInput, match="bounds of the target"):
         PrivateSearch(model, [{"target_bound": 1e6}], random_state=0).fit(x, x[:, 0])
+
+
+@pytest.mark.parametrize("cryptographic", [False, True])
+def test_the_secret_number_of_trials_comes_from_the_home_of_entropy(
+    cryptographic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once from NumPy's generator, even where everything was to be cryptographic."""
+    kinds: list[bool] = []
+    draw = PoissonTrials.draw
+
+    def watched(self: PoissonTrials, uniform: Any) -> int:
+        source = uniform.__self__
+        kinds.append(isinstance(source, Entropy) and source.private)
+        assert source.description.startswith("SHAKE-256") is cryptographic
+        return draw(self, uniform)
+
+    monkeypatch.setattr(PoissonTrials, "draw", watched)
+    x = np.random.default_rng(0).standard_normal((60, 3))
+    base = PrivateLogisticRegression(
+        data_norm=2.0, classes=[0, 1], max_iter=2, cryptographic=cryptographic
+    )
+    search = PrivateSearch(base, [{}], epsilon=1.0, mean_trials=30.0)
+    search.fit(x, (x[:, 0] > 0).astype(int))
+    assert kinds == [True]
+
+
+def test_uniform_numbers_make_poisson_ones() -> None:
+    source = open_stream("test", seed=1, cryptographic=True)
+    drawn = np.array([PoissonTrials(5.0).draw(source.uniform) for _ in range(4000)])
+    assert abs(drawn.mean() - 5.0) < 5.0 * math.sqrt(5.0 / 4000)
+    assert abs(drawn.var() / 5.0 - 1.0) < 0.15
+    assert abs((drawn == 0).mean() - math.exp(-5.0)) < 0.006

@@ -48,9 +48,9 @@ class Entropy:
             return np.asarray((self._stream.words(count) >> np.uint64(11)) * 2.0**-53 < rate)
         return np.asarray(self._stream.generator().random(count) < rate)
 
-    def poisson(self, mean: float) -> int:
-        """A Poisson number of this mean."""
-        return int(self._stream.generator().poisson(mean))
+    def uniform(self) -> float:
+        """A number in [0, 1)."""
+        return self._stream.uniform()
 
     def whole_number(self, low: int, high: int) -> int:
         """Uniform on low, ..., high."""

@@ -7,7 +7,7 @@ from tightrope.estimators.logistic import PrivateLogisticRegression
 from tightrope.estimators.regression import PrivateLinearRegression, PrivateRidge
 from tightrope.estimators.search import PrivateSearch
 from tightrope.estimators.tuning import TuningCostsPrivacy, tuning_cost
-from tightrope.estimators.watch import SeededByOthers, TransformerNotPrivate
+from tightrope.estimators.watch import FitElsewhere, SeededByOthers, TransformerNotPrivate
 from tightrope.guarantee.selection import selection_guarantee
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "selection_guarantee",
     "PublicRows",
     "FitsAddUp",
+    "FitElsewhere",
     "TransformerNotPrivate",
     "SeededByOthers",
     "TuningCostsPrivacy",

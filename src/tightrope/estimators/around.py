@@ -6,7 +6,12 @@ from typing import Any
 
 from tightrope.estimators.ledger import LEDGER
 from tightrope.estimators.tuning import warn_if_searching
-from tightrope.estimators.watch import original_rows, warn_if_seeded, warn_of_transformers
+from tightrope.estimators.watch import (
+    original_rows,
+    warn_if_seeded,
+    warn_of_transformers,
+    warn_of_workers,
+)
 from tightrope.guarantee.base import Guarantee
 
 __all__ = ["tell"]
@@ -17,6 +22,7 @@ def tell(fitted: Any, features: Any, guarantee: Guarantee) -> None:
     if LEDGER.quiet:  # the number of trials of a search is secret: so is that of its warnings
         return
     warn_of_transformers()
+    warn_of_workers()
     warn_if_searching(guarantee, fitted.delta_)
     if warn_if_seeded(fitted.random_state) or fitted.private_:
         LEDGER.enter(original_rows(features), guarantee, fitted.delta_)

@@ -22,6 +22,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.selection import trial_mu
 from tightrope.process import Adjacency, PoissonSelection
 from tightrope.process.adjacency import check_adjacency
+from tightrope.search.trials import PoissonTrials
 from tightrope.validate import check_positive, check_real
 
 __all__ = ["PrivateSearch"]
@@ -100,7 +101,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         with LEDGER.accounted_together():
             trials = [
                 self._trial(base, X, y, held, process.trial_mu, entropy)
-                for _ in range(entropy.poisson(process.mean_trials))
+                for _ in range(PoissonTrials(process.mean_trials).draw(entropy.uniform))
             ]
         if not trials:
             raise NotCertified(

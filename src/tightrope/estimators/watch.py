@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from multiprocessing import parent_process
 from types import FrameType
 from typing import Any
 
@@ -24,9 +25,11 @@ from tightrope.estimators.told import warn
 __all__ = [
     "TransformerNotPrivate",
     "SeededByOthers",
+    "FitElsewhere",
     "original_rows",
     "warn_of_transformers",
     "warn_if_seeded",
+    "warn_of_workers",
 ]
 
 
@@ -36,6 +39,22 @@ class TransformerNotPrivate(UserWarning):
 
 class SeededByOthers(UserWarning):
     """A meta-estimator set the seed of a private estimator, which is therefore not private."""
+
+
+class FitElsewhere(UserWarning):
+    """A private fit ran in a worker process, where nobody sees the others."""
+
+
+def warn_of_workers() -> None:
+    """Warn where this process was made by another one to work for it: it has its own ledger."""
+    if parent_process() is not None:
+        warn(
+            "This private fit runs in a worker process (n_jobs, a pool). Fits that other workers "
+            "make on the same people are not seen and not added up: k fits at the same epsilon "
+            "and delta spend at most k times both. Use n_jobs=1 (or the 'threading' backend of "
+            "joblib) to be told what they cost together, or give each fit its share of the budget.",
+            FitElsewhere,
+        )
 
 
 def _frames() -> Iterator[FrameType]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
+from tightrope.entropy import open_stream
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.base import Guarantee
 
@@ -52,9 +52,9 @@ class PrivateSelection:
 
     def run(self, seed: int | None = None) -> Selected:
         """Search once. A seed makes the number of trials known: then nothing is private."""
-        source: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
+        source = open_stream("search", seed=seed, cryptographic=True)
         best: tuple[float, Any] | None = None
-        for _ in range(self.trials.draw(source.random)):
+        for _ in range(self.trials.draw(source.uniform)):
             score, result = self.trial()
             if score != score:
                 raise InvalidInput("A trial scored NaN, which cannot be ranked.")
@@ -65,4 +65,4 @@ class PrivateSelection:
                 "The secret number of trials was 0: nothing is released. Run again "
                 "and compose the two guarantees, or take a larger mean."
             )
-        return Selected(*best, self.guarantee, seed is None)
+        return Selected(*best, self.guarantee, source.private)

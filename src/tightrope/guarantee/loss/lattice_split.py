@@ -147,6 +147,8 @@ def split_at(
 ) -> Split | None:
     """Losses above `cut` as jumps (none for cut = inf); None where too many would be needed.
 
+    None also for a cut that leaves nothing below it but the least loss, to the last digit.
+
     With `all_jumps`, the saddle point of all losses, any number of them is summed by an FFT.
     """
     count, alone = goal.components[0][1], len(goal.components) == 1
@@ -158,6 +160,8 @@ def split_at(
         if jumps > most or (all_jumps and not 0 < 4 * jumps <= count):
             return None
     small = whole.without_jumps(min(cut, last)) if alone else whole
+    if jumps > 0 and not small.parts[0][0][-1] > small.parts[0][0][0]:
+        return None
     reachable = small.highest() > goal.epsilon * (1.0 + 1e-14)
     saddle = small.saddle(goal.epsilon, _steepest(goal)) if reachable else _idle(small)
     followed = reachable and (saddle.log_chernoff > goal.enough or jumps == 0)

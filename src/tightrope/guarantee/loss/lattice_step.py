@@ -138,11 +138,14 @@ def _sampled(
     return _measure(mirrored, step, rate, beyond)
 
 
-def _far_point(q: float, mu: float, rate: float, low: float) -> float:
-    """The smallest s > low where N(0,1) above s, tilted by r^-rate, is below e^-55 of all."""
+def _far_point(q: float, mu: float, rate: float, low: float, log_other: float = -math.inf) -> float:
+    """The smallest s > low where N(0,1) above s, tilted by r^-rate, is below e^-55 of all.
+
+    log_other: what lies elsewhere. A branch that is rare beside it would be laid out far too wide.
+    """
     s = np.linspace(low, 0.5 * mu + 11.0, 400)
     tilted = log_ndtr(-s) - rate * log_ratio(s, q, mu)  # decreasing
-    largest = float((-0.5 * s * s - rate * log_ratio(s, q, mu)).max())
+    largest = max(float((-0.5 * s * s - rate * log_ratio(s, q, mu)).max()), log_other)
     place = int(np.searchsorted(-tilted, 55.0 - largest))
     return float(s[min(place, len(s) - 1)])
 
@@ -159,7 +162,8 @@ def _fixed_size(
     """The positive branch (P = base times r), its mirror image (P = base), and the atom at 0."""
     q, mu = pair.rate, pair.mu
     lift = -math.log1p(-q) if q < 1.0 else 0.0  # a lattice point on L = 0
-    far = _far_point(q, mu, rate, 0.5 * mu)
+    atom = pair.atoms[0][1] if pair.atoms else 0.0
+    far = _far_point(q, mu, rate, 0.5 * mu, math.log(atom) if atom > 0.0 else -math.inf)
     up = _BRANCH[side](q, mu, rate + 1.0, step, lift, 0.5 * mu, cut)
     down = _BRANCH[side](q, mu, -rate, step, lift, 0.5 * mu, far)
     scale = max(up.log_scale, down.log_scale, 0.0)
@@ -168,7 +172,7 @@ def _fixed_size(
     masses = np.zeros(below + up.start + len(up.masses))
     masses[: len(down.masses)] += weight_down * down.masses[::-1]
     masses[below + up.start :] += weight_up * up.masses
-    masses[below] += math.exp(-scale) * (pair.atoms[0][1] if pair.atoms else 0.0)
+    masses[below] += math.exp(-scale) * atom
     lost = _beyond(down, q, mu, rate, scale)
     error = weight_up * up.absolute_error + weight_down * down.absolute_error + lost
     relative = up.relative_error + down.relative_error

@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 _HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
+_MUCH = 0.1  # of delta
 
 
 def delta(components: Components, epsilon: float) -> Interval:
@@ -108,6 +109,8 @@ def _epsilon_and_reverse(
         return gaussian.epsilon_interval(delta, mu), 0.0
     if len(components) == 1 and components[0][1] == 1:
         return _single_epsilon(components[0][0], delta), 0.0
+    if delta > _MUCH and _delta_and_reverse(components, 0.0, False)[0].upper <= delta:
+        return Interval.exact(0.0), 0.0  # a search for it would be slow near epsilon 0
     try:
         return contour.epsilon_and_reverse(components, delta, reverse=reverse)
     except NotCertified as problem:
