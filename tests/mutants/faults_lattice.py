@@ -2,6 +2,7 @@
 
 BOUNDS = "tests/unit/guarantee/test_lattice_bounds.py"
 NUMBERS = "tests/unit/numerics/test_convolution.py"
+TERMS = "tests/unit/numerics/test_lattice_terms.py"
 LATTICE, TAIL, CONVEX, CELLS, COARSE, COMPOUND = (
     f"numerics/lattice{part}.py"
     for part in ("", "_tail", "_convex", "_cells", "_coarse", "_compound")
@@ -12,18 +13,18 @@ LAW, STEP, BRANCH, JUMPS, BLOCKS, WHOLE = (
 )
 
 FAULTS = [
-    (LATTICE, "+ 2.0 * outside\n", "+ 0.5 * outside\n", NUMBERS),
+    (LATTICE, "+ 2.0 * outside\n", "+ 0.5 * outside\n", TERMS),
     (LATTICE, "_compounded(factors)\n        + 2.0", "2.0", NUMBERS),
     (LATTICE, "uniform = 2.0 * float", "uniform = 1e-9 * float", NUMBERS),
     (
         LATTICE,
         "return top + math.log(total) + slack",
         "return top + math.log(total) - 0.5",
-        NUMBERS,
+        TERMS,
     ),
     (LATTICE, "math.fsum(n * m.slip for m, n in factors) +", "0.0 *", NUMBERS),
     (TAIL, "each = m.uniform_error * whole", "each = 0.01 * m.uniform_error * whole", NUMBERS),
-    (TAIL, "(m.error + exponents) * one", "0.1 * (m.error + exponents) * one", NUMBERS),
+    (TAIL, "(m.error + exponents) * one", "0.1 * (m.error + exponents) * one", TERMS),
     (TAIL, "m.slip * (1.0 + m.error)", "0.0", NUMBERS),
     (TAIL, "math.expm1(h) * mass[low:high]", "h * mass[low:high]", NUMBERS),
     (CONVEX, "peak / 8.0", "peak / 16.0", BOUNDS),
@@ -38,7 +39,7 @@ FAULTS = [
     ),
     (COARSE, "lost = (measure.error + rounding) * inflation", "lost = measure.error", NUMBERS),
     (COARSE, "share = np.expm1(position) / math.expm1(wide)", "share = position / wide", NUMBERS),
-    (COMPOUND, "2.0 * _outside(measure, count, size)", "0.0", NUMBERS),
+    (COMPOUND, "2.0 * _outside(measure, count, size)", "0.0", TERMS),
     (LAW, "[value, error, self.log_given(epsilon)]", "[value, self.log_given(epsilon)]", BOUNDS),
     (LAW, "[value, error, self.log_given(epsilon)]", "[value, error]", BOUNDS),
     (LAW, "value + math.log1p(-math.exp(error - value))", "value", BOUNDS),

@@ -94,7 +94,7 @@ class Line:
 
     # ------------------------------------------------------------------------------------- aliases
     def _log_aliases(self, x: float) -> float:
-        """ln of a bound on sum_{k != 0} g(x + kP) e^{ckP}."""
+        """ln of a bound on sum_{k != 0} g(x + kP) e^{ckP} (docs/certificate_argument.md, 3.1)."""
         total = -math.inf
         for tilt, size in self._alias_sizes:
             fall = abs(tilt - self.c) * self.period
@@ -105,7 +105,8 @@ class Line:
     def _log_tail(self, y: FloatArray) -> FloatArray:
         """ln of (1/pi) sum_{y_n > y} dy |h(z_n)/h(c)| |M(z_n)/M(c)|, for several y.
 
-        |h(z)/h(c)| <= c (c + 1)/y^2, and sum dy / y_n^2 <= 1/y.
+        |h(z)/h(c)| <= c (c + 1)/y^2, and sum dy / y_n^2 <= 1/y where y is on the grid.
+        docs/certificate_argument.md, 3.2.
         """
         size = -kernel.log_size(self.c)
         return np.asarray(size - np.log(math.pi * y) + self._on_line.log_decay(y))
@@ -155,6 +156,7 @@ class Line:
         self.size, self.phase = np.abs(terms), np.angle(terms)
         self.size_error = float(np.abs(ratio) @ at.error)
         # rounding of phases: turns of y * mean, the kernel and the sum
+        # docs/certificate_argument.md, 3.4
         self.phase_error = UNIT * float(self.size @ (8.0 * self.y * at.turn + 48.0))
         self.phase_slope = 8.0 * UNIT * float(self.size @ self.y)
 

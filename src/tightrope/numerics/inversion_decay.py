@@ -2,7 +2,7 @@
 
 Every unimodal density is a mixture of uniform laws on its level sets (the layer cake), and the
 transform of a uniform law of length l is at most sup_{x >= yl/2} |sin x / x|, which decreases in y.
-What the layers do not cover counts with its full mass. Statement and proof: three lines, no paper.
+What the layers do not cover counts with its full mass (docs/certificate_argument.md, 3.2).
 """
 
 from __future__ import annotations

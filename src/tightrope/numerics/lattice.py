@@ -3,7 +3,7 @@
 A measure puts `weights[i] * exp(log_scale - rate * x_i)` at x_i = first + i * step; the weights
 sum to 1. Its `error` bounds the sum of |stored - meant| weights.
 
-Error of `convolve`, all bounded and stored with the result:
+Error of `convolve`, all bounded and stored with the result (docs/certificate_argument.md, 6.2):
 * uniform_error: rounding. Every output of an FFT (of radices 2, 3 and 4) is a sum of inputs times
   twiddle factors over at most log2(N) levels, so each is off by at most 5 log2(N) ulp of the sum of
   |inputs|; a power n turns an error e into |phi|^n (1 + e/|phi|)^n - |phi|^n. It holds for each

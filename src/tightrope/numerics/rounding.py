@@ -2,6 +2,7 @@
 
 Model: + - * / and sqrt are right to one UNIT, relative (IEEE 754, to nearest); elementary functions
 are taken to be right to 4 units. Sums of n terms lose at most n units of the sum of their sizes.
+docs/certificate_argument.md, 5.
 """
 
 from __future__ import annotations

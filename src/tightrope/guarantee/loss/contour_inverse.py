@@ -1,4 +1,7 @@
-"""The smallest epsilon for a delta: a bracketed search over lines, then the certificate."""
+"""The smallest epsilon for a delta: a bracketed search over lines, then the certificate.
+
+docs/certificate_argument.md, 4.
+"""
 
 from __future__ import annotations
 

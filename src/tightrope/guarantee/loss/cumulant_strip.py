@@ -1,9 +1,10 @@
-"""The strip bound of the sampled Gaussian: |phi(s + id) r(s + id)^w|, cell by cell (Part D(i).2).
+"""The strip bound of the sampled Gaussian: |phi(s + id) r(s + id)^w|, cell by cell.
 
 G(w) = E_{N(0,1)} r^w;  K(z) = ln G(1+z) (remove),  ln G(-z) (add). G is the trapezoidal sum of an
 integrand analytic for |Im s| < pi/mu; its modulus on a line of the strip is bounded cell by cell,
 every factor being monotone or having a bounded second derivative in the cell. Arrays have one row
 for each (rate, mu) of a family, and powers w one entry for each row: w >= 0 everywhere or w <= 0.
+docs/certificate_argument.md, 3.3.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ and every term is a sum of positive terms
     C(T, k) sum over the sum of k jumps of mass * E[(1 - e^{eps - jumps - small sum})_+],
 whose last factor comes from the tables of the small part. Nothing is subtracted, so the result is
 relatively accurate however small it is. More than K jumps have probability at most
-C(T, K+1) p^{K+1}.
+C(T, K+1) p^{K+1} (docs/certificate_argument.md, 6.3).
 """
 
 from __future__ import annotations
