@@ -9,7 +9,7 @@ LATTICE, TAIL, CONVEX, CELLS, COARSE, COMPOUND = (
 )
 LAW, STEP, BRANCH, JUMPS, BLOCKS, WHOLE = (
     f"guarantee/loss/lattice{part}.py"
-    for part in ("_law", "_step", "_branch", "_jumps", "_blocks", "")
+    for part in ("_law", "_step", "_branch", "_jumps", "_blocks", "_delta")
 )
 
 FAULTS = [

@@ -77,6 +77,33 @@ def test_imports_point_only_to_earlier_layers(path: Path) -> None:
             assert RANK[parts[1]] <= RANK[here], f"{here} imports {name}"
 
 
+def dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("tightrope", *(part for part in parts if part != "__init__")))
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Imports inside of functions count too; those for types only do not."""
+    names = {dotted(path) for path in MODULES}
+    graph = {}
+    for path in MODULES:
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+                node.body = [ast.Pass()]
+        found = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                found |= inner & names or {node.module} & names
+            elif isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names} & names
+        graph[dotted(path)] = found - {dotted(path)}
+    while leaves := {name for name, needs in graph.items() if not needs}:
+        graph = {name: needs - leaves for name, needs in graph.items() if name not in leaves}
+    assert not graph, f"among these is a cycle: {sorted(graph)}"
+
+
 def test_numerics_knows_nothing_of_privacy() -> None:
     for path in (ROOT / "numerics").rglob("*.py"):
         text = path.read_text().lower()

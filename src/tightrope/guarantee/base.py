@@ -8,20 +8,18 @@ process; where `validity` is EXACT the other end holds for the process too.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import ClassVar, final
 
+from tightrope.guarantee import risk
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_count
 
-if TYPE_CHECKING:
-    from tightrope.guarantee.loss.pair import AbstractLossPair
-
-__all__ = ["Validity", "Guarantee", "Components"]
-
-# One ordered neighbouring pair of runs: the dominating pairs of its parts, with their counts.
-Components = tuple[tuple["AbstractLossPair", int], ...]
+__all__ = ["Validity", "Guarantee", "Components", "Operations"]
 
 
 class Validity(Enum):
@@ -40,6 +38,7 @@ class Guarantee(ABC):
 
     adjacency: Adjacency
     validity: Validity
+    operations: ClassVar[Operations]  # filled in by guarantee/operations.py
 
     # --- the three views -------------------------------------------------------------------------
     @abstractmethod
@@ -56,15 +55,11 @@ class Guarantee(ABC):
 
     def tradeoff(self, type_i: float) -> Interval:
         """The smallest type II error of any test between neighbours at type I error `type_i`."""
-        from tightrope.guarantee.from_profile import tradeoff
-
-        return tradeoff(self, type_i)
+        return self.operations.tradeoff(self, type_i)
 
     def gaussian_mu(self, smallest_delta: float = 1e-12) -> Interval:
         """The smallest mu whose Gaussian profile covers this one down to `smallest_delta`."""
-        from tightrope.guarantee.from_profile import gaussian_mu
-
-        return gaussian_mu(self, smallest_delta)
+        return self.operations.gaussian_mu(self, smallest_delta)
 
     # --- composition -----------------------------------------------------------------------------
     def directions(self) -> tuple[Components, ...] | None:
@@ -76,36 +71,26 @@ class Guarantee(ABC):
 
     def __matmul__(self, other: Guarantee) -> Guarantee:
         """This release and `other` together, on the same data."""
-        from tightrope.guarantee.compose import compose
-
-        return compose([self, other])
+        return self.operations.compose([self, other], [1, 1])
 
     def __pow__(self, times: int) -> Guarantee:
         """This release, `times` times with fresh randomness."""
-        from tightrope.guarantee.compose import compose
-
-        return compose([self], [times])
+        return self.operations.compose([self], [times])
 
     def group(self, size: int) -> Guarantee:
         """The guarantee for `size` records that change together."""
-        from tightrope.guarantee.kinds.group import GroupGuarantee
-
         size = check_count(size, "size", low=1)
-        return self if size == 1 else GroupGuarantee(self, size)
+        return self if size == 1 else self.operations.group(self, size)
 
     def as_replace_one(self) -> Guarantee:
         """The same guarantee for replacing one record: one removal and one addition."""
-        from tightrope.guarantee.kinds.group import relabel
-
         if self.adjacency is Adjacency.REPLACE_ONE:
             return self
-        return relabel(self.group(2), Adjacency.REPLACE_ONE)
+        return self.operations.relabel(self.group(2), Adjacency.REPLACE_ONE)
 
     # --- what it means for a person --------------------------------------------------------------
     def true_positive_rate(self, false_positive_rate: float) -> Interval:
         """The best hit rate of an attacker who accepts this rate of false alarms."""
-        from tightrope.guarantee import risk
-
         return risk.true_positive_rate(self.tradeoff(false_positive_rate))
 
     def advantage(self) -> Interval:
@@ -114,6 +99,16 @@ class Guarantee(ABC):
 
     def posterior(self, prior: float, false_positive_rate: float) -> Interval:
         """Belief of an attacker with this prior after an alarm of the best such attack."""
-        from tightrope.guarantee import risk
-
         return risk.posterior(prior, false_positive_rate, self.tradeoff(false_positive_rate))
+
+
+@final
+@dataclass(frozen=True)
+class Operations:
+    """What is done with guarantees: built on the kinds, which are built on the class above."""
+
+    compose: Callable[[Sequence[Guarantee], Sequence[int]], Guarantee]
+    group: Callable[[Guarantee, int], Guarantee]
+    relabel: Callable[[Guarantee, Adjacency], Guarantee]
+    tradeoff: Callable[[Guarantee, float], Interval]
+    gaussian_mu: Callable[[Guarantee, float], Interval]

@@ -20,9 +20,9 @@ from enum import Enum
 from typing import final
 
 from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified, TightropeError
-from tightrope.guarantee.base import Components
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
 from tightrope.guarantee.loss.lattice_plan import best_plan, has_jumps, plain_plan

@@ -12,7 +12,7 @@ import numpy as np
 
 from tightrope.validate import FloatArray
 
-__all__ = ["AbstractLossPair", "LogMasses"]
+__all__ = ["AbstractLossPair", "Components", "LogMasses"]
 
 # ln of a mass under P, and ln of the mass of the same event under Q
 LogMasses = tuple[FloatArray, FloatArray]
@@ -55,6 +55,10 @@ class AbstractLossPair(ABC):
     @abstractmethod
     def log_error(self, loss: Any) -> FloatArray:
         """Bound on the absolute error of the finite log masses at `loss`."""
+
+
+# One ordered neighbouring pair of runs: the dominating pairs of its parts, with their counts.
+Components = tuple[tuple[AbstractLossPair, int], ...]
 
 
 def as_losses(loss: Any) -> FloatArray:

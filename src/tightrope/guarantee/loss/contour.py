@@ -18,8 +18,7 @@ from functools import partial
 from typing import TypeVar
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.closed_form import log_delta_single, log_gaussian_delta
 from tightrope.guarantee.loss.contour_inverse import Goal, Inverse, invert_closed_form
 from tightrope.guarantee.loss.contour_line import FINE, AlsoRead, certified_value

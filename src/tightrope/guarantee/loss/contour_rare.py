@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.base import Components
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.cumulant import plain_mu, sum_law
 from tightrope.guarantee.loss.cumulant_part import PartCumulant, log_tail
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair

@@ -13,8 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair

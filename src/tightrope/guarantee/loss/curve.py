@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import lattice
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.lattice import LatticeLaw, build
 from tightrope.guarantee.loss.lattice_law import infinite_log_mass
 from tightrope.guarantee.loss.lattice_plan import guesses, plain_plan

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tightrope.guarantee.base import Components
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.lattice_law import one_side
 from tightrope.guarantee.loss.lattice_plan import guesses, plain_plan
 from tightrope.validate import FloatArray

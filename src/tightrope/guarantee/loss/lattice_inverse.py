@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss import lattice
+from tightrope.guarantee.loss import lattice_delta as lattice
+from tightrope.guarantee.loss.abstract import Components
+from tightrope.guarantee.loss.lattice_law import infinite_log_mass
 from tightrope.guarantee.loss.lattice_plan import Plan, best_plan, guesses
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 from tightrope.numerics.interval import Interval
@@ -29,7 +30,7 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
     if delta >= 1.0 or not components:
         return Interval.exact(0.0)
     highest = math.fsum(count * pair.support[1] for pair, count in components) * (1.0 + 1e-15)
-    floor = lattice.infinite_log_mass(components)
+    floor = infinite_log_mass(components)
     target = math.log(delta) if delta > 0.0 else -math.inf
     if target < floor.lower:
         return Interval.exact(math.inf)

@@ -9,8 +9,7 @@ from typing import final
 import numpy as np
 from scipy.special import log_ndtr
 
-from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair, log_ratio
 from tightrope.guarantee.loss.lattice_blocks import COARSER, Blocks
 from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF

@@ -11,7 +11,7 @@ from typing import final
 
 import numpy as np
 
-from tightrope.guarantee.base import Components
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.lattice_sketch import Saddle, Sketch, sketch_of
 from tightrope.guarantee.loss.lattice_split import (
     FEW_JUMPS,

@@ -10,8 +10,7 @@ from typing import final
 
 import numpy as np
 
-from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.discrete import LaplacePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,

@@ -9,8 +9,7 @@ from typing import final
 import numpy as np
 from scipy.special import gammaln
 
-from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     SampledGaussianPair,

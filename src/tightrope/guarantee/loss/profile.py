@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.base import Components
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
+from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.contour_reverse import are_reversed, log_chernoff
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval

@@ -19,8 +19,7 @@ import math
 import numpy as np
 from scipy.special import log_ndtr
 
-from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
