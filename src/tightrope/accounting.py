@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast, final
 
-from tightrope.errors import DoesNotApply, NotCertified
+from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.check import (
     SecondLook,
@@ -40,6 +40,7 @@ __all__ = ["account", "Account", "Finding", "Check"]
 # Is an exact number held against the second method (the lattice) before it is returned?
 # "quick": against a coarse lattice, some milliseconds; "full": against a fine one, up to seconds.
 Check = Literal["quick", "full", "off"]
+_SLACK = 1e-9  # of two certified numbers that should agree
 
 
 @final
@@ -153,6 +154,20 @@ class Account:
             words = 'No second method was asked (check="off").'
             return SecondLook(Verdict.NOT_ASKED, None, None, words)
         return second_look(guarantee.orders, answer.upper, delta, self.check == "full")
+
+    def compare(self, delta: float) -> None:
+        """ContradictoryMethods where a certified epsilon lies below the exact one: one is wrong."""
+        if self._exact is None:
+            return
+        least = -_judged(self._exact, lambda g: -g.epsilon(delta).lower)
+        for finding in self.certified:
+            most = _judged(finding, lambda g: g.epsilon(delta).upper)
+            if most < least * (1.0 - _SLACK):
+                raise ContradictoryMethods(
+                    f"{finding.name} proves epsilon({delta:g}) <= {most!r}, and "
+                    f"{self._exact.name} that it is at least {least!r}. One of them is wrong; "
+                    "please report this."
+                )
 
     def _epsilon(self, delta: float) -> tuple[Guarantee, Interval]:
         return self._answer(lambda g: g.epsilon(delta), lambda found: found.upper)

@@ -57,6 +57,7 @@ def account_view(account: Account, delta: float, group: int = 1) -> dict[str, An
 
 def _answer_view(account: Account, delta: float, group: int) -> dict[str, Any]:
     _require_an_analysis(account)
+    account.compare(delta)
     best = account.best(lambda g: g.epsilon(delta).upper)
     assert isinstance(best.outcome, Guarantee)
     epsilon = account.epsilon(delta)

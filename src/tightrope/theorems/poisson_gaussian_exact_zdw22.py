@@ -13,7 +13,7 @@ Validity: exact; outside the reach of the numerical composition a bound: by the 
 Source: Zhu, Dong, Wang 2022 (arXiv:2106.08567), Theorem 11; Bu, Dong, Long, Su 2019
     (arXiv:1911.11607), Theorem 3; theory notes A28, A32.
 Error: none here; the numerical composition states its own.
-Vectors: sgm_delta_T1, sgm_delta, sgm_eps, sgm_tradeoff_point.
+Vectors: sgm_delta, sgm_eps, sgm_tradeoff_point.
 """
 
 from __future__ import annotations
