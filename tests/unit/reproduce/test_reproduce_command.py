@@ -154,7 +154,13 @@ def test_an_unknown_item_is_refused_with_the_list(
 
 
 def _record(quick: bool, **line: Any) -> dict[str, Any]:
-    told = {"what": "w", "claim": 1.0, "ours": {"lower": 1.0, "upper": 1.5}, "truth": None}
+    told = {
+        "what": "w",
+        "claim": 1.0,
+        "printed": True,
+        "ours": {"lower": 1.0, "upper": 1.5},
+        "truth": None,
+    }
     return {
         "item": "made-up",
         "paper": "A <paper>",
@@ -183,6 +189,12 @@ def test_words_cannot_break_the_pages() -> None:
 def test_intervals_are_shown_by_both_ends() -> None:
     assert "<td>1 to 1.5</td>" in page([_record(False)])
     assert "<td>-</td>" in page([_record(False)])
+
+
+def test_a_formula_is_told_from_a_printed_number() -> None:
+    for write in (page, markdown):
+        assert "1 (formula)" in write([_record(False, printed=False)])
+        assert "1 (formula)" not in write([_record(False)])
 
 
 def test_a_stopped_run_leaves_an_index_of_what_it_finished(
