@@ -1,7 +1,7 @@
 """Hole A1: sums of clipped gradients that move by more than one record may.
 
-The attack (Casacuberta et al. 2022, CCS): below a power of two, rows of +1.5u, -u/2, -u/2, -u/2
-cancel in float32; above it they drift, so that one record decides which side the sum is on.
+The attack (Casacuberta et al. 2022, CCS): small rows that add to 0 drift in float32, above a power
+of two in another direction than below it, so that one record decides where the sum goes.
 """
 
 from __future__ import annotations
@@ -55,12 +55,15 @@ class OneNumber(nn.Module):
 
 
 def crafted(rows: int) -> Tensor:
-    """Ones up to just below a power of two, then quadruples that cancel there and drift above."""
+    """Ones up to just below a power of two, then triples that add to 0: sums drift down, above up.
+
+    Below the power +1.4u, -0.7u, -0.7u are rounded to +u, -u, -u; above it to +2u, 0, 0.
+    """
     power = 2 ** round(math.log2(rows / 10))
     u = power * 2.0**-24  # a unit in the last place just below the power of two
     ones = torch.ones(power - 1)
-    quadruple = torch.tensor([1.5 * u, -u / 2, -u / 2, -u / 2])
-    rest = quadruple.repeat((rows - len(ones) - 1) // 4)
+    triple = torch.tensor([1.4 * u, -0.7 * u, -0.7 * u])
+    rest = triple.repeat((rows - len(ones) - 1) // 3)
     return torch.cat([ones, torch.tensor([0.5]), rest])[:, None]
 
 
