@@ -28,7 +28,7 @@ LAYERS = [
     ["evidence"],
     ["convex", "train"],
     ["estimators"],
-    ["audit", "search"],
+    ["audit", "interop", "search"],
     ["report"],
     ["cli"],
 ]
