@@ -21,6 +21,7 @@ __all__ = [
     "check_non_negative",
     "check_count",
     "one_number",
+    "default_delta",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -149,3 +150,8 @@ def check_count(value: Any, name: str, *, low: int = 0) -> int:
             "Round it yourself, so that the rounding is a choice you made."
         )
     return int(number)
+
+
+def default_delta(records: int) -> float:
+    """1/n^1.1: below one over the number of people, which is public."""
+    return math.pow(records, -1.1)

@@ -24,11 +24,11 @@ LAYERS = [
     ["theorems"],
     ["accounting"],
     ["calibrate", "running"],
-    ["data", "plan"],
+    ["data", "plan", "search"],
     ["evidence"],
     ["convex", "train"],
     ["estimators"],
-    ["audit", "search"],
+    ["audit", "interop"],
     ["report"],
     ["cli"],
 ]

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from tightrope.cli.batch import answers
-from tightrope.cli.options import SamplingName
+from tightrope.interop.setting import SamplingName
 
 GOOD = {"rate": "256/60000", "noise": 1.1, "steps": 14062, "delta": 1e-5}
 

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tightrope.cli import options as opt
-from tightrope.cli.options import SamplingName
 from tightrope.errors import InvalidInput, TightropeError
 
 if TYPE_CHECKING:
-    from tightrope.process import NoisySGD
+    from tightrope.interop import Reading, Setting
 
 __all__ = ["account", "compare"]
 
 
+@opt.with_setting(group=True)
 def account(
-    rate: opt.Rate = "",
-    noise: opt.Noise = "",
-    steps: opt.Steps = None,
-    epochs: opt.Epochs = None,
-    delta: opt.Delta = "1e-5",
-    sampling: opt.SamplingChoice = SamplingName.POISSON.value,
-    adjacency: opt.AdjacencyChoice = "add-or-remove",
-    group: opt.Group = None,
+    setting: Setting,
+    source: opt.Source = None,
+    said: Annotated[
+        str | None, typer.Option(help="The epsilon another library printed.", metavar="EPS")
+    ] = None,
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,
     batch: Annotated[
@@ -42,99 +41,17 @@ def account(
     if batch is not None:
         from tightrope.cli.batch import answer_file
 
-        _without_setting(rate, noise, steps, epochs, group, plot)
+        _alone(setting, source, said, plot)
         answer_file(batch)
         return
-    if not noise or not (rate or sampling == SamplingName.FULL):
-        missing = " and ".join(n for n, v in (("--rate", rate), ("--noise", noise)) if not v)
-        raise InvalidInput(
-            f"account needs {missing}. For instance: "
-            "tightrope account --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5"
-        )
-    run = opt.build_run(rate, noise, steps, epochs, sampling, adjacency)
-    _answer(run, opt.parse_delta(delta), opt.parse_group(group), as_json, plot)
+    from tightrope.report.second_opinion import opinion
 
-
-def compare(
-    rate: opt.Rate,
-    noise: opt.Noise,
-    steps: opt.Steps = None,
-    epochs: opt.Epochs = None,
-    delta: opt.Delta = "1e-5",
-    sampling: opt.SamplingChoice = SamplingName.POISSON.value,
-    adjacency: opt.AdjacencyChoice = "add-or-remove",
-    as_json: opt.AsJson = False,
-    plot: opt.Plot = None,
-) -> None:
-    """The same run under every way of drawing batches: what the sampler is worth.
-
-    Example: `tightrope compare --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5`
-    """
-    level = opt.parse_delta(delta)
-    runs = [
-        (name, opt.build_run(rate, noise, steps, epochs, name, neighbours))
-        for name, neighbours in _schemes(sampling, adjacency)
-    ]
-    views = [_scheme_view(name, run, level) for name, run in runs]
-    if plot is not None:
-        from tightrope.report.plots import compare_plot
-
-        compare_plot([view for view in views if "answer" in view], level, plot)
-    if as_json:
-        print(json.dumps({"schema": "tightrope.compare/1", "runs": views}))
-        return
-    from tightrope.cli.tables import compare_table, screen
-
-    screen().print(compare_table(views, level))
-    if plot is not None:
-        print(f"Picture: {plot}")
-
-
-def _without_setting(*options: str | None) -> None:
-    if any(options):
-        raise InvalidInput(
-            "--batch takes the settings from its file, one JSON object a line; leave out --rate, "
-            "--noise, --steps, --epochs, --group and --plot, or leave out --batch."
-        )
-
-
-def _schemes(first: str, adjacency: str) -> list[tuple[str, str]]:
-    """The scheme asked for, then the others with the neighbours each can be analysed under."""
-    others = [
-        (SamplingName.POISSON, "add-or-remove"),
-        (SamplingName.BALLS_IN_BINS, "add-or-remove"),
-        (SamplingName.SHUFFLED, "add-or-remove"),
-        (SamplingName.CYCLIC, "add-or-remove"),
-        (SamplingName.POISSON, "replace-one"),
-        (SamplingName.FIXED_SIZE, "replace-one"),
-        (SamplingName.SHUFFLED, "replace-one"),
-    ]
-    asked = (first, adjacency)
-    return [asked, *((s.value, a) for s, a in others if (s.value, a) != asked)]
-
-
-def _scheme_view(name: str, run: NoisySGD, delta: float) -> dict[str, Any]:
-    """An account, or why there is none: one scheme without an analysis does not end the table."""
-    from tightrope.accounting import account as analyse
-    from tightrope.report.account_view import account_view
-
-    try:
-        return {"sampling": name, **account_view(analyse(run), delta)}
-    except TightropeError as refusal:
-        said = {"error": type(refusal).__name__, "message": str(refusal)}
-        return {"sampling": name, "adjacency": str(run.adjacency), **said}
-
-
-def _answer(run: NoisySGD, delta: float, group: int, as_json: bool, plot: str | None) -> None:
-    from tightrope.accounting import account as analyse
-    from tightrope.report.account_view import account_view
-
-    result = analyse(run, check="full")
-    view = account_view(result, delta, group)
+    reading = opt.reading_of(setting, source, "account")
+    view, result = opinion(reading, setting, said)
     if plot is not None:
         from tightrope.report.plots import account_plot
 
-        account_plot(result, delta, plot)
+        account_plot(result, view["delta"], plot)
     if as_json:
         print(json.dumps(view))
         return
@@ -143,3 +60,84 @@ def _answer(run: NoisySGD, delta: float, group: int, as_json: bool, plot: str | 
     show_account(view)
     if plot is not None:
         print(f"Picture: {plot}")
+
+
+def _alone(setting: Setting, *options: str | None) -> None:
+    if any(vars(setting).values()) or any(options):
+        raise InvalidInput(
+            "--batch takes the settings from its file, one JSON object a line; leave out --rate, "
+            "--noise and the other options, or leave out --batch."
+        )
+
+
+@opt.with_setting()
+def compare(
+    setting: Setting,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Runs to put beside each other, in place of the options."),
+    ] = None,
+    as_json: opt.AsJson = False,
+    plot: opt.Plot = None,
+) -> None:
+    """One run under every way of drawing batches, or the runs in several files side by side.
+
+    Example: `tightrope compare --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5`
+    """
+    from tightrope.report.second_opinion import level_for
+
+    found = _files(files or [], setting)
+    level = level_for(setting, [reading for _, reading in found])
+    views = [{"run": name, **_view(each.process, level.delta)} for name, each in found]
+    if not files:
+        schemes = _schemes(setting)
+        views = [{"sampling": s.sampling, **_view(s.run(), level.delta)} for s in schemes]
+    if plot is not None:
+        from tightrope.report.plots import compare_plot
+
+        compare_plot([view for view in views if "answer" in view], level.delta, plot)
+    if as_json:
+        content = {"schema": "tightrope.compare/1", "runs": views, "remarks": level.remarks}
+        print(json.dumps(content))
+        return
+    from tightrope.cli.tables import compare_table, remark, screen
+
+    screen().print(compare_table(views, level.delta))
+    remark(level.remarks)
+    if plot is not None:
+        print(f"Picture: {plot}")
+
+
+def _schemes(setting: Setting) -> list[Setting]:
+    """The scheme asked for, then the others with the neighbours each can be analysed under."""
+    others = [
+        ("poisson", "add-or-remove"),
+        ("balls-in-bins", "add-or-remove"),
+        ("shuffled", "add-or-remove"),
+        ("cyclic", "add-or-remove"),
+        ("poisson", "replace-one"),
+        ("fixed-size", "replace-one"),
+        ("shuffled", "replace-one"),
+    ]
+    asked = (setting.scheme.value, setting.neighbours.value)
+    pairs = [asked, *(pair for pair in others if pair != asked)]
+    return [replace(setting, sampling=how, adjacency=who) for how, who in pairs]
+
+
+def _files(paths: list[Path], setting: Setting) -> list[tuple[str, Reading]]:
+    from tightrope.interop import read
+
+    names = [str(path) for path in paths]
+    return [(name, read(name, setting)) for name in names]
+
+
+def _view(run: Any, delta: float) -> dict[str, Any]:
+    """An account, or why there is none: one run without an analysis does not end the table."""
+    from tightrope.accounting import account as analyse
+    from tightrope.report.account_view import account_view
+
+    try:
+        return account_view(analyse(run), delta)
+    except TightropeError as refusal:
+        said = {"error": type(refusal).__name__, "message": str(refusal)}
+        return {"adjacency": str(run.adjacency), **said}

@@ -18,6 +18,7 @@ from tightrope.cli import (
     demo_command,
     evidence_command,
     plugins,
+    runs_command,
 )
 from tightrope.errors import InvalidInput, TightropeError
 
@@ -52,6 +53,8 @@ def _options(
 
 app.command("account")(account_command.account)
 app.command("compare")(account_command.compare)
+app.command("sweep")(runs_command.sweep)
+app.command("compose")(runs_command.compose)
 app.command("calibrate")(calibrate_command.calibrate)
 app.add_typer(convert_command.app, name="convert")
 app.command("certify")(evidence_command.certify)

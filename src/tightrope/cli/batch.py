@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from tightrope.cli import options as opt
 from tightrope.errors import InvalidInput, TightropeError
+from tightrope.interop import Setting
 
 __all__ = ["answer_file", "answers"]
 
 _EXAMPLE = '{"rate": "256/60000", "noise": 1.1, "steps": 14062, "delta": 1e-5}'
-_NEEDED = ("noise", "delta")
-_KNOWN = ("rate", "noise", "steps", "epochs", "delta", "sampling", "adjacency", "group")
+_KNOWN = [field.name for field in fields(Setting)]
 
 
 def answer_file(source: str) -> None:
@@ -54,39 +55,36 @@ def _answer(line: str) -> dict[str, Any]:
         return {"error": "InternalError", "message": said}
 
 
-def _read(line: str) -> dict[str, Any]:
+def _read(line: str) -> Setting:
     try:
-        setting = json.loads(line)
+        found = json.loads(line)
     except ValueError as error:
         raise InvalidInput(
             f"This line is not JSON ({error}). Write one object a line, such as {_EXAMPLE}."
         ) from None
-    if not isinstance(setting, dict):
+    if not isinstance(found, dict):
         raise InvalidInput(
-            f"Each line is a JSON object such as {_EXAMPLE}; got {type(setting).__name__}."
+            f"Each line is a JSON object such as {_EXAMPLE}; got {type(found).__name__}."
         )
-    for key in setting:
+    for key in found:
         if key not in _KNOWN:
-            raise InvalidInput(opt.unknown("A key", key, list(_KNOWN)))
-    missing = [key for key in _NEEDED if key not in setting]
-    if "rate" not in setting and setting.get("sampling") != opt.SamplingName.FULL:
-        missing.insert(0, "rate")
+            raise InvalidInput(opt.unknown("A key", key, _KNOWN))
+    setting = Setting(**found)
+    known = {
+        "rate": setting.has_rate,
+        "noise": "noise" in found,
+        "delta": "delta" in found or "dataset_size" in found,
+    }
+    missing = [key for key, given in known.items() if not given]
     if missing:
         raise InvalidInput(f"This line has no {' and no '.join(missing)}; write {_EXAMPLE}.")
     return setting
 
 
-def _account(setting: dict[str, Any]) -> dict[str, Any]:
+def _account(setting: Setting) -> dict[str, Any]:
     from tightrope.accounting import account
     from tightrope.report.account_view import account_view
 
-    run = opt.build_run(
-        setting.get("rate"),
-        setting["noise"],
-        setting.get("steps"),
-        setting.get("epochs"),
-        setting.get("sampling", opt.SamplingName.POISSON),
-        setting.get("adjacency", "add-or-remove"),
-    )
-    group = opt.parse_group(setting.get("group"))
-    return account_view(account(run), opt.parse_delta(setting["delta"]), group)
+    level, group = setting.level(), setting.group_size()
+    view = account_view(account(setting.run()), level.delta, group)
+    return {**view, "remarks": list(level.remarks)}

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tightrope.cli import options as opt
-from tightrope.cli.options import SamplingName
 from tightrope.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tightrope.calibrate import Target
+    from tightrope.interop import Setting
 
 __all__ = ["calibrate"]
 
 _FINDS = ["noise", "steps", "rate"]
 
 
+@opt.with_setting()
 def calibrate(
+    setting: Setting,
     epsilon: Annotated[str | None, typer.Option(help="Privacy budget.", metavar="EPS")] = None,
-    delta: opt.Delta = "1e-5",
-    rate: opt.Rate = "",
-    noise: Annotated[str | None, typer.Option(help="Noise multiplier, if known.")] = None,
-    steps: opt.Steps = None,
-    epochs: opt.Epochs = None,
     find: Annotated[
         str | None,
         typer.Option(help="What to find: noise, steps or rate (default: what is missing)."),
@@ -35,8 +33,6 @@ def calibrate(
     ] = None,
     tpr: Annotated[str | None, typer.Option(help="Hit rate allowed at --fpr.")] = None,
     fpr: Annotated[str, typer.Option(help="False alarm rate of the attack.")] = "0.01",
-    sampling: opt.SamplingChoice = SamplingName.POISSON.value,
-    adjacency: opt.AdjacencyChoice = "add-or-remove",
     as_json: opt.AsJson = False,
 ) -> None:
     """The smallest noise, the most steps or the largest rate for a budget, on the safe side.
@@ -46,15 +42,14 @@ def calibrate(
     from tightrope import calibrate as search
     from tightrope.report.calibrate_view import calibrate_view
 
-    target = _target(epsilon, delta, advantage, tpr, fpr)
-    wanted = find or _missing(noise, steps, epochs, rate or sampling == SamplingName.FULL)
+    level = setting.level()
+    target = _target(epsilon, level.delta, advantage, tpr, fpr)
+    wanted = find or _missing(setting)
     if wanted not in _FINDS:
         raise InvalidInput(opt.unknown("--find", wanted, _FINDS))
-    if steps is None and epochs is None:
-        steps = "1"
-    run = opt.build_run(rate or "0.01", noise or "1", steps, epochs, sampling, adjacency)
     finders = {"noise": search.find_noise, "steps": search.find_steps, "rate": search.find_rate}
-    view = calibrate_view(finders[wanted], run, target)
+    view = calibrate_view(finders[wanted], _filled(setting).run(), target, level.delta)
+    view["remarks"] = level.remarks
     if as_json:
         print(json.dumps(view))
         return
@@ -63,8 +58,17 @@ def calibrate(
     show_calibration(view)
 
 
+def _filled(setting: Setting) -> Setting:
+    """Any number in the place of the one that is sought."""
+    if not setting.has_rate:
+        setting = replace(setting, rate="0.01")
+    if not (setting.steps or setting.epochs):
+        setting = replace(setting, steps="1")
+    return setting if setting.noise else replace(setting, noise="1")
+
+
 def _target(
-    epsilon: str | None, delta: str, advantage: str | None, tpr: str | None, fpr: str
+    epsilon: str | None, delta: float, advantage: str | None, tpr: str | None, fpr: str
 ) -> Target:
     from tightrope.calibrate import Target
 
@@ -79,21 +83,17 @@ def _target(
             f"--fpr); got {' and '.join(given) or 'none'}."
         )
     if epsilon is not None:
-        return Target.approx_dp(
-            opt.parse_number(epsilon, "epsilon"), opt.parse_number(delta, "delta")
-        )
+        return Target.approx_dp(opt.parse_number(epsilon, "epsilon"), delta)
     if advantage is not None:
         return Target.advantage(opt.parse_number(advantage, "advantage"))
     return Target.hit_rate(opt.parse_number(tpr, "tpr"), opt.parse_number(fpr, "fpr"))
 
 
-def _missing(noise: str | None, steps: str | None, epochs: str | None, rate: str | bool) -> str:
+def _missing(setting: Setting) -> str:
     """What was left out is what is sought."""
-    absent = [
-        name
-        for name, given in (("noise", noise), ("steps", steps or epochs), ("rate", rate))
-        if not given
-    ]
+    length = setting.steps or setting.epochs
+    given = {"noise": setting.noise, "steps": length, "rate": setting.has_rate}
+    absent = [name for name, said in given.items() if not said]
     if len(absent) != 1:
         raise InvalidInput(
             "Leave out the one of --noise, --steps (or --epochs) and --rate that should be found, "

@@ -9,33 +9,33 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tightrope.cli import options as opt
-from tightrope.cli.options import SamplingName
 from tightrope.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from tightrope.evidence.verify import Check
+    from tightrope.interop import Setting
 
 __all__ = ["certify", "verify", "report", "checks_table"]
 
 
+@opt.with_setting()
 def certify(
-    rate: opt.Rate,
-    noise: opt.Noise,
-    steps: opt.Steps = None,
-    epochs: opt.Epochs = None,
-    delta: opt.Delta = "1e-5",
-    sampling: opt.SamplingChoice = SamplingName.POISSON.value,
-    adjacency: opt.AdjacencyChoice = "add-or-remove",
+    setting: Setting,
+    source: opt.Source = None,
     out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("certificate.json"),
 ) -> None:
     """Write the certificate of a declared run."""
+    from tightrope.cli.tables import remark
     from tightrope.evidence.certificate import certify as make_certificate
     from tightrope.evidence.certificate import write
+    from tightrope.report.second_opinion import level_for
 
-    run = opt.build_run(rate, noise, steps, epochs, sampling, adjacency)
-    write(make_certificate(run, opt.parse_delta(delta)), out)
+    reading = opt.reading_of(setting, source, "certify")
+    level = level_for(setting, [reading])
+    write(make_certificate(reading.process, level.delta), out)
+    remark((*reading.notes, *level.remarks))
     print(f"Certificate: {out}. Check it with: tightrope verify {out}")
 
 

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from tightrope.numerics.digits import rounded_down, rounded_up
 
-__all__ = ["screen", "show_account", "show_calibration", "compare_table"]
+__all__ = ["screen", "remark", "epsilon_text", "show_account", "show_calibration", "compare_table"]
 
+_NUMBERS = ("epsilon", "advantage")
 _MOST_STEPS = 10**12  # where the search for steps ends
 _STYLE = {"exact": "green", "bound": "cyan", "estimate": "yellow"}
 
@@ -27,6 +28,7 @@ def show_account(view: dict[str, Any], console: Console | None = None) -> None:
     """The answer, the analyses that apply, and below them why the others do not."""
     console = console or screen()
     console.print(headline(view))
+    remark(view.get("remarks", ()), console)
     console.print(account_table(view))
     refused = (r for r in view["analyses"] if not r["applies"] and not r["foreign"])
     for names, reason in _grouped({**row, "analysis": row["name"]} for row in refused):
@@ -35,6 +37,12 @@ def show_account(view: dict[str, Any], console: Console | None = None) -> None:
     if foreign:
         said = f"({foreign} analyses of other kinds of processes are in the JSON.)"
         console.print(Text(said, style="dim"))
+
+
+def remark(lines: Iterable[str], console: Console | None = None) -> None:
+    """What was taken for granted, below an answer."""
+    for line in lines:
+        (console or screen()).print(Text(line, style="yellow"))
 
 
 def epsilon_text(value: Any) -> str:
@@ -69,6 +77,9 @@ def headline(view: dict[str, Any]) -> Panel:
     if "group" in answer:
         told = epsilon_text(answer["group"]["epsilon"])
         text.append(f"\nfor {answer['group']['size']} records together: epsilon <= {told}")
+    if "said" in view:
+        style = "green" if view["said"]["verdict"] == "safe" else "bold red"
+        text.append(f"\n{view['said']['words']}", style=style)
     if "poisson_claim" in answer:
         text.append(f"\n{answer['poisson_claim']['words']}", style="yellow")
     return Panel(text, title=answer["analysis"], title_align="left")
@@ -95,17 +106,20 @@ def _grouped(rows: Iterable[dict[str, Any]]) -> list[tuple[list[str], str]]:
 
 
 def compare_table(views: list[dict[str, Any]], delta: float) -> Table:
+    """One row a run: a file, or a way of drawing batches."""
     table = Table(title=f"epsilon at delta = {delta:g}", header_style="bold")
-    for column in ("sampling", "neighbours", "epsilon", "analysis", "kind"):
-        table.add_column(column, justify="right" if column == "epsilon" else "left")
+    what = "run" if "run" in views[0] else "sampling"
+    for column in (what, "neighbours", "epsilon", "advantage", "analysis", "kind"):
+        table.add_column(column, justify="right" if column in _NUMBERS else "left")
     for view in views:
         if "answer" not in view:
-            refused = (view["sampling"], view["adjacency"], "-", view["message"], "refused")
+            refused = (view[what], view["adjacency"], "-", "-", view["message"], "refused")
             table.add_row(*refused, style="dim")
             continue
         answer = view["answer"]
-        cells = (epsilon_text(answer["epsilon"]), answer["analysis"], answer["kind"])
-        table.add_row(view["sampling"], answer["adjacency"], *cells, style=_STYLE[answer["kind"]])
+        numbers = [epsilon_text(answer[key]) for key in ("epsilon", "membership_advantage")]
+        cells = (*numbers, answer["analysis"], answer["kind"])
+        table.add_row(view[what], answer["adjacency"], *cells, style=_STYLE[answer["kind"]])
     return table
 
 
@@ -119,10 +133,12 @@ def show_calibration(view: dict[str, Any], console: Console | None = None) -> No
         f"{answer['quantity'].replace('_', ' ')} = ",
         (shown, "bold green"),
         f"  (certified epsilon {epsilon_text(answer['epsilon'])} at delta = {answer['delta']:g})",
+        f"\n{answer['words']}",
     )
     if answer["quantity"] == "steps" and value >= _MOST_STEPS:
         text.append("\nMore steps were not tried: the budget is hardly touched.")
     console.print(Panel(text, title="calibrated", title_align="left"))
+    remark(view.get("remarks", ()), console)
     console.print(_alternatives(view))
     for names, reason in _grouped(row for row in view["alternatives"] if "reason" in row):
         console.print(Text.assemble((f"{', '.join(names)}: ", "bold dim"), (reason, "dim")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,16 +30,17 @@ from tightrope.errors import InvalidInput
 from tightrope.estimators.around import tell
 from tightrope.process import Adjacency
 from tightrope.process.adjacency import check_adjacency
-from tightrope.validate import FloatArray, check_count, check_positive, check_real
+from tightrope.validate import (
+    FloatArray,
+    check_count,
+    check_positive,
+    check_real,
+    default_delta,
+)
 
-__all__ = ["PrivateLinearModel", "default_delta"]
+__all__ = ["PrivateLinearModel"]
 
 _SMALLEST_NORM, _LARGEST_NORM = 1e-30, 1e30
-
-
-def default_delta(records: int) -> float:
-    """1/n^1.1: below one over the number of people, which is public."""
-    return math.pow(records, -1.1)
 
 
 class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]

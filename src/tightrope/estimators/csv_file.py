@@ -17,14 +17,13 @@ import numpy as np
 from tightrope.convex import Budget, Plan, Problem, SizeOnly
 from tightrope.convex import plan as plan_problem
 from tightrope.errors import InvalidInput
-from tightrope.estimators.base import default_delta
 from tightrope.estimators.linear_svc import PrivateLinearSVC
 from tightrope.estimators.logistic import PrivateLogisticRegression
 from tightrope.estimators.regression import PrivateLinearRegression, PrivateRidge
 from tightrope.estimators.table import CsvTable, numbers, read_csv
 from tightrope.process import Adjacency
 from tightrope.process.adjacency import check_adjacency
-from tightrope.validate import check_count
+from tightrope.validate import check_count, default_delta
 
 __all__ = ["CsvTable", "read_csv", "plan", "fit", "model_card"]
 

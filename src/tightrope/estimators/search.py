@@ -16,14 +16,14 @@ from tightrope.accounting import account
 from tightrope.convex import Budget, Entropy, Learned
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.estimators.around import tell
-from tightrope.estimators.base import PrivateLinearModel, default_delta
+from tightrope.estimators.base import PrivateLinearModel
 from tightrope.estimators.ledger import LEDGER
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.selection import trial_mu
 from tightrope.process import Adjacency, PoissonSelection
 from tightrope.process.adjacency import check_adjacency
 from tightrope.search.trials import PoissonTrials
-from tightrope.validate import check_positive, check_real
+from tightrope.validate import check_positive, check_real, default_delta
 
 __all__ = ["PrivateSearch"]
 

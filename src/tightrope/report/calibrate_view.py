@@ -13,6 +13,7 @@ from tightrope.accounting import Account, account
 from tightrope.calibrate import Calibrated, Target
 from tightrope.errors import TightropeError
 from tightrope.guarantee.base import Validity
+from tightrope.numerics.digits import rounded_up
 from tightrope.process.codec import to_json
 from tightrope.report.account_view import certified_view
 from tightrope.theorems.catalog import ANALYSES, Analysis
@@ -25,21 +26,24 @@ _OLDER = ("improved-moments", "moments", "clt")
 Search = Callable[..., Calibrated]
 
 
-def calibrate_view(search: Search, run: Any, target: Target) -> dict[str, Any]:
-    """The safe answer, then the same search by the moments accountants and the CLT."""
+def calibrate_view(search: Search, run: Any, target: Target, delta: float) -> dict[str, Any]:
+    """The safe answer with its epsilon at delta, then what the moments accountants and CLT find."""
     best = search(run, target)
+    found = best.account()
+    older = [a for a in ANALYSES if a.key in _OLDER]
     return {
         "schema": SCHEMA,
-        "target": _target_view(target),
+        "target": _target_view(target, delta),
         "answer": {
             best.quantity: best.value,
             "quantity": best.quantity,
             "analysis": best.analysis,
-            "epsilon": _epsilon_view(best.account(), _level(target)),
-            "delta": _level(target),
+            "epsilon": _epsilon_view(found, delta),
+            "delta": delta,
+            "words": _words(target, found, delta),
         },
         "process": to_json(best.process),
-        "alternatives": [_older(search, run, target, best, a) for a in ANALYSES if a.key in _OLDER],
+        "alternatives": [_older(search, run, target, best, a, delta) for a in older],
     }
 
 
@@ -48,14 +52,28 @@ def _epsilon_view(found: Account, delta: float) -> dict[str, float | str]:
     return certified_view(found.epsilon(delta), answering.kind)
 
 
-def _level(target: Target) -> float:
-    """The delta at which epsilons are stated; a target without one gets the usual 1e-5."""
-    return target.delta if target.true_positive_rate is None else 1e-5
+def _words(target: Target, found: Account, delta: float) -> str:
+    """What was asked for, as it is certified."""
+    guarantee = found.guarantee(delta)
+    if target.true_positive_rate is not None:
+        alarms = target.false_positive_rate
+        hits = rounded_up(guarantee.true_positive_rate(alarms).upper, 6)
+        return f"no attack with a false alarm rate of {alarms:g} finds more than {hits}"
+    if _by_advantage(target, delta):
+        lead = rounded_up(guarantee.advantage().upper, 6)
+        return f"no attack has a hit rate more than {lead} above its false alarm rate"
+    return f"certified for epsilon = {target.epsilon:g} at delta = {target.delta:g}"
 
 
-def _target_view(target: Target) -> dict[str, Any]:
+def _by_advantage(target: Target, delta: float) -> bool:
+    """An advantage is a delta at epsilon 0, other than the one at which epsilon is stated."""
+    return target.true_positive_rate is None and target.epsilon == 0.0 and target.delta != delta
+
+
+def _target_view(target: Target, delta: float) -> dict[str, Any]:
     if target.true_positive_rate is None:
-        return {"epsilon": target.epsilon, "delta": target.delta}
+        more = {"advantage": target.delta} if _by_advantage(target, delta) else {}
+        return {"epsilon": target.epsilon, "delta": target.delta, **more}
     return {
         "true_positive_rate": target.true_positive_rate,
         "false_positive_rate": target.false_positive_rate,
@@ -63,7 +81,7 @@ def _target_view(target: Target) -> dict[str, Any]:
 
 
 def _older(
-    search: Search, run: Any, target: Target, best: Calibrated, analysis: Analysis
+    search: Search, run: Any, target: Target, best: Calibrated, analysis: Analysis, delta: float
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"analysis": analysis.name, "kind": str(analysis.lead.VALIDITY)}
     covers = account(run, (analysis,)).findings[0]
@@ -75,7 +93,7 @@ def _older(
         return {**row, best.quantity: None, "reason": str(refusal)}
     row |= {best.quantity: found.value, "compared": _compared(best, found)}
     if analysis.lead.VALIDITY is Validity.ESTIMATE:
-        row["true_epsilon"] = _epsilon_view(account(found.process), _level(target))
+        row["true_epsilon"] = _epsilon_view(account(found.process), delta)
     return row
 
 

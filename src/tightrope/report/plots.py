@@ -18,7 +18,14 @@ _LINES: dict[str, list[Any]] = {
     "estimate": [":", (0, (1, 3))],
 }
 
-__all__ = ["account_plot", "compare_plot", "roc_plot", "tradeoff_axes", "profile_axes"]
+__all__ = [
+    "account_plot",
+    "compare_plot",
+    "sweep_plot",
+    "roc_plot",
+    "tradeoff_axes",
+    "profile_axes",
+]
 
 
 def account_plot(account: Account, delta: float, path: str | Path) -> Path:
@@ -70,8 +77,8 @@ def tradeoff_axes(axes: Any, guarantee: Guarantee) -> None:
 
 
 def compare_plot(views: list[dict[str, Any]], delta: float, path: str | Path) -> Path:
-    """One bar for each way of drawing batches."""
-    labels = [f"{v['sampling']}\n{v['answer']['adjacency']}" for v in views]
+    """One bar for each run, or way of drawing batches."""
+    labels = [f"{v.get('run') or v['sampling']}\n{v['answer']['adjacency']}" for v in views]
     values = [v["answer"]["epsilon"]["upper"] for v in views]
     heights = [float("nan") if isinstance(v, str) else v for v in values]
     with figure(width=9.0) as (made, axes):
@@ -83,9 +90,32 @@ def compare_plot(views: list[dict[str, Any]], delta: float, path: str | Path) ->
         axes.set_axisbelow(True)
         kinds = {str(v["answer"]["kind"]) for v in views}
         axes.legend(handles=[Patch(color=COLOURS[k], label=k) for k in sorted(kinds, reverse=True)])
-        axes.set(ylabel=f"epsilon at delta = {delta:g}", title="What the sampler is worth")
+        axes.set(ylabel=f"epsilon at delta = {delta:g}", title=_title(views))
         axes.tick_params(axis="x", labelsize=7)
         return save(made, path)
+
+
+def sweep_plot(view: dict[str, Any], path: str | Path) -> Path:
+    """Epsilon along a quantity; what could not be answered is left out."""
+    name, rows = view["over"].replace("-", "_"), [row for row in view["rows"] if "kind" in row]
+    finite = [row for row in rows if not isinstance(row["epsilon"]["upper"], str)]
+    with figure() as (made, axes):
+        x, y = [row[name] for row in finite], [row["epsilon"]["upper"] for row in finite]
+        exact = all(row["kind"] == "exact" for row in finite)
+        kind = "exact" if exact else "bound"
+        axes.plot(x, y, "o-", markersize=3, color=COLOURS[kind], label=kind)
+        at = "" if view["delta"] is None else f" at delta = {view['delta']:g}"
+        axes.set(
+            xlabel=view["over"], ylabel=f"epsilon{at}", title=f"Epsilon against {view['over']}"
+        )
+        if name in ("delta", "rate"):
+            axes.set_xscale("log")
+        axes.legend()
+        return save(made, path)
+
+
+def _title(views: list[dict[str, Any]]) -> str:
+    return "Runs side by side" if "run" in views[0] else "What the sampler is worth"
 
 
 def roc_plot(claim: Guarantee, comparison: Any, path: str | Path) -> Path:

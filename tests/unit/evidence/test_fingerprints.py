@@ -27,16 +27,15 @@ from tightrope.numerics.digits import rounded_up
 
 
 def test_the_code_fingerprint_covers_every_source_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "inner").mkdir()
     for name in ("__init__.py", "inner/noise.py"):
         (tmp_path / name).write_text("sigma = 1.0\n")
-    monkeypatch.setattr(tightrope, "__file__", str(tmp_path / "__init__.py"))
 
     def now() -> str:
         code_fingerprint.cache_clear()
-        return code_fingerprint()
+        return code_fingerprint(tmp_path)
 
     first = now()
     (tmp_path / "inner" / "noise.py").write_bytes(b"sigma = 1.0\r\n")
@@ -51,6 +50,7 @@ def test_the_code_fingerprint_covers_every_source_file(
 def test_the_library_names_itself() -> None:
     assert library()["name"] == "tightrope" and library()["version"] == tightrope.__version__
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", library()["code"])
+    assert library()["code"] == code_fingerprint(Path(tightrope.__file__).parent)
 
 
 def test_arrays_are_told_apart_by_value_type_shape_and_order() -> None:

@@ -1,0 +1,144 @@
+"""Processes as events of dp_accounting: plain data, or its live objects if you hand it over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from tightrope.errors import DoesNotApply
+from tightrope.process import (
+    Adjacency,
+    BallsInBinsSampling,
+    DeclaredApproxDP,
+    DeclaredZeroConcentrated,
+    DiscreteGaussianMechanism,
+    FixedSizeSampling,
+    FullBatch,
+    GaussianMechanism,
+    LaplaceMechanism,
+    NoiseSchedule,
+    NoisySGD,
+    PoissonSampling,
+    RandomizedResponse,
+    Repeated,
+    Sequence,
+)
+
+__all__ = ["to_dp_event"]
+
+_MODULE = "dp_accounting.dp_event"
+
+
+def to_dp_event(process: Any, dp_event: Any = None) -> Any:
+    """The event for a process: `{"class_name": ..., ...}`, which `read` turns back into the same.
+
+    dp_event: the module `dp_accounting.dp_event`, to get its objects in place of plain data. The
+    neighbours are not part of an event: give an accountant the process's own.
+    """
+    for kind, write in _WRITERS.items():
+        if isinstance(process, kind):
+            data = write(process)
+            return data if dp_event is None else _live(data, dp_event)
+    raise DoesNotApply(
+        f"There is no event for {type(process).__name__}. Events exist for "
+        f"{', '.join(kind.__name__ for kind in _WRITERS)}; another process can be declared by the "
+        "guarantee that `account` gives for it."
+    )
+
+
+def _live(data: Any, dp_event: Any) -> Any:
+    if isinstance(data, list):
+        return [_live(item, dp_event) for item in data]
+    if not isinstance(data, dict):
+        return data
+    make = getattr(dp_event, data["class_name"], None)
+    if make is None:
+        raise DoesNotApply(
+            f"This dp_accounting has no {data['class_name']}; install one that has, or take the "
+            "event as plain data."
+        )
+    fields = {k: v for k, v in data.items() if k not in ("class_name", "module_name")}
+    return make(**{key: _live(value, dp_event) for key, value in fields.items()})
+
+
+def _event(name: str, **fields: Any) -> dict[str, Any]:
+    return {"module_name": _MODULE, "class_name": name, **fields}
+
+
+def _noise(process: Any) -> float:
+    """Noise relative to the bound on one record, of which a replaced one moves two."""
+    moved = 2.0 if process.adjacency is Adjacency.REPLACE_ONE else 1.0
+    return float(process.noise_multiplier * moved)
+
+
+def _gaussian(noise: float) -> dict[str, Any]:
+    return _event("GaussianDpEvent", noise_multiplier=noise)
+
+
+def _step(sampling: Any, noise: float) -> dict[str, Any]:
+    """One draw of a batch with its release; the whole epoch where a record has one batch in it."""
+    if isinstance(sampling, FullBatch | PoissonSampling):
+        rate, inner = sampling.rate, _gaussian(noise)
+        return _event("PoissonSampledDpEvent", sampling_probability=rate, event=inner)
+    if isinstance(sampling, FixedSizeSampling):
+        sizes = _sizes(sampling.rate)
+        return _event("SampledWithoutReplacementDpEvent", **sizes, event=_gaussian(noise))
+    if isinstance(sampling, BallsInBinsSampling):
+        count = sampling.batches_per_epoch
+        return _event(
+            "RandomAllocationDpEvent", event=_gaussian(noise), num_selected=1, num_steps=count
+        )
+    raise DoesNotApply(
+        f"There is no event for {sampling}. dp_accounting knows Poisson batches, batches of fixed "
+        "size and, in its main branch, one random batch an epoch."
+    )
+
+
+def _sizes(rate: float) -> dict[str, int]:
+    """Whole numbers whose quotient is the rate, small ones where there are any."""
+    found = Fraction(rate)
+    for digits in range(1, 16):
+        near = found.limit_denominator(10**digits)
+        if near.numerator / near.denominator == rate:
+            found = near
+            break
+    return {"source_dataset_size": found.denominator, "sample_size": found.numerator}
+
+
+def _run(run: NoisySGD) -> dict[str, Any]:
+    count, step = run.steps, _step(run.sampling, run.noise_multiplier)
+    if isinstance(run.sampling, BallsInBinsSampling):
+        count, left = divmod(run.steps, run.sampling.batches_per_epoch)
+        if left:
+            raise DoesNotApply(f"There is no event for a part of an epoch; got {left} steps of it.")
+    return _event("SelfComposedDpEvent", event=step, count=count)
+
+
+def _schedule(run: NoiseSchedule) -> dict[str, Any]:
+    steps = [_step(run.sampling, noise) for noise in run.noise_multipliers]
+    return _event("ComposedDpEvent", events=steps)
+
+
+def _discrete(release: DiscreteGaussianMechanism) -> dict[str, Any]:
+    fields = {"sigma": release.sigma, "sensitivity": release.sensitivity, "dimension": 1}
+    return _event("DiscreteGaussianDpEvent", **fields)
+
+
+def _answer(release: RandomizedResponse) -> dict[str, Any]:
+    fields = {"noise_parameter": release.flip, "num_buckets": release.categories}
+    return _event("RandomizedResponseDpEvent", **fields)
+
+
+_WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
+    NoisySGD: _run,
+    NoiseSchedule: _schedule,
+    GaussianMechanism: lambda p: _gaussian(_noise(p)),
+    LaplaceMechanism: lambda p: _event("LaplaceDpEvent", noise_multiplier=_noise(p)),
+    DiscreteGaussianMechanism: _discrete,
+    RandomizedResponse: _answer,
+    DeclaredApproxDP: lambda p: _event("EpsilonDeltaDpEvent", epsilon=p.epsilon, delta=p.delta),
+    DeclaredZeroConcentrated: lambda p: _event("ZCDpEvent", rho=p.rho, xi=0.0),
+    Repeated: lambda p: _event("SelfComposedDpEvent", event=to_dp_event(p.inner), count=p.count),
+    Sequence: lambda p: _event("ComposedDpEvent", events=[to_dp_event(part) for part in p.parts]),
+}

@@ -1,0 +1,166 @@
+"""One door for everything that others write: files, plain data and live objects."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from tightrope.errors import InvalidInput
+from tightrope.evidence.certificate import FILE, SCHEMA, chain_of
+from tightrope.evidence.statement import main_claim
+from tightrope.interop import libraries
+from tightrope.interop.events import looks_like_event
+from tightrope.interop.reading import Reading, claims_of, in_order
+from tightrope.interop.setting import UNSAID, Setting, unknown
+from tightrope.process import StoppedAtWill
+from tightrope.process.codec import from_json
+from tightrope.process.stopping import steps_of
+
+__all__ = ["read"]
+
+_KEYS = [field.name for field in fields(Setting)]
+_NOTHING = Setting()
+
+
+def read(source: Any, told: Setting = _NOTHING) -> Reading:
+    """The process that a file, data or a live object describes.
+
+    source: a path; data such as Opacus' `state_dict()`, an event of dp_accounting, a certificate;
+    or a live accountant, event or configuration. told: what they leave open (sampling, neighbours,
+    the rate of a schedule).
+    """
+    data = _file(Path(source)) if isinstance(source, str | Path) else _plain(source)
+    for looks, reader in _KINDS:
+        if looks(data):
+            return reader(data, told)
+    came = f"a table with {', '.join(map(str, data))}" if isinstance(data, Mapping) else repr(data)
+    raise InvalidInput(
+        f"This is nothing that Tightrope can read: {came:.120}. It reads Opacus' accountant state "
+        "(history, mechanism), events of dp_accounting (class_name), TensorFlow Privacy's "
+        "statement parameters, JAX Privacy's configurations, certificates and processes of its "
+        "own, and settings or schedules (noise, rate, steps)."
+    )
+
+
+def _file(path: Path) -> Any:
+    path = path / FILE if path.is_dir() else path
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix.lower() == ".csv":
+            return list(csv.DictReader(io.StringIO(text), skipinitialspace=True))
+        return json.loads(text)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"Cannot read {str(path)!r} ({error}). Give a JSON file, or a schedule as .csv; what "
+            "torch.save or pickle wrote must be written as JSON first."
+        ) from None
+
+
+def _plain(source: Any) -> Any:
+    """Live objects by what they have; none of their libraries is imported."""
+    source = getattr(source, "accountant", source)  # Opacus' PrivacyEngine
+    if looks_like_event(source):
+        return {"dp_event": source}
+    if callable(getattr(source, "mechanism", None)) and hasattr(source, "history"):
+        return {"history": source.history, "mechanism": source.mechanism()}
+    if hasattr(source, "neighboring_relation"):
+        event = source.ledger if hasattr(source, "ledger") else source.dp_event
+        return {"dp_event": event, "neighboring_relation": source.neighboring_relation}
+    if hasattr(source, "expected_participations"):
+        names = ("iterations", "expected_participations", "strategy", "noise_multiplier")
+        more = ("truncated_batch_size", "num_examples")
+        return {name: getattr(source, name, None) for name in (*names, *more)}
+    return source
+
+
+def _event(data: Any, told: Setting) -> Reading:
+    """A bare event, as a table or a list."""
+    return libraries.dp_accounting({"dp_event": data}, told)
+
+
+def _certificate(data: Any, told: Setting) -> Reading:
+    """A certificate of ours: the process it holds, if it was not edited and its run was private."""
+    _alone(told, "A certificate")
+    if data.get("chain") != chain_of(data):
+        raise InvalidInput(
+            "This certificate was changed after it was written: its hash chain is broken. "
+            "`tightrope verify` says where; ask for the original."
+        )
+    run, process = data["run"], from_json(data["process"])
+    if run is not None and not run["private"]:
+        raise InvalidInput(f"This certificate promises nothing. {data['statement']}")
+    if run is not None and run["length"] == "asked":  # nothing held the run to that length
+        process = StoppedAtWill(process, steps_of(process))
+    delta = data["setting"]["delta"]
+    said = main_claim(data["claims"], delta)
+    return Reading(process, "Tightrope certificate", delta, None if said is None else str(said))
+
+
+def _process(data: Any, told: Setting) -> Reading:
+    _alone(told, "A process")
+    return Reading(from_json(data), "Tightrope process")
+
+
+def _account(data: Any, told: Setting) -> Reading:
+    _alone(told, "An account")
+    said = str(data["answer"]["epsilon"]["upper"])
+    return Reading(from_json(data["process"]), "Tightrope account", data["delta"], said)
+
+
+def _alone(told: Setting, what: str) -> None:
+    said = [f"--{key.replace('_', '-')}" for key in _KEYS if key not in ("delta", "group")]
+    given = [word for word in said if getattr(told, word[2:].replace("-", "_")) != UNSAID]
+    if given:
+        raise InvalidInput(f"{what} says all of its setting itself; leave out {', '.join(given)}.")
+
+
+def _schedule(data: Any, told: Setting) -> Reading:
+    rows = [_row(row, told) for row in data]
+    return Reading(in_order(row.run() for row in rows), f"schedule of {len(rows)} rows")
+
+
+def _setting(data: Any, told: Setting) -> Reading:
+    setting = _row({key: data[key] for key in data if key not in ("delta", "epsilon")}, told)
+    return Reading(setting.run(), "setting", **claims_of(data), group=setting.group_size())
+
+
+def _row(row: Mapping[str, Any], told: Setting) -> Setting:
+    for key in row:
+        if key not in _KEYS:
+            raise InvalidInput(unknown("A column or key", key, _KEYS))
+    setting = replace(told, **{key: value for key, value in row.items() if value is not None})
+    unsaid = setting.steps == UNSAID and setting.epochs == UNSAID
+    return replace(setting, steps=1) if unsaid else setting
+
+
+def _has(*keys: str) -> Callable[[Any], bool]:
+    return lambda data: isinstance(data, Mapping) and all(key in data for key in keys)
+
+
+def _schema(name: str) -> Callable[[Any], bool]:
+    return lambda data: isinstance(data, Mapping) and data.get("schema") == name
+
+
+def _is_rows(data: Any) -> bool:
+    rows = isinstance(data, list) and bool(data)
+    return rows and all(isinstance(row, Mapping) and "noise" in row for row in data)
+
+
+_KINDS: list[tuple[Callable[[Any], bool], Callable[[Any, Setting], Reading]]] = [
+    (_schema(SCHEMA), _certificate),
+    (_schema("tightrope.account/1"), _account),
+    (looks_like_event, _event),
+    (_has("dp_event"), libraries.dp_accounting),
+    (_has("type"), _process),
+    (_has("history"), libraries.opacus),
+    (_has("num_epochs"), libraries.tf_privacy),
+    (_has("n", "epochs"), libraries.tf_privacy),
+    (_has("iterations"), libraries.jax_privacy),
+    (_has("noise"), _setting),
+    (_is_rows, _schedule),
+]

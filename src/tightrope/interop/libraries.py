@@ -1,0 +1,183 @@
+"""Opacus, TensorFlow Privacy and JAX Privacy: what their states and settings say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from tightrope.errors import DoesNotApply, InvalidInput
+from tightrope.interop.dp_event import process_of
+from tightrope.interop.numbers import parse_number
+from tightrope.interop.reading import Neighbours, Reading, claims_of, in_order, need, neighbours_of
+from tightrope.interop.setting import UNSAID, SamplingName, Setting, build_sampling
+from tightrope.interop.suspects import of_events, of_opacus
+from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.validate import check_count, check_non_negative, check_positive
+
+__all__ = ["opacus", "dp_accounting", "tf_privacy", "jax_privacy"]
+
+Data = Mapping[str, Any]
+
+
+def opacus(data: Data, told: Setting) -> Reading:
+    """`accountant.state_dict()`: history of (noise multiplier, sample rate, steps), mechanism."""
+    history, mechanism = need(data, ("history", "mechanism"), "Opacus' accountant state")
+    runs = []
+    for entry in history:
+        if not isinstance(entry, list | tuple) or len(entry) != 3:
+            raise InvalidInput(
+                f"Opacus' history is a list of (noise_multiplier, sample_rate, steps); got "
+                f"{entry!r:.80}. Write accountant.state_dict() as JSON."
+            )
+        noise, rate, steps = entry
+        count = check_count(steps, "steps")
+        runs.append(NoisySGD(build_sampling(told.scheme, rate), noise, count, told.neighbours))
+    notes: tuple[str, ...] = ()
+    if told.sampling == UNSAID:
+        notes = (
+            "Opacus' state does not say how batches were drawn. Poisson batches are taken for "
+            "granted, as by its accountant: with poisson_sampling=False, or a loader of your own, "
+            "say --sampling shuffled.",
+        )
+    return Reading(
+        in_order(runs),
+        f"Opacus accountant state ({mechanism})",
+        **claims_of(data),
+        notes=notes,
+        suspects=of_opacus(str(mechanism), told.scheme),
+    )
+
+
+def dp_accounting(data: Data, told: Setting) -> Reading:
+    """An event, with `neighboring_relation`, `delta` and `epsilon` beside it where known."""
+    neighbours, notes = _neighbours(data.get("neighboring_relation"), told)
+    if told.sampling != UNSAID:
+        raise InvalidInput("An event says itself how batches are drawn; leave out --sampling.")
+    event = data["dp_event"]
+    return Reading(
+        process_of(event, neighbours),
+        "dp_accounting event",
+        **claims_of(data),
+        notes=notes,
+        suspects=of_events(event, neighbours),
+    )
+
+
+def _neighbours(said: Any, told: Setting) -> tuple[Neighbours, tuple[str, ...]]:
+    asked = None if told.adjacency == UNSAID else neighbours_of(told.adjacency)
+    found = asked if said is None else neighbours_of(said)
+    if asked is not None and asked is not found:
+        raise InvalidInput(f"The file says {said}; leave out --adjacency {told.adjacency}.")
+    if found is None:
+        note = "Events do not name their neighbours: add-or-remove ones, dp_accounting's default."
+        return Neighbours.ADD_OR_REMOVE, (note,)
+    if found is Neighbours.ZERO_OUT:
+        note = "Zero-out neighbours: these releases cost what they cost for add-or-remove ones."
+        return found, (note,)
+    return found, ()
+
+
+def tf_privacy(data: Data, told: Setting) -> Reading:
+    """The parameters of `compute_dp_sgd_privacy_statement`, or of the older function."""
+    older = "num_epochs" not in data
+    names = ("n", "batch_size", "epochs") if older else _STATEMENT
+    sizes = need(data, (*names, "noise_multiplier"), "TensorFlow Privacy's statement")
+    records, batch, epochs, noise = sizes
+    scheme = _scheme(data, told)
+    shared = not older and data.get("used_microbatching", True)
+    setting = Setting(batch_size=batch, dataset_size=records)
+    how = build_sampling(scheme, setting.sampling_rate)
+    run = NoisySGD(
+        how,
+        check_non_negative(noise, "noise_multiplier") / (2.0 if shared else 1.0),
+        _steps(how.rate, setting, scheme, epochs),
+        told.neighbours,
+    )
+    return Reading(
+        run,
+        "TensorFlow Privacy statement",
+        **claims_of(data),
+        group=check_count(data.get("max_examples_per_user") or 1, "max_examples_per_user", low=1),
+        notes=_MICROBATCHES[shared],
+    )
+
+
+_STATEMENT = ("number_of_examples", "batch_size", "num_epochs")
+_MICROBATCHES = {
+    True: ("used_microbatching: a record moves the sum by two clip norms (half the noise).",),
+    False: ("Microbatches of one example: larger ones would need half the noise multiplier.",),
+}
+
+
+def _scheme(data: Data, told: Setting) -> SamplingName:
+    if "sampling" in data and told.sampling == UNSAID:
+        return Setting(sampling=data["sampling"]).scheme
+    if told.sampling == UNSAID:
+        raise InvalidInput(
+            "TensorFlow Privacy's parameters do not say how batches were drawn, and that decides: "
+            "its statement prints one epsilon for Poisson batches and one for any order. Say "
+            "--sampling shuffled (tf.data's shuffle) or --sampling poisson."
+        )
+    return told.scheme
+
+
+def _steps(rate: float, setting: Setting, scheme: SamplingName, epochs: Any) -> int:
+    """Epochs of whole batches, a step begun counted as one."""
+    passes = Fraction(float(check_positive(parse_number(epochs, "epochs"), "epochs")))
+    if scheme in (SamplingName.POISSON, SamplingName.FIXED_SIZE):
+        return math.ceil(passes * Fraction(setting.records or 1, int(setting.batch_size)))
+    return math.ceil(passes * round(1 / rate))
+
+
+def jax_privacy(data: Data, told: Setting) -> Reading:
+    """BandMFConfig, or the arguments of the functions in `jax_privacy.accounting`."""
+    if data.get("use_zcdp"):
+        raise DoesNotApply("Sampled zCDP has no amplification theorem; give the Gaussian noise.")
+    if data.get("truncated_batch_size"):
+        event = {"class_name": "TruncatedSubsampledGaussianDpEvent"}
+        process_of({**event, **dict.fromkeys(_TRUNCATED, 1)})
+    notes: tuple[str, ...] = ()
+    if "dataset_size" in data:
+        process = _fixed_size(data)
+    else:
+        process = _banded(data)
+        if data.get("num_examples") is not None:
+            notes = ("Zero-out neighbours: this run costs what it costs for add-or-remove ones.",)
+    return Reading(process, "JAX Privacy configuration", **claims_of(data), notes=notes)
+
+
+_TRUNCATED = (
+    "dataset_size",
+    "sampling_probability",
+    "truncated_batch_size",
+    "noise_multiplier",
+)
+
+
+def _banded(data: Data) -> NoisySGD:
+    """b bands and cyclic Poisson batches are Poisson with iterations / b steps (2306.08153)."""
+    noise, iterations = need(data, ("noise_multiplier", "iterations"), "A JAX Privacy config")
+    steps = check_count(iterations, "iterations", low=1)
+    bands = check_count(data.get("num_bands") or len(data.get("strategy", "1")), "bands", low=1)
+    if "sampling_prob" in data:
+        rate = data["sampling_prob"]
+    else:
+        (times,) = need(data, ("expected_participations",), "BandMFConfig")
+        rate = float(check_non_negative(times, "expected_participations")) * bands / steps
+    return NoisySGD(PoissonSampling(rate), noise, -(-steps // bands))
+
+
+def _fixed_size(data: Data) -> Any:
+    names = ("noise_multiplier", "iterations", "dataset_size", "batch_size")
+    noise, iterations, size, batch = need(data, names, "fixed_dpsgd_event")
+    kind = "SampledWithReplacementDpEvent"
+    event = {
+        "class_name": kind if data.get("replace") else "SampledWithoutReplacementDpEvent",
+        "source_dataset_size": size,
+        "sample_size": batch,
+        "event": {"class_name": "GaussianDpEvent", "noise_multiplier": noise},
+    }
+    whole = {"class_name": "SelfComposedDpEvent", "event": event, "count": iterations}
+    return process_of(whole, Neighbours.REPLACE_ONE)

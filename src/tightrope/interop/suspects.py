@@ -1,0 +1,38 @@
+"""Where other libraries are known to print too small an epsilon; measured in docs/interop.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tightrope.interop.dp_event import leaves
+from tightrope.interop.reading import Neighbours
+from tightrope.interop.setting import SamplingName
+
+__all__ = ["of_opacus", "of_events"]
+
+
+def of_opacus(mechanism: str, scheme: SamplingName) -> tuple[str, ...]:
+    found = []
+    if mechanism == "gdp":
+        found.append("its gdp accountant is the central limit theorem, an estimate without proof")
+    if scheme is not SamplingName.POISSON:
+        found.append(f"its accountants are about Poisson batches, not {scheme.value} ones")
+    return tuple(found)
+
+
+def of_events(event: Any, neighbours: Neighbours) -> tuple[str, ...]:
+    """By dp_accounting 0.6: what it gets wrong about these events."""
+    counts: dict[str, int] = {}
+    for leaf, count in leaves(event):
+        counts[leaf.name] = counts.get(leaf.name, 0) + count
+    found = []
+    if neighbours is Neighbours.REPLACE_ONE and "GaussianDpEvent" in counts:
+        found.append(
+            "its Renyi accountant takes a replaced record for one clip norm where it is two, so "
+            "that divergences are four times too small (google/differential-privacy issue 378)"
+        )
+    if counts.get("RandomizedResponseDpEvent", 0) > 1:
+        found.append("its PLD accountant counts repeated randomised response once")
+    if counts.get("ExponentialMechanismDpEvent", 0) > 1:
+        found.append("its Renyi accountant counts a repeated exponential mechanism once")
+    return tuple(found)

@@ -1,0 +1,85 @@
+"""Several trainings on the same people, added up: one process, one epsilon, one budget.
+
+Schema `tightrope.compose/1`: `delta`, `runs[]` (`run`, `source`, `epsilon`, `kind`), `together` (an
+account, or `epsilon`, `kind` and why there is no more), `budget`, `remarks`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tightrope.accounting import Account, account
+from tightrope.errors import InvalidInput
+from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.compose import compose
+from tightrope.interop import Reading
+from tightrope.interop.setting import Level
+from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.interval import Interval
+from tightrope.process import Sequence, StoppedAtWill
+from tightrope.report.account_view import account_view, certified_view
+
+__all__ = ["compose_view", "together"]
+
+SCHEMA = "tightrope.compose/1"
+_FIXED = (
+    "The sum holds for trainings whose settings were fixed without looking at what the others "
+    "released."
+)
+_APART = "No single analysis covers these runs, so their guarantees were added: no certificate."
+
+
+def together(readings: list[Reading]) -> Sequence:
+    """All of it as one process."""
+    for reading in readings:
+        if isinstance(reading.process, StoppedAtWill):
+            raise InvalidInput(
+                "A run that could stop at will states an epsilon for itself alone, which does not "
+                "add up. Fix the length before the first step (`run.plan`), or give the run a "
+                "budget; its certificate can then be composed."
+            )
+    return Sequence(tuple(reading.process for reading in readings))
+
+
+def compose_view(
+    named: list[tuple[str, Reading]], level: Level, budget: float | None
+) -> tuple[dict[str, Any], Account | None]:
+    """Each run alone and all together; the account is None where only guarantees add up."""
+    readings = [reading for _, reading in named]
+    whole = account(together(readings), check="full")
+    alone = [account(reading.process) for reading in readings]
+    view: dict[str, Any] = {
+        "schema": SCHEMA,
+        "delta": level.delta,
+        "runs": [
+            {"run": name, "source": reading.source, **_epsilon(_best(found, level.delta), level)}
+            for (name, reading), found in zip(named, alone, strict=True)
+        ],
+        "remarks": [*dict.fromkeys(n for r in readings for n in r.notes), *level.remarks, _FIXED],
+    }
+    if whole.certified:
+        view["together"] = account_view(whole, level.delta)
+        reached = whole.epsilon(level.delta)
+    else:
+        added = compose([_best(found, level.delta) for found in alone])
+        view["together"] = {**_epsilon(added, level), "words": _APART}
+        reached = added.epsilon(level.delta)
+    if budget is not None:
+        view["budget"] = _budget(reached, budget)
+    return view, whole if whole.certified else None
+
+
+def _best(found: Account, delta: float) -> Guarantee:
+    return found.guarantee(delta)
+
+
+def _epsilon(guarantee: Guarantee, level: Level) -> dict[str, Any]:
+    told = certified_view(guarantee.epsilon(level.delta), guarantee.validity)
+    return {"epsilon": told, "kind": str(guarantee.validity)}
+
+
+def _budget(reached: Interval, budget: float) -> dict[str, Any]:
+    fits = reached.upper <= budget
+    said = f"{rounded_up(reached.upper, 6)} of epsilon = {budget:g}"
+    words = f"Within the budget: {said}." if fits else f"Over the budget: {said}."
+    return {"epsilon": budget, "fits": fits, "words": words}
