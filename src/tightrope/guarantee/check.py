@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import final
 
 from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified, TightropeError
@@ -25,7 +26,7 @@ from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
-from tightrope.guarantee.loss.lattice_plan import best_plan, has_jumps, plain_plan
+from tightrope.guarantee.loss.lattice_plan import Plan, best_plan, has_jumps, plain_plan
 from tightrope.guarantee.loss.lattice_step import Side
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, SampledGaussianPair
 from tightrope.numerics.interval import Interval
@@ -58,6 +59,14 @@ class _Look:
     def thorough(self) -> bool:
         return self.width <= _THOROUGH
 
+    @cached_property
+    def plain(self) -> Plan:
+        return plain_plan(self.order, self.epsilon, math.log(self.delta), self.width)
+
+    @cached_property
+    def with_jumps(self) -> Plan:
+        return best_plan(self.order, self.epsilon, math.log(self.delta), self.width)
+
     def bound(self, epsilon: float, side: Side) -> float:
         """ln of a bound on delta(epsilon) from one side; 0 or -inf where it would take too long."""
         if epsilon >= math.fsum(count * pair.support[1] for pair, count in self.order):
@@ -86,8 +95,7 @@ def _read(look: _Look, jumps: bool, side: Side, epsilon: float, nothing: float) 
 
 def _law(look: _Look, jumps: bool, side: Side) -> OneSide | None:
     """One side of the lattice; None where it would take too long."""
-    make = best_plan if jumps or look.thorough else plain_plan
-    plan = make(look.order, look.epsilon, math.log(look.delta), look.width)
+    plan = look.with_jumps if jumps or look.thorough else look.plain
     return one_side(plan, side) if look.thorough or plan.work <= _MOST_WORK else None
 
 

@@ -77,6 +77,17 @@ def test_the_safe_end_is_proved_by_the_upper_value_and_the_other_by_the_lower() 
     assert found.upper - 3.0 < 0.12 and 3.0 - found.lower < 0.12
 
 
+@pytest.mark.parametrize(("under", "over"), [(0.01, 0.3), (0.3, 0.01)])
+def test_neither_end_is_proved_by_the_other_one(under: float, over: float) -> None:
+    """Values far looser on one side: the end that needs that side must wait for it."""
+    line: Any = FakeLine()
+    line.certified = lambda x: Enclosure(line.quick(x)[0] - under, line.quick(x)[0] + over)
+    found = inverse(slack=0.1)._verify(line, 3.0)
+    assert found is not None
+    assert line.certified(found.upper).upper <= TARGET - 0.1
+    assert line.certified(found.lower).lower >= TARGET + 0.1
+
+
 def test_nothing_is_proved_by_values_too_wide_or_on_one_side() -> None:
     wide: Any = FakeLine(0.6)
     assert inverse()._verify(wide, 3.0) is None
