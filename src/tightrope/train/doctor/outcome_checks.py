@@ -134,9 +134,10 @@ def _draws(run: PrivateOptimizer, subject: Subject, indices: Any) -> bool:
 
 
 def _at_rest(run: PrivateOptimizer) -> list[Finding]:
-    """Weights and gradients are zero, the optimizer's memory empty: no step may move anything."""
+    """Weights, gradients and the optimizer's memory are zero: no step may move anything."""
     with restored(run), same_chance(run.device):
-        run.optimizer.state.clear()
+        for kept in run.optimizer.state.values():
+            kept.update({k: torch.zeros_like(v) for k, v in kept.items() if torch.is_tensor(v)})
         moves = [_zero_step(run) for _ in range(2 * TURNS)]
     early, late = max(moves[:TURNS]), max(moves[TURNS:])
     if not late > LASTING * early or late == 0:  # a hidden momentum dies out
