@@ -12,7 +12,7 @@ from typing import Any, final
 
 from tightrope.accounting import account
 from tightrope.calibrate import Target, find_steps
-from tightrope.errors import InvalidInput
+from tightrope.errors import BudgetExceeded, InvalidInput
 from tightrope.numerics.interval import Interval
 from tightrope.process import (
     AbstractSampling,
@@ -31,6 +31,7 @@ from tightrope.validate import check_delta, check_epsilon
 
 __all__ = ["Budget", "Ledger", "not_private_because"]
 
+_MORE = "Raise the budget or the noise multiplier, or stop here."
 # No run is longer; an infinite allowance is reported as this number of steps.
 LONGEST_RUN = 2**40
 
@@ -182,6 +183,23 @@ class Ledger:
             planned = self.length.planned
             self._allowed = within if planned is None else min(within, planned)
         return self._allowed
+
+    @property
+    def exhausted(self) -> bool:
+        """Would one more step exceed the budget or the plan?"""
+        return self.taken >= self.steps_allowed
+
+    def check_allowance(self) -> None:
+        """Refuse a step beyond the budget or the plan."""
+        if not self.exhausted:
+            return
+        planned = self.length.planned == self.steps_allowed
+        limit = f"plan of {self.length.planned} steps" if planned else f"{self.budget}"
+        raise BudgetExceeded(
+            f"Step {self.taken + 1} would exceed the {limit}: {self.steps_allowed} steps are "
+            "allowed. The weights are those of the last allowed step. "
+            + ("Make a longer plan for the next run, or stop here." if planned else _MORE)
+        )
 
     def forget_allowance(self) -> None:
         """The budget was changed; work the allowance out anew when it is needed."""
