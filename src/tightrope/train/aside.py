@@ -29,10 +29,13 @@ class Aside:
 
     Of generators: PyTorch's, NumPy's and Python's own, those that the model holds, and those that
     the functions under way have among their variables.
+    sharded: then the model holds what gathers its weights, and is left alone.
     """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self._model, self._held = model, remember(model)
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, *, sharded: bool = False
+    ) -> None:
+        self._model, self._held = model, None if sharded else remember(model)
         self._devices = sorted({p.device for p in model.parameters() if p.is_cuda}, key=str)
         self._draws = self._state()
         self._generators = [(found, state_of(found)) for found in _of_the_loop()]
@@ -41,7 +44,8 @@ class Aside:
         optimizer._opt_called = True  # type: ignore[attr-defined]  # else schedules complain
 
     def put_back(self) -> None:
-        put_back(self._model, self._held)
+        if self._held is not None:
+            put_back(self._model, self._held)
         python, numpy, cpu, cuda = self._draws
         random.setstate(python)
         np.random.set_state(numpy)  # noqa: NPY002

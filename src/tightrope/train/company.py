@@ -32,6 +32,7 @@ from tightrope.train.independence import (
     is_half,
     refuse_mixing,
 )
+from tightrope.train.sharded import is_sharded
 
 __all__ = ["CHANCE", "Company"]
 
@@ -86,6 +87,7 @@ class Company:
         """broken: told what was found, before it is refused."""
         self._model, self._optimizer = model, optimizer
         self._parameters, self._broken = list(parameters), broken
+        self._sharded = any(is_sharded(parameter) for parameter in model.parameters())
         # What the loop does may wait for other ranks: all of them rehearse the same steps.
         self._ranks = rank_and_size()[1]
         self._steps = random.Random(from_all_ranks(random.SystemRandom().getrandbits(128))[0])
@@ -120,7 +122,7 @@ class Company:
         size, self._alive = len(indices), alive
         if size < 2 and self._ranks == 1:
             return
-        self._aside = Aside(self._model, self._optimizer)
+        self._aside = Aside(self._model, self._optimizer, sharded=self._sharded)
         if _collates(rows) and size > 1:
             self._calm = Calm(self._model)
             yield from self._rehearse(*self._alone(rows, indices, device), ROUNDING)
