@@ -30,7 +30,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
 from tightrope.numerics.interval import Interval
-from tightrope.process import Process, StoppedAtWill, parts_of
+from tightrope.process import Process, parts_of
 from tightrope.theorems import stopping_times
 from tightrope.theorems.base import Source, Theorem
 from tightrope.theorems.catalog import ANALYSES, Analysis
@@ -229,12 +229,12 @@ def account(
     `check` says how exact numbers are held against the second method before they are returned;
     `Account.second_look` says what that method proves, or why it was not asked.
     """
-    if isinstance(process, StoppedAtWill):
+    if stopping_times.covers(process):
         return _stopped(process, analyses, check)
     return Account(process, tuple(_try(analysis, process) for analysis in analyses), check)
 
 
-def _stopped(process: StoppedAtWill, analyses: tuple[Analysis, ...], check: Check) -> Account:
+def _stopped(process: Process, analyses: tuple[Analysis, ...], check: Check) -> Account:
     """Every guarantee of the length that is stated, for its share of delta."""
     whole, share = stopping_times.covering(process)
     found = []

@@ -240,8 +240,14 @@ def test_the_noise_is_held_against_a_claim_that_is_longer_than_the_run(tmp_path:
     run = private_run(Noise(8.0, 0.7, "all", 0))
     with planted(run, 100, seed=3) as canaries:
         train(run)
-    for process in (replace(run.process, steps=50), StoppedAtWill(run.process)):
+    for process in (replace(run.process.run, steps=50), StoppedAtWill(run.process.run)):
         canaries.save(tmp_path, process, delta=DELTA)
         assert audit_folder(tmp_path).contradicted
     with pytest.raises(InvalidInput, match="very run"):
-        canaries.save(tmp_path, replace(run.process, steps=2), delta=DELTA)
+        canaries.save(tmp_path, replace(run.process.run, steps=2), delta=DELTA)
+
+
+@pytest.mark.parametrize("score", [1 + 0j, "high", None])
+def test_scores_that_are_no_real_numbers_are_refused(score: Any) -> None:
+    with pytest.raises(InvalidInput, match="real numbers"):
+        audit_one_run([score] * 8, [True, False] * 4, delta=1e-5)

@@ -156,7 +156,7 @@ def test_later_batches_are_rehearsed_by_chance():
     torch.manual_seed(0)
     run = made(Network("masked mean"))
     loop(run, 3)
-    run._company._chance.random = lambda: 0.0  # from now on each one
+    run.company._steps.random = lambda: 0.0  # from now on each one
     run.model.kind = "mean of all"
     with pytest.raises(ModelNotPrivate):
         loop(run, 2)

@@ -884,5 +884,5 @@ def test_an_examination_leaves_no_trace():
     assert all(torch.equal(before[k], v) for k, v in run.model.state_dict().items())
     assert torch.equal(rng, torch.get_rng_state()) and run.steps == run.ledger.released == 0
     assert (
-        run.data.rows is None and not run._company._seen
+        run.data.rows is None and not run.company._seen
     )  # the run's own first looks are still due

@@ -41,11 +41,9 @@ def data(n=60, d=5):
 
 
 def train(run, steps, loss=None, given=None, **how):
-    for step, (x, y) in enumerate(
-        run.batches(data() if given is None else given, steps=steps, **how)
-    ):
+    for x, y in run.batches(data() if given is None else given, steps=steps, **how):
         each = cross_entropy(run.model(x), y, reduction="none")
-        run.step(each if loss is None else loss(each, step))
+        run.step(each if loss is None else loss(each, run.steps))
 
 
 def network():
@@ -88,7 +86,9 @@ def test_batches_of_one_size_may_be_divided_by_it():
 
 @pytest.mark.parametrize("fold", [torch.mean, torch.amax, torch.sum])
 def test_a_detached_statistic_of_the_batch_is_warned_about(fold):
+    """Where no rehearsal refuses it: the loop's own look is off."""
     run = made(network())
+    run.company.asleep = True
     with pytest.warns(UserWarning, match="changes from batch to batch"):
         train(run, 5, lambda each, step: each / fold(each.detach(), 0) + 0)
 

@@ -8,6 +8,8 @@ hypothesis, and the law of the walk that has not been stopped is computed on a f
 from __future__ import annotations
 
 import math
+import pickle
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,9 +21,21 @@ from torch import Tensor, nn
 
 from tightrope.accounting import account
 from tightrope.errors import BudgetExceeded, DoesNotApply, InvalidInput
+from tightrope.evidence.certificate import certify, chain_of
+from tightrope.evidence.rigorous import reprove
+from tightrope.evidence.statement import statement
 from tightrope.evidence.verify import holds, verify
-from tightrope.process import FullBatch, NoisySGD, PoissonSampling, Sequence, StoppedAtWill
+from tightrope.process import (
+    FullBatch,
+    GaussianMechanism,
+    NoisySGD,
+    PoissonSampling,
+    Sequence,
+    StoppedAtWill,
+)
 from tightrope.process.codec import from_json, to_json
+from tightrope.process.convex import NoisyGradientDescent
+from tightrope.process.loss_constants import ConvexLoss
 from tightrope.running import Odometer
 from tightrope.theorems.stopping_times import KEPT, _lengths, covering
 from tightrope.train import (
@@ -357,3 +371,121 @@ def test_a_certificate_cannot_claim_the_steps_taken(forge: Any) -> None:
     certificate["statement"] = statement(certificate)
     certificate["chain"] = chain_of(certificate)
     assert not holds(verify(certificate))
+
+
+# ---- every number of a certificate, and what comes after the run --------------------------------
+
+
+def test_every_claim_of_an_asked_run_has_its_share_of_delta() -> None:
+    """Type II errors and advantages too; a Renyi divergence is not bounded by it."""
+    run = make_run()
+    train(run, 30, 12)
+    claims, share = run.certificate(1e-5)["claims"], KEPT * (1 - 1e-15)
+    whole = account(NoisySGD(PoissonSampling(0.2), 1.0, 30))
+    for row in claims["epsilon"]:
+        assert row["upper"] >= whole.epsilon(share * row["delta"]).upper * (1 - 1e-9)
+    for row in claims["type_ii_error"]:
+        epsilon = 1.0
+        line = 1 - whole.delta(epsilon).lower / KEPT - math.exp(epsilon) * row["type_i"]
+        assert row["lower"] <= whole.guarantee(1e-5).tradeoff(row["type_i"]).lower
+        assert row["upper"] >= line - 1e-9
+    assert claims["advantage"]["upper"] >= whole.delta(0.0).upper / KEPT * (1 - 1e-9)
+    assert all(row["upper"] is None for row in claims["renyi"])
+
+
+def test_a_certificate_that_keeps_nothing_for_going_on_is_found() -> None:
+    """All claims of 30 steps with all of delta, and the word that 30 were asked for."""
+    run = make_run()
+    train(run, 30)
+    honest = run.certificate(1e-5)
+    forged = certify(NoisySGD(PoissonSampling(0.2), 1.0, 30), 1e-5)
+    forged |= {"run": honest["run"]}
+    forged["statement"] = statement(forged)
+    forged["chain"] = chain_of(forged)
+    assert [c.name for c in verify(forged) if not c.holds] == ["length"]
+    beyond = honest | {"process": to_json(StoppedAtWill(NoisySGD(PoissonSampling(0.2), 1.0, 30)))}
+    beyond["chain"] = chain_of(beyond)
+    assert "length" in [c.name for c in verify(beyond) if not c.holds]
+
+
+def test_an_asked_run_is_a_history_with_its_share_of_delta() -> None:
+    run = make_run()
+    train(run, 20, 7)
+    run.abandon_batch()
+    step = NoisySGD(PoissonSampling(0.2), 1.0, 1)
+    later = make_run(history=run.record())
+    later.plan(10)
+    train(later, 10)
+    both = account(replace(step, steps=30)).epsilon(KEPT * 1e-5).upper
+    assert claimed(later)[0] == pytest.approx(both, rel=1e-6)
+    third = make_run(history=later.record(), budget=Budget(9.0, 1e-5))
+    allowed = third.ledger.steps_allowed
+    spent = account(replace(step, steps=30 + allowed)).epsilon(KEPT * 1e-5).upper
+    more = account(replace(step, steps=31 + allowed)).epsilon(KEPT * 1e-5).upper
+    assert spent <= 9.0 < more
+    asked = make_run(history=run.record())
+    train(asked, 10)
+    twice = account(replace(step, steps=30)).epsilon(KEPT**2 * 1e-5).upper
+    assert claimed(asked)[0] == pytest.approx(twice, rel=1e-6)
+    assert covering(asked.process)[1] == pytest.approx(KEPT**2)
+    fourth = make_run(history=asked.record())
+    train(fourth, 5)
+    assert covering(fourth.process)[1] == pytest.approx(KEPT**3)
+    told = account(fourth.process).epsilon(1e-5).upper
+    assert fourth.epsilon(1e-5).upper == pytest.approx(told, rel=1e-12)
+
+
+def test_a_record_that_its_run_outgrew_is_no_history() -> None:
+    run = make_run()
+    early = run.record()
+    train(run, 10, 4)
+    run.abandon_batch()
+    with pytest.raises(InvalidInput, match="released more since"):
+        make_run(history=early)
+    later = make_run(history=run.record())
+    train(later, 3)
+    train(run, 6)  # within what the first loop asked for: counted already
+    train(later, 2)
+    before = later.epsilon(1e-5)
+    train(run, 1)
+    with pytest.raises(InvalidInput, match="released more since"):
+        train(later, 1)
+    with pytest.raises(InvalidInput, match="released more since"):
+        later.epsilon(1e-5)
+    assert before.upper > 0
+    copied = pickle.loads(pickle.dumps(early))
+    assert copied.now is None and copied == early
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        GaussianMechanism(1.0),
+        NoisyGradientDescent(
+            loss=ConvexLoss(lipschitz=1.0, smoothness=1.0),
+            step_size=0.1, noise_std=1.0, records=100, steps=5,
+        ),
+        Sequence((NoisySGD(FullBatch(), 1.0, 3), GaussianMechanism(1.0))),
+    ],
+)  # fmt: skip
+def test_only_runs_whose_every_step_is_seen_can_be_stopped_at_will(process: Any) -> None:
+    with pytest.raises(InvalidInput, match="every step is seen"):
+        StoppedAtWill(process)
+
+
+def test_a_step_beyond_the_plan_names_the_plan() -> None:
+    run = make_run(budget=Budget(100.0, 1e-5))
+    run.plan(2)
+    train(run, 2)
+    run.expect(run.draw()[1])
+    with pytest.raises(BudgetExceeded, match="exceed the plan of 2 steps"):
+        run.step(run.model(data()[: run.next_size]).square().sum(dim=1))
+
+
+def test_a_proof_that_balls_cannot_give_is_not_checked() -> None:
+    """A law of few steps and a small rate is beyond them, which refutes nothing."""
+    pytest.importorskip("flint")
+    process = StoppedAtWill(NoisySGD(PoissonSampling(0.01), 1.0, 2))
+    claims = {"epsilon": [{"delta": 1e-5, "lower": 0.0, "upper": 0.76888}]}
+    found = reprove({"process": to_json(process), "claims": claims, "setting": {"delta": 1e-5}})
+    assert found.holds is None and found.verdict == "not checked" and holds([found])

@@ -18,7 +18,7 @@ import numpy as np
 from tightrope.accounting import account
 from tightrope.audit.noise_test import NoiseSeen
 from tightrope.audit.result import Audit, RocComparison, audit_one_run, roc_against
-from tightrope.audit.scores import Bits
+from tightrope.audit.scores import Bits, real_array
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import write_text
 from tightrope.guarantee.base import Guarantee
@@ -75,7 +75,7 @@ def save_audit(
         "delta": delta,
         "confidence": confidence,
         "included": np.asarray(included, dtype=bool).tolist(),
-        "scores": {name: np.asarray(s, float).tolist() for name, s in scores.items()},
+        "scores": {name: real_array(s, "scores").tolist() for name, s in scores.items()},
         "noise": None if noise is None else asdict(noise),
     }
     return write_text(Path(folder) / FILE, json.dumps(content, allow_nan=False) + "\n")

@@ -27,6 +27,7 @@ from scipy.stats import beta
 
 from tightrope.audit.evidence import Lines
 from tightrope.audit.one_run import check_confidence
+from tightrope.audit.scores import real_array
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray, check_count, check_delta
 
@@ -115,7 +116,7 @@ def measure_rates(
 
 
 def run_scores(values: Any, name: str) -> FloatArray:
-    scores = np.asarray(values, dtype=np.float64)
+    scores = real_array(values, name)
     if scores.ndim != 1 or len(scores) < 4 or np.isnan(scores).any():
         raise InvalidInput(
             f"{name} must hold one score for each of at least four runs, none NaN: half of them "

@@ -11,14 +11,21 @@ from numpy.typing import NDArray
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
-__all__ = ["checked", "count_correct", "most_correct", "log_likelihood_ratio", "roc_points"]
+__all__ = [
+    "checked",
+    "real_array",
+    "count_correct",
+    "most_correct",
+    "log_likelihood_ratio",
+    "roc_points",
+]
 
 Bits = NDArray[np.bool_]
 
 
 def checked(scores: Any, included: Any) -> tuple[FloatArray, Bits]:
     """One finite score and one coin for each canary."""
-    values, bits = np.asarray(scores, dtype=np.float64), np.asarray(included)
+    values, bits = real_array(scores, "scores"), np.asarray(included)
     if values.ndim != 1 or values.shape != bits.shape or len(values) == 0:
         raise InvalidInput(
             f"Give one score and one coin for each canary; got shapes {values.shape} and "
@@ -29,6 +36,17 @@ def checked(scores: Any, included: Any) -> tuple[FloatArray, Bits]:
     if np.isnan(values).any():
         raise InvalidInput("A score is NaN; a canary without a score cannot be ranked.")
     return values, bits
+
+
+def real_array(values: Any, name: str) -> FloatArray:
+    """As float64; what would lose something on the way is refused."""
+    found = np.asarray(values)
+    if found.dtype.kind not in "biuf":
+        raise InvalidInput(
+            f"{name} must hold real numbers; got {found.dtype}. Of complex scores take the part, "
+            "or the modulus, that you rank by."
+        )
+    return np.asarray(found, dtype=np.float64)
 
 
 def count_correct(scores: FloatArray, included: Bits, guesses: int) -> int:

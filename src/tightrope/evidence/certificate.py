@@ -38,14 +38,8 @@ TYPE_I_ERRORS = (1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.25, 0.5)
 ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
-def certify(
-    process: Any, delta: float = 1e-5, run: RunFacts | None = None, *, share: float = 1.0
-) -> dict[str, Any]:
-    """The certificate of a process; `run` describes what was really executed, if anything was.
-
-    share: the part of each delta that epsilon is claimed for; the rest is kept for a run that goes
-    on beyond this process (`theorems.stopping_times`).
-    """
+def certify(process: Any, delta: float = 1e-5, run: RunFacts | None = None) -> dict[str, Any]:
+    """The certificate of a process; `run` describes what was really executed, if anything was."""
     level = check_delta(delta)
     result = account(process)
     finding = result.best(lambda g: g.epsilon(level).upper)
@@ -61,7 +55,7 @@ def certify(
             "delta": level,
         },
         "analysis": analysis_of(finding, result, level),
-        "claims": claims_of(guarantee, level, share),
+        "claims": claims_of(guarantee, level),
         "run": None if run is None else run.as_dict(),
     }
     content["statement"] = statement(content)
@@ -96,21 +90,15 @@ def _heading(text: str, name: str) -> str:
     return " ".join(found.group(1).split()) if found else "not stated"
 
 
-def claims_of(guarantee: Guarantee, delta: float, share: float = 1.0) -> dict[str, Any]:
+def claims_of(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     """Epsilon at many deltas, points of the trade-off curve, Renyi divergences; safe ends."""
     deltas = sorted({*DELTAS, delta}, reverse=True)
     return {
-        "epsilon": [_claim("delta", d, _at_share(guarantee, d, share)) for d in deltas],
+        "epsilon": [_claim("delta", d, guarantee.epsilon(d)) for d in deltas],
         "type_ii_error": [_claim("type_i", a, guarantee.tradeoff(a)) for a in TYPE_I_ERRORS],
         "renyi": [_claim("order", a, guarantee.renyi(a)) for a in ORDERS],
         "advantage": _ends(guarantee.advantage()),
     }
-
-
-def _at_share(guarantee: Guarantee, delta: float, share: float) -> Interval:
-    if share == 1.0:
-        return guarantee.epsilon(delta)
-    return Interval(guarantee.epsilon(delta).lower, guarantee.epsilon(share * delta).upper)
 
 
 def _claim(name: str, at: float, value: Interval) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from tightrope.process import (
     GaussianMechanism,
     NoisySGD,
     PoissonSampling,
-    StoppedAtWill,
     parts_of,
 )
 from tightrope.process.codec import from_json
@@ -65,10 +64,10 @@ def reprove(certificate: dict[str, Any]) -> Check:
         claimed = main_claim(certificate["claims"], delta)
         if claimed is None:
             return Check(name, False, "no finite epsilon is claimed")
-        process, share = from_json(certificate["process"]), 1.0
-        if isinstance(process, StoppedAtWill):
-            process, share = covering(process)
+        process, share = covering(from_json(certificate["process"]))
         proof = prove_epsilon(process, float(claimed), share * delta)
+    except NotCertified as error:
+        return Check(name, None, str(error))
     except (TightropeError, KeyError, TypeError, ValueError) as error:
         return Check(name, False, f"not proved: {error}")
     if proof.slack is None:
@@ -86,7 +85,7 @@ def prove_epsilon(process: Any, epsilon: float, delta: float) -> Proof:
     try:
         import flint
     except ImportError:
-        raise InvalidInput(
+        raise NotCertified(
             "A rigorous proof needs python-flint: pip install 'tightrope[rigorous]'."
         ) from None
     if not (epsilon > 0.0 and 0.0 < delta < 1.0):

@@ -52,7 +52,7 @@ def verify(certificate: dict[str, Any]) -> list[Check]:
     checks.extend(_claims(claims, guarantee))
     checks.append(second_method(claims, guarantee, level))
     checks.extend((second_tradeoff(claims, guarantee), second_renyi(claims, guarantee)))
-    checks.extend(run_checks(certificate.get("run"), process, claims, level))
+    checks.extend(run_checks(certificate.get("run"), process, level))
     checks.append(_statement(certificate))
     return checks
 

@@ -13,11 +13,9 @@ from tightrope.accounting import account
 from tightrope.errors import TightropeError
 from tightrope.evidence.check import Check
 from tightrope.evidence.run_facts import RunFacts
-from tightrope.evidence.statement import main_claim
 from tightrope.numerics.digits import rounded_up
 from tightrope.process import StoppedAtWill
 from tightrope.process.stopping import steps_of, with_steps
-from tightrope.theorems.stopping_times import KEPT
 
 __all__ = ["run_checks"]
 
@@ -26,7 +24,7 @@ _SLACK = 1e-9
 _FIELDS = {field.name for field in fields(RunFacts)}
 
 
-def run_checks(run: Any, process: Any, claims: Any, delta: float) -> Iterator[Check]:
+def run_checks(run: Any, process: Any, delta: float) -> Iterator[Check]:
     """One check, or more where there is something to recompute."""
     if run is None:
         yield Check("run", True, "nothing was run: the process is declared")
@@ -37,7 +35,7 @@ def run_checks(run: Any, process: Any, claims: Any, delta: float) -> Iterator[Ch
     try:
         yield _private(run)
         yield _steps(run, process)
-        yield _length(run, process, claims, delta)
+        yield _length(run, process)
         yield _history(run, process, delta)
         yield _budget(run, process)
     except (TightropeError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -60,23 +58,21 @@ def _steps(run: dict[str, Any], process: Any) -> Check:
     told = f"{taken} taken, {counted} accounted: {length}"
     if length not in _LENGTHS or not isinstance(taken, int) or counted is None:
         return Check("steps", False, f"{told}; length must be one of {sorted(_LENGTHS)}")
-    exact = length in ("at will", "nothing released")
-    right = taken == counted if exact else 0 < taken <= counted
-    same = (length == "at will") == isinstance(process, StoppedAtWill)
-    return Check("steps", right and same, told)
+    exact = length in ("asked", "at will", "nothing released")
+    return Check("steps", taken == counted if exact else 0 < taken <= counted, told)
 
 
-def _length(run: dict[str, Any], process: Any, claims: Any, delta: float) -> Check:
-    """Where nothing held the run to its length, a part of delta is kept for going on."""
-    if run["length"] == "budget" and run["budget"] is None:
+def _length(run: dict[str, Any], process: Any) -> Check:
+    """Where nothing held the run to its length, the process must say so."""
+    length, stopped = run["length"], isinstance(process, StoppedAtWill)
+    if length == "budget" and run["budget"] is None:
         return Check("length", False, "a budget is claimed, but none was set")
-    if run["length"] != "asked":
-        return Check("length", True, f"{run['length']}: the process says what is claimed")
-    said = main_claim(claims, delta)
-    truth = account(process).epsilon(KEPT * delta).upper
-    enough = said is None or float(said) >= truth * (1 - _SLACK)
-    told = f"asked: epsilon is claimed for {KEPT} of delta, the rest is kept for going on"
-    return Check("length", enough, told)
+    if stopped != (length in ("asked", "at will")):
+        return Check("length", False, f"{length}: the process {'is' * stopped or 'is not'} stopped")
+    if stopped and process.within != (length == "asked"):
+        told = f"{length}: {process.first} steps were asked for, {run['steps']} taken"
+        return Check("length", False, told)
+    return Check("length", True, f"{length}: the process says what is claimed")
 
 
 def _history(run: dict[str, Any], process: Any, delta: float) -> Check:

@@ -10,10 +10,11 @@ from tightrope.evidence.check import Check
 from tightrope.evidence.statement import main_claim
 from tightrope.guarantee.base import Components, Guarantee
 from tightrope.guarantee.check import Methods
+from tightrope.guarantee.kinds.stopped import StoppedGuarantee
 from tightrope.numerics.digits import rounded_down, rounded_up
 from tightrope.validate import check_real
 
-__all__ = ["second_method", "pairs_to_check", "claimed"]
+__all__ = ["second_method", "pairs_to_check", "whole_and_share", "claimed"]
 
 _NAME, _SLACK = "second method", 1e-9
 
@@ -25,6 +26,7 @@ def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) ->
         main = math.inf if said is None else float(check_real(said, "epsilon"))
     except (KeyError, TightropeError) as error:
         return Check(_NAME, False, str(error.args[0]))
+    guarantee, share = whole_and_share(guarantee)
     directions = pairs_to_check(guarantee)
     if isinstance(directions, str):
         return Check(_NAME, True, directions)
@@ -32,11 +34,11 @@ def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) ->
         return Check(_NAME, True, "nothing finite to compare by the lattice method")
     methods = Methods(directions)
     try:
-        second = methods.epsilon(delta)
+        second = methods.epsilon(share * delta)
     except (NotCertified, ValueError, ArithmeticError) as error:
         return Check(_NAME, False, f"the lattice method gave no answer: {error}")
     rows = [row for row in claimed(claims, "epsilon", "delta", "upper") if row[1] >= 0.0]
-    verdicts = {at: methods.agree(epsilon, at) for at, epsilon in rows if 0.0 < at < 1.0}
+    verdicts = {at: methods.agree(epsilon, share * at) for at, epsilon in rows if 0.0 < at < 1.0}
     verdicts[delta] = main >= second.lower * (1 - _SLACK)
     wrong = [at for at, agrees in verdicts.items() if agrees is False]
     ends = rounded_down(second.lower, 8), rounded_up(second.upper, 8)
@@ -44,6 +46,13 @@ def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) ->
     if wrong:
         return Check(_NAME, False, f"{told}; contradicts the claim at delta = {wrong[0]}")
     return Check(_NAME, True, f"{told}; proved twice at {sum(map(bool, verdicts.values()))} deltas")
+
+
+def whole_and_share(guarantee: Guarantee) -> tuple[Guarantee, float]:
+    """The guarantee of a length, and its share of delta; 1 for a run whose length was fixed."""
+    if isinstance(guarantee, StoppedGuarantee):
+        return guarantee.inner, guarantee.share
+    return guarantee, 1.0
 
 
 def pairs_to_check(guarantee: Guarantee) -> tuple[Components, ...] | str:

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from tightrope.evidence.check import Check
-from tightrope.evidence.verify_second import claimed, pairs_to_check
+from tightrope.evidence.verify_second import claimed, pairs_to_check, whole_and_share
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.check import Methods
 from tightrope.guarantee.from_profile import supporting_epsilon
@@ -26,7 +26,8 @@ _MOST_KINDS = 64
 
 def second_tradeoff(claims: dict[str, Any], guarantee: Guarantee) -> Check:
     """The delta behind each claimed type II error, by lattice and contour."""
-    name, directions = "second method, type II errors", pairs_to_check(guarantee)
+    whole, share = whole_and_share(guarantee)
+    name, directions = "second method, type II errors", pairs_to_check(whole)
     if isinstance(directions, str):
         return Check(name, True, directions)
     rows = claimed(claims, "type_ii_error", "type_i", "lower")
@@ -34,7 +35,7 @@ def second_tradeoff(claims: dict[str, Any], guarantee: Guarantee) -> Check:
     methods, twice = Methods(directions), 0
     for type_i, lower in rows:
         epsilon = _deciding(guarantee, type_i)
-        verdict = methods.agree(abs(epsilon), _delta_behind(epsilon, type_i, lower))
+        verdict = methods.agree(abs(epsilon), share * _delta_behind(epsilon, type_i, lower))
         if verdict is False:
             return Check(name, False, f"the lattice contradicts the claim at type_i = {type_i}")
         twice += verdict is True

@@ -8,6 +8,7 @@ from typing import Any, final
 from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency
 from tightrope.process.composite import Sequence
+from tightrope.process.training import NoisySGD
 from tightrope.validate import check_count
 
 __all__ = ["StoppedAtWill", "steps_of", "with_steps"]
@@ -19,16 +20,19 @@ class StoppedAtWill:
     """A run that could stop, or go on, by what it released; all its other parameters were fixed.
 
     run: what was done until it stopped: NoisySGD, or a Sequence that ends with it.
-    first: a length that was named before the first step and passed all the same, or None.
+    first: a length that was named before the first step and that nothing held the run to, or None.
     """
 
     run: Any
     first: int | None = None
 
     def __post_init__(self) -> None:
-        if steps_of(self.run) is None:
+        last = self.run.parts[-1] if isinstance(self.run, Sequence) else self.run
+        if not isinstance(last, NoisySGD):
             raise InvalidInput(
-                f"Only a run of single steps can be stopped between them; got {self.run!r}."
+                "Only NoisySGD, whose every step is seen, or a Sequence that ends with it, can be "
+                f"stopped by what it released; got {self.run!r}. What hides its steps has a "
+                "guarantee for a length that was fixed before."
             )
         if self.first is not None:
             object.__setattr__(self, "first", check_count(self.first, "first"))
@@ -36,6 +40,11 @@ class StoppedAtWill:
     @property
     def adjacency(self) -> Adjacency:
         return self.run.adjacency  # type: ignore[no-any-return]
+
+    @property
+    def within(self) -> bool:
+        """Did it stay within the length that was named?"""
+        return self.first is not None and (steps_of(self.run) or 0) <= self.first
 
 
 def steps_of(process: Any) -> int | None:

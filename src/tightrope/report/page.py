@@ -49,7 +49,7 @@ def _blocks(page: Page) -> list[Block]:
     try:
         return blocks_of(page)
     except (KeyError, TypeError, ValueError, AttributeError, TightropeError) as error:
-        broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if not c.holds)
+        broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if c.holds is False)
         raise InvalidInput(
             f"This certificate is too damaged for a report ({broken or error}). Ask for the "
             "original file, or certify the process again."

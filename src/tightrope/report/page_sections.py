@@ -87,7 +87,7 @@ def _top(page: Page) -> list[Block]:
         told = Text("The numbers below would hold for a run whose randomness nobody knows.")
         return [title, Callout(str(page.certificate["statement"]), good=False), told]
     if not page.trusted:
-        broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if not c.holds)
+        broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if c.holds is False)
         told = Text("The numbers below are computed from the process that the file names now.")
         return [title, Callout(f"Do not trust this certificate. {broken}.", good=False), told]
     return [title, Text(_subject(page.run)), Callout(headline(page.guarantee))]

@@ -15,7 +15,9 @@ Statement: let M_1, M_2, ... be the steps of a run whose parameters were fixed i
 Conditions: noise, sampling and clipping of all steps were fixed before the first one. The lengths
     here are 1, 2, ..., each at least 1.1 times the one before, up to 2^40, with equal shares. Where
     a length was named before the first step, it has 99 hundredths of delta, and those beyond it
-    share the rest.
+    share the rest. A run that stayed within its named length N may be followed by others: events
+    about all of them in which the first stopped by N are events about its N steps and what follows,
+    at 0.99 of the delta that the others have. What follows was fixed before the first run too.
 Validity: bound.
 Source: Rogers, Roth, Ullman, Vadhan 2016 (arXiv:1605.08294), odometers; the union over lengths is
     elementary and proved above.
@@ -33,10 +35,11 @@ from typing import Any
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Validity
-from tightrope.process.stopping import StoppedAtWill, steps_of, with_steps
+from tightrope.process import Sequence, StoppedAtWill
+from tightrope.process.stopping import steps_of, with_steps
 from tightrope.theorems.base import Source
 
-__all__ = ["NAME", "SOURCE", "VALIDITY", "KEPT", "covering"]
+__all__ = ["NAME", "SOURCE", "VALIDITY", "KEPT", "covers", "covering", "stated"]
 
 NAME = "Stopped at will"
 SOURCE = Source(
@@ -52,17 +55,48 @@ KEPT = 0.99
 _GROWTH, _LONGEST = 1.1, 2**40
 
 
-def covering(process: StoppedAtWill) -> tuple[Any, float]:
-    """The process of the length that is stated, and its share of delta."""
-    steps, first = steps_of(process) or 0, process.first
+def covers(process: Any) -> bool:
+    """Does this theorem answer? For runs stopped at will, and for sequences with such runs in them.
+
+    Only the last run may have gone beyond a length that was named for it.
+    """
+    if isinstance(process, StoppedAtWill):
+        return _bounded(process.run)
+    return isinstance(process, Sequence) and _stopped(process) and _bounded(process)
+
+
+def _stopped(process: Any) -> bool:
+    parts = process.parts if isinstance(process, Sequence) else ()
+    return isinstance(process, StoppedAtWill) or any(_stopped(part) for part in parts)
+
+
+def _bounded(process: Any) -> bool:
+    if isinstance(process, StoppedAtWill):
+        return process.within and _bounded(process.run)
+    return all(_bounded(part) for part in process.parts) if _stopped(process) else True
+
+
+def covering(process: Any) -> tuple[Any, float]:
+    """The process of the lengths that are stated, and its share of delta."""
+    if isinstance(process, StoppedAtWill):
+        length, own = stated(steps_of(process) or 0, process.first)
+        whole, share = covering(with_steps(process, length))
+        return whole, own * share
+    if not isinstance(process, Sequence):
+        return process, 1.0
+    parts = [covering(part) for part in process.parts]
+    return Sequence(tuple(part for part, _ in parts)), math.prod(share for _, share in parts)
+
+
+def stated(steps: int, first: int | None) -> tuple[int, float]:
+    """The length that is stated for a run stopped after so many steps, and its share of delta."""
     if first is not None and steps <= first:
-        return with_steps(process, first), KEPT
+        return first, KEPT
     lengths = _lengths()
     if steps > lengths[-1]:
         raise InvalidInput(f"No run is longer than {lengths[-1]} steps; got {steps}.")
-    length = lengths[bisect.bisect_left(lengths, steps)]
     share = (1.0 if first is None else 1.0 - KEPT) / len(lengths)
-    return with_steps(process, length), share
+    return lengths[bisect.bisect_left(lengths, steps)], share
 
 
 @cache

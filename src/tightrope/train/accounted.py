@@ -70,7 +70,7 @@ class Accounted:
     @property
     def exhausted(self) -> bool:
         """Would one more step exceed the budget or the plan?"""
-        return self.ledger.taken >= self.ledger.steps_allowed
+        return self.ledger.exhausted
 
     @property
     def sensitivity_charged(self) -> float:

@@ -1,92 +1,228 @@
-"""Loops of one's own: is an example alone what it is in its batch?
+"""Loops of one's own: is an example in other company what it is in its batch?
 
-What such a loop does between the batch and the losses is not known here, but it can be asked: one
-example comes by itself, then its batch, and both times step() looks at the gradient of that
-example's loss and releases nothing. Then the batch comes to be trained on. This is done for data
-with a `collate`, before the first batch of two examples and at random later.
+What such a loop does between the batch and the losses is not known here, but it can be asked. A
+batch comes with half of its examples replaced by copies of another one, then as it is; both times
+step() notes the losses of the examples that stayed, and their gradient, and releases nothing. Then
+the batch comes to be trained on. Where there is a `collate`, one example comes by itself instead of
+the changed batch, so that padding shows. All that a rehearsal draws, and what it does to the model
+and to schedules, is put back. This is done before the first batch and at random later.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from tightrope.errors import InvalidInput
-from tightrope.train.feed import Rows, tensors_of
+from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.train.aside import Aside, Calm
+from tightrope.train.distributed import from_all_ranks, rank_and_size
+from tightrope.train.feed import Rows, tensors_of, to_device, with_tensors
 from tightrope.train.independence import (
     ROUNDING,
     change_of,
+    change_of_losses,
     collated_apart,
+    is_half,
     refuse_mixing,
 )
+from tightrope.train.sharded import is_sharded
 
 __all__ = ["CHANCE", "Company"]
 
 CHANCE = 1 / 500  # of a batch to be rehearsed
+_SINGLE = 100  # steps asked for one by one before a warning
+_SAME_SHAPES = 10.0  # times less rounding between batches of one shape
+
+
+@final
+@dataclass(frozen=True)
+class _Scene:
+    """A batch to be stepped on, and the places of the examples that are compared."""
+
+    batch: Any
+    size: int
+    places: list[int]
+
+
+@final
+@dataclass(frozen=True)
+class _Answer:
+    """Losses of some examples, and the gradient of their sum with random signs."""
+
+    losses: Tensor
+    gradient: Any
+    half: bool
+
+    def change(self, other: _Answer) -> float:
+        """How far they are apart, relative to their size; up to `ROUNDING` it is rounding."""
+        half = self.half or other.half
+        return max(
+            change_of_losses(self.losses, other.losses, half=half),
+            change_of(self.gradient, other.gradient, half=half),
+        )
 
 
 @final
 class Company:
-    """Rehearsals of a loop over `batches(..., collate=...)`.
+    """Rehearsals of a loop over `batches(...)`.
 
     size: how many losses the rehearsal under way must have; None where none is.
+    asleep: nothing is rehearsed.
     """
 
     def __init__(
-        self, model: nn.Module, parameters: Sequence[Tensor], broken: Callable[[str], None]
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        parameters: Sequence[Tensor],
+        broken: Callable[[str], None],
     ) -> None:
         """broken: told what was found, before it is refused."""
-        self._model, self._parameters, self._broken = model, list(parameters), broken
-        self._chance, self._seen = random.Random(), False
+        self._model, self._optimizer = model, optimizer
+        self._parameters, self._broken = list(parameters), broken
+        self._sharded = any(is_sharded(parameter) for parameter in model.parameters())
+        # What the loop does may wait for other ranks: all of them rehearse the same steps.
+        self._ranks = rank_and_size()[1]
+        self._steps = random.Random(from_all_ranks(random.SystemRandom().getrandbits(128))[0])
+        self._places = random.Random()
+        self._seen, self._told, self._single = False, False, 0
         self.size: int | None = None
-        self._place = 0
-        self._found: list[tuple[float, Any]] = []
+        self.asleep = False
+        self._scene: tuple[_Scene, Tensor] | None = None
+        self._answer: _Answer | None = None
+        self._alive: Callable[[], None] = lambda: None
+        self._aside: Aside | None = None
+        self._calm: Calm | None = None
 
-    def batches(self, rows: Rows, indices: Any, device: torch.device) -> Iterator[Any]:
-        """The batches of a rehearsal, if there is one before this batch."""
-        if rows.items is None or rows.collate is default_collate or len(indices) < 2:
+    def chosen(self, rows: Rows, steps: int, parts: int) -> int | None:
+        """Which part of the next batch is rehearsed, if any. steps: asked for by this loop."""
+        if self.asleep:
+            return None
+        if steps == 1 and not _collates(rows):
+            self._warn_of_single_steps()
+            return None
+        if not self._seen:
+            return 0  # no other part is larger
+        return self._places.randrange(parts) if self._steps.random() < CHANCE else None
+
+    def batches(
+        self, rows: Rows, indices: Any, device: torch.device, alive: Callable[[], None]
+    ) -> Iterator[Any]:
+        """The batches of a rehearsal of this part; at first each half of it is replaced once.
+
+        alive: raises where the loop was abandoned meanwhile.
+        """
+        size, self._alive = len(indices), alive
+        if size < 2 and self._ranks == 1:
             return
-        if self._seen and self._chance.random() >= CHANCE:
-            return
-        whole, parts = collated_apart(rows, indices, device)
-        self._place, self._found = self._chance.choice(_padded(whole, parts)), []
-        for size, batch in ((1, parts[self._place]), (len(indices), whole)):
-            self.size = size
-            with _children_calm(self._model):
-                yield batch
-            if self.size is not None:
-                raise InvalidInput(
-                    "A batch came by which the loop is rehearsed, and step(losses) was not called "
-                    "for it. Step on every batch that comes."
-                )
+        self._aside = Aside(self._model, self._optimizer, sharded=self._sharded)
+        if _collates(rows) and size > 1:
+            self._calm = Calm(self._model)
+            yield from self._rehearse(*self._alone(rows, indices, device), ROUNDING)
+        else:
+            batch, order = to_device(rows.take(indices), device), list(range(size))
+            self._places.shuffle(order)
+            halves = [order[: size // 2], order[size // 2 :]]
+            for half in halves if not self._seen else halves[:1]:
+                scenes = self._among_others(batch, size, half)
+                yield from self._rehearse(*scenes, ROUNDING / _SAME_SHAPES)
+        self._seen = True
+        self.forget()
 
     def take(self, losses: Tensor) -> None:
-        """Note, or compare, the gradient of the one example."""
-        place = self._place if len(losses) > 1 else 0
-        self.size = None
-        loss = losses[place]
-        grads = torch.autograd.grad(loss, self._parameters, allow_unused=True)
-        self._found.append((float(loss.detach()), grads))
-        if len(self._found) < 2:
-            return
-        (alone, own), (together, within) = self._found
-        self._found = []
-        half = losses.dtype.itemsize < 4 or torch.is_autocast_enabled(losses.device.type)
-        moved = abs(alone - together) / (abs(alone) + abs(together) + 1e-12) / (30 if half else 1)
-        mixing = max(moved, change_of(within, own, half=half))
-        if mixing > ROUNDING:
-            self._broken("an example alone is not what it is in its batch")
-            refuse_mixing(mixing)
-        self._seen = True
+        """Note what step() is given in a rehearsal."""
+        assert self._scene is not None
+        scene, signs = self._scene
+        kept = losses[scene.places]
+        total = (kept * signs.to(kept)).sum()
+        gradient = torch.autograd.grad(total, self._parameters, allow_unused=True)
+        self._answer, self.size = _Answer(kept.detach(), gradient, is_half(losses)), None
 
     def forget(self) -> None:
-        """The loop was left."""
-        self.size, self._found = None, []
+        """The rehearsal ended, or the loop was left in the middle of one."""
+        if self._calm is not None:
+            self._calm.end()
+        if self._aside is not None:
+            self._aside.put_back()
+        self.size, self._answer, self._aside, self._calm = None, None, None, None
+
+    def _alone(self, rows: Rows, indices: Any, device: torch.device) -> tuple[_Scene, _Scene]:
+        whole, parts = collated_apart(rows, indices, device)
+        place = self._places.choice(_padded(whole, parts))
+        return _Scene(parts[place], 1, [0]), _Scene(whole, len(parts), [place])
+
+    def _among_others(self, batch: Any, size: int, replaced: list[int]) -> tuple[_Scene, _Scene]:
+        """One of the examples that stay takes all the other places: few statistics bear that."""
+        kept = sorted(set(range(size)) - set(replaced))
+        source = torch.arange(size)
+        if kept:
+            source[replaced] = self._places.choice(kept)
+        other = [t[source.to(t.device)] if len(t) == size else t for t in tensors_of(batch)]
+        return _Scene(with_tensors(batch, other), size, kept), _Scene(batch, size, kept)
+
+    def _rehearse(self, other: _Scene, own: _Scene, rounding: float) -> Generator[Any, None, None]:
+        """Refuse where the answers follow the company, or the batch that came before."""
+        signs = torch.tensor([self._places.choice((-1.0, 1.0)) for _ in own.places])
+
+        def differ(one: _Answer, two: _Answer) -> bool:
+            return one.change(two) > rounding
+
+        first = yield from self._ask(other, signs)
+        told = yield from self._ask(own, signs)
+        mixing = told.change(first)
+        if mixing <= rounding and self._ranks == 1:
+            return
+        again = yield from self._ask(own, signs)
+        first = yield from self._ask(other, signs)
+        last = yield from self._ask(own, signs)
+        if not (differ(told, again) or differ(told, last)):
+            if mixing > rounding and differ(told, first):
+                self._broken("an example's loss changes with the other examples of its batch")
+                refuse_mixing(mixing)
+            return
+        if differ(told, again) and not differ(told, last) and self._ranks == 1:
+            yield from self._ask(own, signs)
+            yield from self._ask(own, signs)
+            yield from self._ask(other, signs)
+            if not differ(told, (yield from self._ask(own, signs))):
+                self._broken(_REMEMBERS)
+                raise ModelNotPrivate(_REMEMBERS)
+        if not self._told:
+            self._told = True
+            warnings.warn(_RESTLESS, stacklevel=3)
+
+    def _ask(self, scene: _Scene, signs: Tensor) -> Generator[Any, None, _Answer]:
+        self.size, self._scene = scene.size, (scene, signs)
+        yield scene.batch
+        self._alive()
+        if self.size is not None or self._aside is None or self._answer is None:
+            raise InvalidInput(
+                "A batch came by which the loop is rehearsed, and step(losses) was not called "
+                "for it. Step on every batch that comes."
+            )
+        self._aside.put_back()
+        return self._answer
+
+    def _warn_of_single_steps(self) -> None:
+        self._single += 1
+        if self._single == _SINGLE and not self._seen:
+            warnings.warn(
+                f"{_SINGLE} loops asked for one step each. Such a loop is not rehearsed, so nobody "
+                "has looked whether its losses mix examples. Ask for more steps at a time, or call "
+                "check_run(run, loss, data) once.",
+                stacklevel=4,
+            )
+
+
+def _collates(rows: Rows) -> bool:
+    return rows.items is not None and rows.collate is not default_collate
 
 
 def _padded(whole: Any, parts: list[Any]) -> list[int]:
@@ -96,23 +232,16 @@ def _padded(whole: Any, parts: list[Any]) -> list[int]:
     return found or list(range(len(parts)))
 
 
-class _children_calm:  # noqa: N801
-    """All modules but the model itself in evaluation mode: no dropout, whatever the loop sets."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-
-    def __enter__(self) -> None:
-        self._modes = [(module, module.training) for module in self._model.modules()]
-        self._calm(self._model)
-        self._handle = self._model.register_forward_pre_hook(self._calm)
-
-    def __exit__(self, *_: object) -> None:
-        self._handle.remove()
-        for module, mode in self._modes:
-            module.training = mode
-
-    def _calm(self, model: nn.Module, *_: Any) -> None:
-        for module in model.modules():
-            if module is not model:
-                module.training = False
+_REMEMBERS = (
+    "The loop gives the same batch other losses after another batch than after itself, so it "
+    "remembers examples of earlier batches (a last batch, a memory bank, a mean that runs), whose "
+    "influence on later steps is not bounded. Compute the losses from the batch and the model "
+    "alone, with public constants and schedules."
+)
+_RESTLESS = (
+    "The loop gives the same batch other losses each time, although the generators of PyTorch, "
+    "NumPy, Python, of the model and among its own variables are put back, so nobody can tell "
+    "whether it mixes examples. If it remembers earlier batches (a running mean of the losses, a "
+    "memory bank), the guarantee is void. Count steps by run.steps, and draw from PyTorch's "
+    "generators."
+)

@@ -55,6 +55,7 @@ def record_of(run: Any) -> RunRecord:
         parameters=sum(parameter.numel() for parameter in run.gradients.parameters),
         ranks=rank_and_size()[1],
         data=run.data.description,
+        now=lambda: run.ledger.claim().process,
     )
 
 
@@ -70,8 +71,7 @@ def certificate_of(run: Any, delta: float, measured: Iterable[Measured] = ()) ->
         length=run.ledger.claim().length,
         measured=tuple(measured),
     )
-    claim = run.ledger.claim()
-    return certify(claim.process, level, facts, share=claim.share)
+    return certify(run.process, level, facts)
 
 
 def _history(run: Any, delta: float) -> tuple[Spent, ...]:

@@ -17,12 +17,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["as_it_was", "marks_of", "traceless", "untraced", "values_of"]
+__all__ = [
+    "GENERATORS",
+    "as_it_was",
+    "marks_of",
+    "put_back",
+    "remember",
+    "set_generator",
+    "state_of",
+    "traceless",
+    "untraced",
+    "values_of",
+]
 
 _OWN = frozenset(nn.Module().__dict__) | {"_tightrope_gradients"}
 _DEPTH, _LENGTH = 4, 10_000
 _VALUES = (Tensor, np.ndarray, int, float, complex, set)
-_GENERATORS = (torch.Generator, np.random.Generator, random.Random)
+GENERATORS = (torch.Generator, np.random.Generator, random.Random)
 
 Place = tuple[str, Any, Any]  # path, what holds the value, under which key
 _passes = [0]  # forward passes under way that leave no trace
@@ -51,12 +62,12 @@ def _places(model: nn.Module) -> Iterator[tuple[Place, Any]]:
 
 def _of_class(kind: type, seen: set[int]) -> Iterator[tuple[Place, Any]]:
     for key, value in list(vars(kind).items()):
-        if isinstance(value, (*_VALUES, *_GENERATORS, list, dict, deque)) and key[:2] != "__":
+        if isinstance(value, (*_VALUES, *GENERATORS, list, dict, deque)) and key[:2] != "__":
             yield from _inside((f"{kind.__name__}.{key}", kind, key), value, _DEPTH, seen)
 
 
 def _inside(place: Place, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[Place, Any]]:
-    if isinstance(value, _VALUES + _GENERATORS) or value is None:
+    if isinstance(value, _VALUES + GENERATORS) or value is None:
         yield place, value
         return
     if depth == 0 or isinstance(value, (nn.Module, type)) or id(value) in seen:
@@ -87,7 +98,7 @@ def marks_of(model: nn.Module) -> dict[str, Any]:
 def _mark(value: Any) -> Any:
     if isinstance(value, Tensor):
         return id(value), value._version
-    if isinstance(value, _GENERATORS):
+    if isinstance(value, GENERATORS):
         return id(value)  # where it stands is no memory of the data
     if isinstance(value, set):
         return frozenset(value)
@@ -106,15 +117,27 @@ def values_of(model: nn.Module, before: dict[str, Any]) -> dict[str, Any]:
 def _copy(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
-    if isinstance(value, _GENERATORS):
-        return _state(value)
+    if isinstance(value, GENERATORS):
+        return state_of(value)
     return value.copy() if isinstance(value, (np.ndarray, set)) else value
 
 
-def _state(generator: Any) -> Any:
+def state_of(generator: Any) -> Any:
     if isinstance(generator, np.random.Generator):
         return generator.bit_generator.state
+    if isinstance(generator, random.SystemRandom):
+        return None
     return generator.get_state() if isinstance(generator, torch.Generator) else generator.getstate()
+
+
+def set_generator(generator: Any, state: Any) -> None:
+    """Put it where `state_of` found it; the system's own has no place."""
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    elif isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    elif state is not None:
+        generator.setstate(state)
 
 
 @contextmanager
@@ -155,14 +178,17 @@ def _seed_own(model: nn.Module, seed: int) -> None:
 @contextmanager
 def as_it_was(model: nn.Module, written: frozenset[str] = frozenset()) -> Iterator[None]:
     """The model afterwards holds what it held before; of weights only those `written`."""
-    before = _remember(model, written)
+    before = remember(model, written)
     try:
         yield
     finally:
-        _put_back(model, before)
+        put_back(model, before)
 
 
-def _remember(model: nn.Module, written: frozenset[str]) -> dict[str, tuple[Place, Any, Any]]:
+def remember(
+    model: nn.Module, written: frozenset[str] = frozenset()
+) -> dict[str, tuple[Place, Any, Any]]:
+    """All that the model holds, for put_back(); copies of weights only where `written`."""
     copies = {}
     for place, value in _places(model):
         weight = isinstance(value, nn.Parameter) and place[0] not in written
@@ -170,7 +196,7 @@ def _remember(model: nn.Module, written: frozenset[str]) -> dict[str, tuple[Plac
     return copies
 
 
-def _put_back(model: nn.Module, before: dict[str, tuple[Place, Any, Any]]) -> None:
+def put_back(model: nn.Module, before: dict[str, tuple[Place, Any, Any]]) -> None:
     for path, holder, key in [place for place, _ in _places(model)]:
         if path not in before and isinstance(holder, (dict, list, deque, type)):
             _drop(holder, key)
@@ -200,12 +226,8 @@ def _set(holder: Any, key: Any, value: Any) -> None:
 
 def _write(value: Any, copy: Any) -> None:
     with torch.no_grad():
-        if isinstance(value, np.random.Generator):
-            value.bit_generator.state = copy
-        elif isinstance(value, torch.Generator):
-            value.set_state(copy)
-        elif isinstance(value, random.Random):
-            value.setstate(copy)
+        if isinstance(value, GENERATORS):
+            set_generator(value, copy)
         elif isinstance(value, set):
             value.intersection_update(copy)
             value.update(copy)

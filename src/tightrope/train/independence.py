@@ -26,8 +26,10 @@ __all__ = [
     "ROUNDING",
     "Recheck",
     "change_of",
+    "change_of_losses",
     "check_independent_losses",
     "collated_apart",
+    "is_half",
     "mixing_of_losses",
     "refuse_mixing",
 ]
@@ -63,7 +65,7 @@ def mixing_of_losses(
         alone = [losses_of(part) for part in parts]
         if together.ndim != 1 or any(one.shape != (1,) for one in alone):
             return 0.0  # not one loss per example: step() explains that better
-        change = _largest_change(together, torch.cat(alone))
+        change = change_of_losses(together, torch.cat(alone), half=is_half(together))
         wanted = [] if torch.distributed.is_initialized() else range(min(DIFFERENTIATED, count))
         return max([change, *(_of_one(model, together[i], alone[i][0]) for i in wanted)])
 
@@ -98,7 +100,7 @@ def _of_one(model: torch.nn.Module, together: Tensor, alone: Tensor) -> float:
         torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
         for loss in (together, alone)
     ]
-    return change_of(*pair, half=_is_half(together))
+    return change_of(*pair, half=is_half(together))
 
 
 def change_of(together: Gradient, alone: Gradient, *, half: bool) -> float:
@@ -115,13 +117,14 @@ def change_of(together: Gradient, alone: Gradient, *, half: bool) -> float:
     return relative / _OF_GRADIENTS / (_OF_HALVES if half else 1.0)
 
 
-def _is_half(value: Tensor) -> bool:
+def is_half(value: Tensor) -> bool:
+    """Was it computed in half precision?"""
     kind = value.device.type
     return value.dtype.itemsize < 4 or torch.is_autocast_enabled(kind)
 
 
-def _largest_change(together: Tensor, apart: Tensor) -> float:
-    half = _OF_HALVES if _is_half(together) else 1.0
+def change_of_losses(together: Tensor, apart: Tensor, *, half: bool) -> float:
+    """Largest change of a loss relative to its size; up to `ROUNDING` it is rounding."""
     together, apart = together.detach().double(), apart.detach().double()
     finite = apart.isfinite()
     if bool((finite != together.isfinite()).any()):
@@ -130,7 +133,7 @@ def _largest_change(together: Tensor, apart: Tensor) -> float:
         return 0.0
     together, apart = together[finite], apart[finite]
     scale = apart.abs() + apart.abs().mean() + 1e-12
-    return float(((together - apart).abs() / scale).max()) / half
+    return float(((together - apart).abs() / scale).max()) / (_OF_HALVES if half else 1.0)
 
 
 def check_independent_losses(
@@ -144,10 +147,11 @@ def check_independent_losses(
 
 def refuse_mixing(mixing: float) -> None:
     raise ModelNotPrivate(
-        f"The loss of an example, or its gradient, changes (by {mixing:.1%}, where gradients count "
-        "a tenth) when the other examples of the batch are left out, so examples are mixed and one "
-        "example's influence is not bounded. Use a loss and layers that look at one example at a "
-        "time (reduction='none', GroupNorm or LayerNorm instead of BatchNorm). If examples are "
+        f"The loss of an example, or its gradient, changes (by {100 * mixing:.2g} %, where "
+        "gradients count a tenth) when the other examples of the batch are left out or replaced, "
+        "so examples are mixed and one example's influence is not bounded. Use a loss and layers "
+        "that look at one example at a time (reduction='none', GroupNorm or LayerNorm instead of "
+        "BatchNorm). If examples are "
         "padded to the longest of the batch, the padding must not count: pass the lengths and use "
         "pack_padded_sequence, pass an attention mask, average over the example's own positions, "
         "or pad all examples to one public length."

@@ -12,7 +12,7 @@ from typing import Any, final
 
 from tightrope.accounting import account
 from tightrope.calibrate import Target, find_steps
-from tightrope.errors import InvalidInput
+from tightrope.errors import BudgetExceeded, InvalidInput
 from tightrope.numerics.interval import Interval
 from tightrope.process import (
     AbstractSampling,
@@ -23,6 +23,7 @@ from tightrope.process import (
     StoppedAtWill,
 )
 from tightrope.process.stopping import steps_of
+from tightrope.theorems.stopping_times import stated
 from tightrope.train.length import Claim, Length
 from tightrope.train.noise import Noise
 from tightrope.train.record import RunRecord
@@ -31,6 +32,7 @@ from tightrope.validate import check_delta, check_epsilon
 
 __all__ = ["Budget", "Ledger", "not_private_because"]
 
+_MORE = "Raise the budget or the noise multiplier, or stop here."
 # No run is longer; an infinite allowance is reported as this number of steps.
 LONGEST_RUN = 2**40
 
@@ -72,16 +74,18 @@ class Ledger:
         self.taken = 0
         self.forfeited: tuple[str, ...] = ()
         self.journal: Callable[[int], None] | None = None
-        self.history = history
-        if isinstance(history, RunRecord):
-            self.history = history.process
-            self.forfeit(f"of the run before it: {why}" for why in history.not_private_because)
-        if isinstance(self.history, StoppedAtWill):
+        self.history, self._before = history, history if isinstance(history, RunRecord) else None
+        if self._before is not None:
+            self.history = self._before.process
+            self.forfeit(f"of the run before it: {why}" for why in self._before.not_private_because)
+        if isinstance(self.history, StoppedAtWill) and not self.history.within:
             raise InvalidInput(
                 "The run before this one was stopped at will, so no fixed epsilon bounds it, and "
                 "the two cannot be counted in one budget. Give the first run a budget or a plan "
-                "(run.plan(steps)) before its first step."
+                "(run.plan(steps)) before its first step, or state both runs, each at a delta of "
+                "its own: their epsilons and their deltas add up."
             )
+        self._check_history()
         self.length = Length()
         self._epsilons: dict[tuple[int, float], Interval] = {}
         self._allowed: int | None = None
@@ -92,12 +96,22 @@ class Ledger:
         Counted, and written down where there is a journal, before anything of it can be seen:
         whatever goes wrong afterwards, it stays counted.
         """
+        self._check_history()
         self.taken = step
         self.released = max(self.released, step)
         for past in [key for key in self._epsilons if 0 < key[0] < self.released]:
             del self._epsilons[past]
         if self.journal is not None:
             self.journal(step)
+
+    def _check_history(self) -> None:
+        """The run before must not have gone on beyond what its record said."""
+        if self._before is not None and not self._before.is_current():
+            raise InvalidInput(
+                "The run whose record is the history of this one released more since the record "
+                "was taken, which nothing here counts. Let the first run end, and begin this one "
+                "with its record() of then."
+            )
 
     def forfeit(self, reasons: Iterable[str]) -> None:
         """From now on the run is not private, for these reasons; there is no way back."""
@@ -134,21 +148,22 @@ class Ledger:
 
     def claim(self) -> Claim:
         """What may be stated about the run, however its end was chosen."""
+        self._check_history()
         if self.released == 0:
             return Claim(self.process(), "nothing released")
         if self.budget is None and self.length.planned is None:
-            return self.length.unbound(self.process(), self.released, self.process)
+            return self.length.unbound(self.process())
         steps = max(self.steps_allowed, self.released)
         planned = self.length.planned is not None and steps == self.length.planned
         return Claim(self.process(steps), "planned" if planned else "budget")
 
     def claimed_epsilon(self, delta: float) -> Interval:
         """Epsilon of the claim; its safe end holds whenever the run is stopped."""
-        claim, level = self.claim(), float(check_delta(delta))
-        if isinstance(claim.process, StoppedAtWill):
-            return account(claim.process).epsilon(level)
-        steps = steps_of(claim.process)
-        return self.epsilon(claim.share * level, steps)
+        process, level = self.claim().process, float(check_delta(delta))
+        if not isinstance(process, StoppedAtWill):
+            return self.epsilon(level, steps_of(process))
+        length, share = stated(self.released, process.first)
+        return self.epsilon(share * level * (1 - 1e-15), length)  # as StoppedGuarantee has it
 
     def odometer(self, delta: float) -> Interval:
         """An epsilon for those who state this one whenever they stop."""
@@ -182,6 +197,23 @@ class Ledger:
             planned = self.length.planned
             self._allowed = within if planned is None else min(within, planned)
         return self._allowed
+
+    @property
+    def exhausted(self) -> bool:
+        """Would one more step exceed the budget or the plan?"""
+        return self.taken >= self.steps_allowed
+
+    def check_allowance(self) -> None:
+        """Refuse a step beyond the budget or the plan."""
+        if not self.exhausted:
+            return
+        planned = self.length.planned == self.steps_allowed
+        limit = f"plan of {self.length.planned} steps" if planned else f"{self.budget}"
+        raise BudgetExceeded(
+            f"Step {self.taken + 1} would exceed the {limit}: {self.steps_allowed} steps are "
+            "allowed. The weights are those of the last allowed step. "
+            + ("Make a longer plan for the next run, or stop here." if planned else _MORE)
+        )
 
     def forget_allowance(self) -> None:
         """The budget was changed; work the allowance out anew when it is needed."""

@@ -16,7 +16,6 @@ from typing import Any, final
 
 from tightrope.errors import InvalidInput
 from tightrope.process import Process, StoppedAtWill
-from tightrope.theorems.stopping_times import KEPT
 from tightrope.validate import check_count
 
 __all__ = ["Length", "Claim"]
@@ -25,14 +24,13 @@ __all__ = ["Length", "Claim"]
 @final
 @dataclass(frozen=True)
 class Claim:
-    """What a run may state: epsilon of `process` at `share` of delta, and why it is that process.
+    """What a run may state, the guarantee of `process`, and why it is that process.
 
     length: "planned", "budget", "asked", "at will", or "nothing released".
     """
 
     process: Process
     length: str
-    share: float = 1.0
 
 
 @final
@@ -67,14 +65,12 @@ class Length:
             )
         self.planned, self.at_will, self.asked = *before, state["asked"]
 
-    def unbound(self, taken: Process, steps: int, longer: Any) -> Claim:
-        """The claim of a run that nothing holds to a length; longer(n): its process of n steps."""
+    def unbound(self, taken: Process) -> Claim:
+        """The claim of a run that nothing holds to a length."""
         if self.at_will:
             return Claim(StoppedAtWill(taken), "at will")
-        asked = self.asked or 0  # 0 too where a crash came before it was stored
-        if steps <= asked:
-            return Claim(longer(asked), "asked", KEPT)
-        return Claim(StoppedAtWill(taken, asked), "at will")
+        process = StoppedAtWill(taken, self.asked or 0)  # 0: a crash came before it was stored
+        return Claim(process, "asked" if process.within else "at will")
 
 
 def _told(planned: int | None, at_will: bool) -> str:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate
+from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.evidence.commitment import new_key
 from tightrope.train.accounted import Accounted
 from tightrope.train.batch_scale import BatchScale
@@ -107,9 +108,8 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.write_ahead: WriteAhead | None = None
         self._tickets: deque[Ticket] = deque()
         self._sums: list[Tensor] | None = None
-        self._company = Company(model, self.gradients.parameters, self._found_mixing)
-        self._scale, self._capturing = BatchScale(), False
-        self._turn = Turn()
+        self.company = Company(model, optimizer, self.gradients.parameters, self._found_mixing)
+        self._scale, self._turn = BatchScale(), Turn()
         self._rank, self._ranks = rank_and_size()
         if self._ranks > 1:
             check_splits(sampler, noise, self._sums_of.exact)
@@ -133,9 +133,9 @@ class PrivateOptimizer(Accounted, NotCopied):
 
         micro_batch: yield at most that many examples at a time. The step is taken when the last
         part of a batch has come; the result is the same. In strict mode it is one.
-        collate: makes a batch of a list of items. Then a batch is rehearsed now and again, the
-        first one too: an example comes alone, and the batch once more, and step() compares them
-        and releases nothing.
+        collate: makes a batch of a list of items.
+        Now and again, and at first, a batch comes to be rehearsed: step() releases nothing then
+        (`train.company`).
         """
         if micro_batch is not None:
             check_count(micro_batch, "micro_batch", low=1)
@@ -157,10 +157,13 @@ class PrivateOptimizer(Accounted, NotCopied):
             if self.exhausted:
                 return
             indices, whole = self.draw()
-            for part, ticket in split_ticket(whole, micro_batch):
+            parts = split_ticket(whole, micro_batch)
+            looked = self.company.chosen(rows, steps, len(parts))
+            for number, (part, ticket) in enumerate(parts):
                 self.expect(ticket)
-                if not self._capturing:
-                    yield from self._company.batches(rows, indices[part], self.device)
+                if number == looked:
+                    alive = partial(self.loops.check, loop)
+                    yield from self.company.batches(rows, indices[part], self.device, alive)
                 self._sums_of.begin()
                 yield to_device(rows.take(indices[part]), self.device)
                 self.loops.check(loop)
@@ -234,17 +237,17 @@ class PrivateOptimizer(Accounted, NotCopied):
 
     def step(self, losses: Tensor) -> StepReport:
         """Take the private step on one loss per example of the batch that was drawn."""
-        if self._company.size is not None:
+        if self.company.size is not None:
             return self._rehearse(losses)
         check_losses(losses, self.next_size)
         return self._take(lambda: self._checked(losses))
 
     def _rehearse(self, losses: Tensor) -> StepReport:
         """Nothing is released: an example alone is compared with the same in its batch."""
-        assert self._company.size is not None
-        check_losses(losses, self._company.size)
+        assert self.company.size is not None
+        check_losses(losses, self.company.size)
         with self.guard.opened():
-            self._company.take(losses)
+            self.company.take(losses)
         self.gradients.forget()
         nobody = empty_batch(self.gradients.parameters)
         return StepReport(self.steps + 1, False, Sensitive(nobody, losses.detach()))
@@ -275,7 +278,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         """
         if self._sums_of.exact:
             raise refuse("A captured step", "it computes whole batches")
-        self._capturing = True
+        self.company.asleep = True
         return CapturedStep(self, losses, self._take, size)
 
     def _found_mixing(self, why: str) -> None:
@@ -298,7 +301,7 @@ class PrivateOptimizer(Accounted, NotCopied):
             raise InvalidInput("The model is in evaluation mode; call model.train() before step().")
         if ticket.last:
             self._check_accounted()
-            self._check_budget()
+            self.ledger.check_allowance()
         self._turn.begin()
         try:
             with self.guard.opened():
@@ -329,14 +332,6 @@ class PrivateOptimizer(Accounted, NotCopied):
                 f"This is batch {place} of the sampler, and {self.steps} were released before it: "
                 "batches of an epoch were drawn elsewhere, so records could join twice in what "
                 "counts as one epoch. Call abandon_batch(), and draw by batches(...) alone."
-            )
-
-    def _check_budget(self) -> None:
-        if self.exhausted:
-            raise BudgetExceeded(
-                f"Step {self.steps + 1} would exceed the budget {self.ledger.budget}: "
-                f"{self.ledger.steps_allowed} steps are allowed. The weights are those of the last "
-                "allowed step. Raise the budget, the plan or the noise multiplier, or stop here."
             )
 
     def _release(self, ticket: Ticket) -> None:
@@ -376,7 +371,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.loops.abandon()
         self._tickets.clear()
         self.data.drawn = False
-        self._company.forget()
+        self.company.forget()
         self._sums = None
         self._drop_gradients()
         self.sampler.restore(self.sampler_state)  # no place of an epoch may be skipped

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from torch import Tensor
 
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.process import Process
+from tightrope.theorems.stopping_times import covering
 from tightrope.train.arithmetic import Arithmetic
 
 __all__ = ["RunRecord", "Sensitive", "StepReport"]
@@ -17,7 +19,10 @@ __all__ = ["RunRecord", "Sensitive", "StepReport"]
 @final
 @dataclass(frozen=True)
 class RunRecord:
-    """Public facts about a run, taken from the objects that ran."""
+    """Public facts about a run, taken from the objects that ran.
+
+    now: what the run claims at present, where it is in this process; a copy of a record has none.
+    """
 
     process: Process
     steps: int
@@ -34,6 +39,14 @@ class RunRecord:
     parameters: int
     ranks: int
     data: str
+    now: Callable[[], Process] | None = field(default=None, compare=False, repr=False)
+
+    def is_current(self) -> bool:
+        """Does the record still cover what its run has released?"""
+        return self.now is None or covering(self.now()) == covering(self.process)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"now": None}
 
     def facts(self, **more: Any) -> RunFacts:
         """The section `run` of this run's certificate; `more` is what the record does not know."""

@@ -65,6 +65,9 @@ class SlowGradients:
     def detach(self) -> None:
         pass
 
+    def forget(self) -> None:
+        pass
+
 
 @pytest.fixture
 def data() -> tuple[Tensor, Tensor]:

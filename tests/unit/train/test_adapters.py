@@ -97,7 +97,7 @@ def test_hugging_face_trainer(tmp_path):
         **PARTS,
     )
     trainer.train()
-    assert trainer.run.process == NoisySGD(PoissonSampling(0.15), 1.0, 5)
+    assert trainer.run.process.run == NoisySGD(PoissonSampling(0.15), 1.0, 5)
     assert all(not torch.equal(p, before[name]) for name, p in model.named_parameters())
     # the schedule of transformers reaches the optimizer that steps
     assert trainer.run.optimizer.param_groups[0]["lr"] < 0.01
@@ -376,7 +376,7 @@ def test_lightning(data, tmp_path):
     rule = torch.optim.SGD(module.parameters(), lr=0.5)
     run = module.make_private(rule, sampler=PoissonSampler(0.05), noise=GaussianNoise(1.0), **PARTS)
     fit(module, drawn_loader(run, TensorDataset(*data), steps=12), tmp_path)
-    assert run.process == NoisySGD(PoissonSampling(0.05), 1.0, 12)
+    assert run.process.run == NoisySGD(PoissonSampling(0.05), 1.0, 12)
 
 
 class Centring(Small):

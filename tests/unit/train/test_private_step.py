@@ -63,7 +63,7 @@ def test_micro_batches_give_the_same_weights(make_run, data, train):
 def test_the_process_is_derived_from_the_objects_that_run(make_run, data, train):
     run = make_run(sampler=PoissonSampler(0.1), noise=GaussianNoise(0.8))
     train(run, data, steps=4)
-    assert run.process == NoisySGD(PoissonSampling(0.1), 0.8, 4, Adjacency.ADD_OR_REMOVE)
+    assert run.process.run == NoisySGD(PoissonSampling(0.1), 0.8, 4, Adjacency.ADD_OR_REMOVE)
 
 
 def test_a_seed_anywhere_marks_the_run_not_private(make_run):

@@ -18,7 +18,7 @@ from scipy import stats
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.process import NoisySGD, PoissonSampling, StoppedAtWill
 from tightrope.train import FullBatchSampler, GaussianNoise, noisy_sgd
 from tightrope.train.clip import FlatClip
 
@@ -67,7 +67,9 @@ def test_ranks_draw_independent_batches_that_add_up_to_the_declared_sampling(rep
 
 
 def test_the_account_is_that_of_one_process(report):
-    assert report["sampling"]["process"] == repr(NoisySGD(PoissonSampling(0.2), 1.0, 150))
+    assert report["sampling"]["process"] == repr(
+        StoppedAtWill(NoisySGD(PoissonSampling(0.2), 1.0, 150), 150)
+    )
 
 
 def test_all_ranks_hold_the_same_weights(report):
@@ -111,7 +113,9 @@ def test_sharded_ranks_take_the_steps_of_unsharded_ranks_empty_batches_too(repor
     first, second = np.array(report["sharded"]["sizes"])
     assert ((first == 0) != (second == 0)).any(), "one rank must have drawn nobody"
     assert report["sharded"]["apart"] < 1e-4
-    assert report["sharded"]["process"] == repr(NoisySGD(PoissonSampling(0.05), 1.0, 12))
+    assert report["sharded"]["process"] == repr(
+        StoppedAtWill(NoisySGD(PoissonSampling(0.05), 1.0, 12), 12)
+    )
 
 
 def test_every_coordinate_of_a_sharded_model_gets_its_noise_once(report):

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from tightrope.process import BallsInBinsSampling, PoissonSampling
 from tightrope.train.batch_scale import BatchScale
-from tightrope.train.company import Company
 from tightrope.train.doctor.columns import Columns
 from tightrope.train.feed import Rows, Ticket
 from tightrope.train.held import as_it_was
@@ -175,9 +174,8 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     generator, touched = torch.get_rng_state(), run.weights_touched
     data, length = (run.data.pinned, run.data.fingerprint), ledger.length
     ledger.length = Length()
-    looks = run._company, run._scale  # the run's own looks at its loop are not used up
-    run._company = Company(run.model, run.gradients.parameters, run._found_mixing)
-    run._scale = BatchScale()
+    looks = run.company.asleep, run._scale  # the run's own looks at its loop are not used up
+    run.company.asleep, run._scale = True, BatchScale()
     run.write_ahead = None
     run.ledger.forget_allowance()
     try:
@@ -195,7 +193,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
         run.ledger.forget_allowance()
         torch.set_rng_state(generator)
         (run.data.pinned, run.data.fingerprint), ledger.length = data, length
-        run._company, run._scale = looks
+        run.company.asleep, run._scale = looks
         if not touched:
             run.mark_weights()
 

@@ -11,7 +11,7 @@ import torch._dynamo
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.held import traceless, untraced
 
 __all__ = ["Calls", "Recorder", "Use", "autocast_input", "reading_graphs", "unseen"]
@@ -85,6 +85,7 @@ class Recorder:
         self._paused = False
         self._again = False
         self._most = _MOST_FORWARDS * sum(1 for _ in root.modules())
+        self._own = {id(module): _weights(module) for module in root.modules()}
 
     @property
     @unseen
@@ -114,6 +115,9 @@ class Recorder:
         """Remember a use; the edges are taken now, before any in-place change of the outputs."""
         if len(self.uses) >= self._most:
             self._refuse_more()
+        for holder, name, own in self._own.get(id(owner), ()):
+            if holder[name] is not own:
+                raise ModelNotPrivate(_EXCHANGED.format(type(owner).__name__, name))
         if not self.uses and not self.calls:  # a part of the model was called by itself
             self.started = _operations()
         self.uses.append(Use(owner, rule, inputs, outputs, keywords))
@@ -151,6 +155,19 @@ class Recorder:
         uses, self.uses = self.uses, []
         self.calls = []
         return uses
+
+
+def _weights(module: nn.Module) -> list[tuple[dict[str, Any], str, Any]]:
+    """What a layer applies: its parameters, and in attention those of its parts."""
+    inside = module.modules() if isinstance(module, nn.MultiheadAttention) else [module]
+    return [(m._parameters, name, p) for m in inside for name, p in m._parameters.items()]
+
+
+_EXCHANGED = (
+    "{} ran with another `{}` than the one it had when the run was made (by "
+    "torch.func.functional_call, or a weight that was assigned anew), so the gradient of what is "
+    "trained is not known. Train the layer's own parameter, or pass gradients=OneByOne(model)."
+)
 
 
 @unseen
