@@ -43,6 +43,7 @@ peers: .peers/.installed
 
 benchmark: install peers
 	$(BIN)/python benchmarks/accountants.py --peer-python .peers/bin/python
+	$(BIN)/python benchmarks/events.py --peer-python .peers/bin/python
 	$(BIN)/python benchmarks/conversions.py --peer-python .peers/bin/python
 
 clean:

@@ -16,7 +16,7 @@ from tightrope.errors import InvalidInput
 
 __all__ = ["FIELDS", "Event", "event_of", "looks_like_event"]
 
-# Every event of dp_accounting 0.6, and RandomAllocation of its main branch, with its fields.
+# Every event of dp_accounting's main branch in 2026, with its fields; version 0.6 has fewer.
 FIELDS: dict[str, tuple[str, ...]] = {
     "NoOpDpEvent": (),
     "NonPrivateDpEvent": (),
@@ -81,8 +81,8 @@ def event_of(given: Any) -> Event:
     name, values = _parts(given)
     if name not in FIELDS:
         raise InvalidInput(
-            f"{name} is no event of dp_accounting 0.6, so nothing is known about what it releases. "
-            f"Known are {', '.join(FIELDS)}."
+            f"{name} is no event of dp_accounting that is known here, so nothing is known about what "
+            f"it releases. Known are {', '.join(FIELDS)}."
         )
     found = {key: values[key] for key in FIELDS[name] if key in values}
     missing = [key for key in FIELDS[name] if key not in found and key not in _DEFAULTS]

@@ -21,11 +21,16 @@ def of_opacus(mechanism: str, scheme: SamplingName) -> tuple[str, ...]:
 
 
 def of_events(event: Any, neighbours: Neighbours) -> tuple[str, ...]:
-    """By dp_accounting 0.6: what it gets wrong about these events."""
+    """What dp_accounting (2026) gets wrong about these events."""
     counts: dict[str, int] = {}
+    found = []
     for leaf, count in leaves(event):
         counts[leaf.name] = counts.get(leaf.name, 0) + count
-    found = []
+    if any(isinstance(leaf.values.get("noise_multiplier"), int) for leaf, _ in leaves(event)):
+        found.append(
+            "its Renyi accountant misreads a noise multiplier that is a whole number (4, not 4.0) "
+            "where several releases share a Poisson batch"
+        )
     if neighbours is Neighbours.REPLACE_ONE and "GaussianDpEvent" in counts:
         found.append(
             "its Renyi accountant takes a replaced record for one clip norm where it is two, so "
