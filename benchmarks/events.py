@@ -57,7 +57,10 @@ def half_response(epsilon: float, count: int):
     return Repeated(RandomizedResponse(2.0 / (1.0 + math.exp(epsilon / 2.0)), 2), count)
 
 
-LAPLACE, APPROX = event("Laplace", noise_multiplier=5.0), event("EpsilonDelta", epsilon=0.1, delta=0)
+LAPLACE, APPROX = (
+    event("Laplace", noise_multiplier=5.0),
+    event("EpsilonDelta", epsilon=0.1, delta=0),
+)
 MIXTURE = event("MixtureOfGaussians", standard_deviation=1.1, sensitivities=[0, 1, 2],
                 sampling_probs=[0.98, 0.0199, 0.0001])  # fmt: skip
 CUT = event("TruncatedSubsampledGaussian", dataset_size=1000, sampling_probability=0.05,
@@ -128,15 +131,16 @@ def ours(row: tuple, delta: float) -> dict:
 
 def ask_peers(python: str | None, delta: float) -> list[dict]:
     if python is None:
-        return [dict.fromkeys(PEERS, {"error": "not measured"}) for _ in ROWS]
-    tasks = [{"event": given, "relation": relation, "delta": delta} for _, given, relation, _ in ROWS]
+        return [{} for _ in ROWS]
+    tasks = [
+        {"event": given, "relation": relation, "delta": delta} for _, given, relation, _ in ROWS
+    ]
     script = Path(__file__).with_name("peers_events.py")
     done = subprocess.run(
         [python, str(script)], input=json.dumps(tasks), capture_output=True, text=True, check=False
     )
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    stopped = dict.fromkeys(PEERS, {"error": "stopped"})
-    return rows + [stopped] * (len(ROWS) - len(rows))
+    return rows + [{}] * (len(ROWS) - len(rows))
 
 
 def cell(found: dict, least: float) -> str:
@@ -148,8 +152,8 @@ def cell(found: dict, least: float) -> str:
 
 def table(delta: float, python: str | None) -> str:
     lines = [
-        "| release | Tightrope | dp_accounting PLD | dp_accounting Renyi | Opacus prv | Opacus rdp |"
-        " Opacus gdp |",
+        "| release | Tightrope | dp_accounting PLD | dp_accounting Renyi | Opacus prv | "
+        "Opacus rdp | Opacus gdp |",
         "|---|---|---|---|---|---|---|",
     ]
     for row, theirs in zip(ROWS, ask_peers(python, delta), strict=True):

@@ -49,7 +49,10 @@ def test_another_librarys_number_is_held_against_ours(tmp_path) -> None:
     assert view["said"]["verdict"] == "safe"
     assert "Your library said 2.39; certified 2.3816" in view["said"]["words"]
     assert view["from"]["source"] == "Opacus accountant state (prv)"
-    assert "Too small: your library said 2.2" in run("account", "--from", state, "--said", "2.2").stdout
+    assert (
+        "Too small: your library said 2.2"
+        in run("account", "--from", state, "--said", "2.2").stdout
+    )
 
 
 @pytest.mark.parametrize(

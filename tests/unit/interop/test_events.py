@@ -1,4 +1,4 @@
-"""Events of dp_accounting: every one is read or refused with a reason, in every form it comes in."""
+"""Events of dp_accounting: every one is read or refused with a reason, in every form of it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,9 @@ def test_an_opacus_state_is_its_history() -> None:
     assert two == Sequence(
         (NoisySGD(PoissonSampling(0.01), 1.1, 10), NoisySGD(PoissonSampling(0.01), 1.2, 5))
     )
-    shuffled = read({"history": [[1.1, 0.01, 200]], "mechanism": "gdp"}, Setting(sampling="shuffled"))
+    shuffled = read(
+        {"history": [[1.1, 0.01, 200]], "mechanism": "gdp"}, Setting(sampling="shuffled")
+    )
     assert shuffled.process == NoisySGD(ShuffledSampling(100), 1.1, 200)
     assert len(shuffled.suspects) == 2 and not shuffled.notes
 
@@ -150,7 +152,7 @@ def test_a_certificate_that_promises_nothing_or_a_length_only_asked_for() -> Non
 def test_files_that_are_no_json_are_explained(tmp_path) -> None:
     path = tmp_path / "state.pt"
     path.write_bytes(b"\x80\x02}q\x00")
-    with pytest.raises(InvalidInput, match="torch.save"):
+    with pytest.raises(InvalidInput, match=r"torch\.save"):
         read(path)
     with pytest.raises(InvalidInput, match="Cannot read"):
         read(tmp_path / "nowhere.json")
