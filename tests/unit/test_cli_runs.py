@@ -147,9 +147,8 @@ def test_epsilon_along_a_quantity(over, more, rising, tmp_path) -> None:
 def test_the_last_epoch_of_a_sweep_is_the_run() -> None:
     words = ["--rate", "1/20", "--noise", "2", "--steps", "45", "--delta", "1e-5"]
     rows = answer("sweep", *words)["rows"]
-    assert [row["epochs"] for row in rows] == [1, 2]
-    last = answer("account", *words[:4], "--steps", "40", "--delta", "1e-5")
-    assert rows[-1]["epsilon"] == last["answer"]["epsilon"]
+    assert [row["epochs"] for row in rows] == [1, 2, 2.25]
+    assert rows[-1]["epsilon"] == answer("account", *words)["answer"]["epsilon"]
 
 
 def test_a_sweep_says_what_it_cannot_answer() -> None:
@@ -210,3 +209,28 @@ def test_an_advantage_is_answered_in_the_words_of_a_hit_rate() -> None:
         assert view["answer"]["words"].startswith("no attack")
     assert lead["target"]["advantage"] == 0.2
     assert "0.2 above its false alarm rate" in run("calibrate", "--advantage", "0.2", *words).stdout
+
+
+def test_a_rate_is_not_sought_for_epochs_that_it_counts() -> None:
+    words = ["calibrate", "--epsilon", "3", "--noise", "8", "--delta", "1e-5"]
+    with pytest.raises(InvalidInput, match="Give --steps"):
+        run(*words, "--epochs", "60")
+    found = answer(*words, "--steps", "100", "--sampling", "full", "--find", "noise")
+    assert found["answer"]["noise_multiplier"] > 0
+    rate = answer(*words, "--steps", "100", "--dataset-size", "5000")
+    assert "a batch of at most" in rate["remarks"][-1]
+
+
+def test_zero_out_neighbours_are_named_and_not_certified(files, tmp_path) -> None:
+    tree = tmp_path / "tree.json"
+    event = {"class_name": "SingleEpochTreeAggregationDpEvent", "noise_multiplier": 9.0}
+    told = {"dp_event": {**event, "step_counts": 100}, "neighboring_relation": "REPLACE_SPECIAL"}
+    tree.write_text(json.dumps(told))
+    view = answer("account", "--from", tree, "--delta", "1e-5")
+    assert view["answer"]["adjacency"] == "zero-out"
+    assert "zero-out neighbours" in view["answer"]["words"]
+    with pytest.raises(InvalidInput, match="different neighbours"):
+        run("compose", tree, files[1], "--delta", "1e-5")
+    for command in ("compose", tree), ("certify", "--from", tree):
+        with pytest.raises(InvalidInput, match="zero-out ones"):
+            run(*command, "--delta", "1e-5", "--out", tmp_path / "c.json")

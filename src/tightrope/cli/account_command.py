@@ -88,7 +88,7 @@ def compare(
 
     found = _files(files or [], setting)
     level = level_for(setting, [reading for _, reading in found])
-    views = [{"run": name, **_view(each.process, level.delta)} for name, each in found]
+    views = [{"run": n, **_view(r.process, level.delta, r.neighbours)} for n, r in found]
     if not files:
         schemes = _schemes(setting)
         views = [{"sampling": s.sampling, **_view(s.run(), level.delta)} for s in schemes]
@@ -131,13 +131,13 @@ def _files(paths: list[Path], setting: Setting) -> list[tuple[str, Reading]]:
     return [(name, read(name, setting)) for name in names]
 
 
-def _view(run: Any, delta: float) -> dict[str, Any]:
+def _view(run: Any, delta: float, neighbours: str | None = None) -> dict[str, Any]:
     """An account, or why there is none: one run without an analysis does not end the table."""
     from tightrope.accounting import account as analyse
     from tightrope.report.account_view import account_view
 
     try:
-        return account_view(analyse(run), delta)
+        return account_view(analyse(run), delta, neighbours=neighbours)
     except TightropeError as refusal:
         said = {"error": type(refusal).__name__, "message": str(refusal)}
         return {"adjacency": str(run.adjacency), **said}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,15 +47,26 @@ def calibrate(
     wanted = find or _missing(setting)
     if wanted not in _FINDS:
         raise InvalidInput(opt.unknown("--find", wanted, _FINDS))
+    if wanted == "rate" and setting.epochs:
+        raise InvalidInput(
+            "Epochs are counted by the rate, which is what is sought here. Give --steps instead."
+        )
     finders = {"noise": search.find_noise, "steps": search.find_steps, "rate": search.find_rate}
     view = calibrate_view(finders[wanted], _filled(setting).run(), target, level.delta)
-    view["remarks"] = level.remarks
+    view["remarks"] = [*level.remarks, *_batch(view["answer"], setting.records)]
     if as_json:
         print(json.dumps(view))
         return
     from tightrope.cli.tables import show_calibration
 
     show_calibration(view)
+
+
+def _batch(answer: dict[str, Any], records: int | None) -> list[str]:
+    """A rate as a batch size, where it is known of how many records."""
+    if records is None or "rate" not in answer:
+        return []
+    return [f"That is a batch of at most {int(answer['rate'] * records):,} of {records:,} records."]
 
 
 def _filled(setting: Setting) -> Setting:

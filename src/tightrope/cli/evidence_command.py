@@ -34,7 +34,7 @@ def certify(
 
     reading = opt.reading_of(setting, source, "certify")
     level = level_for(setting, [reading])
-    write(make_certificate(reading.process, level.delta), out)
+    write(make_certificate(reading.certifiable(), level.delta), out)
     remark((*reading.notes, *level.remarks))
     print(f"Certificate: {out}. Check it with: tightrope verify {out}")
 

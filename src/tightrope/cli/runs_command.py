@@ -79,6 +79,9 @@ def compose(
     budget = None
     if epsilon is not None:
         budget = float(check_epsilon(opt.parse_number(epsilon, "epsilon")))
+    if out is not None:
+        for _, reading in named:
+            reading.certifiable()
     view, found = compose_view(named, level, budget)
     if out is not None or plot is not None:
         _write(view, found, out, plot)

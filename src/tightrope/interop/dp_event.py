@@ -145,7 +145,7 @@ def _tree(event: Event, neighbours: Neighbours) -> Any:
         )
     counts = event["step_counts"]
     counts = counts if isinstance(counts, list | tuple) else [counts]
-    depth = max(check_count(count, "step_counts", low=1).bit_length() for count in counts)
+    depth = max((check_count(n, "step_counts", low=1).bit_length() for n in counts), default=1)
     noise = float(check_non_negative(event["noise_multiplier"], "noise_multiplier"))
     return GaussianMechanism(noise / math.sqrt(depth) * _DOWN, neighbours.adjacency)
 

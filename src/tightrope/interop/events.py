@@ -92,6 +92,8 @@ def event_of(given: Any) -> Event:
             f"{name} has the fields {', '.join(FIELDS[name]) or 'none'}; "
             f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(odd) or 'none'}."
         )
+    if "events" in found and not isinstance(found["events"], list | tuple):
+        raise InvalidInput(f"{name} holds a list of events; got {found['events']!r:.80}.")
     return Event(name, {**{key: _DEFAULTS.get(key) for key in FIELDS[name]}, **found})
 
 

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.certificate import FILE, SCHEMA, chain_of
 from tightrope.evidence.statement import main_claim
 from tightrope.interop import libraries
@@ -20,11 +20,14 @@ from tightrope.interop.setting import UNSAID, Setting, unknown
 from tightrope.process import StoppedAtWill
 from tightrope.process.codec import from_json
 from tightrope.process.stopping import steps_of
+from tightrope.validate import check_delta
 
 __all__ = ["read"]
 
 _KEYS = [field.name for field in fields(Setting)]
 _NOTHING = Setting()
+
+Reader = Callable[[Any, Setting], Reading]
 
 
 def read(source: Any, told: Setting = _NOTHING) -> Reading:
@@ -37,7 +40,7 @@ def read(source: Any, told: Setting = _NOTHING) -> Reading:
     data = _file(Path(source)) if isinstance(source, str | Path) else _plain(source)
     for looks, reader in _KINDS:
         if looks(data):
-            return reader(data, told)
+            return _guarded(reader, data, told)
     came = f"a table with {', '.join(map(str, data))}" if isinstance(data, Mapping) else repr(data)
     raise InvalidInput(
         f"This is nothing that Tightrope can read: {came:.120}. It reads Opacus' accountant state "
@@ -47,6 +50,26 @@ def read(source: Any, told: Setting = _NOTHING) -> Reading:
     )
 
 
+def _guarded(reader: Reader, data: Any, told: Setting) -> Reading:
+    """Fields of the wrong kind are a mistake of the file, wherever they are noticed."""
+    try:
+        return reader(data, told)
+    except TightropeError:
+        raise
+    except (
+        TypeError,
+        ValueError,
+        LookupError,
+        ArithmeticError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise InvalidInput(
+            f"This file has a field that is missing, of the wrong kind, or nested too deeply "
+            f"({type(error).__name__}: {error}). Write it again with the library it comes from."
+        ) from None
+
+
 def _file(path: Path) -> Any:
     path = path / FILE if path.is_dir() else path
     try:
@@ -54,7 +77,7 @@ def _file(path: Path) -> Any:
         if path.suffix.lower() == ".csv":
             return list(csv.DictReader(io.StringIO(text), skipinitialspace=True))
         return json.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"Cannot read {str(path)!r} ({error}). Give a JSON file, or a schedule as .csv; what "
             "torch.save or pickle wrote must be written as JSON first."
@@ -96,7 +119,7 @@ def _certificate(data: Any, told: Setting) -> Reading:
         raise InvalidInput(f"This certificate promises nothing. {data['statement']}")
     if run is not None and run["length"] == "asked":  # nothing held the run to that length
         process = StoppedAtWill(process, steps_of(process))
-    delta = data["setting"]["delta"]
+    delta = float(check_delta(data["setting"]["delta"]))
     said = main_claim(data["claims"], delta)
     return Reading(process, "Tightrope certificate", delta, None if said is None else str(said))
 
@@ -109,7 +132,8 @@ def _process(data: Any, told: Setting) -> Reading:
 def _account(data: Any, told: Setting) -> Reading:
     _alone(told, "An account")
     said = str(data["answer"]["epsilon"]["upper"])
-    return Reading(from_json(data["process"]), "Tightrope account", data["delta"], said)
+    delta = float(check_delta(data["delta"]))
+    return Reading(from_json(data["process"]), "Tightrope account", delta, said)
 
 
 def _alone(told: Setting, what: str) -> None:
@@ -151,7 +175,7 @@ def _is_rows(data: Any) -> bool:
     return rows and all(isinstance(row, Mapping) and "noise" in row for row in data)
 
 
-_KINDS: list[tuple[Callable[[Any], bool], Callable[[Any, Setting], Reading]]] = [
+_KINDS: list[tuple[Callable[[Any], bool], Reader]] = [
     (_schema(SCHEMA), _certificate),
     (_schema("tightrope.account/1"), _account),
     (looks_like_event, _event),

@@ -25,7 +25,7 @@ def opacus(data: Data, told: Setting) -> Reading:
     """`accountant.state_dict()`: history of (noise multiplier, sample rate, steps), mechanism."""
     history, mechanism = need(data, ("history", "mechanism"), "Opacus' accountant state")
     runs = []
-    for entry in history:
+    for entry in history if isinstance(history, list | tuple) else [history]:
         if not isinstance(entry, list | tuple) or len(entry) != 3:
             raise InvalidInput(
                 f"Opacus' history is a list of (noise_multiplier, sample_rate, steps); got "
@@ -62,6 +62,7 @@ def dp_accounting(data: Data, told: Setting) -> Reading:
         **claims_of(data),
         notes=notes,
         suspects=of_events(event, neighbours),
+        zero_out=neighbours is Neighbours.ZERO_OUT,
     )
 
 
@@ -73,9 +74,6 @@ def _neighbours(said: Any, told: Setting) -> tuple[Neighbours, tuple[str, ...]]:
     if found is None:
         note = "Events do not name their neighbours: add-or-remove ones, dp_accounting's default."
         return Neighbours.ADD_OR_REMOVE, (note,)
-    if found is Neighbours.ZERO_OUT:
-        note = "Zero-out neighbours: these releases cost what they cost for add-or-remove ones."
-        return found, (note,)
     return found, ()
 
 
@@ -138,14 +136,10 @@ def jax_privacy(data: Data, told: Setting) -> Reading:
     if data.get("truncated_batch_size"):
         event = {"class_name": "TruncatedSubsampledGaussianDpEvent"}
         process_of({**event, **dict.fromkeys(_TRUNCATED, 1)})
-    notes: tuple[str, ...] = ()
-    if "dataset_size" in data:
-        process = _fixed_size(data)
-    else:
-        process = _banded(data)
-        if data.get("num_examples") is not None:
-            notes = ("Zero-out neighbours: this run costs what it costs for add-or-remove ones.",)
-    return Reading(process, "JAX Privacy configuration", **claims_of(data), notes=notes)
+    process = _fixed_size(data) if "dataset_size" in data else _banded(data)
+    zero_out = "dataset_size" not in data and data.get("num_examples") is not None
+    claims = claims_of(data)
+    return Reading(process, "JAX Privacy configuration", **claims, zero_out=zero_out)
 
 
 _TRUNCATED = (
@@ -160,13 +154,22 @@ def _banded(data: Data) -> NoisySGD:
     """b bands and cyclic Poisson batches are Poisson with iterations / b steps (2306.08153)."""
     noise, iterations = need(data, ("noise_multiplier", "iterations"), "A JAX Privacy config")
     steps = check_count(iterations, "iterations", low=1)
-    bands = check_count(data.get("num_bands") or len(data.get("strategy", "1")), "bands", low=1)
+    bands = check_count(data.get("num_bands") or _length(data.get("strategy")), "bands", low=1)
     if "sampling_prob" in data:
         rate = data["sampling_prob"]
     else:
         (times,) = need(data, ("expected_participations",), "BandMFConfig")
         rate = float(check_non_negative(times, "expected_participations")) * bands / steps
     return NoisySGD(PoissonSampling(rate), noise, -(-steps // bands))
+
+
+def _length(strategy: Any) -> int:
+    """The number of bands; 1 where there is no strategy (plain DP-SGD)."""
+    if strategy is None:
+        return 1
+    if not hasattr(strategy, "__len__") or isinstance(strategy, str | Mapping):
+        raise InvalidInput(f"strategy is a list of Toeplitz coefficients; got {strategy!r:.80}.")
+    return len(strategy)
 
 
 def _fixed_size(data: Data) -> Any:

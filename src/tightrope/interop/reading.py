@@ -63,7 +63,8 @@ class Reading:
 
     source: what it was read as. said: the epsilon their library printed, as it was written. group:
     records that change together. notes: what was taken for granted. suspects: why their number may
-    be too small, where that is known.
+    be too small, where that is known. zero_out: the answer is about a record replaced by a zero
+    one; the process says add-or-remove, which has the same pairs.
     """
 
     process: Any
@@ -73,6 +74,20 @@ class Reading:
     group: int = 1
     notes: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
+    zero_out: bool = False
+
+    @property
+    def neighbours(self) -> str:
+        return Neighbours.ZERO_OUT.value if self.zero_out else str(self.process.adjacency)
+
+    def certifiable(self) -> Any:
+        """The process, for a certificate; those are about our own neighbours."""
+        if self.zero_out:
+            raise InvalidInput(
+                "Certificates are about add-or-remove or replace-one neighbours; this run is about "
+                "zero-out ones. Ask for an account of it instead."
+            )
+        return self.process
 
 
 def need(data: Mapping[str, Any], keys: tuple[str, ...], what: str) -> tuple[Any, ...]:

@@ -39,10 +39,13 @@ def certified_view(value: Interval, kind: Validity) -> dict[str, float | str]:
     return interval_view(Interval(0.0, value.upper) if bound else value)
 
 
-def account_view(account: Account, delta: float, group: int = 1) -> dict[str, Any]:
+def account_view(
+    account: Account, delta: float, group: int = 1, neighbours: str | None = None
+) -> dict[str, Any]:
     """Everything a reader of the answer may want: the answer, and every analysis with its fate.
 
-    Also for a group of records that change together, such as those of one user.
+    Also for a group of records that change together, such as those of one user. neighbours: what
+    they are called, where that is not what the process says (`interop`).
 
     Nothing is answered where a second, independent numerical method contradicts (account's check).
     """
@@ -50,12 +53,14 @@ def account_view(account: Account, delta: float, group: int = 1) -> dict[str, An
         "schema": SCHEMA,
         "process": to_json(account.process),
         "delta": delta,
-        "answer": _answer_view(account, delta, group),
+        "answer": _answer_view(account, delta, group, neighbours),
         "analyses": [_with_error(account, finding, delta) for finding in account.findings],
     }
 
 
-def _answer_view(account: Account, delta: float, group: int) -> dict[str, Any]:
+def _answer_view(
+    account: Account, delta: float, group: int, neighbours: str | None
+) -> dict[str, Any]:
     _require_an_analysis(account)
     account.compare(delta)
     best = account.best(lambda g: g.epsilon(delta).upper)
@@ -66,7 +71,7 @@ def _answer_view(account: Account, delta: float, group: int) -> dict[str, Any]:
         "analysis": best.name,
         "kind": str(best.kind),
         "source": "; ".join(map(str, best.sources)),
-        "adjacency": str(best.outcome.adjacency),
+        "adjacency": neighbours or str(best.outcome.adjacency),
         "membership_advantage": certified_view(best.outcome.advantage(), best.kind),
         "second_method": second_look_view(account.second_look(delta)),
     }

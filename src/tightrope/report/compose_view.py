@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tightrope.accounting import Account, account
-from tightrope.errors import InvalidInput
+from tightrope.errors import AdjacencyMismatch, InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.compose import compose
 from tightrope.interop import Reading
@@ -26,6 +26,7 @@ _FIXED = (
     "The sum holds for trainings whose settings were fixed without looking at what the others "
     "released."
 )
+_ALONE = "For one record: the groups of records that the files name are left out."
 _APART = "No single analysis covers these runs, so their guarantees were added: no certificate."
 
 
@@ -38,6 +39,12 @@ def together(readings: list[Reading]) -> Sequence:
                 "add up. Fix the length before the first step (`run.plan`), or give the run a "
                 "budget; its certificate can then be composed."
             )
+    found = sorted({reading.neighbours for reading in readings})
+    if len(found) > 1:
+        raise AdjacencyMismatch(
+            f"These runs are about different neighbours ({' and '.join(found)}), so that their "
+            "losses do not add up. Account for each of them under one relation first."
+        )
     return Sequence(tuple(reading.process for reading in readings))
 
 
@@ -55,10 +62,10 @@ def compose_view(
             {"run": name, "source": reading.source, **_epsilon(_best(found, level.delta), level)}
             for (name, reading), found in zip(named, alone, strict=True)
         ],
-        "remarks": [*dict.fromkeys(n for r in readings for n in r.notes), *level.remarks, _FIXED],
+        "remarks": _remarks(readings, level),
     }
     if whole.certified:
-        view["together"] = account_view(whole, level.delta)
+        view["together"] = account_view(whole, level.delta, neighbours=readings[0].neighbours)
         reached = whole.epsilon(level.delta)
     else:
         added = compose([_best(found, level.delta) for found in alone])
@@ -67,6 +74,12 @@ def compose_view(
     if budget is not None:
         view["budget"] = _budget(reached, budget)
     return view, whole if whole.certified else None
+
+
+def _remarks(readings: list[Reading], level: Level) -> list[str]:
+    alone = [_ALONE] if any(reading.group > 1 for reading in readings) else []
+    notes = dict.fromkeys(note for reading in readings for note in reading.notes)
+    return [*notes, *level.remarks, *alone, _FIXED]
 
 
 def _best(found: Account, delta: float) -> Guarantee:

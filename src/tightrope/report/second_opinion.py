@@ -30,7 +30,7 @@ def opinion(
     level = level_for(setting, [reading])
     group = reading.group if setting.group == UNSAID else setting.group_size()
     result = account(reading.process, check="full")
-    view = account_view(result, level.delta, group)
+    view = account_view(result, level.delta, group, reading.neighbours)
     view["remarks"] = [*reading.notes, *level.remarks]
     if reading.source != "options":
         view["from"] = {"source": reading.source, "notes": list(reading.notes)}

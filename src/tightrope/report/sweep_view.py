@@ -59,13 +59,15 @@ def _row(setting: Setting, name: str, value: Any) -> dict[str, Any]:
 
 
 def _defaults(setting: Setting, name: str) -> list[Any]:
-    """Each epoch of the run, the noise from half to twice what was given, usual deltas."""
+    """The end of each epoch and of the run, noises around the given one, usual deltas."""
     if name == "delta":
         return list(_DELTAS)
     if name == "epochs":
         run = setting.run()
-        passes = max(1, math.floor(run.steps * run.sampling.rate * (1 + 1e-12)))
-        return list(range(1, passes + 1))
+        passes = run.steps * run.sampling.rate
+        whole = math.floor(passes * (1 + 1e-12))
+        rest = [passes] if passes > whole * (1 + 1e-12) else []
+        return [*range(1, min(whole, _MOST) + 1), *rest]
     if name == "noise":
         given = parse_number(setting.noise, "noise")
         return [float(f"{given * factor:.6g}") for factor in _FACTORS]

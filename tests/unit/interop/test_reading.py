@@ -10,14 +10,15 @@ import pytest
 from tightrope import (
     DeclaredGaussianDP,
     FixedSizeSampling,
+    LaplaceMechanism,
     NoisySGD,
     PoissonSampling,
     Sequence,
     ShuffledSampling,
 )
-from tightrope.errors import DoesNotApply, InvalidInput
+from tightrope.errors import DoesNotApply, InvalidInput, TightropeError
 from tightrope.evidence.certificate import certify, chain_of, write
-from tightrope.interop import Setting, read
+from tightrope.interop import Setting, read, to_dp_event
 from tightrope.process import NoiseSchedule, StoppedAtWill
 from tightrope.process.codec import to_json
 
@@ -97,7 +98,7 @@ def test_configurations_of_jax_privacy() -> None:
     assert read(config).process == NoisySGD(PoissonSampling(0.03), 2.0, 334)
     live = SimpleNamespace(**config, num_examples=500, truncated_batch_size=None)
     assert read(live).process == read(config).process
-    assert "Zero-out" in read(live).notes[0]
+    assert read(live).neighbours == "zero-out" and read(config).neighbours == "add-or-remove"
     plain = {"noise_multiplier": 3, "iterations": 512, "sampling_prob": 0.1}
     assert read(plain).process == NoisySGD(PoissonSampling(0.1), 3.0, 512)
     fixed = {"noise_multiplier": 3, "iterations": 5, "dataset_size": 100, "batch_size": 10}
@@ -158,3 +159,63 @@ def test_files_that_are_no_json_are_explained(tmp_path) -> None:
         read(tmp_path / "nowhere.json")
     path.write_text(json.dumps(to_json(DeclaredGaussianDP(1.0))))
     assert read(path).process == DeclaredGaussianDP(1.0)
+
+
+JUNK = [None, True, -1, 1e400, float("nan"), "x", "", [], {}, [1], {"a": 1}, 10**400, 0, 3, 0.5]
+GOOD = [
+    {**STATE, "delta": 1e-5, "epsilon": 2.39},
+    {**STATEMENT, "sampling": "poisson", "max_examples_per_user": 2},
+    {"iterations": 10, "expected_participations": 1, "strategy": [1.0], "noise_multiplier": 1.0},
+    {"noise_multiplier": 3, "iterations": 5, "dataset_size": 100, "batch_size": 10},
+    {"batch_size": 256, "dataset_size": 60000, "noise": 1.1, "epochs": 60, "group": 2},
+    {"dp_event": to_dp_event(Sequence((MNIST, LaplaceMechanism(1.0)))), "delta": 1e-5},
+    to_json(Sequence((MNIST, LaplaceMechanism(1.0)))),
+    certify(DeclaredGaussianDP(0.1), 1e-5),
+]
+
+
+def _places(data, path=()):
+    yield path
+    items = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
+    for key, value in items:
+        yield from _places(value, (*path, key))
+
+
+def _with(data, path, value):
+    if not path:
+        return value
+    copy = dict(data) if isinstance(data, dict) else list(data)
+    copy[path[0]] = _with(data[path[0]], path[1:], value)
+    return copy
+
+
+@pytest.mark.parametrize("good", GOOD, ids=lambda good: next(iter(good)))
+def test_a_spoilt_file_is_read_or_explained_never_a_traceback(good) -> None:
+    good = json.loads(json.dumps(good))
+    read(good)
+    refused = 0
+    for path in list(_places(good))[:120]:
+        for junk in JUNK:
+            try:
+                read(_with(good, path, junk))
+            except TightropeError:
+                refused += 1
+    assert refused > 20
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path) -> None:
+    event = {"class_name": "GaussianDpEvent", "noise_multiplier": 1.0}
+    for _ in range(3000):
+        event = {"class_name": "SelfComposedDpEvent", "event": event, "count": 1}
+    with pytest.raises(InvalidInput, match="nested too deeply"):
+        read(event)
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(InvalidInput, match="Cannot read"):
+        read(path)
