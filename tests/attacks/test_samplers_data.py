@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -436,3 +437,14 @@ def test_drawing_until_a_batch_pleases_is_refused() -> None:
     run.expect(ticket)
     run.abandon_batch()
     run.draw()
+
+
+def test_a_read_only_memory_map_is_data_like_any_other(tmp_path: Path) -> None:
+    rows = make_data().numpy()
+    np.memmap(tmp_path / "rows", rows.dtype, "w+", shape=rows.shape)[:] = rows
+    given = np.memmap(tmp_path / "rows", rows.dtype, "r", shape=rows.shape)
+    run = make_run()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(run, given, 2)
+    assert run.steps == 2 and run.record().private

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -85,7 +86,9 @@ def _is_array(part: Any) -> bool:
 
 
 def _array_rows(parts: Sequence[Any]) -> Rows:
-    tensors = tuple(torch.as_tensor(part) for part in parts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of read-only memory maps: nobody writes here
+        tensors = tuple(torch.as_tensor(part) for part in parts)
     lengths = {len(tensor) for tensor in tensors}
     if len(lengths) != 1:
         raise InvalidInput(
