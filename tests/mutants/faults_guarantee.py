@@ -141,8 +141,8 @@ FAULTS = [
     ),
     (
         "theorems/stopping_times.py",
-        "return with_steps(process, first), KEPT",
-        "return with_steps(process, first), 1.0",
+        "return first, KEPT",
+        "return first, 1.0",
         "tests/attacks/test_stopping.py",
     ),
     (

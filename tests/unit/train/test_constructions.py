@@ -65,7 +65,8 @@ def test_adam_as_algorithm_2_prints_it(make_model, data):
     first = [torch.zeros_like(p) for p in model.parameters()]
     second = [torch.zeros_like(p) for p in model.parameters()]
     for a, b in run.batches(data, steps=3):
-        run.step(cross_entropy(run.model(a), b, reduction="none"))
+        if not run.step(cross_entropy(run.model(a), b, reduction="none")).released:
+            continue
         gradients = torch.autograd.grad(cross_entropy(model(x), y), list(model.parameters()))
         for p, g, m, u in zip(model.parameters(), gradients, first, second, strict=True):
             m.copy_(0.9 * m + 0.1 * g)

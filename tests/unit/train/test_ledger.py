@@ -100,6 +100,7 @@ def test_impossible_budgets_are_refused(epsilon, delta):
 
 def test_the_certificate_says_what_is_proved_or_that_nothing_is(make_run, data, train):
     run = make_run(sampler=FullBatchSampler(), noise=GaussianNoise(5.0))
+    run.plan(2)
     train(run, data, steps=2)
     told = run.certificate(1e-5)
     assert told["run"]["private"] and told["run"]["steps"] == 2 == told["process"]["steps"]

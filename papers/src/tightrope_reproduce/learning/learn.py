@@ -53,6 +53,7 @@ def learn(
         steps = _plain(model, train, recipe, seed)
     else:
         run = _private(model, recipe, seed)
+        run.plan(recipe.steps)
         steps = _noisy(run, train, recipe)
     start, measured_at = time.perf_counter(), frozenset(recipe.measured_at)
     curve: list[float] = []
