@@ -108,6 +108,8 @@ class RunFolder:
             self.close()
             raise
         run.ledger.journal, run.write_ahead = self._announce, self._prove
+        # A rehearsal would leave its traces in what must be repeated bit for bit.
+        run.company.asleep = run.company.asleep or _repeatable(run)
 
     def _look(self) -> tuple[Path | None, Any]:
         """The last complete snapshot and what is in it, if it is one of this run."""
