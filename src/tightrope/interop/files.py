@@ -17,9 +17,7 @@ from tightrope.interop import libraries
 from tightrope.interop.events import looks_like_event
 from tightrope.interop.reading import Reading, claims_of, in_order
 from tightrope.interop.setting import UNSAID, Setting, unknown
-from tightrope.process import StoppedAtWill
 from tightrope.process.codec import from_json
-from tightrope.process.stopping import steps_of
 from tightrope.validate import check_delta
 
 __all__ = ["read"]
@@ -117,8 +115,6 @@ def _certificate(data: Any, told: Setting) -> Reading:
     run, process = data["run"], from_json(data["process"])
     if run is not None and not run["private"]:
         raise InvalidInput(f"This certificate promises nothing. {data['statement']}")
-    if run is not None and run["length"] == "asked":  # nothing held the run to that length
-        process = StoppedAtWill(process, steps_of(process))
     delta = float(check_delta(data["setting"]["delta"]))
     said = main_claim(data["claims"], delta)
     return Reading(process, "Tightrope certificate", delta, None if said is None else str(said))

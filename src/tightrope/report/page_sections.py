@@ -173,6 +173,8 @@ def _process_rows(process: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if name == "parts":
             for part in value:
                 yield from _process_rows(part)
+        elif name == "run":
+            yield from _process_rows(value)
         elif name != "type" and value is not None:
             yield name.replace("_", " "), _plain(value)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.numerics.digits import rounded_up
-from tightrope.process import NoisySGD, PoissonSampling, Released
+from tightrope.process import NoisySGD, PoissonSampling, Released, StoppedAtWill
 from tightrope.process.codec import from_json
 
 __all__ = ["PEOPLE", "found_of", "headline", "meaning", "assumptions", "what_would_change"]
@@ -75,6 +75,7 @@ def assumptions(certificate: dict[str, Any], validity: Validity) -> tuple[tuple[
             "The run committed to its data: their holder can show which data were used.",
         ),
     ]
+    process = process.run if isinstance(process, StoppedAtWill) else process
     if isinstance(process, NoisySGD) and isinstance(process.sampling, PoissonSampling):
         rows.append((private, "Batches were drawn by Poisson sampling, and stayed secret."))
     if getattr(process, "released", None) is Released.LAST_ITERATE:

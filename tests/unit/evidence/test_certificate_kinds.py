@@ -239,6 +239,7 @@ def test_forged_runs_are_refused() -> None:
     assert "history" in forged("trainer", steps=1)
     assert "steps" in forged("trainer", steps=1000)
     assert "length" in forged("trainer", length="at will")
+    assert "length" in forged("trainer", length="asked")
     assert "length" in forged("trainer", length="budget", budget=None)
     assert "history" in forged("trainer", history=[{"step": 3, "epsilon": 0.1}])
     assert "history" in forged("trainer", history=[{"step": 3}])
