@@ -69,7 +69,8 @@ class Scaled(nn.Module):
 def test_a_constant_that_is_the_size_of_a_batch_by_chance_is_not_warned_about():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        train(Scaled(), steps=40)
+        run = train(Scaled(), steps=40)
+    assert run.steps == 40 and run.record().private
 
 
 class Remembers(nn.Module):

@@ -15,13 +15,27 @@ from torch import Tensor
 
 from tightrope.validate import check_non_negative, check_positive
 
-__all__ = ["CorrectedAdam"]
+__all__ = ["CorrectedAdam", "EachParameter"]
 
 _SHARE = 0.01
 
 
+class EachParameter(torch.optim.Optimizer):
+    """Updates one parameter after the other."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        raise NotImplementedError("An optimizer says how it updates a parameter.")
+
+
 @final
-class CorrectedAdam(torch.optim.Optimizer):
+class CorrectedAdam(EachParameter):
     """Adam with max(second moment - noise_variance, floor) under the root.
 
     floor: None is a hundredth of the noise's variance. What is left after the subtraction is
@@ -46,13 +60,6 @@ class CorrectedAdam(torch.optim.Optimizer):
             "floor": float(least),
         }
         super().__init__(params, defaults)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> Any:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state, (beta1, beta2) = self.state[parameter], group["betas"]

@@ -6,19 +6,20 @@ The first steps are larger than Adam's: (1 - b1)/sqrt(1 - b2) = 3.2 learning rat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
+from tightrope.train.corrected_adam import EachParameter
 from tightrope.validate import check_positive
 
 __all__ = ["PrintedAdam"]
 
 
 @final
-class PrintedAdam(torch.optim.Optimizer):
+class PrintedAdam(EachParameter):
     """`small` is the paper's xi."""
 
     def __init__(
@@ -34,13 +35,6 @@ class PrintedAdam(torch.optim.Optimizer):
             "small": float(check_positive(small, "small")),
         }
         super().__init__(params, defaults)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> Any:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state, (beta1, beta2) = self.state[parameter], group["betas"]

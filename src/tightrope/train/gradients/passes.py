@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -53,13 +53,9 @@ class Work:
 
     def backward(self, inputs: list[Any], *, keep: bool) -> Grads:
         """Gradients of the summed losses, none of them a parameter's."""
-        losses = self.losses
-        weights = (
-            torch.full_like(losses, self.scale)  # nothing that a CUDA graph allocates is kept
-            if losses.is_cuda
-            else _weights(losses.shape[0], self.scale, losses.dtype)
-        )
-        return list(gradients_at(losses, inputs, weights, keep=keep))
+        # Made anew each time: a backward pass of the user's may write into what it is given.
+        weights = torch.full_like(self.losses, self.scale)
+        return list(gradients_at(self.losses, inputs, weights, keep=keep))
 
     def forms_of_use(self, use: Use, grads: Grads) -> Found:
         """Forms of the parameters of one use; [] where the losses do not depend on it."""
@@ -96,11 +92,6 @@ class Work:
         for row in unused:
             sums[row] = torch.zeros_like(full_precision(self.parameters[row].detach()))
         return [sums[row] for row in range(len(self.parameters))]
-
-
-@lru_cache(maxsize=8)
-def _weights(count: int, scale: float, dtype: torch.dtype) -> Tensor:
-    return torch.full((count,), scale, dtype=dtype)
 
 
 def _or_zeros(g: Tensor | None, edge: GradientEdge) -> Tensor:
