@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 import warnings
 
 import numpy as np
@@ -127,13 +126,9 @@ def test_what_calibration_returns_keeps_the_target_to_the_last_digit(
 
 @pytest.mark.parametrize("steps", [1, 3, 10, 20, 1000])
 @pytest.mark.parametrize("rates", [(0.1, 0.01), (1e-3, 1e-4), (0.5, 0.2)])
-def test_a_calibration_to_a_hit_rate_is_kept_and_quick(
-    steps: int, rates: tuple[float, float]
-) -> None:
+def test_a_calibration_to_a_hit_rate_is_kept(steps: int, rates: tuple[float, float]) -> None:
     hits, alarms = rates
-    begun = time.process_time()
     found = find_noise(NoisySGD(PoissonSampling(0.05), 1.0, steps), Target.hit_rate(hits, alarms))
-    assert time.process_time() - begun < 10.0  # about 1 s; once it took 41 s
     assert found.account().guarantee(1e-5).true_positive_rate(alarms).upper <= hits
 
 
@@ -265,23 +260,19 @@ def test_rates_so_small_that_nobody_takes_part_are_found() -> None:
     ],
     ids=str,
 )
-def test_steps_for_a_delta_near_one_are_found_without_crawling(run: NoisySGD, steps: int) -> None:
+def test_steps_for_a_delta_near_one_are_found(run: NoisySGD, steps: int) -> None:
     """Nearly everybody who takes part is found: 1 - delta is (1 - rate)^steps. Once 21 looks."""
     target = Target.approx_dp(1.0, 0.9)
-    begun = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = find_steps(run, target)
     assert found.value == steps
-    assert time.process_time() - begun < 20.0  # 1 to 9 s; once 47 to 57 s
     one_more = NoisySGD(run.sampling, 0.1, steps + 1, run.adjacency)
     assert account(one_more).delta(1.0).lower > 0.9
 
 
-def test_noise_for_few_steps_with_replaced_records_is_found_quickly() -> None:
-    begun = time.process_time()
+def test_noise_for_few_steps_with_replaced_records_is_found() -> None:
     found = find_noise(
         NoisySGD(PoissonSampling(0.01), 1.0, 10, REPLACED), Target.approx_dp(5.0, 1e-5)
     )
-    assert time.process_time() - begun < 20.0  # about 4 s; once 40 s
     assert found.account().epsilon(1e-5).upper <= 5.0

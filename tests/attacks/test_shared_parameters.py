@@ -16,6 +16,7 @@ from torch import nn
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import FlatClip
 from tightrope.train.gradients import Gradients
+from tightrope.train.gradients.apart import Probes
 from tightrope.train.gradients.one_by_one import OneByOne
 from tightrope.train.gradients.reference import loop_clipped_sum
 
@@ -168,6 +169,18 @@ def test_tables_made_of_parameters(table, meeting, first):
         torch.manual_seed(0)
         model = Generated(TABLES[table], TABLE_MEETINGS[meeting], below=below)
         inputs = [torch.randn(n, T, D) for n in (first, T, 1, 0, D, T + 2, 2, T)]
+        assert set(outcomes(model, method, inputs)) == {"right"}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_quick_look_never_replaces_a_thorough_one(table, monkeypatch):
+    """Only row 0 of a table of T rows has a gradient: a look at example 0 takes it for a batch."""
+    monkeypatch.setattr(Probes, "half", lambda self, count: torch.eye(count)[0])
+    monkeypatch.setattr(Probes, "due", lambda self, conclusive: True)
+    for below, method in zip((True, False), METHODS, strict=True):
+        torch.manual_seed(0)
+        model = Generated(TABLES[table], TABLE_MEETINGS["first"], below=below)
+        inputs = [torch.randn(n, T, D) for n in (2, T, T, 5, T)]
         assert set(outcomes(model, method, inputs)) == {"right"}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -27,7 +29,6 @@ from tightrope.train.gradients.witness import Witness
 
 __all__ = ["Gradients"]
 
-_THOROUGH = 16  # kinds of batches looked at thoroughly; later ones only if a layer in them is new
 _MOST_SCALE = 2.0**60  # the inverse of its square is an ordinary float32
 _MOST_PLANS = 1000  # a model that never does the same twice must not fill the memory
 
@@ -78,7 +79,6 @@ class Gradients:
         self._rows = {id(p): i for i, p in enumerate(self.parameters)}
         self._names_by_id = {id(p): n for n, p in named}
         self._plans: dict[tuple[int, ...], Plan] = {}
-        self._settled: set[int] = set()  # layers whose batch dimension was proved once
         self._probes = Probes()
         self._recorder = Recorder(model)
         self._remove = attach(model, self._recorder)
@@ -150,7 +150,7 @@ class Gradients:
                 return plan, ways
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        plan = self._plans[key] = self._look(losses, uses, calls)
+        plan = self._plans[key] = self._look(losses, uses, calls, plan)
         ways = resolve(plan, losses)
         assert ways is not None
         return plan, ways
@@ -161,18 +161,16 @@ class Gradients:
         operations = losses.grad_fn._sequence_nr() - self._recorder.started
         return (operations, *[id(use.owner) for use in uses])
 
-    def _look(self, losses: Tensor, uses: list[Use], calls: Calls) -> Plan:
-        """A plan for this batch. What is seen for the first time is looked at thoroughly."""
-        owners = {id(use.owner) for use in uses}
+    def _look(self, losses: Tensor, uses: list[Use], calls: Calls, known: Plan | None) -> Plan:
+        """A plan for this batch; a quick look can confirm a known one, never make another."""
         batch = len(losses)
-        again = self._kind_of(losses, uses) in self._plans or len(self._plans) > _THOROUGH
-        known = again and owners <= self._settled
-        weights = [self._probes.half(batch)] if known else halves(batch)
-        witness = Witness(self._recorder, calls, uses, batch)
-        plan = make_plan(losses, uses, self._names_by_id, weights, witness)
-        if plan.conclusive:
-            self._settled |= owners
-        return plan
+        made = partial(make_plan, losses, uses, self._names_by_id)
+        if known is not None and known.conclusive:
+            witness = Witness(self._recorder, calls, uses, batch)
+            with suppress(ModelNotPrivate):  # the thorough look decides, and says it
+                if made([self._probes.half(batch)], witness).same_ways(known):
+                    return known
+        return made(halves(batch), Witness(self._recorder, calls, uses, batch))
 
     def _only_broadcast(self, losses: Tensor) -> bool:
         """Do all parameters enter in ways that the graph shows, as those of an adapter may?"""

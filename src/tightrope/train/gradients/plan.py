@@ -60,6 +60,13 @@ class Plan:
         """Whether the layers that count have the batch as first dimension."""
         return all(rows == batch for i in self.uses for rows in uses[i].rows)
 
+    def same_ways(self, other: Plan) -> bool:
+        """Whether the same uses count and all other parameters enter at the same places."""
+        return self.uses == other.uses and self._marks() == other._marks()
+
+    def _marks(self) -> dict[int, tuple[Landmark, ...]]:
+        return {id(source.parameter): source.marks for source in self.sources}
+
 
 def make_plan(
     losses: Tensor,
