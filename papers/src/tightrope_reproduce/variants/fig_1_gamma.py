@@ -91,10 +91,10 @@ def _lines(pair: tuple[float, float], curves: Curves, deltas: Any) -> tuple[Line
 def _largest_gap(pair: tuple[float, float], curves: Curves, deltas: Any) -> float:
     """The maximum itself, searched next to the largest gap on the grid."""
     best = int(np.argmax(curves.exact - curves.closed))
-    ends = float(deltas[max(best - 1, 0)]), float(deltas[min(best + 1, len(deltas) - 1)])
+    ends = np.log(deltas[[max(best - 1, 0), min(best + 1, len(deltas) - 1)]])
 
-    def gap(delta: float) -> float:
-        at = np.array([delta])
+    def gap(log_delta: float) -> float:
+        at = np.exp([log_delta])
         return float(theorem4.gamma(*pair, at)[0] - one_sided.gamma(*pair, at).upper[0])
 
     return -float(minimize_scalar(gap, bounds=ends, method="bounded").fun)
