@@ -5,7 +5,7 @@ Which to use depends on who chose the parameters of the steps:
   is that of a length that was fixed in advance too; whoever stops by looking at what was released
   may state `epsilon_at_will`;
 - chosen along the way from what was released: `GaussianFilter` for steps without sampling,
-  `RenyiFilter` for any step. The exact accountant is not proved for that case (theory C.10).
+  `RenyiFilter` for any step. The exact accountant is not proved for that case.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class GaussianFilter:
 
     Statement: as long as the sum of squared mu stays within mu_budget^2, everything released is
     mu_budget-GDP, however the noise was chosen. Source: Smith, Thakurta 2022; Koskela, Tobaben,
-    Honkela 2023 (arXiv:2210.02911), Theorem 3.1; theory notes C.10.
+    Honkela 2023 (arXiv:2210.02911), Theorem 3.1.
     Conditions: each `sensitivity` is that between neighbours under the filter's `adjacency`.
     """
 
@@ -137,7 +137,7 @@ class RenyiFilter:
 
     Statement: at one fixed order, as long as the Renyi divergences of the steps taken sum to at
     most gamma, everything released is (order, gamma)-Renyi DP. Source: Feldman, Zrnic 2021
-    (arXiv:2008.11193), Theorem 4.3; theory notes C.10.
+    (arXiv:2008.11193), Theorem 4.3.
     Conditions: all processes have the same neighbours (checked), and the order is fixed at first.
     """
 

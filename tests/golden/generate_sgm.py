@@ -49,7 +49,7 @@ def sampled(q: mpf, mu: mpf, direction: str, tilt: mpf, refine: int, top: mpf | 
 
 
 def fixed_size(q: mpf, mu: mpf, tilt: mpf, refine: int) -> Law:
-    """Theory C.9: an atom at 0 and the half line s > mu/2, through s = mu/2 + e^{x - e^{-x}}."""
+    """An atom at 0 and the half line s > mu/2, through s = mu/2 + e^{x - e^{-x}}."""
     law: Law = [(mpf(0), (1 - q) * erf(mu / (2 * sqrt(mpf(2)))))]
     step, x = mpf(1) / (12 * refine), mpf(-5)
     while True:

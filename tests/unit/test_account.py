@@ -35,7 +35,7 @@ from tightrope.guarantee.kinds.loss import LossGuarantee
 MNIST, ADULT, IMDB, MOVIES = 256 / 60000, 256 / 29305, 512 / 25000, 10000 / 800000
 
 # Deep Learning with GDP, Tables 1-4: rate, noise, epochs, delta, CLT mu, CLT eps, MA eps as
-# printed; then the exact epsilon (theory notes A37)
+# printed; then the exact epsilon
 TABLES = [
     (MNIST, 1.3, 15, 1e-5, 0.23, 0.83, 1.19, 0.8645),
     (MNIST, 1.1, 60, 1e-5, 0.57, 2.32, 3.01, 2.3816),
@@ -65,7 +65,7 @@ def test_the_tables_of_deep_learning_with_gdp(row) -> None:
     assert isinstance(estimate, Estimate)
     assert round(estimate.curve.mu, 2) == pytest.approx(mu, abs=0.011)
     assert estimate.epsilon(delta) == pytest.approx(clt, abs=0.006)
-    # the paper's order grid and rounding of T leave up to 0.06 (theory notes A37)
+    # the paper's order grid and rounding of T leave up to 0.06
     assert finding(result, "moments").outcome.epsilon(delta).upper == pytest.approx(
         moments, abs=0.07
     )
@@ -96,7 +96,7 @@ def test_the_clt_is_never_the_answer() -> None:
 
 
 def test_fixed_size_batches_cost_far_more() -> None:
-    """Theory notes C.9: 18.45 instead of 2.38 at the MNIST setting."""
+    """18.45 instead of 2.38 at the MNIST setting."""
     fixed = NoisySGD(FixedSizeSampling(MNIST), 1.1, 14062, Adjacency.REPLACE_ONE)
     assert account(fixed).epsilon(1e-5).upper == pytest.approx(18.45, abs=0.006)
     small = NoisySGD(FixedSizeSampling(0.01), 2.0, 1000, Adjacency.REPLACE_ONE)

@@ -10,7 +10,8 @@ Statement: a claim is (eps_k, delta_k)-DP for many k at once, so its trade-off f
     Many runs: TPR <= e^eps_k FPR + delta_k, and the same of the complements, for every k.
 Conditions: those of `one_run` and `many_runs`.
 Validity: bound.
-Source: theory A20, C.11.
+Source: derived here; Neyman and Pearson 1933 for the region, `one_run` and `many_runs` for the
+    counts.
 Error: more lines would refute more; every set of lines is on the safe side.
 Vectors: tests/attacks/test_audit_evidence.py.
 """

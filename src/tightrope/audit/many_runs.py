@@ -8,7 +8,7 @@ Conditions: runs independent; the threshold chosen without the runs that measure
     half of the runs, drawn at random, chooses it and the other half measures.
 Validity: bound.
 Source: Clopper and Pearson 1934; Jagielski, Ullman and Oprea 2020 (arXiv:2006.07709); Nasr et al.
-    2023 (arXiv:2302.07956) for mu; theory C.11.
+    2023 (arXiv:2302.07956) for mu.
 Error: rounding of beta quantiles.
 Vectors: tests/unit/audit/test_many_runs.py.
 """

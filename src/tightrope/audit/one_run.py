@@ -7,7 +7,7 @@ Statement: m canaries are independently in or out with probability 1/2; from the
 Conditions: the neighbours of the claim are the two states of one canary (in or out for
     add-or-remove; one of two records for replace-one); r is fixed before the output is seen.
 Validity: bound.
-Source: Steinke, Nasr and Jagielski 2023 (arXiv:2305.08846), Theorem 5.2; theory C.11.
+Source: Steinke, Nasr and Jagielski 2023 (arXiv:2305.08846), Theorem 5.2.
 Error: rounding of binomial tails, about 1e-13 relative.
 Vectors: one_run_audit_pvalue.
 """

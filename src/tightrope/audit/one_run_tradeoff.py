@@ -8,10 +8,10 @@ Statement: as in `one_run`, c_g guesses on m canaries, c of them right. With p_j
     reached or passed.
 Conditions: those of `one_run`; f convex, for both orders of the neighbours.
 Validity: bound.
-Source: Mahloujifar, Melis and Chaudhuri 2024 (arXiv:2410.22235), Theorem 9 and Algorithm 3;
-    theory C.11. Flipping canary i, all else held: the guess stays and turns from right to wrong, so
-    the wrong event of count c - 1 is the right event of count c under the neighbour; convexity of f
-    averages over i. Checked against the linear program of all the inequalities (tests).
+Source: Mahloujifar, Melis and Chaudhuri 2024 (arXiv:2410.22235), Theorem 9 and Algorithm 3.
+    Flipping canary i, all else held: the guess stays and turns from right to wrong, so the wrong
+    event of count c - 1 is the right event of count c under the neighbour; convexity of f averages
+    over i. Checked against the linear program of all the inequalities (tests).
 Error: rounding only.
 Vectors: tests/unit/audit/test_one_run.py.
 """
@@ -50,7 +50,7 @@ def refutes(
 
 
 def gaussian_survivor(mu: float) -> Callable[[float], float]:
-    """f(1 - x) = Phi(Phi^-1(x) - mu) of mu-Gaussian DP (theory A19)."""
+    """f(1 - x) = Phi(Phi^-1(x) - mu) of mu-Gaussian DP."""
 
     def survivor(mass: float) -> float:
         return float(ndtr(ndtri(min(mass, 1.0)) - mu))

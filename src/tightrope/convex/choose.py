@@ -158,7 +158,7 @@ def _cyclic(
 
 
 def cyclic_noise(facts: Facts, cycle: int, epochs: int) -> float:
-    """Noise multiplier of convex cyclic descent (theory A60): the basis of step sizes only."""
+    """Noise multiplier of convex cyclic descent: the basis of step sizes only."""
     return facts.moved / facts.budget.mu * math.sqrt((epochs - 1) / cycle + 1.0)
 
 

@@ -1,7 +1,7 @@
 """Private minimisers that release their last iterate only: the hidden-state theorems' processes.
 
 The loss is convex and smooth, the step is at most 2/beta, and the iterates stay hidden; then the
-privacy loss of early records fades (theory A40-A60, C.1). `noise_multiplier` is relative to the
+privacy loss of early records fades. `noise_multiplier` is relative to the
 Lipschitz constant, on the sum over a batch, as everywhere in this package. Iterates stay in a ball
 (`radius`, or a wide one where none is given), so that the rounding of a step is bounded; what it
 takes from the contraction is charged as sensitivity (see `arithmetic`). Strong convexity is claimed
@@ -150,7 +150,7 @@ class CyclicDescent(_Hidden):
 @final
 @dataclass(frozen=True)
 class SkipDescent(_Hidden):
-    """PNSGD that skips a secret number of first records (theory A43)."""
+    """PNSGD that skips a secret number of first records."""
 
     def passes(self, problem: Problem) -> float:
         return 1.0
@@ -173,7 +173,7 @@ class SkipDescent(_Hidden):
 @final
 @dataclass(frozen=True)
 class StopDescent(_Hidden):
-    """PNSGD that stops after a secret number of records (theory A45)."""
+    """PNSGD that stops after a secret number of records."""
 
     def passes(self, problem: Problem) -> float:
         return 1.0

@@ -128,7 +128,7 @@ def _smallest(bound: Any, epsilon: float, delta: float) -> float | None:
 
 
 def gaussian_delta(variance: Any) -> Any:
-    """delta(eps) = Phi(-eps/m + m/2) - e^eps Phi(-eps/m - m/2), m^2 = variance (theory A19)."""
+    """delta(eps) = Phi(-eps/m + m/2) - e^eps Phi(-eps/m - m/2), m^2 = variance."""
     from tightrope.evidence.rigorous_law import normal_tail, upper
 
     m = variance.sqrt()

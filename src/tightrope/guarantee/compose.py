@@ -3,7 +3,7 @@
 Rules, tightest first:
 1. Gaussian guarantees: mu^2 adds (exact). Steps known by participations alone: one run of them.
 2. Guarantees with dominating pairs: the pairs of the same ordered neighbours are composed, and
-   the two orders are compared only afterwards (theory A29: symmetrising step by step is looser).
+   the two orders are compared only afterwards (symmetrising step by step is looser).
 3. Otherwise Renyi divergences add, order by order; releases that are (epsilon, delta)-DP only are
    epsilon-DP unless they fail, and the chance of a failure is kept apart.
 """

@@ -9,7 +9,7 @@ Conditions: the attacker knows everything but the one record; the type II error 
     certified.
 Validity: bound on every attack; attained where f is the exact trade-off function.
 Source: Wasserman and Zhou 2010; Dong, Roth and Su 2019 (arXiv:1905.02383), Section 2; Yeom et al.
-    2018 (arXiv:1709.01604); Bayes' rule. theory A20, A25.
+    2018 (arXiv:1709.01604); Bayes' rule.
 Error: a few roundings, taken outward.
 Vectors: tests/unit/guarantee/test_risk.py.
 

@@ -5,7 +5,7 @@ convex, L-Lipschitz, smooth with constant L sqrt(2/pi) / scale, and f <= f^ <= f
 Source: Feldman et al. 2018, Theorem 33, which prints the smoothness L/scale (Pinsker's inequality;
 the exact total variation gives sqrt(2/pi) of it) and the error as "= L scale sqrt(d)" where E|Z| is
 smaller. Since f^ >= f (Jensen), the excess loss grows by the error once, not twice. Corollary 34's
-smoothing term, eps sqrt(d)/(2 ln(1.25/delta)), is too small once ln(1/delta) > 8: theory A51.
+smoothing term, eps sqrt(d)/(2 ln(1.25/delta)), is too small once ln(1/delta) > 8.
 
 For f(w) = l(<w, x>, y) it suffices to smooth l in one dimension with scale * |x|: dimension 1.
 The gradient of f^ must be computed exactly; sampling Z afresh does not give a contraction.

@@ -10,7 +10,7 @@ Conditions: at least one release that is not a Gaussian step (those have the clo
 Validity: ESTIMATE in neither direction; with few releases, or one that outweighs the others, it may
     be far off.
 Source: Bu, Dong, Long, Su 2019 (arXiv:1911.11607), Theorem 7; the variance in place of the second
-    moment as in Dong, Roth, Su 2019 (arXiv:1905.02383v3), Theorem 3.4; theory notes A33.
+    moment as in Dong, Roth, Su 2019 (arXiv:1905.02383v3), Theorem 3.4.
 Error: unknown for finitely many releases; `account` states the true error beside it.
 Vectors: Gaussian, Laplace and randomised response in closed form, in its tests.
 """

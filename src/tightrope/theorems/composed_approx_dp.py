@@ -6,7 +6,7 @@ Statement: each step is (eps0, delta0)-DP as a Gaussian mechanism, (ln(1 + q (e^
 Conditions: Poisson sampling and add-or-remove neighbours, or no sampling.
 Validity: upper bound, far from tight: what was used before the moments accountant.
 Source: Dwork, Rothblum, Vadhan 2010, Theorem III.3; survey (Boninsegna), Theorems II.3 and II.4
-    (its shortcut 2 eps sqrt(2 k ln(1/delta')) for eps < 1 is false and not used); theory A54, A55.
+    (its shortcut 2 eps sqrt(2 k ln(1/delta')) for eps < 1 is false and not used).
 Error: the split of delta between steps and delta' is fixed (one half each), not optimised.
 Vectors: advanced_composition, subsample_eps_delta.
 """

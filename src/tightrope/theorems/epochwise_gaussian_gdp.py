@@ -8,8 +8,7 @@ Conditions: cyclic fixed batches, or a fresh random order each epoch. Every iter
 Validity: exact for cyclic batches; for shuffled batches an upper bound (no tight analysis of
     shuffling is known, and its lower bounds exceed the Poisson numbers: Chua et al. 2024,
     arXiv:2403.17673).
-Source: Dong, Roth, Su 2019 (arXiv:1905.02383v3), Corollary 3.3 (Gaussian composition); theory
-    notes C.9.
+Source: Dong, Roth, Su 2019 (arXiv:1905.02383v3), Corollary 3.3 (Gaussian composition).
 Error: none beyond rounding.
 Vectors: gdp_eps.
 """

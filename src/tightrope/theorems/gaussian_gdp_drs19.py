@@ -5,7 +5,7 @@ Statement: releasing a query plus N(0, s^2) is mu-GDP with mu = sensitivity / s,
     added or removed and by twice the clip norm when one is replaced.
 Conditions: Gaussian noise, every record in the release (no sampling).
 Validity: exact.
-Source: Dong, Roth, Su 2019 (arXiv:1905.02383v3), Theorem 2.7; theory notes A19, A27.
+Source: Dong, Roth, Su 2019 (arXiv:1905.02383v3), Theorem 2.7.
 Error: none beyond the rounding of one division.
 Vectors: gdp_delta, gdp_eps, tradeoff_gaussian.
 """

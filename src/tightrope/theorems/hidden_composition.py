@@ -5,7 +5,7 @@ Statement: a step that uses the record is a Gaussian mechanism of parameter mu_1
 Conditions: gradients whose record-dependent part has norm <= L; replace-one neighbours. Convexity,
     smoothness and secrecy of the iterates are not needed: this is the fallback.
 Validity: upper bound for the last iterate, exact when every iterate is released.
-Source: Dong, Roth, Su 2019 (arXiv:1905.02383), Corollary 3.3; theory A19, A27.
+Source: Dong, Roth, Su 2019 (arXiv:1905.02383), Corollary 3.3.
 Error: mu is raised by 1e-14 relative.
 Vectors: thm_VII1 (rdp_composition).
 """

@@ -11,11 +11,11 @@ Conditions: convex smooth loss for every record, step_size <= 2 / smoothness, no
     the clipped gradient is that of such a loss), replace-one neighbours, last iterate only.
 Validity: upper bound; attained for c = 1 by linear losses with E = 1.
 Source: Feldman et al. 2018 (arXiv:1808.06651), Theorem 23 (batch 1, E = 1) and Theorem 35;
-    Boninsegna's survey, VI-A (batches of size B); Bok, Su, Altschuler 2024 (c < 1); theory A42,
-    A52, A60, C.1. Corrected: survey VI-A prints s_t with its two cases swapped, T - kappa + 1 for
-    Q - kappa + 1, and a final bound alpha K / (2 sigma^2 Q^2) that is too small by up to the number
-    of batches Q (the last batch of one epoch: factor Q). Theorem 35 is stated for E = l and holds
-    for every E. The papers conclude Renyi DP; the same shifts give Gaussian DP, which is stronger.
+    Boninsegna's survey, VI-A (batches of size B); Bok, Su, Altschuler 2024 (c < 1). Corrected:
+    survey VI-A prints s_t with its two cases swapped, T - kappa + 1 for Q - kappa + 1, and a final
+    bound alpha K / (2 sigma^2 Q^2) that is too small by up to the number of batches Q (the last
+    batch of one epoch: factor Q). Theorem 35 is stated for E = l and holds for every E. The papers
+    conclude Renyi DP; the same shifts give Gaussian DP, which is stronger.
 Error: closed form; mu is raised by 1e-14 relative plus 2^-50 for each epoch.
 Vectors: pnsgd_index, pnmsgd_multi_epoch, fixed_batch_004, noisycgd_strongly_convex_gdp.
 """

@@ -8,7 +8,7 @@ Conditions: convex smooth loss, step_size <= 2 / smoothness, no clipping (unless
     gradient is that of such a loss), replace-one neighbours, last iterate only, any common start.
 Validity: upper bound, attained by quadratic losses where step_size <= 2 / (strong_convexity +
     smoothness).
-Source: Bok, Su, Altschuler 2024, strongly convex NoisyGD; theory A61, C.1. About half of the limit
+Source: Bok, Su, Altschuler 2024, strongly convex NoisyGD. About half of the limit
     of Chourasia, Ye, Shokri 2021 (the survey's Theorem VII.1), and never worse than composition.
 Error: closed form; mu is raised by 1e-14 relative.
 Vectors: noisygd_strongly_convex_gdp, thm_VII1 (rdp_exact_gd).

@@ -9,7 +9,7 @@ Statement: a map whose values lie within a set of diameter R, followed by N(0, (
 Conditions: cyclic SGD, projection on a set of diameter D, replace-one neighbours, last iterate
     only; any loss with bounded gradients.
 Validity: upper bound; decays exponentially in the number of later steps.
-Source: Asoodeh, Diaz, Calmon 2020; theory C.4. (Proof: the positive part of mu - g nu has mass E
+Source: Asoodeh, Diaz, Calmon 2020. (Proof: the positive part of mu - g nu has mass E
     and the negative one E + g - 1 >= g E; coupling them costs at most sup E_g(K_x || K_y) each.)
     The multi-pass recursion of Asoodeh, Diaz 2023 is not used: with several epochs everything up to
     the last use is bounded by Gaussian DP first.

@@ -11,7 +11,7 @@ Validity: upper bound; attained when the maps are scalings by c_t plus pushes in
     and the minorant has one segment.
 Source: Feldman, Mironov, Talwar, Thakurta 2018 (arXiv:1808.06651), Theorem 22 with Lemmas 20 and
     21, in Renyi form for c_t = 1; Bok, Su, Altschuler 2024, shifted interpolation, for Gaussian
-    DP; theory A40. Printed slips corrected here: the a_t must be >= 0, not "reals"; the induction
+    DP. Printed slips corrected here: the a_t must be >= 0, not "reals"; the induction
     needs psi'(X'_t), not psi'(X'_{t+1}); the informal Theorem 1 lacks a square on |x_0 - x'_0|.
 Error: mu is raised by the rounding bound of `numerics.hull`.
 Vectors: optimal_shift.

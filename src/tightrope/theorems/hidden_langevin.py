@@ -7,11 +7,11 @@ Conditions: strong convexity, step_size < 1 / smoothness, start drawn from N(poi
     noise_std^2/lambda) I) (projected), replace-one neighbours, last iterate only, no clipping.
 Validity: upper bound; twice the exact value in the limit and worse than composition until about
     3.2 / (lambda eta) steps. Kept because the survey states it; `hidden_full_batch` is never worse.
-Source: Chourasia, Ye, Shokri 2021; Boninsegna's survey, Theorem VII.1 and equation (6); theory A61,
-    A62. In the diffusion's convention the step adds sqrt(2 eta) N(0, s^2 I) and
-    rho = S^2/(lambda s^2 n^2) (...); with s^2 = eta noise_std^2/2 that is the form above. Printed
-    slips: Algorithm 3 sums gradients without 1/n and omits the projection; the remark after Lemma
-    VII.1 loses the factor K; strong convexity (14) has a wrong sign and no square.
+Source: Chourasia, Ye, Shokri 2021; Boninsegna's survey, Theorem VII.1 and equation (6). In the
+    diffusion's convention the step adds sqrt(2 eta) N(0, s^2 I) and rho = S^2/(lambda s^2 n^2)
+    (...); with s^2 = eta noise_std^2/2 that is the form above. Printed slips: Algorithm 3 sums
+    gradients without 1/n and omits the projection; the remark after Lemma VII.1 loses the factor K;
+    strong convexity (14) has a wrong sign and no square.
 Error: rho is raised by 1e-14 relative.
 Vectors: thm_VII1.
 """

@@ -9,7 +9,7 @@ Conditions: lambda-strongly convex, beta-smooth loss, step_size < 2 / (lambda + 
     no clipping.
 Validity: upper bound. It conditions on the batches, so it is linear in q, not quadratic; plain
     composition of sampled Gaussians is smaller for the first thousands of steps.
-Source: Ye, Shokri 2022; Boninsegna's survey, Theorem VII.2; theory A63. Corrected: the start is
+Source: Ye, Shokri 2022; Boninsegna's survey, Theorem VII.2. Corrected: the start is
     S_0^0 = 1 (the printed "S_0^j = 1 for all j" contradicts the recursion); the sampling is without
     replacement (the text says with); "amplification O(1/n^2)" is not what it delivers.
 Error: relative rounding below 4 steps 2^-52, added.

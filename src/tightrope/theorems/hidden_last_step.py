@@ -6,7 +6,7 @@ Conditions: every per-record gradient has norm <= L (clipping suffices; nothing 
     loss), projection on a set of diameter D before each step, replace-one neighbours, last iterate
     only.
 Validity: upper bound; useful where D / (eta noise_std) is of order one.
-Source: theory C.5; the last step of Feldman et al. 2018, Theorem 22, with z = D.
+Source: the last step of Feldman et al. 2018, Theorem 22, with z = D.
 Error: three roundings; mu is raised by 1e-15 relative.
 Vectors: none printed; checked against one-step arithmetic in tests/golden/hidden.json.
 """

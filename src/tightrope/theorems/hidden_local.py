@@ -4,7 +4,7 @@ Statement: a gradient of norm <= L plus N(0, noise_std^2 I) is mu-GDP with mu = 
     any change of the device's record.
 Conditions: bounded gradients; nothing else.
 Validity: exact for the worst gradients (+L v against -L v).
-Source: Feldman et al. 2018 (arXiv:1808.06651), Lemma 27; theory A46. Corrected: the printed
+Source: Feldman et al. 2018 (arXiv:1808.06651), Lemma 27. Corrected: the printed
     "(eps, delta) for every eps > 0 with noise_std = 2 L sqrt(2 ln(1.25/delta))/eps" is proved for
     eps < 1 only and false above 7.46, 8.42, 9.37 at delta = 1e-3, 1e-5, 1e-8; the exact Gaussian
     calibration is used instead everywhere.

@@ -6,9 +6,9 @@ Statement: a gradient step is Lipschitz with constant c = 1 + eta beta. With pro
 Conditions: smooth loss with bounded gradients, projection on a bounded convex set, replace-one
     neighbours, last iterate only.
 Validity: upper bound; useful where D / (eta noise_std) is of order one.
-Source: theory C.2, C.5: Feldman et al. 2018, Theorem 22, with expanding maps. The closed form of
-    C.5 (one chord over the window) is not used: with c > 1 that chord can pass above the points,
-    which no choice of shifts allows, and is then too small (c = 1.5, nu = 2, D << eta g).
+Source: Feldman et al. 2018, Theorem 22, with expanding maps. A closed form (one chord over the
+    window) is not used: with c > 1 that chord can pass above the points, which no choice of shifts
+    allows, and is then too small (c = 1.5, nu = 2, D << eta g).
 Error: mu is raised by the rounding bound of `numerics.hull`.
 Vectors: optimal_shift (c = 1.1, z0 = 1).
 """

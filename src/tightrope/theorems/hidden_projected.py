@@ -9,8 +9,7 @@ Conditions: convex smooth loss, step_size <= 2 / smoothness, no clipping (unless
     iterate only.
 Validity: upper bound.
 Source: Bok, Su, Altschuler 2024, projected NoisyGD and NoisyCGD, who print 3 D g/eta + g^2
-    ceil(D/(eta g)); the minimum over nu is never larger. Altschuler, Talwar 2022;
-    theory A40 (iv), C.1, C.2.
+    ceil(D/(eta g)); the minimum over nu is never larger. Altschuler, Talwar 2022.
 Error: mu is raised by the rounding bound of `numerics.hull`; windows longer than 2^20 steps are not
     tried (each window alone is a valid bound).
 Vectors: noisygd_projected_gdp.

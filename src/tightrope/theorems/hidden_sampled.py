@@ -11,7 +11,7 @@ Conditions: convex smooth loss, step_size <= 2 / smoothness, no clipping (unless
     neighbours; last iterate only.
 Validity: upper bound (proof in docs/theorems/hidden_sampled.md).
 Source: Altschuler, Talwar 2022 (noise splitting); Bok, Su, Altschuler 2024, projected and strongly
-    convex NoisySGD; theory C.1. For the strongly convex case the paper has G(2 sqrt(2) mu_1
+    convex NoisySGD. For the strongly convex case the paper has G(2 sqrt(2) mu_1
     (c^(t-tau+1) - c^t)/(1-c)) and one step with an extra sqrt(2); the form here is proved directly
     and is smaller. The factor 2 over plain composition is real: the two runs see the record's
     gradient at different points.

@@ -5,9 +5,9 @@ Statement: with q = batch_size / records and mu_1 = 2 L / (batch_size * noise_st
 Conditions: uniform batches of fixed size, drawn afresh and kept secret; gradients whose
     record-dependent part has norm <= L; replace-one neighbours. No convexity: this is the fallback.
 Validity: upper bound.
-Source: Dong, Roth, Su 2019 (arXiv:1905.02383), Theorem 4.2; theory A28, C.9.
+Source: Dong, Roth, Su 2019 (arXiv:1905.02383), Theorem 4.2.
 Error: that of the numerical composition of the dominating pair.
-Vectors: the examples of theory C.9 (q = 0.01, noise multiplier 2, 1000 steps: 2.199).
+Vectors: one example (q = 0.01, noise multiplier 2, 1000 steps: 2.199).
 """
 
 from __future__ import annotations

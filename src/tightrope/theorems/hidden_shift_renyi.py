@@ -9,8 +9,8 @@ Statement: R_a(noise, x) = sup over |shift| <= x of D_a(noise + shift || noise).
 Conditions: maps Lipschitz in the norm of the noise, replace-one neighbours, last state only.
 Validity: upper bound. The shifts are those of the convex minorant, optimal for Gaussian noise and,
     for equal scales and c_t = 1, for every noise; composition (a_t = s_t) is tried too.
-Source: Feldman et al. 2018 (arXiv:1808.06651), Definition 10, Lemmas 20 and 21, Theorem 22; theory
-    A40. Gaussian noise has the stronger `hidden_hull`.
+Source: Feldman et al. 2018 (arXiv:1808.06651), Definition 10, Lemmas 20 and 21, Theorem 22.
+    Gaussian noise has the stronger `hidden_hull`.
 Error: sums of positive terms, raised by 1e-12 plus the rounding bound of `numerics.hull`.
 Vectors: optimal_shift (Gaussian); tests/golden/hidden.json (Laplace).
 """

@@ -8,9 +8,8 @@ Statement: n records, t0 uniform on {0 .. floor(n/2)}, record t is used iff t0 <
 Conditions: convex smooth loss, step_size <= 2 / smoothness, no clipping (unless the clipped
     gradient is that of such a loss), replace-one neighbours, last iterate only, t0 secret.
 Validity: upper bound.
-Source: Feldman et al. 2018 (arXiv:1808.06651), Theorem 24, which prints the bound without p;
-    theory A43 for the Renyi form. The profile form follows from joint convexity of the hockey stick
-    and is sharper.
+Source: Feldman et al. 2018 (arXiv:1808.06651), Theorem 24, which prints the bound without p. The
+    profile form follows from joint convexity of the hockey stick and is sharper.
 Error: delta is raised by 1e-12 relative beyond the profile's own bound.
 Vectors: skip_pnsgd_index.
 """

@@ -8,7 +8,7 @@ Statement: n records, T uniform on {1 .. n}. Record t is unused if T < t and oth
 Conditions: convex smooth loss, step_size <= 2 / smoothness, no clipping (unless the clipped
     gradient is that of such a loss), replace-one neighbours, last iterate only, T secret.
 Validity: upper bound.
-Source: Feldman et al. 2018 (arXiv:1808.06651), Theorem 26; theory A45. Corrected: the printed
+Source: Feldman et al. 2018 (arXiv:1808.06651), Theorem 26. Corrected: the printed
     4 a L^2 ln(n)/(n sigma^2) rests on H_n <= ln n, which is false; at n = 1 it claims that one
     Gaussian step has no privacy loss at all. The mean over k is unconditional and about half of
     the corrected 4 a L^2 H_n/(n sigma^2), which needs sigma >= L sqrt(2 a (a-1)).

@@ -7,7 +7,7 @@ Statement: with T uniform on {1 .. n} and mu_k the parameter after k noisy steps
 Conditions: convex smooth loss, step_size <= 2 / smoothness, no clipping (unless the clipped
     gradient is that of such a loss), replace-one neighbours, last iterate only, T secret.
 Validity: upper bound.
-Source: Feldman et al. 2018 (arXiv:1808.06651), Theorem 26 and Lemma 25; theory A44, A45. Corrected:
+Source: Feldman et al. 2018 (arXiv:1808.06651), Theorem 26 and Lemma 25. Corrected:
     ln n in the printed 4 a L^2 ln(n)/(n sigma^2) must be H_n, and its condition on sigma is not
     needed in the form used here (`printed`, `corrected` keep the other two for comparison).
 Error: sums of positive terms, raised by 1e-12; beyond 4096 records numbers k within 0.2 % are

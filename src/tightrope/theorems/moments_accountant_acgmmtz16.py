@@ -4,7 +4,7 @@ Statement: epsilon = min over orders of D_order + ln(1/delta)/(order - 1).
 Conditions: those of the sampled Gaussian's Renyi divergence.
 Validity: upper bound, never better than the improved moments accountant.
 Source: Abadi et al. 2016 (arXiv:1607.00133v2), Theorem 2; Mironov 2017 (arXiv:1702.07476),
-    Proposition 3; theory notes A3, A10.
+    Proposition 3.
 Error: as for the divergences.
 Vectors: thm3_eps (eps_classic), gaussian_composition (ma_eq29).
 """

@@ -11,7 +11,7 @@ Validity: exact; outside the reach of the numerical composition a bound: by the 
     of the same pair for noise above 1e5, rates below 1e-30 and more than 1e15 steps, by the number
     of steps that a record takes part in for noise below 0.05 (`kinds/participation.py`).
 Source: Zhu, Dong, Wang 2022 (arXiv:2106.08567), Theorem 11; Bu, Dong, Long, Su 2019
-    (arXiv:1911.11607), Theorem 3; theory notes A28, A32.
+    (arXiv:1911.11607), Theorem 3.
 Error: none here; the numerical composition states its own.
 Vectors: sgm_delta, sgm_eps, sgm_tradeoff_point.
 """

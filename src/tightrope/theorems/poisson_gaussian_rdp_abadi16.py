@@ -7,7 +7,7 @@ Conditions: Poisson sampling, add-or-remove neighbours, s >= 1, q < 1/(16 s), an
     Fig. 5) the true divergence is 2.7 to 21,000 times larger.
 Validity: estimate (a remainder is dropped), though about twice the exact value where it holds.
 Source: Abadi et al. 2016 (arXiv:1607.00133v2), Lemma 3; as used in A Better Bound and Three
-    Variants, Section IV-B; theory notes A16, A17, A24.
+    Variants, Section IV-B.
 Error: unproved; the dropped remainder.
 Vectors: rdp_abadi_lemma3.
 """

@@ -5,7 +5,7 @@ Conditions: Poisson sampling, add-or-remove neighbours, q <= 1/5, s >= 4, and wi
     L = ln(1 + 1/(q (order-1))): 1 < order <= s^2 L/2 - 2 ln s and
     order <= (s^2 L^2/2 - ln 5 - 2 ln s)/(L + ln(q order) + 1/(2 s^2)).
 Validity: upper bound, about four times the exact divergence.
-Source: Mironov, Talwar, Zhang 2019 (arXiv:1908.10530v1), Theorem 11; theory notes A57.
+Source: Mironov, Talwar, Zhang 2019 (arXiv:1908.10530v1), Theorem 11.
 Error: none.
 Vectors: rdp_mtz_closed_form.
 """

@@ -10,7 +10,7 @@ Conditions: Poisson sampling (add-or-remove), fixed-size or Poisson sampling (re
 Validity: ESTIMATE in neither direction. It claims too much privacy in eight of the nine rows of the
     paper's own tables, by up to 2.14 in epsilon; never calibrate with it.
 Source: Bu, Dong, Long, Su 2019 (arXiv:1911.11607), Theorem 5 (its printed T inside mu is wrong);
-    Dong, Roth, Su 2019 (arXiv:1905.02383v3), Corollary 5.4; theory notes A33, A37.
+    Dong, Roth, Su 2019 (arXiv:1905.02383v3), Corollary 5.4.
 Error: unknown at finite steps; `account` states the true error beside it (`estimate_error`).
 Vectors: clt_mu.
 """

@@ -8,7 +8,7 @@ Conditions: noise drawn as described, on one number (Laplace: L1 sensitivity 1 a
     replace-one neighbours, since an absent answer is not defined).
 Validity: exact.
 Source: Zhu, Dong, Wang 2022 (arXiv:2106.08567), Section 3 (dominating pairs); Canonne, Kamath,
-    Steinke 2020 (arXiv:2004.00010), Theorem 7 (discrete Gaussian); theory notes C.8.
+    Steinke 2020 (arXiv:2004.00010), Theorem 7 (discrete Gaussian).
 Error: the discrete Gaussian's far tail is counted as an infinite loss (below 1e-300).
 Vectors: closed forms, in the tests of the pairs.
 """

@@ -139,7 +139,7 @@ def test_both_directions_agree_at_epsilon_zero(q: float, mu: float, steps: int) 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.5])
 def test_negative_epsilon_is_the_mirror_image(epsilon: float) -> None:
-    # theory A26: delta_{P||Q}(-e) = 1 - e^-e + e^-e delta_{Q||P}(e)
+    # delta_{P||Q}(-e) = 1 - e^-e + e^-e delta_{Q||P}(e)
     remove = contour.log_delta(((SampledGaussianPair(0.02, 1.0, "remove"), 500),), -epsilon)
     add = contour.log_delta(((SampledGaussianPair(0.02, 1.0, "add"), 500),), epsilon)
     low, high = (-math.expm1(-epsilon) + math.exp(-epsilon + v) for v in (add.lower, add.upper))
@@ -206,7 +206,7 @@ def test_epsilon_down_to_tiny_delta(delta: float) -> None:
 
 @pytest.mark.parametrize("steps", [10**3, 10**5, 10**7, 10**9])
 def test_steps_up_to_a_billion(steps: int) -> None:
-    # rate * sqrt(steps) is kept: the limit is Gaussian (theory A33)
+    # rate * sqrt(steps) is kept: the limit is Gaussian
     rate = 0.5 / math.sqrt(steps)
     found = contour.epsilon(((SampledGaussianPair(rate, 1.0), steps),), 1e-5, 1e-8)
     limit = 0.5 * math.sqrt(math.expm1(1.0))

@@ -103,7 +103,7 @@ def test_one_step_delta_is_the_hockey_stick_of_the_survivals(pair: AbstractLossP
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_reversing_swaps_the_two_laws(pair: AbstractLossPair) -> None:
-    """delta_{P||Q}(-e) = 1 - e^-e + e^-e delta_{Q||P}(e), theory A26."""
+    """delta_{P||Q}(-e) = 1 - e^-e + e^-e delta_{Q||P}(e)."""
     for epsilon in (0.05, 0.6):
         here = math.exp(log_delta_single(pair, -epsilon).upper)
         there = math.exp(log_delta_single(pair.reversed(), epsilon).upper)

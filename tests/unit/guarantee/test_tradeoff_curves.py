@@ -172,7 +172,7 @@ def test_sampling_does_not_lower_the_gaussian_parameter():
 
 
 def test_both_orders_are_reported():
-    """theory A26: remove and add of one sampled Gaussian step, closed forms of Part D."""
+    """Remove and add of one sampled Gaussian step, in closed form."""
     q, mu, eps = 0.02, 1.25, 0.7
     curve = SampledGaussianTradeoff(q, mu)
     s = (math.log((math.exp(eps) - 1 + q) / q) + mu * mu / 2) / mu

@@ -56,7 +56,7 @@ def test_symmetrise_is_the_hull_of_both_orders():
     assert both.type_ii(ALPHA) == pytest.approx(both.inverse().type_ii(ALPHA), abs=1e-14)
     pointwise = np.minimum(SKEW.type_ii(ALPHA), SKEW.inverse().type_ii(ALPHA))
     assert (both.type_ii(ALPHA) <= pointwise + 1e-14).all()
-    # 1 + h*(-e^eps) = max of the two conjugates (theory A26)
+    # 1 + h*(-e^eps) = max of the two conjugates
     assert both.delta_one_way(EPS) == pytest.approx(SKEW.delta(EPS), abs=1e-14)
     # it is the LARGEST such curve: the convex hull of the pointwise minimum, by brute force
     x = np.linspace(0, 1, 801)

@@ -144,7 +144,7 @@ def test_moments_orders_are_the_table_of_tenths() -> None:
 
 
 def test_the_batch_size_shows_more_than_theorem_3_allows(reproduced: Reproduced) -> None:
-    """Theory notes A30: 0.25 against 0.020 for two people or one; 0.032 for MNIST."""
+    """0.25 against 0.020 for two people or one; 0.032 for MNIST."""
     assert batch_size_advantage(1, 0.5) == pytest.approx(0.25, rel=1e-12)
     one, mnist = reproduced("gdp-theorem-3")["lines"]
     assert one["ours"] == pytest.approx(0.5 * (2 * norm.cdf(1 / 20) - 1), rel=1e-9)

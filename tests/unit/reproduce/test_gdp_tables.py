@@ -16,7 +16,7 @@ from tightrope_reproduce.learning.result import Result, Store
 
 Reproduced = Callable[[str], dict[str, Any]]
 
-# theory notes A37: exact epsilon, true delta at the printed central-limit epsilon
+# exact epsilon, true delta at the printed central-limit epsilon
 TRUTH = {
     "mnist-1.3": (0.8645, 1.8e-5),
     "mnist-1.1": (2.3816, 1.5e-5),

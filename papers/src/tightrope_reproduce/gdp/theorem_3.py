@@ -3,7 +3,7 @@
 Algorithm 1 divides sum and noise by |I_t|, so the noise's scale tells |I_t|: in many dimensions
 exactly. The theorem accounts for the sum alone. One more person moves |I_t| from Binomial(n, p) to
 Binomial(n + 1, p), which for few people is far easier to see than the theorem allows. Divided by a
-public constant, as Tightrope does, the theorem holds (theory notes A30).
+public constant, as Tightrope does, the theorem holds.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ Conditions: adaptive composition; 0 < slack <= 1. The shortcut holds iff e^eps -
     sqrt(2 ln(1/slack)/k); "eps < 1" is not enough (k = 1000, eps = 0.9, slack = 1e-5: 273 against
     1450).
 Validity: bound; `optimal` is never larger.
-Source: Dwork, Rothblum and Vadhan 2010, Theorem III.3; Dwork and Roth 2014, Theorem 3.20; theory
-    A54.
+Source: Dwork, Rothblum and Vadhan 2010, Theorem III.3; Dwork and Roth 2014, Theorem 3.20.
 Error: a few roundings, rounded up.
 Vectors: advanced_composition in tests/golden/tradeoff.json.
 """

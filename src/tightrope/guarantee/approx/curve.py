@@ -4,7 +4,7 @@ Statement: f(a) = max{0, 1 - delta - e^eps a, e^-eps (1 - delta - a)}, and for e
     >= 0 delta(x) = delta + (1 - delta) (e^eps - e^x)_+ / (1 + e^eps).
 Conditions: 0 <= eps <= inf, 0 <= delta <= 1.
 Validity: exact ((eps, delta)-DP is equivalent to f-DP; the worst pair has four outcomes).
-Source: Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015 (arXiv:1311.0776); theory A25.
+Source: Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015 (arXiv:1311.0776).
 Error: a few roundings (relative 1e-15; relative to 1 where f is computed as 1 - ...).
 Vectors: tradeoff_eps_delta in tests/golden/tradeoff.json.
 """

@@ -11,7 +11,7 @@ Conditions: basic and group hold for any mechanisms (adaptive too). Sampling: Po
 Validity: bound; sampling is tight for one step.
 Source: Dwork and Roth 2014, Theorem 3.16; Kairouz, Oh and Viswanath 2015 (arXiv:1311.0776) for the
     product of deltas; Vadhan 2017, Lemma 2.2 (group); Balle, Barthe and Gaboardi 2018
-    (arXiv:1807.01647), Theorems 8 and 9; theory A55, A56.
+    (arXiv:1807.01647), Theorems 8 and 9.
 Error: a few roundings, rounded up.
 Vectors: subsample_eps_delta in tests/golden/tradeoff.json.
 """

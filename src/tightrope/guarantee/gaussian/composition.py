@@ -9,7 +9,7 @@ Conditions: adaptive composition, the same neighbours in every part. The classic
 Validity: exact (composition, group and analytic noise of the Gaussian mechanism); the classical
     formula is a bound.
 Source: Dong, Roth and Su 2019 (arXiv:1905.02383), Corollary 3.3 and Theorem 2.14; Balle and Wang
-    2018 (arXiv:1805.06530); Dwork and Roth 2014, Theorem A.1; theory A15, A27, A53.
+    2018 (arXiv:1805.06530); Dwork and Roth 2014, Theorem A.1.
 Error: a few roundings; results are rounded up, so that they stay on the safe side.
 Vectors: gaussian_sigma in tests/golden/tradeoff.json.
 """

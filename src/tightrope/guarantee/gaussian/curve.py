@@ -4,7 +4,7 @@ Statement: G_mu(type_i) = Phi(Phi^-1(1 - type_i) - mu), the smallest type II err
     and N(mu,1). G_mu is its own inverse.
 Conditions: 0 <= type_i <= 1, 0 <= mu <= inf.
 Validity: exact.
-Source: Dong, Roth and Su 2019 (arXiv:1905.02383), Definition 2.6 and (6); theory A19, A27.
+Source: Dong, Roth and Su 2019 (arXiv:1905.02383), Definition 2.6 and (6).
 Error: relative error below 3e-13 measured for mu <= 1e3 and values down to 1e-300 (rounding of
     Phi^-1, amplified in the tails). The bounds move type_i and the result by
     CURVE_MARGIN each, in all ten times that.

@@ -4,7 +4,7 @@ Statement: epsilon(delta; mu) = min{eps >= 0 : delta(eps; mu) <= delta};
     mu(epsilon, delta) = max{mu : delta(eps; mu) <= delta}, the analytic Gaussian calibration.
 Conditions: 0 <= delta <= 1; mu >= 0; epsilon >= 0 for mu(epsilon, delta).
 Validity: exact.
-Source: Balle and Wang 2018 (arXiv:1805.06530), Algorithm 1 and Theorem 9; theory A15, A19.
+Source: Balle and Wang 2018 (arXiv:1805.06530), Algorithm 1 and Theorem 9.
 Error: Newton's method on ln delta inside a shrinking bracket. With d(ln delta)/d eps =
     -phi(a) R(a + mu)/delta and d delta/d mu = phi(a), the answer is as good as delta: 1e-14
     relative wherever eps is not much smaller than mu. Bounds move the answer by a margin and

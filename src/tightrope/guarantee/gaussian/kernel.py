@@ -4,7 +4,7 @@ Statement: delta(eps; mu) = phi(a) (R(a) - R(a + mu)), a = eps/mu - mu/2, R = Mi
     delta(-e) = 1 - e^-e + e^-e delta(e).
 Conditions: eps any real number of size <= EPSILON_LARGEST, 0 <= mu <= inf.
 Validity: exact.
-Source: Balle and Wang 2018 (arXiv:1805.06530), Theorem 8; theory A19, A26.
+Source: Balle and Wang 2018 (arXiv:1805.06530), Theorem 8.
 Error: relative error of delta below 4e-15 in 20,000 random points against 60 digits (mu 1e-6..1e3,
     delta down to 1e-300); the bounds widen by MARGIN, more than ten times that. a and a^2 are
     formed in twice the working precision, so neither large mu nor tiny delta costs accuracy.
@@ -81,7 +81,7 @@ def delta_of(eps: FloatArray, mu: FloatArray) -> FloatArray:
     # Two factors keep the relative accuracy: the exponent itself is exact in two doubles.
     split = np.exp(t.exponent) * (np.exp(t.correction) * t.difference)
     result[live] = np.where(t.plain, 1.0 - t.complement, split)
-    # delta(-e) = 1 - e^-e + e^-e delta(e): the pair is symmetric (theory A26).
+    # delta(-e) = 1 - e^-e + e^-e delta(e): the pair is symmetric.
     below = np.minimum(eps, 0.0)
     return np.asarray(-np.expm1(below) + np.exp(below) * result)
 

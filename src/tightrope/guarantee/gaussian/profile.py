@@ -5,7 +5,7 @@ Statement: delta(eps; mu) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2), its
 Conditions: 0 <= mu <= inf; delta takes every real eps, the inverses eps >= 0 and 0 <= delta <= 1.
 Validity: exact for N(0,1) against N(mu,1); mu-GDP means at least as private as this pair.
 Source: Balle and Wang 2018 (arXiv:1805.06530), Theorems 8 and 9; Dong, Roth and Su 2019
-    (arXiv:1905.02383); theory A15, A19, A27.
+    (arXiv:1905.02383).
 Error: stated in `kernel`, `inverse` and `curve`; `*_bounds` and `*_interval` enclose the truth.
 Vectors: gdp_delta, gdp_eps, tradeoff_gaussian, gaussian_sigma in tests/golden/tradeoff.json.
 

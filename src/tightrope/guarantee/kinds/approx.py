@@ -62,7 +62,7 @@ class ApproxGuarantee(Guarantee):
         return _around(float(renyi_of_pure(order, self.level)))
 
     def tradeoff(self, type_i: float) -> Interval:
-        """f(a) = max{0, 1 - delta - e^eps a, e^-eps (1 - delta - a)} (theory A25)."""
+        """f(a) = max{0, 1 - delta - e^eps a, e^-eps (1 - delta - a)}."""
         return curve.tradeoff_interval(
             check_probability(type_i, "type_i"), self.level, self.failure
         )

@@ -37,7 +37,7 @@ class GaussianGuarantee(Guarantee):
         return profile.delta_interval(check_real(epsilon, "epsilon"), self.mu)
 
     def renyi(self, order: float) -> Interval:
-        # D_order = order mu^2 / 2, exactly (theory A11); the products round by a few ulp
+        # D_order = order mu^2 / 2, exactly; the products round by a few ulp
         value = 0.5 * check_order(order) * self.mu * self.mu
         return Interval(value * (1 - 1e-15), value * (1 + 1e-15))
 

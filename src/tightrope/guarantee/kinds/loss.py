@@ -24,7 +24,7 @@ __all__ = ["LossGuarantee"]
 class LossGuarantee(Guarantee):
     """Composed dominating pairs, one multiset for each order of the neighbours.
 
-    The answer is the worse of the two orders (theory A26): symmetrise after composing.
+    The answer is the worse of the two orders: symmetrise after composing.
     """
 
     orders: tuple[Components, ...]

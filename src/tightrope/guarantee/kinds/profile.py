@@ -84,7 +84,7 @@ def pair_above(
     """Connect the dots: the tightest pair on the grid whose profile is nowhere below (C.7).
 
     forward(eps) bounds the profile for eps >= 0 and backward(eps) that of the reversed pair; for
-    negative eps, delta(-eps) = 1 - e^-eps + e^-eps backward(eps) (theory A26). Between two grid
+    negative eps, delta(-eps) = 1 - e^-eps + e^-eps backward(eps). Between two grid
     points a profile lies below its chord in e^eps, and the chords' kinks are the atoms.
     """
     positive = grid[grid > 0]

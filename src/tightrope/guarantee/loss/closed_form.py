@@ -1,4 +1,4 @@
-"""ln delta(epsilon) of ONE release in closed form, as an interval (theory A19 and Part D).
+"""ln delta(epsilon) of ONE release in closed form, as an interval.
 
 Every sampled Gaussian formula is one Gaussian profile at a moved epsilon:
 remove: delta = q G(ln kappa), kappa = (e^eps - 1 + q)/q;

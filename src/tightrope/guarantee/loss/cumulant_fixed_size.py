@@ -1,4 +1,4 @@
-"""The cumulant of the fixed-size Gaussian, whose loss has an atom at 0 (theory C.9).
+"""The cumulant of the fixed-size Gaussian, whose loss has an atom at 0.
 
 Error: Gauss-Legendre panels from mu/2 on; the integrand is bounded on a Bernstein ellipse around
 each, and beyond the last by a Gaussian tail.

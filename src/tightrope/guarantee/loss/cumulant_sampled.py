@@ -1,4 +1,4 @@
-"""The cumulants of Poisson-sampled Gaussians, both directions (theory A57, Part D)."""
+"""The cumulants of Poisson-sampled Gaussians, both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs of unit-variance normals: plain, Poisson-sampled, fixed-size (theory 0 and C.9)."""
+"""Pairs of unit-variance normals: plain, Poisson-sampled, fixed-size."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class SampledGaussianPair(AbstractLossPair):
 @final
 @dataclass(frozen=True)
 class FixedSizeGaussianPair(AbstractLossPair):
-    """C_rate(G_mu) of theory C.9, for fixed-size batches under replace-one.
+    """C_rate(G_mu), for fixed-size batches under replace-one.
 
     The "remove" pair on s > mu/2 (L > 0), its mirror image (L < 0), and an atom at L = 0.
     """

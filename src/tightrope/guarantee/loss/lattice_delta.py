@@ -171,7 +171,7 @@ def explain(components: Components, epsilon: float, relative_width: float = 1e-4
 
 def log_delta(components: Components, epsilon: float, relative_width: float = 1e-4) -> Interval:
     """Enclosure of ln delta(epsilon), as narrow as asked where that can be reached."""
-    if epsilon < 0.0:  # delta(eps) = 1 - e^eps + e^eps delta_reversed(-eps), theory A26
+    if epsilon < 0.0:  # delta(eps) = 1 - e^eps + e^eps delta_reversed(-eps)
         mirrored = tuple((pair.reversed(), count) for pair, count in components)
         return _mirrored(log_delta(mirrored, -epsilon, relative_width), epsilon)
     return explain(components, epsilon, relative_width).log_delta

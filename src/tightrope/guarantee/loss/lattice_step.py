@@ -1,6 +1,6 @@
 """One release on the lattice, above and below, for every kind of pair.
 
-Above: mass is spread so that P and Q keep theirs (connect-the-dots, theory C.7). Below: the chords
+Above: mass is spread so that P and Q keep theirs (connect-the-dots). Below: the chords
 are lowered (numerics.lattice_convex). Both are of second order in the step, and both survive
 composition because delta is the expectation of a convex function.
 docs/certificate_argument.md, 6.1.

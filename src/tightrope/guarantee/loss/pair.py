@@ -1,4 +1,4 @@
-"""The pairs, gathered: ordered dominating pairs (P, Q) with L = ln dP/dQ (theory 0 and C.8)."""
+"""The pairs, gathered: ordered dominating pairs (P, Q) with L = ln dP/dQ."""
 
 from __future__ import annotations
 

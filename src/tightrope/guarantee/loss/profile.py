@@ -158,7 +158,7 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
 
 
 def _gaussian_mu(components: Components) -> float | None:
-    """Composed Gaussian pairs are one Gaussian pair (theory A19)."""
+    """Composed Gaussian pairs are one Gaussian pair."""
     mus = [pair.mu for pair, _ in components if isinstance(pair, GaussianPair)]
     if len(mus) != len(components):
         return None

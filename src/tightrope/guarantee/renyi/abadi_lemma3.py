@@ -7,7 +7,7 @@ Conditions: of the original: s >= 1, rate < 1/(16 s), z a positive integer up to
     Poisson sampling, add-or-remove neighbours. Even then a positive term is dropped.
 Validity: none. It is offered to reproduce printed figures only; use the exact divergence of the
     sampled Gaussian for an answer.
-Source: Abadi et al. 2016 (arXiv:1607.00133), Lemma 3; theory A16, A17.
+Source: Abadi et al. 2016 (arXiv:1607.00133), Lemma 3.
 Error: not a bound on either side: at rate 0.003, s 0.6 the truth is 2.7 times
     (order 2) to 21,300 times (order 7.8) larger.
 Vectors: rdp_abadi_lemma3 in tests/golden/renyi.json.

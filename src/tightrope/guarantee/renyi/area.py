@@ -5,7 +5,7 @@ Statement: the region {(t, b): f(t) <= b <= 1 - t} of a trade-off function f has
     f convex: the midpoint rule bounds int f from below, the trapezoid rule from above.
 Conditions: f convex and non-increasing on [0, 1] with f(t) <= 1 - t.
 Validity: exact (closed forms); enclosure (`of_tradeoff`).
-Source: derived here (used for Fig. 9 of arXiv:2008.06529); theory A20, A23.
+Source: derived here (used for Fig. 9 of arXiv:2008.06529).
 Error: closed forms to 8 ulp. `of_tradeoff` refines its mesh until the two rules differ by at most
     `tolerance`, or raises NotCertified.
 Vectors: tests/unit/guarantee/test_renyi_regions.py.

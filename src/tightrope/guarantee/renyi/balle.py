@@ -6,7 +6,7 @@ Statement: (order, gamma)-Renyi DP implies (eps, delta)-DP with
 Conditions: order > 1, gamma >= 0; eps >= 0 and delta in [0, 1] (both ends clipped to that).
 Validity: bound.
 Source: Balle et al. 2020 (arXiv:1905.09982), Theorem 21; Canonne, Kamath and Steinke 2020
-    (arXiv:2004.00010), Proposition 12; theory A5.
+    (arXiv:2004.00010), Proposition 12.
 Error: rounded upwards by 4 ulp of each quantity that enters.
 Vectors: thm3_eps, thm3_delta (eps_balle, delta_balle) in tests/golden/renyi.json.
 """

@@ -7,7 +7,7 @@ Conditions: curve(orders) gives, for an array of orders, upper bounds on the div
     directions; inf where nothing is known. `lowest`, `highest` limit the orders looked at.
 Validity: bound: every order is valid, so stopping early or missing the best order is safe. For the
     whole curve no order-by-order conversion is optimal; only the privacy profile is lossless.
-Source: Abadi et al. 2016 (moments accountant), (26)-(27) of arXiv:2008.06529; theory A10.
+Source: Abadi et al. 2016 (moments accountant), (26)-(27) of arXiv:2008.06529.
 Error: the order is found to about 1e-6 in ln(order - 1), which moves the value by about 1e-12
     relative (the minimand is quasi-convex for the curves of mechanisms).
 Vectors: gaussian_composition in tests/golden/renyi.json.

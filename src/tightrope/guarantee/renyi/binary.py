@@ -5,7 +5,7 @@ Statement: for P = (p, 1-p), Q = (q, 1-q), u = ln(p/q), v = ln((1-p)/(1-q)), z =
     d_order(P||Q) = ln(1 + z chi)/z.
 Conditions: order > 1, 0 < q <= p <= 1 (u >= 0 >= v; v = -inf allowed).
 Validity: exact.
-Source: arXiv:2008.06529, (10)-(11) and Lemma 4 (definition of d_alpha); theory A2, A23.
+Source: arXiv:2008.06529, (10)-(11) and Lemma 4 (definition of d_alpha).
 Error: |error of ln chi| <= the returned slack: 3 ulp of (4 + |ln p| + z u + |ln chi|). It
     covers relative errors of 4 ulp in u, v, p and 1-q.
 Vectors: tests/unit/guarantee/test_renyi_binary.py.

@@ -5,7 +5,7 @@ Statement: if a mechanism is (order, curve(order))-Renyi DP for every order of a
     The Kullback-Leibler form (49) needs only inf over orders of curve(order).
 Conditions: curve(orders) bounds the divergences in both directions; inf where nothing is known.
 Validity: bound (lower): every order is valid.
-Source: Corollary 1, (48)-(49) of arXiv:2008.06529; theory A23.
+Source: Corollary 1, (48)-(49) of arXiv:2008.06529.
 Error: the best order is found by a scan in ln(order - 1) and zooming. Safe side: lower.
 Vectors: tests/unit/guarantee/test_renyi_regions.py.
 """

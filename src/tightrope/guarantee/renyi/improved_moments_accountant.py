@@ -7,7 +7,7 @@ Statement: with rho T = T/(2 s^2) and z = order - 1,
 Conditions: unit L2 sensitivity under the neighbours meant, every output released, s > 0,
     steps >= 1, 0 < delta < 1.
 Validity: bound. Never needed for plain Gaussian composition, where Gaussian DP is exact.
-Source: Lemma 2, (31)-(33) of arXiv:2008.06529; theory A13.
+Source: Lemma 2, (31)-(33) of arXiv:2008.06529.
 Error: every order is valid, so the value is safe wherever the search stops; the infimum is found to
     about 1e-12 relative.
 Vectors: gaussian_composition (lemma2_*) in tests/golden/renyi.json.

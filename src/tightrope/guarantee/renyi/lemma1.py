@@ -7,7 +7,7 @@ Statement: with z = order - 1, (order, gamma)-Renyi DP implies (eps, delta)-DP f
     where that is below 1/order, and max{1/order, 1 - e^{eps-gamma}} otherwise.
 Conditions: order > 1, gamma >= 0, eps >= 0, 0 <= delta <= 1.
 Validity: bound (exact for one direction where order*delta >= 1).
-Source: Asoodeh et al. (arXiv:2008.06529), Lemma 1, (24)-(25); theory A8.
+Source: Asoodeh et al. (arXiv:2008.06529), Lemma 1, (24)-(25).
 Error: rounded upwards by a few ulp of each quantity that enters.
 Vectors: thm3_eps (eps_lemma1) in tests/golden/renyi.json.
 """

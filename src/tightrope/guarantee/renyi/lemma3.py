@@ -6,7 +6,7 @@ Statement: an (order, gamma)-Renyi DP mechanism is (eps, delta(eps))-DP for ever
     With the two-sided delta this equals lemma4.py; with Theorem 3's delta it is weaker.
 Conditions: order > 1, gamma >= 0, 0 <= type_i <= 1.
 Validity: bound (lower): any finite set of eps gives a valid one.
-Source: Lemma 3, (43) of arXiv:2008.06529; theory A20, A22.
+Source: Lemma 3, (43) of arXiv:2008.06529.
 Error: the supremum is approached from below by a scan in ln(1 + eps) and zooming, to about 1e-10.
 Vectors: tests/unit/guarantee/test_renyi_regions.py (against lemma4.py).
 """
@@ -51,7 +51,7 @@ def type_ii(order: Any, gamma: Any, type_i: Any, *, sides: int = 2) -> Any:
 
 
 def type_ii_of_family(eps: FloatArray, delta: FloatArray, type_i: FloatArray) -> FloatArray:
-    """max{0, 1 - delta - e^eps t, e^-eps (1 - delta - t)}, rounded downwards (theory A20)."""
+    """max{0, 1 - delta - e^eps t, e^-eps (1 - delta - t)}, rounded downwards."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         steep = np.where(type_i > 0.0, np.exp(np.minimum(eps, 709.0)) * type_i, 0.0)
         first = (1.0 - delta) - steep * (1.0 + 4.0 * ULP) - 2.0 * ULP

@@ -9,7 +9,7 @@ Statement: every test between neighbours of an (order, gamma)-Renyi DP mechanism
     one level implies, and equals lemma3.py with the two-sided delta.
 Conditions: order > 1, gamma in [0, inf], 0 <= type_i <= 1; divergences bounded in both directions.
 Validity: exact for one order; bound over several.
-Source: Lemma 4 and Corollary 1, (44)-(49) of arXiv:2008.06529; theory A23.
+Source: Lemma 4 and Corollary 1, (44)-(49) of arXiv:2008.06529.
 Error: each root is checked on both sides with the stated rounding of the divergence.
     Safe side: lower.
 Vectors: lemma4_boundary in tests/golden/renyi.json.

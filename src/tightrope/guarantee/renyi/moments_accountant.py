@@ -8,7 +8,7 @@ Statement: `steps` adaptive releases of queries of unit L2 sensitivity with Gaus
     T = floor(2 s^2 eps^2/(sqrt(L + eps) + sqrt(L))^2).
 Conditions: noise_multiplier > 0 (relative to the sensitivity), steps >= 1, eps > 0, 0 < delta < 1.
 Validity: bound. The exact answer is Gaussian DP with mu = sqrt(T)/s (question_two.py).
-Source: (29) and (36) of arXiv:2008.06529 (there the remainder misses a factor T); theory A12.
+Source: (29) and (36) of arXiv:2008.06529 (there the remainder misses a factor T).
 Error: rounded to the safe side by 8 ulp of each quantity that enters.
 Vectors: gaussian_composition (ma_eq29), thm5_sigma2 (ma_exact) in tests/golden/renyi.json.
 """

@@ -7,7 +7,7 @@ Statement: gamma(order, eps, delta) = eps + ln(M)/(order-1),
     D_order(P||Q) <= gamma implies E_{e^eps}(P||Q) <= delta, and no larger gamma does.
 Conditions: order > 1, eps >= 0, delta in {0} or [1e-300, 1].
 Validity: exact for the one-sided constraint; a lower bound on two_sided.gamma.
-Source: Asoodeh et al. (arXiv:2008.06529), Theorem 3; theory A6 ("min" there must be "inf").
+Source: Asoodeh et al. (arXiv:2008.06529), Theorem 3 ("min" there must be "inf").
 Error: the upper end is the objective at a point of the constraint, the lower end its tangent at a
     point whose slope is proved positive (the objective is convex), both widened by rounding.
     Safe side: lower (a smaller gamma still forces delta).

@@ -8,7 +8,7 @@ Statement: eps(order, gamma, delta) is the smallest eps >= 0, delta(order, gamma
     where the test of two_sided.py holds at that point, and the one-sided value otherwise.
 Conditions: order > 1, gamma in [0, inf], eps >= 0, delta in {0} or [1e-300, 1].
 Validity: exact.
-Source: theory A6; Theorem 3 of arXiv:2008.06529 (one-sided).
+Source: Theorem 3 of arXiv:2008.06529 (one-sided); docs/theorems/renyi_two_sided.md.
 Error: upper ends satisfy the lower end of gamma* >= gamma, lower ends the upper end <= gamma, each
     checked after the root was found; where a check fails Lemma 1 (upper) or 0 (lower) is given.
     delta below 1e-300 has lower end 0. Safe side: upper.

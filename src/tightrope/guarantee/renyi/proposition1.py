@@ -7,7 +7,7 @@ Statement: with f = T(P, Q) (H0 is P),
 Conditions: order > 1; f convex, non-increasing; `slope` gives |f'| and may be 0 only at 1. The last
     cell needs |f'(1)| > 0, or `tail(order, t)`, an upper bound on the integral over [t, 1].
 Validity: exact; the enclosure is rigorous for exact f and f'.
-Source: Proposition 1, (42) of arXiv:2008.06529, corrected as in theory A21.
+Source: Proposition 1, (42) of arXiv:2008.06529, corrected: its term 1 - beta(0) must go.
 Error: two rules for convex functions (tradeoff/divergence.py), summed over the mesh; upper end
     infinite where nothing bounds the tail. Rounding of the sums: 8 ulp.
 Vectors: prop1 in tests/golden/renyi.json.

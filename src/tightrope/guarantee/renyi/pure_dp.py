@@ -10,7 +10,7 @@ Statement: an epsilon-DP mechanism is (order, r(order, epsilon))-Renyi DP with r
     (epsilon, delta)-DP mechanism need not have it.
 Conditions: order > 1, epsilon >= 0, neighbours in both orders.
 Validity: exact (`renyi_of_pure`), bound (`simple_renyi_of_pure`).
-Source: Mironov 2017 (arXiv:1702.07476), Proposition 5 with the extremal argument of theory A4; the
+Source: Mironov 2017 (arXiv:1702.07476), Proposition 5 with an extremal argument; the
     simple bound is Bun and Steinke 2016 (arXiv:1605.02065), Proposition 3.3.
 Error: upper end of an enclosure of relative width below 1e-12; rounded upwards.
 Vectors: pure_renyi in tests/golden/renyi.json.

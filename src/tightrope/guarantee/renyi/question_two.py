@@ -6,7 +6,7 @@ Statement: with unit sensitivity the loss depends on steps and noise through rho
     mu = sqrt(2 rho T), which is the truth for Gaussian composition.
 Conditions: epsilon > 0, 0 < delta < 1, noise_multiplier > 0, steps >= 1.
 Validity: bound (classical, improved), exact (exact).
-Source: Section IV of arXiv:2008.06529; theory A12, A13, A15.
+Source: Section IV of arXiv:2008.06529.
 Error: the allowed rho T is rounded downwards; it is checked by evaluating the analysis there.
 Vectors: T at epsilon 4: 238, 298, 342 (noise 20, delta 1e-5); see tests/golden/renyi.json.
 """

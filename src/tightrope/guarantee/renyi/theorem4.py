@@ -6,7 +6,7 @@ Statement: gamma(order, eps, delta) >= max(f, g) for 0 < order*delta < 1, with z
     equality gamma = eps - ln(1-delta) for order*delta >= 1.
 Conditions: order > 1, eps >= 0, 0 <= delta <= 1.
 Validity: bound (lower; the safe side of gamma).
-Source: Asoodeh et al. (arXiv:2008.06529), Theorem 4; theory A7. (96) there has a typing error.
+Source: Asoodeh et al. (arXiv:2008.06529), Theorem 4. (96) there has a typing error.
 Error: rounded downwards by a few ulp of the quantities that enter. f is computed from
         (e^{z f} - 1)/z = k(y) + order delta (e^{z eps} - 1 + e^-eps y (1 - y^z))/z,
         y = (1-delta)/(1 - delta e^-eps), an identity whose terms are never negative.

@@ -6,7 +6,7 @@ Conditions: eps < 2 L (so that order > 1), order <= 1/delta, and a positive deno
     the theorem says nothing and `noise_multiplier` raises DoesNotApply.
 Validity: bound. The leading terms printed as Theorem 5 drop an O() that hides a factor T/eps^2;
     they fall below the true minimum at (eps, delta) = (0.01, 1e-5), so they are not offered.
-Source: Theorem 5 and (109) of arXiv:2008.06529; theory A14.
+Source: Theorem 5 and (109) of arXiv:2008.06529.
 Error: rounded upwards by 32 ulp after a denominator rounded downwards.
 Vectors: thm5_sigma2 (eq109) in tests/golden/renyi.json.
 """

@@ -17,7 +17,7 @@ Statement: the largest gamma such that D_order(P||Q) <= gamma and D_order(Q||P) 
     order E sinh(z U) - z sinh(order U).
 Conditions: order > 1, eps >= 0, delta in {0} or [1e-300, 1]; both directions bounded by gamma.
 Validity: exact.
-Source: derived here from theory A6 (which gives the two-sided problem, not its solution).
+Source: derived here (docs/theorems/renyi_two_sided.md).
 Error: where the sign of the test is within rounding the enclosure spans both cases, whose values
     then agree to second order. Safe side: lower.
 Vectors: thm3_gamma (gamma_two_sided) in tests/golden/renyi.json.

@@ -7,7 +7,7 @@ Statement: f = T(P, Q) gives the smallest type II error of testing P against Q a
     (`delta`).
 Conditions: f convex, continuous, non-increasing, f(x) <= 1 - x.
 Validity: exact.
-Source: Dong, Roth and Su 2019 (arXiv:1905.02383), Section 2; theory section 0, A25, A26.
+Source: Dong, Roth and Su 2019 (arXiv:1905.02383), Section 2.
 Error: `bounds` and `delta_bounds` enclose the truth; the other answers carry rounding only.
 Vectors: tests/golden/tradeoff.json.
 """

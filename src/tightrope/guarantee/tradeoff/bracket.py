@@ -5,7 +5,7 @@ Statement: on a grid 0 = e_0 < ... < e_n of slopes: `lower` is the polygon of ta
     where those tangents touch. lower <= f <= upper everywhere.
 Conditions: delta(e_n) is at most `tail` on both sides; beyond, `lower` gives up the tail.
 Validity: exact bounds; second order in the step of the grid.
-Source: convexity; the same as splitting ("connect the dots") and merging loss outcomes; theory C.7.
+Source: convexity; the same as splitting ("connect the dots") and merging loss outcomes.
 Error: stated by the two curves; rounding enters through `rounding`.
 Vectors: tests/unit/guarantee/test_tradeoff_operations.py.
 """

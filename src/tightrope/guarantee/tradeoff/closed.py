@@ -8,8 +8,7 @@ Statement: f_{eps,delta}(a) = max{0, 1 - delta - e^eps a, e^-eps (1 - delta - a)
     hyperbola is the worst point).
 Conditions: eps >= 0, 0 <= delta <= 1.
 Validity: exact.
-Source: Wasserman and Zhou 2010; Dong, Roth and Su 2019 (arXiv:1905.02383), (4) and Proposition A.6;
-    theory A25.
+Source: Wasserman and Zhou 2010; Dong, Roth and Su 2019 (arXiv:1905.02383), (4) and Proposition A.6.
 Error: a few roundings; differences from 1 are absolute.
 Vectors: tradeoff_eps_delta and tradeoff_laplace in tests/golden/tradeoff.json.
 """

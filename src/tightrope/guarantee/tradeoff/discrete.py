@@ -7,8 +7,7 @@ Statement: for atoms with masses (p_i, q_i) sorted by falling q_i/p_i, T(P, Q) j
     G_mu form a convex set.
 Conditions: masses >= 0, each law of total mass 1 (to 1e-9; normalised).
 Validity: exact.
-Source: Neyman and Pearson 1933; Dong, Roth and Su 2019 (arXiv:1905.02383), Section 2; theory A25,
-    A26.
+Source: Neyman and Pearson 1933; Dong, Roth and Su 2019 (arXiv:1905.02383), Section 2.
 Error: `rounding` bounds the relative error of every mass; sums are taken from the end where they
     are small, so corners keep it at both ends. `_bounds` and `_delta_bounds` use it.
 Vectors: discrete_tradeoff in tests/golden/tradeoff.json.

@@ -9,7 +9,7 @@ Statement: G_mu(a) = Phi(Phi^-1(1 - a) - mu). Poisson sampling at rate p of an a
 Conditions: 0 <= p <= 1; sampling stays secret.
 Validity: exact for the Gaussian mechanism.
 Source: Dong, Roth and Su 2019 (arXiv:1905.02383); Bu et al. 2019 (arXiv:1911.11607), (3),
-    Proposition A.1; theory A28.
+    Proposition A.1.
 Error: relative 2e-12 on type II errors, 1e-12 plus the rounding of the moved epsilon on deltas. The
     inverse of f_p is bisected to the last digit; its bounds move type_i and the answer by 2e-12.
 Vectors: tradeoff_gaussian and subsample_tradeoff in tests/golden/tradeoff.json.

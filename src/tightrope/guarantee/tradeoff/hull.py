@@ -8,7 +8,7 @@ Statement: `symmetrise(f)` = min{f, f^-1}**, the largest symmetric trade-off fun
 Conditions: composing comes first, symmetrising last (symmetrising each step is valid but looser).
 Validity: exact.
 Source: Dong, Roth and Su 2019 (arXiv:1905.02383), Section 2; Bu et al. 2019 (arXiv:1911.11607),
-    Theorem 3; Kairouz, Oh and Viswanath 2015 (arXiv:1311.0776), (4); theory A20, A26, A29.
+    Theorem 3; Kairouz, Oh and Viswanath 2015 (arXiv:1311.0776), (4).
 Error: hull corners are input corners. Crossings of lines add a relative 1e-13 to `rounding`.
 Vectors: tests/unit/guarantee/test_tradeoff_operations.py.
 """

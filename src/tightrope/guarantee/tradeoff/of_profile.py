@@ -4,8 +4,7 @@ Statement: f(a) = sup over eps >= 0 of max{1 - delta - e^eps a, e^-eps (1 - delt
     is concave in e^eps and the second in e^-eps, since a profile is convex in e^eps.
 Conditions: delta(eps) is the profile of both orders of the neighbours (the worse one).
 Validity: exact; every epsilon alone gives a valid lower end.
-Source: Wasserman and Zhou 2010; Dong, Roth and Su 2019 (arXiv:1905.02383), Proposition 2.12;
-    theory A20.
+Source: Wasserman and Zhou 2010; Dong, Roth and Su 2019 (arXiv:1905.02383), Proposition 2.12.
 Error: the chords next to the best point found bound the supremum from above; beyond the last
     epsilon looked at neither function can reach the value found. Rounding is taken outward.
 Vectors: tests/unit/guarantee/test_tradeoff_of_profile.py (closed forms, a dense grid in mpmath).

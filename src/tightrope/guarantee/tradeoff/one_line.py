@@ -4,7 +4,7 @@ Statement: an attack with false positive rate a finds at most t of the members i
     delta(eps) <= t - e^eps a for one eps >= 0, or the same of a' = 1 - t, t' = 1 - a (a trade-off
     function for both orders of the neighbours is its own mirror image).
 Validity: bound for every eps; exact for the best one.
-Source: theory A20.
+Source: Wasserman and Zhou 2010; Dong, Roth and Su 2019 (arXiv:1905.02383), Proposition 2.5.
 Error: none; a search that stops early only asks for more noise than needed.
 """
 

@@ -7,8 +7,7 @@ Conditions: product: the curves are for the same order of the same neighbours; a
     is covered. Group: f symmetric (it is symmetrised first), since a group may mix orders.
 Validity: exact for Gaussians and while the atoms number at most EXACT; else a bracket from
     lattices of log ratios. Group privacy is a bound (attained by the Gaussian mechanism).
-Source: Dong, Roth and Su 2019 (arXiv:1905.02383), Definition 3.1, Theorems 3.2 and 2.14, Lemma A.5;
-    theory A29.
+Source: Dong, Roth and Su 2019 (arXiv:1905.02383), Definition 3.1, Theorems 3.2 and 2.14, Lemma A.5.
 Error: the width of the bracket; rounding adds up in `rounding`.
 Vectors: tests/unit/guarantee/test_tradeoff_operations.py.
 """

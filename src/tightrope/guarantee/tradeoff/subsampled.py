@@ -8,7 +8,7 @@ Conditions: Poisson sampling with probability p, add-or-remove neighbours; or (a
     of a fixed size with replace-one neighbours. One step: to compose, compose f_p and symmetrise
     afterwards.
 Validity: exact for one step of the Gaussian mechanism.
-Source: Bu et al. 2019 (arXiv:1911.11607), (3), Proposition A.1, Lemma A.2; theory A28, A29.
+Source: Bu et al. 2019 (arXiv:1911.11607), (3), Proposition A.1, Lemma A.2.
 Error: that of f_p and its inverse, see `gaussian`.
 Vectors: subsample_tradeoff in tests/golden/tradeoff.json.
 """
