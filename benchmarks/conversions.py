@@ -89,7 +89,7 @@ def ask_peers(python: str | None) -> dict:
 
 # --- our side ----------------------------------------------------------------------
 def our_times() -> list[tuple[str, float]]:
-    from tightrope.guarantee.renyi import ROUTES, lemma4, one_sided, optimal, two_sided
+    from tightrope.guarantee.renyi import ROUTES, one_sided, optimal, region_of_level, two_sided
 
     orders, levels, deltas = batch()
     epsilons = levels
@@ -98,7 +98,10 @@ def our_times() -> list[tuple[str, float]]:
         ("gamma, two-sided", lambda: two_sided.gamma(orders, epsilons, deltas)),
         ("epsilon, optimal two-sided, both ends", lambda: optimal.epsilon(orders, levels, deltas)),
         ("delta, optimal two-sided, both ends", lambda: optimal.delta(orders, levels, epsilons)),
-        ("type II error (Lemma 4), both ends", lambda: lemma4.type_ii(orders, levels, 0.05)),
+        (
+            "type II error (Lemma 4), both ends",
+            lambda: region_of_level.type_ii(orders, levels, 0.05),
+        ),
     ]
     for key in ("lemma1", "balle", "classical"):
         route = ROUTES[key]

@@ -14,17 +14,17 @@ from tightrope.guarantee.renyi import (
     best_delta,
     best_epsilon,
     classical,
+    closed_epsilon,
+    closed_gamma,
     improved_moments_accountant,
-    lemma1,
-    lemma3,
-    lemma4,
     moments_accountant,
     one_sided,
     optimal,
     pure_dp,
-    theorem4,
+    region_of_level,
     two_sided,
 )
+from tightrope_reproduce.formulas import lemma3
 
 
 def powers(low, high):
@@ -54,7 +54,7 @@ def test_two_sided_is_never_worse_than_one_sided_never_below_theorem_4(order, ep
     one = sound(one_sided.gamma(order, epsilon, delta))
     two = sound(two_sided.gamma(order, epsilon, delta))
     assert one[0] <= two[1] and two[0] >= one[0]
-    assert theorem4.gamma(order, epsilon, delta) <= one[1]
+    assert closed_gamma.gamma(order, epsilon, delta) <= one[1]
     assert one[1] - one[0] <= 4e-12 * one[1] + 2.3e-308
     assert two[1] - two[0] <= 4e-12 * two[1] + 2.3e-308
 
@@ -64,10 +64,10 @@ def test_two_sided_is_never_worse_than_one_sided_never_below_theorem_4(order, ep
 def test_epsilon_exact_below_lemma_1_below_balle_and_classical(order, gamma, delta):
     two = sound(optimal.epsilon(order, gamma, delta))
     one = sound(optimal.epsilon(order, gamma, delta, sides=1))
-    assert two[1] <= one[1] <= lemma1.epsilon(order, gamma, delta)
-    assert lemma1.epsilon(order, gamma, delta) <= classical.epsilon(order, gamma, delta)
+    assert two[1] <= one[1] <= closed_epsilon.epsilon(order, gamma, delta)
+    assert closed_epsilon.epsilon(order, gamma, delta) <= classical.epsilon(order, gamma, delta)
     if order * delta < 1:
-        assert lemma1.epsilon(order, gamma, delta) <= balle.epsilon(order, gamma, delta)
+        assert closed_epsilon.epsilon(order, gamma, delta) <= balle.epsilon(order, gamma, delta)
 
 
 @quick
@@ -75,7 +75,7 @@ def test_epsilon_exact_below_lemma_1_below_balle_and_classical(order, gamma, del
 def test_delta_exact_below_lemma_1_below_balle_below_classical(order, gamma, epsilon):
     two = sound(optimal.delta(order, gamma, epsilon), high=1.0)
     one = sound(optimal.delta(order, gamma, epsilon, sides=1), high=1.0)
-    closed = lemma1.delta(order, gamma, epsilon)
+    closed = closed_epsilon.delta(order, gamma, epsilon)
     assert two[1] <= one[1] <= closed <= balle.delta(order, gamma, epsilon)
     assert balle.delta(order, gamma, epsilon) <= classical.delta(order, gamma, epsilon)
 
@@ -168,17 +168,19 @@ def test_pure_dp_lies_below_the_simple_bound_and_converts_back_to_at_least_zero(
 @quick
 @given(orders, gammas, probabilities, factors)
 def test_type_ii_error_is_a_trade_off_function_of_type_i(order, gamma, type_i, more):
-    lower, upper = sound(lemma4.type_ii(order, gamma, type_i), high=1.0)
+    lower, upper = sound(region_of_level.type_ii(order, gamma, type_i), high=1.0)
     assert upper <= 1.0 - type_i + 1e-15
-    assert lemma4.type_ii(order, gamma, min(1.0, type_i * more)).lower <= upper
-    assert lemma4.type_ii(order, gamma * more, type_i).lower <= upper
-    assert lower >= lemma4.type_ii_kullback_leibler(gamma, type_i).lower * (1 - 1e-9) - 1e-300
+    assert region_of_level.type_ii(order, gamma, min(1.0, type_i * more)).lower <= upper
+    assert region_of_level.type_ii(order, gamma * more, type_i).lower <= upper
+    assert (
+        lower >= region_of_level.type_ii_kullback_leibler(gamma, type_i).lower * (1 - 1e-9) - 1e-300
+    )
 
 
 @few
 @given(powers(-1, 1).map(lambda z: 1 + z), powers(-3, 0.5), st.floats(0.001, 0.999))
 def test_lemma_3_with_the_two_sided_delta_is_lemma_4(order, gamma, type_i):
-    exact = lemma4.type_ii(order, gamma, type_i)
+    exact = region_of_level.type_ii(order, gamma, type_i)
     family = lemma3.type_ii(order, gamma, type_i)
     assert exact.lower - 1e-9 <= family <= exact.upper + 1e-15
     assert lemma3.type_ii(order, gamma, type_i, sides=1) <= family + 1e-12
@@ -218,4 +220,4 @@ def test_the_corners_of_the_range_give_numbers(order, delta, level):
     for sides in (1, 2):
         sound(optimal.epsilon(order, level, delta, sides=sides))
         sound(optimal.delta(order, level, level, sides=sides), high=1.0)
-    sound(lemma4.type_ii(order, level, delta), high=1.0)
+    sound(region_of_level.type_ii(order, level, delta), high=1.0)

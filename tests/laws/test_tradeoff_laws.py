@@ -18,10 +18,10 @@ from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
 from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
 from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff
 from tightrope.guarantee.tradeoff.hull import intersection, symmetrise
-from tightrope.guarantee.tradeoff.product import group as group_of_curve
-from tightrope.guarantee.tradeoff.product import tensor
 from tightrope.guarantee.tradeoff.subsampled import SubsampledGaussianTradeoff
 from tightrope.process import Adjacency
+from tightrope_reproduce.formulas.product import group as group_of_curve
+from tightrope_reproduce.formulas.product import tensor
 
 laws = settings(max_examples=60, deadline=None, derandomize=True)
 few = settings(max_examples=25, deadline=None, derandomize=True)

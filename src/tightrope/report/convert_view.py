@@ -11,7 +11,7 @@ from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.renyi import one_sided, theorem4, two_sided
+from tightrope.guarantee.renyi import closed_gamma, one_sided, two_sided
 from tightrope.guarantee.renyi.routes import ROUTES
 from tightrope.report.account_view import interval_view, number
 
@@ -61,7 +61,7 @@ def to_renyi_view(epsilon: float, delta: float, order: float) -> dict[str, Any]:
         {"key": key, "name": name, "side": side, "source": source, "gamma": float(value[0])}
         for key, name, side, source, value in rows
     ]
-    closed = float(theorem4.gamma(order, epsilon, delta))
+    closed = float(closed_gamma.gamma(order, epsilon, delta))
     routes.append(
         {
             "key": "theorem4",

@@ -10,23 +10,20 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from tightrope.guarantee.renyi import (
-    abadi_lemma3,
     balle,
     best_for_delta,
     classical,
+    closed_epsilon,
+    closed_gamma,
     improved_moments_accountant,
-    lemma1,
-    lemma4,
     moments_accountant,
     one_sided,
     optimal,
-    proposition1,
     pure_dp,
-    question_two,
-    theorem4,
-    theorem5,
+    region_of_level,
     two_sided,
 )
+from tightrope_reproduce.formulas import abadi_lemma3, proposition1, question_two, theorem5
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "renyi.json").read_text())
 
@@ -65,12 +62,12 @@ def test_theorem_3_gamma(case):
 def test_theorem_4_bounds(case):
     inputs, truth, rtol = read(case)
     if "f" not in truth:
-        assert theorem4.gamma(*inputs) == pytest.approx(truth["one_sided"], rel=rtol)
+        assert closed_gamma.gamma(*inputs) == pytest.approx(truth["one_sided"], rel=rtol)
         return
-    assert theorem4.f(*inputs) == pytest.approx(truth["f"], rel=rtol, abs=0.0)
-    assert theorem4.g(*inputs) == pytest.approx(truth["g"], rel=rtol)
-    assert theorem4.f(*inputs) <= truth["f"] and theorem4.g(*inputs) <= truth["g"]
-    assert max(theorem4.f(*inputs), theorem4.g(*inputs), 0.0) == theorem4.gamma(*inputs)
+    assert closed_gamma.f(*inputs) == pytest.approx(truth["f"], rel=rtol, abs=0.0)
+    assert closed_gamma.g(*inputs) == pytest.approx(truth["g"], rel=rtol)
+    assert closed_gamma.f(*inputs) <= truth["f"] and closed_gamma.g(*inputs) <= truth["g"]
+    assert max(closed_gamma.f(*inputs), closed_gamma.g(*inputs), 0.0) == closed_gamma.gamma(*inputs)
 
 
 @cases("thm3_eps")
@@ -78,7 +75,7 @@ def test_epsilon(case):
     inputs, truth, rtol = read(case)
     encloses(optimal.epsilon(*inputs, sides=1), truth["one_sided"], rtol)
     encloses(optimal.epsilon(*inputs), truth["two_sided"], rtol)
-    just_above(lemma1.epsilon(*inputs), truth["lemma1"], rtol)
+    just_above(closed_epsilon.epsilon(*inputs), truth["lemma1"], rtol)
     just_above(balle.epsilon(*inputs), truth["balle"], rtol)
     just_above(classical.epsilon(*inputs), truth["classical"], rtol)
 
@@ -154,10 +151,12 @@ def test_proposition_1_without_the_wrong_term(case):
 @cases("lemma4_boundary")
 def test_lemma_4(case):
     (order, gamma, type_i), truth, rtol = read(case)
-    encloses(lemma4.type_ii_forward(order, gamma, type_i), truth["forward"], rtol)
-    encloses(lemma4.type_ii_backward(order, gamma, type_i), truth["backward"], rtol)
-    encloses(lemma4.type_ii(order, gamma, type_i), truth["type_ii"], rtol)
-    encloses(lemma4.type_ii_kullback_leibler(gamma, type_i), truth["kullback_leibler"], rtol)
+    encloses(region_of_level.type_ii_forward(order, gamma, type_i), truth["forward"], rtol)
+    encloses(region_of_level.type_ii_backward(order, gamma, type_i), truth["backward"], rtol)
+    encloses(region_of_level.type_ii(order, gamma, type_i), truth["type_ii"], rtol)
+    encloses(
+        region_of_level.type_ii_kullback_leibler(gamma, type_i), truth["kullback_leibler"], rtol
+    )
 
 
 @cases("pure_renyi")

@@ -7,17 +7,8 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from tightrope.errors import DoesNotApply, InvalidInput, NotCertified
-from tightrope.guarantee.renyi import (
-    abadi_lemma3,
-    area,
-    corollary1,
-    lemma4,
-    optimal,
-    proposition1,
-    pure_dp,
-    question_two,
-    theorem5,
-)
+from tightrope.guarantee.renyi import optimal, pure_dp, region_of_curve, region_of_level
+from tightrope_reproduce.formulas import abadi_lemma3, area, proposition1, question_two, theorem5
 
 TYPE_I = np.array([0.0, 0.001, 0.05, 0.3, 0.5, 0.9, 0.999, 1.0])
 
@@ -27,23 +18,25 @@ def test_corollary_1_lies_between_the_kullback_leibler_region_and_the_truth():
         return 0.5 * order
 
     truth = ndtr(ndtri(1 - TYPE_I) - 1.0)
-    found = corollary1.type_ii(curve, TYPE_I)
-    weaker = corollary1.type_ii_kullback_leibler(curve, TYPE_I)
+    found = region_of_curve.type_ii(curve, TYPE_I)
+    weaker = region_of_curve.type_ii_kullback_leibler(curve, TYPE_I)
     assert np.all(weaker <= found + 1e-15) and np.all(found <= truth)
-    one_order = lemma4.type_ii(3.0, curve(3.0), TYPE_I).lower
+    one_order = region_of_level.type_ii(3.0, curve(3.0), TYPE_I).lower
     assert np.all(one_order <= found + 1e-14)
 
 
 def test_the_boundary_is_symmetric():
     """Both directions are bounded alike, so the region is its own mirror image."""
     for order, gamma in [(2.0, 0.5), (10.0, 0.2), (1.5, 2.0)]:
-        back = lemma4.type_ii(order, gamma, lemma4.type_ii(order, gamma, 0.05).lower)
+        back = region_of_level.type_ii(
+            order, gamma, region_of_level.type_ii(order, gamma, 0.05).lower
+        )
         assert back.lower <= 0.05 * (1 + 1e-12) and back.upper >= 0.05 * (1 - 1e-12)
 
 
 def test_the_boundary_is_convex_and_touches_every_dp_line():
     tau = np.linspace(0, 1, 20001)
-    beta = lemma4.type_ii(4.0, 0.3, tau).lower
+    beta = region_of_level.type_ii(4.0, 0.3, tau).lower
     assert np.all(np.diff(beta, 2) >= -1e-13)
     for epsilon in (0.0, 0.2, 0.5):
         delta = optimal.delta(4.0, 0.3, epsilon)
@@ -53,8 +46,8 @@ def test_the_boundary_is_convex_and_touches_every_dp_line():
 
 
 def test_nothing_and_everything():
-    assert lemma4.type_ii(2.0, 0.0, 0.3).upper == pytest.approx(0.7)
-    assert lemma4.type_ii(2.0, np.inf, 0.3) == (0.0, 0.0)
+    assert region_of_level.type_ii(2.0, 0.0, 0.3).upper == pytest.approx(0.7)
+    assert region_of_level.type_ii(2.0, np.inf, 0.3) == (0.0, 0.0)
     assert pure_dp.renyi_of_approx(2.0, 1.0, 1e-9) == np.inf
     assert pure_dp.renyi_of_approx(2.0, 1.0, 0.0) == pure_dp.renyi_of_pure(2.0, 1.0)
     assert optimal.epsilon(2.0, 0.0, 0.1) == (0.0, 0.0)

@@ -11,7 +11,6 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.renyi.proposition1 import gaussian_tail, renyi_of_tradeoff
 from tightrope.guarantee.tradeoff.bracket import bracket
 from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
 from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
@@ -27,9 +26,10 @@ from tightrope.guarantee.tradeoff.divergence import (
     of_tradeoff,
 )
 from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff
-from tightrope.guarantee.tradeoff.product import tensor
-from tightrope.guarantee.tradeoff.sampled import one_way_sampled, sampled
 from tightrope.guarantee.tradeoff.subsampled import SubsampledGaussianTradeoff
+from tightrope_reproduce.formulas.product import tensor
+from tightrope_reproduce.formulas.proposition1 import gaussian_tail, renyi_of_tradeoff
+from tightrope_reproduce.formulas.sampled import one_way_sampled, sampled
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "tradeoff.json").read_text())
 NAMED = {

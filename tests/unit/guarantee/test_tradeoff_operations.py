@@ -15,8 +15,8 @@ from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
 from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
 from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff
 from tightrope.guarantee.tradeoff.hull import intersection, symmetrise
-from tightrope.guarantee.tradeoff.product import _product, group, tensor
 from tightrope.guarantee.tradeoff.subsampled import SubsampledGaussianTradeoff
+from tightrope_reproduce.formulas.product import _product, group, tensor
 
 ALPHA = np.concatenate([[0.0, 1e-12, 1e-6, 1e-3], np.linspace(0.01, 0.99, 33), [1 - 1e-9, 1.0]])
 EPS = np.linspace(0.0, 4.0, 17)

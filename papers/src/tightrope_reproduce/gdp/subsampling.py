@@ -15,9 +15,9 @@ from tightrope.guarantee.tradeoff.bracket import TradeoffBracket
 from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
 from tightrope.guarantee.tradeoff.divergence import NEYMAN, of_tradeoff
 from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff
-from tightrope.guarantee.tradeoff.product import tensor
-from tightrope.guarantee.tradeoff.sampled import one_way_sampled, sampled
 from tightrope.report.style import COLOURS
+from tightrope_reproduce.formulas.product import tensor
+from tightrope_reproduce.formulas.sampled import one_way_sampled, sampled
 from tightrope_reproduce.gdp.table import PAPER
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 

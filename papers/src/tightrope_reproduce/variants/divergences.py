@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from tightrope.guarantee.renyi import classical, lemma1, optimal
-from tightrope.guarantee.renyi.proposition1 import gaussian_tail
+from tightrope.guarantee.renyi import classical, closed_epsilon, optimal
 from tightrope.guarantee.tradeoff.divergence import (
     CHI_SQUARED,
     HELLINGER,
@@ -23,6 +22,7 @@ from tightrope.guarantee.tradeoff.divergence import (
     of_tradeoff,
 )
 from tightrope.report.style import COLOURS
+from tightrope_reproduce.formulas.proposition1 import gaussian_tail
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.variants.noisy_sgd import PAPERS
 
@@ -74,7 +74,7 @@ def _line(row: tuple[Any, ...]) -> Line:
 
 def smallest_delta(order: float, gamma: float) -> float:
     """Remark 1 and Appendix E: the least delta at epsilon 0 that Lemma 1 gives."""
-    return float(lemma1.delta(order, gamma, 0.0))
+    return float(closed_epsilon.delta(order, gamma, 0.0))
 
 
 def _remark_1() -> tuple[Line, ...]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from tightrope.guarantee.renyi import one_sided, theorem4, two_sided
+from tightrope.guarantee.renyi import closed_gamma, one_sided, two_sided
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.variants.noisy_sgd import PAPERS
@@ -45,7 +45,7 @@ def run(setting: Setting) -> Outcome:
 def _curves(pair: tuple[float, float], deltas: Any) -> Curves:
     return Curves(
         one_sided.gamma(*pair, deltas).upper,
-        theorem4.gamma(*pair, deltas),
+        closed_gamma.gamma(*pair, deltas),
         two_sided.gamma(*pair, deltas).lower,
     )
 
@@ -95,7 +95,7 @@ def _largest_gap(pair: tuple[float, float], curves: Curves, deltas: Any) -> floa
 
     def gap(log_delta: float) -> float:
         at = np.exp([log_delta])
-        return float(theorem4.gamma(*pair, at)[0] - one_sided.gamma(*pair, at).upper[0])
+        return float(closed_gamma.gamma(*pair, at)[0] - one_sided.gamma(*pair, at).upper[0])
 
     return -float(minimize_scalar(gap, bounds=ends, method="bounded").fun)
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
 from tightrope.guarantee.renyi import best_for_delta, improved_moments_accountant
-from tightrope.guarantee.renyi.abadi_lemma3 import broken_conditions, claimed_renyi
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope.theorems import poisson_gaussian_rdp_abadi16 as leading
 from tightrope.theorems import poisson_gaussian_rdp_mtz19 as exact_renyi
 from tightrope.theorems import sampled_gaussian_clt_bdls19 as clt
+from tightrope_reproduce.formulas.abadi_lemma3 import broken_conditions, claimed_renyi
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.variants.noisy_sgd import (
     PAPERS,

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.renyi import area
 from tightrope.guarantee.tradeoff.closed import ApproxTradeoff
 from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff
 from tightrope.guarantee.tradeoff.hull import intersection
 from tightrope.report.style import COLOURS
+from tightrope_reproduce.formulas import area
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.variants.noisy_sgd import PAPERS
 

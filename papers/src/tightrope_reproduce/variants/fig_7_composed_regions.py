@@ -13,8 +13,9 @@ import numpy as np
 
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
-from tightrope.guarantee.renyi import area, corollary1, lemma4
+from tightrope.guarantee.renyi import region_of_curve, region_of_level
 from tightrope.report.style import COLOURS
+from tightrope_reproduce.formulas import area
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.variants.noisy_sgd import PAPERS
 
@@ -36,8 +37,8 @@ def _curves(mu: float, type_i: Any) -> tuple[Any, Any, Any]:
     rho = 0.5 * mu * mu
     return (
         profile.tradeoff(type_i, mu),
-        corollary1.type_ii(RenyiCurve.of(LinearTerm(rho)), type_i),
-        lemma4.type_ii_kullback_leibler(rho, type_i).lower,
+        region_of_curve.type_ii(RenyiCurve.of(LinearTerm(rho)), type_i),
+        region_of_level.type_ii_kullback_leibler(rho, type_i).lower,
     )
 
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tightrope.guarantee.renyi import area
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope.theorems import sampled_gaussian_clt_bdls19 as clt
+from tightrope_reproduce.formulas import area
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.variants.noisy_sgd import (
     PAPERS,

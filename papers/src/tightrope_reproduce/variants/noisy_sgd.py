@@ -1,7 +1,7 @@
 """Noisy SGD as the two papers analyse it, and as it is: shared by Fig. 4, 5, 8 and 9.
 
 The papers take each step for (order, order rho)-Renyi DP, rho = rate^2/((1-rate) noise^2), which is
-the leading term of a lemma with conditions of its own (guarantee.renyi.abadi_lemma3).
+the leading term of a lemma with conditions of its own (tightrope_reproduce.formulas.abadi_lemma3).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from tightrope.accounting import Account, account
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve, TableTerm
-from tightrope.guarantee.renyi import corollary1, lemma4
-from tightrope.guarantee.renyi.abadi_lemma3 import claimed_renyi
+from tightrope.guarantee.renyi import region_of_curve, region_of_level
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.theorems import poisson_gaussian_rdp_mtz19 as exact_renyi
 from tightrope.theorems.poisson_gaussian_rdp_abadi16 import LeadingTerm
+from tightrope_reproduce.formulas.abadi_lemma3 import claimed_renyi
 
 __all__ = [
     "PAPERS",
@@ -53,7 +53,9 @@ def admissible_orders(rate: float, noise_multiplier: float) -> range:
 def claimed_type_ii(rate: float, noise_multiplier: float, steps: int, type_i: Any) -> Any:
     """(54): the lower boundary of the privacy region that the paper claims."""
     boundaries = [
-        lemma4.type_ii(order, steps * claimed_renyi(order, rate, noise_multiplier), type_i).lower
+        region_of_level.type_ii(
+            order, steps * claimed_renyi(order, rate, noise_multiplier), type_i
+        ).lower
         for order in admissible_orders(rate, noise_multiplier)
     ]
     return np.max(boundaries, axis=0)
@@ -62,7 +64,7 @@ def claimed_type_ii(rate: float, noise_multiplier: float, steps: int, type_i: An
 def renyi_type_ii(rate: float, noise_multiplier: float, steps: int, type_i: Any) -> Any:
     """Corollary 1 with the true divergences, at orders between which convexity bounds them."""
     curve = RenyiCurve.of(_table(rate, noise_multiplier)) * steps
-    return corollary1.type_ii(curve, type_i, highest=float(_ORDERS[-1]))
+    return region_of_curve.type_ii(curve, type_i, highest=float(_ORDERS[-1]))
 
 
 @cache

@@ -13,9 +13,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.renyi.proposition1 import gaussian_tail, renyi_of_tradeoff
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
+from tightrope_reproduce.formulas.proposition1 import gaussian_tail, renyi_of_tradeoff
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.variants.noisy_sgd import PAPERS
 

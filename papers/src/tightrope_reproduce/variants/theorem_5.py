@@ -15,9 +15,9 @@ from scipy.optimize import brentq
 
 from tightrope.guarantee.approx.advanced import advanced
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.renyi import question_two, theorem5
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
+from tightrope_reproduce.formulas import question_two, theorem5
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.variants.noisy_sgd import PAPERS
 

@@ -12,7 +12,7 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, PairsTerm, PureTerm, RenyiCurve
-from tightrope.guarantee.renyi import corollary1
+from tightrope.guarantee.renyi import region_of_curve
 from tightrope.guarantee.renyi.best import best_delta, best_epsilon
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
@@ -48,7 +48,7 @@ class RenyiGuarantee(Guarantee):
     def tradeoff(self, type_i: float) -> Interval:
         """Corollary 1 of Three Variants: the binary divergences of all orders."""
         a = check_probability(type_i, "type_i")
-        return Interval.exact(float(corollary1.type_ii(self.curve, a)))
+        return Interval.exact(float(region_of_curve.type_ii(self.curve, a)))
 
     def renyi(self, order: float) -> Interval:
         return Interval.exact(float(self.curve(check_order(order))))

@@ -3,7 +3,7 @@
 Statement: (order, gamma)-Renyi DP implies (eps, delta)-DP with
     delta = e^{-(order-1)(eps-gamma)},   eps = gamma + ln(1/delta)/(order-1).
 Conditions: order > 1, gamma >= 0; eps >= 0 and delta in [0, 1].
-Validity: bound. Kept for comparison: lemma1.py and optimal.py are never looser.
+Validity: bound. Kept for comparison: `closed_epsilon` and `optimal` are never looser.
 Source: Mironov 2017 (arXiv:1702.07476), Proposition 3; Theorem 1 of arXiv:2008.06529.
 Error: rounded upwards by 4 ulp of each quantity that enters.
 Vectors: thm3_eps, thm3_delta (eps_classic, delta_classic) in tests/golden/renyi.json.

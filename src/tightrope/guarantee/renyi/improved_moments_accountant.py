@@ -22,7 +22,7 @@ import numpy as np
 from tightrope.guarantee.renyi._arrays import flat, rounded_up, shaped
 from tightrope.guarantee.renyi.balle import log_zeta
 from tightrope.guarantee.renyi.classical import epsilon_above
-from tightrope.guarantee.renyi.lemma1 import second_term
+from tightrope.guarantee.renyi.closed_epsilon import second_term
 from tightrope.guarantee.renyi.moments_accountant import checked_inner_delta, rate_of
 from tightrope.validate import FloatArray
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tightrope.guarantee.renyi import theorem4
+from tightrope.guarantee.renyi import closed_gamma
 from tightrope.guarantee.renyi._arrays import (
     TINY,
     ULP,
@@ -104,7 +104,9 @@ def _inner_optimum(problem: Problem, start: FloatArray | None) -> Optimum:
     value = log_chi(pair.log_p, pair.u, pair.log_not_q, pair.v, problem.z)
     slack = log_chi_slack(pair.log_p, pair.u, problem.z, value)
     lost = np.where(rising, _tangent_loss(pair, slope_at(pair, problem), problem, value), np.inf)
-    floor = log_chi_of_gamma(theorem4.gamma_lower(problem.z, problem.eps, problem.delta), problem.z)
+    floor = log_chi_of_gamma(
+        closed_gamma.gamma_lower(problem.z, problem.eps, problem.delta), problem.z
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         tangent = np.where(lost < 0.5, value + np.log1p(-np.minimum(lost, 0.5)) - slack, -np.inf)
     by_eps, by_log_delta = _envelope(pair, problem, value)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.renyi import lemma1, one_sided
+from tightrope.guarantee.renyi import closed_epsilon, one_sided
 from tightrope.guarantee.renyi._arrays import (
     SMALLEST_DELTA,
     ULP,
@@ -92,7 +92,7 @@ class _Target:
 
 
 def _epsilon_one_sided(z: FloatArray, gamma: FloatArray, d: FloatArray) -> Enclosure:
-    bound = lemma1.epsilon_upper(z, gamma, d)
+    bound = closed_epsilon.epsilon_upper(z, gamma, d)
     free = _free_of_epsilon(z, gamma, d)
     lower, upper = np.where(np.isinf(bound), np.inf, 0.0), np.where(free, 0.0, bound)
     todo = np.flatnonzero((upper > 0.0) & np.isfinite(bound) & (d > 0.0))
@@ -135,7 +135,7 @@ def _solve_epsilon(
 
 
 def _delta_one_sided(z: FloatArray, gamma: FloatArray, eps: FloatArray) -> Enclosure:
-    bound = lemma1.delta_upper(z, gamma, eps)
+    bound = closed_epsilon.delta_upper(z, gamma, eps)
     lower, upper = np.where(np.isinf(gamma), 1.0, 0.0), bound.copy()
     todo = np.flatnonzero((bound > SMALLEST_DELTA) & np.isfinite(gamma) & (gamma > 0.0))
     if todo.size:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.renyi import balle, classical, lemma1, optimal
+from tightrope.guarantee.renyi import balle, classical, closed_epsilon, optimal
 
 __all__ = ["Route", "ROUTES", "route_named"]
 
@@ -62,7 +62,11 @@ ROUTES: dict[str, Route] = {
         _one_sided_delta,
     ),
     "lemma1": Route(
-        "closed form (Lemma 1)", "upper bound", f"{_ASOODEH}, Lemma 1", lemma1.epsilon, lemma1.delta
+        "closed form (Lemma 1)",
+        "upper bound",
+        f"{_ASOODEH}, Lemma 1",
+        closed_epsilon.epsilon,
+        closed_epsilon.delta,
     ),
     "balle": Route(
         "best constant (Balle et al.)",

@@ -1,7 +1,7 @@
 """Corollary 1: the f-DP statement of a whole Renyi curve.
 
 Statement: if a mechanism is (order, curve(order))-Renyi DP for every order of a set, its type II
-    error at type I error t is at least the largest, over the orders, of lemma4.type_ii.
+    error at type I error t is at least the largest, over the orders, of region_of_level.type_ii.
     The Kullback-Leibler form (49) needs only inf over orders of curve(order).
 Conditions: curve(orders) bounds the divergences in both directions; inf where nothing is known.
 Validity: bound (lower): every order is valid.
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.renyi import lemma4
+from tightrope.guarantee.renyi import region_of_level
 from tightrope.guarantee.renyi._arrays import shaped
 from tightrope.guarantee.renyi.best import HIGHEST_ORDER, LOWEST_ORDER, Curve, gammas_at
 from tightrope.validate import FloatArray, check_probability
@@ -52,10 +52,10 @@ def type_ii_kullback_leibler(
 ) -> Any:
     """(49): the weaker region through Kullback-Leibler divergences."""
     orders = 1.0 + np.geomspace(lowest - 1.0, highest - 1.0, 8 * _SCAN)
-    return lemma4.type_ii_kullback_leibler(gammas_at(curve, orders).min(), type_i).lower
+    return region_of_level.type_ii_kullback_leibler(gammas_at(curve, orders).min(), type_i).lower
 
 
 def _at(curve: Curve, log_z: FloatArray, type_i: FloatArray) -> FloatArray:
     orders = 1.0 + np.exp(log_z).ravel()
     gammas = gammas_at(curve, orders).reshape(log_z.shape)
-    return np.asarray(lemma4.type_ii(orders.reshape(log_z.shape), gammas, type_i).lower)
+    return np.asarray(region_of_level.type_ii(orders.reshape(log_z.shape), gammas, type_i).lower)

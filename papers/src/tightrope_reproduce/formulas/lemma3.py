@@ -3,12 +3,12 @@
 Statement: an (order, gamma)-Renyi DP mechanism is (eps, delta(eps))-DP for every eps >= 0, so its
     type II error at type I error t is at least the supremum over eps of
     max{ 1 - delta(eps) - e^eps t, e^-eps (1 - delta(eps) - t) }.
-    With the two-sided delta this equals lemma4.py; with Theorem 3's delta it is weaker.
+    With the two-sided delta this equals `region_of_level`; with Theorem 3's delta it is weaker.
 Conditions: order > 1, gamma >= 0, 0 <= type_i <= 1.
 Validity: bound (lower): any finite set of eps gives a valid one.
 Source: Lemma 3, (43) of arXiv:2008.06529.
 Error: the supremum is approached from below by a scan in ln(1 + eps) and zooming, to about 1e-10.
-Vectors: tests/unit/guarantee/test_renyi_regions.py (against lemma4.py).
+Vectors: tests/unit/guarantee/test_renyi_regions.py (against `region_of_level`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Formulas of the papers that nothing but their reproduction needs."""
