@@ -18,6 +18,13 @@ BLOCKS = [
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 ]
 SESSIONS = [page for page in PAGES if ">>> " in page.read_text()]
+PRINTED = [
+    pytest.param(*found, id=f"{page.stem}-{number}")
+    for page in [*PAGES, ROOT / "README.md"]
+    for number, found in enumerate(
+        re.findall(r"```python\n([^`]*)```\n\nprints\n\n```\n([^`]*)```", page.read_text())
+    )
+]
 LINKS = [
     pytest.param(page, link, id=f"{page.stem}:{link}")
     for page in [*PAGES, *sorted(ROOT.glob("docs/theorems/*.md"))]
@@ -32,6 +39,12 @@ def test_a_session_prints_what_it_shows(page: Path) -> None:
     assert test.examples
     found = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS).run(test)
     assert found.failed == 0
+
+
+@pytest.mark.parametrize(("code", "told"), PRINTED)
+def test_a_block_prints_what_is_told(code: str, told: str, capsys: pytest.CaptureFixture) -> None:
+    exec(code, {"__name__": "__main__"})
+    assert capsys.readouterr().out == told
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -22,6 +22,8 @@ from tightrope.train.constructions import (
 from tightrope.train.corrected_adam import CorrectedAdam
 from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.doctor import check_model, check_run
+from tightrope.train.door import private
+from tightrope.train.fix import fix
 from tightrope.train.gradients import Gradients
 from tightrope.train.gradients.one_by_one import OneByOne
 from tightrope.train.ledger import Budget
@@ -40,6 +42,8 @@ from tightrope.train.samplers import (
 from tightrope.train.trainer import Evaluation, Outcome, Trainer, accuracy
 
 __all__ = [
+    "private",
+    "fix",
     "PrivateOptimizer",
     "noisy_sgd",
     "noisy_adam",

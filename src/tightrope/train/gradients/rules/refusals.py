@@ -35,8 +35,8 @@ def _batch_norm(module: nn.modules.batchnorm._BatchNorm) -> str | None:
         return None
     return (
         "normalises by statistics of the whole batch, so one example changes the gradients of all "
-        "others (and its running statistics carry no noise); use GroupNorm, LayerNorm or "
-        "InstanceNorm, or freeze it in evaluation mode"
+        "others (and its running statistics carry no noise); tightrope.train.fix(model) puts "
+        "GroupNorm in its place (make the optimizer afterwards), or freeze it in evaluation mode"
     )
 
 

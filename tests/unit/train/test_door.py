@@ -1,0 +1,149 @@
+"""The one call from ordinary training to private training, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from tightrope import PoissonSampling, account
+from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.process import NoisySGD
+from tightrope.train import fix, private
+from tightrope.validate import default_delta
+
+RECORDS, BATCH = 200, 20
+
+
+class Items(Dataset):
+    """Items of different length, padded by a function of one's own."""
+
+    def __len__(self):
+        return RECORDS
+
+    def __getitem__(self, index):
+        return torch.ones(4) * index / RECORDS, index % 2
+
+
+def rows(records=RECORDS):
+    return TensorDataset(torch.randn(records, 4), torch.randint(0, 2, (records,)))
+
+
+def parts(data=None, **options):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    loader = DataLoader(data or rows(), **{"batch_size": BATCH, "shuffle": True} | options)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1), loader
+
+
+def trained(made, model, epochs):
+    run, loader = made
+    for _ in range(epochs):
+        for x, y in loader:
+            run.step(cross_entropy(model(x), y, reduction="none"))
+    return run
+
+
+def test_the_loop_ends_at_the_budget_and_is_what_was_decided():
+    model, optimizer, loader = parts()
+    made = private(model, optimizer, loader, records=RECORDS, epsilon=2.0, epochs=3)
+    run = trained(made, model, 5)  # two epochs too many bring no batch
+    assert run.steps == 3 * RECORDS / BATCH
+    assert made.budget.delta == default_delta(RECORDS)
+    assert 1.999 < run.epsilon(made.budget.delta).lower <= run.epsilon(made.budget.delta).upper <= 2
+    expected = NoisySGD(PoissonSampling(BATCH / RECORDS), run.noise.noise_multiplier, run.steps)
+    assert run.process == expected
+    assert account(expected).epsilon(made.budget.delta).upper <= 2.0
+
+
+def test_sizes_come_from_the_public_number_alone():
+    models = [parts(rows(n)) for n in (150, 250)]
+    made = [private(*m, records=RECORDS, epsilon=2.0, epochs=1, delta=1e-4) for m in models]
+    assert str(made[0]) == str(made[1])
+    assert made[0].run.sampler.sampling == made[1].run.sampler.sampling
+    assert len(made[0].loader) == len(made[1].loader) == RECORDS // BATCH
+
+
+def test_what_was_decided_is_told():
+    told = str(private(*parts(), records=RECORDS, epsilon=2.0, epochs=1, delta=1e-4, clip_norm=0.5))
+    for words in ("20/200", "norm 0.5", "10 steps", "epsilon 2 at delta 0.0001"):
+        assert words in told
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_collate_functions_and_workers_are_kept(workers):
+    def collate(items):
+        return torch.stack([x for x, _ in items]), torch.tensor([y for _, y in items])
+
+    model, optimizer, loader = parts(Items(), collate_fn=collate, num_workers=workers)
+    made = private(model, optimizer, loader, records=RECORDS, epsilon=5.0, epochs=2)
+    assert trained(made, model, 2).steps == 2 * RECORDS / BATCH
+
+
+def test_a_draw_of_nobody_is_a_step_and_no_batch():
+    model, optimizer, loader = parts(rows(30), batch_size=1)
+    run, batches = private(model, optimizer, loader, records=30, epsilon=5.0, epochs=2)
+    sizes = []
+    for _ in range(2):
+        for x, y in batches:
+            report = run.step(cross_entropy(model(x), y, reduction="none"))
+            sizes += [len(x)] if report.released else []
+    assert run.steps == 60 and 0 not in sizes and len(sizes) < 60  # P(no empty draw) = 3e-12
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("loader", "words"),
+    [
+        ([1, 2], "ordinary torch DataLoader; got list"),
+        (DataLoader(Stream(), batch_size=2), "reads a stream"),
+        (DataLoader(rows(), batch_size=None), "batch sampler of its own"),
+        (
+            DataLoader(rows(), sampler=WeightedRandomSampler([1.0] * RECORDS, RECORDS)),
+            "WeightedRandomSampler",
+        ),
+    ],
+)
+def test_loaders_whose_chances_are_unknown_are_refused(loader, words):
+    model, optimizer, _ = parts()
+    with pytest.raises(InvalidInput, match=words):
+        private(model, optimizer, loader, records=RECORDS, epsilon=2.0, epochs=1)
+
+
+def test_more_in_a_batch_than_there_are_is_refused():
+    with pytest.raises(InvalidInput, match="records"):
+        private(*parts(), records=BATCH - 1, epsilon=2.0, epochs=1)
+
+
+def test_batch_norm_is_refused_with_the_way_out_and_fixed():
+    model = nn.Sequential(nn.Conv2d(1, 24, 3), nn.BatchNorm2d(24), nn.Flatten(), nn.Linear(24, 2))
+    data = TensorDataset(torch.randn(RECORDS, 1, 3, 3), torch.randint(0, 2, (RECORDS,)))
+    loader = DataLoader(data, batch_size=BATCH)
+    budget = {"records": RECORDS, "epsilon": 2.0, "epochs": 1}
+    with pytest.raises(ModelNotPrivate, match=r"fix\(model\)"):
+        private(model, torch.optim.SGD(model.parameters(), 0.1), loader, **budget)
+    model, changes = fix(model)
+    assert changes == ("1: BatchNorm2d is now GroupNorm",) and model[1].num_groups == 8
+    made = private(model, torch.optim.SGD(model.parameters(), 0.1), loader, **budget)
+    assert trained(made, model, 1).steps == RECORDS / BATCH
+    assert fix(model).changes == ()
+
+
+def test_a_model_that_is_a_batch_norm_and_running_statistics():
+    model, changes = fix(nn.BatchNorm1d(6))
+    assert isinstance(model, nn.GroupNorm) and len(changes) == 1
+    norm = nn.InstanceNorm2d(3, track_running_stats=True)
+    assert fix(norm).changes == ("the model: no running statistics any more",)
+    assert norm(torch.randn(2, 3, 4, 4)).shape == (2, 3, 4, 4) and not list(norm.buffers())
