@@ -152,3 +152,12 @@ def test_certify_verify_and_report(tmp_path) -> None:
 def test_mistakes_are_explained(words, told) -> None:
     with pytest.raises(InvalidInput, match=told):
         run(*words)
+
+
+def test_a_batch_size_given_as_rate_is_told_apart() -> None:
+    with pytest.raises(InvalidInput, match="--batch-size 256 --dataset-size N"):
+        run("account", "--rate", "256", "--noise", "1.1", "--epochs", "60")
+
+
+def test_a_bare_command_shows_what_to_begin_with() -> None:
+    assert "tightrope demo" in run().output

@@ -24,9 +24,20 @@ from tightrope.errors import InvalidInput, TightropeError
 
 __all__ = ["app", "run"]
 
+_EXAMPLES = """
+Three to begin with:
+
+`tightrope account --batch-size 256 --dataset-size 60000 --noise 1.1 --epochs 60`
+
+`tightrope calibrate --batch-size 256 --dataset-size 60000 --epochs 60 --epsilon 3`
+
+`tightrope demo`
+"""
+
 app = typer.Typer(
     name="tightrope",
     help="How private is a noisy learning algorithm? Provably, on both sides, in milliseconds.",
+    epilog=_EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     add_completion=False,

@@ -93,11 +93,21 @@ class Setting:
         said = (self.rate, self.batch_size)
         return self.scheme is SamplingName.FULL or any(word != UNSAID for word in said)
 
+    def _rate(self) -> float:
+        rate = parse_number(self.rate, "rate")
+        if rate > 1.0:
+            raise InvalidInput(
+                f"The rate is a probability, batch size / dataset size; got {self.rate}. If that "
+                f"is the batch size, give the batch size {self.rate} and the dataset size instead "
+                f"(--batch-size {self.rate} --dataset-size N)."
+            )
+        return rate
+
     @property
     def sampling_rate(self) -> float:
         """The rate as given, or batch size / dataset size."""
         if self.batch_size == UNSAID:
-            return 1.0 if self.scheme is SamplingName.FULL else parse_number(self.rate, "rate")
+            return 1.0 if self.scheme is SamplingName.FULL else self._rate()
         if self.rate != UNSAID:
             raise InvalidInput(
                 f"The rate is batch size / dataset size, so give one of the two; got the rate "
