@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Two test processes by default: the suite is written for two cores.
 JOBS ?= 2
 
-.PHONY: install demo test test-all mutants lint types peers benchmark clean
+.PHONY: install demo docs test test-all mutants lint types peers benchmark clean
 
 install: $(VENV)/.installed
 
@@ -16,6 +16,10 @@ $(VENV)/.installed: pyproject.toml papers/pyproject.toml
 
 demo: install
 	$(BIN)/tightrope demo
+
+# The documentation site, in site/: open site/index.html. It needs no network.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 test: install
 	$(BIN)/python -m pytest -n $(JOBS) -q -m "not slow"

@@ -36,16 +36,27 @@ def index() -> str:
         for a in ANALYSES
     ]
     head = ["# Theorems", "", "| analysis | kind | source |", "|---|---|---|"]
-    return "\n".join([*head, *rows, ""])
+    leads = {file_name(a.lead) for a in ANALYSES} | {"README.md"}
+    rest = sorted({page.name for page in FOLDER.glob("*.md")} | set(written()) - leads)
+    others = [f"- [{_title(name)}]({name})" for name in rest if name not in leads]
+    return "\n".join([*head, *rows, "", "Behind them, and beside them:", "", *others, ""])
+
+
+def _title(name: str) -> str:
+    text = written()[name] if name in written() else (FOLDER / name).read_text()
+    return text.split("\n", 1)[0].removeprefix("# ")
 
 
 def file_name(theorem: Any) -> str:
     return theorem.__name__.rsplit(".", 1)[1] + ".md"
 
 
+def written() -> dict[str, str]:
+    return {file_name(theorem): page(theorem) for theorem in (*THEOREMS, stopping_times)}
+
+
 def pages() -> dict[str, str]:
-    written = {file_name(theorem): page(theorem) for theorem in (*THEOREMS, stopping_times)}
-    return {**written, "README.md": index()}
+    return {**written(), "README.md": index()}
 
 
 if __name__ == "__main__":
