@@ -181,7 +181,7 @@ def test_the_bound_by_participations_is_above_the_exact_number(rate: float, step
 
 
 # ---- plans of many tasks
-@pytest.mark.parametrize("records", [1, 2, 100])
+@pytest.mark.parametrize("records", [1, 2, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("tasks", [1, 2, 9])
 def test_many_tasks_promise_what_their_guarantee_says(records: int, tasks: int) -> None:
     for epsilon, delta in ((0.0428, 1e-5), (1.0, 0.01)):

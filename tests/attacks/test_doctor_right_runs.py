@@ -376,6 +376,7 @@ def test_regression():
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_the_same_run_twenty_times_over_at_a_thousand_times_the_rate(seed):
     """At a rate of 1e-3 an examination in a thousand would be a false alarm."""

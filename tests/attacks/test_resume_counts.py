@@ -129,7 +129,7 @@ def test_a_key_that_is_no_text_is_refused_in_plain_words(small_run, small_data, 
         RunFolder(path).attach(small_run(), small_data)
 
 
-@pytest.mark.parametrize("replay", [True, False])
+@pytest.mark.parametrize("replay", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize("seeded", ["noise", "sampler", "both"])
 def test_the_certificate_of_a_resumed_seeded_run_says_that_it_is_not_private(
     seeded, replay, small_run, small_data, take_steps, stored, tmp_path

@@ -255,6 +255,7 @@ def distance_moved(included: bool) -> float:
     return float((model.weight[1, -1] - model.weight[0, -1]).detach())
 
 
+@pytest.mark.slow
 def test_many_runs_with_and_without_one_canary() -> None:
     """mu = sqrt(2)/0.5 = 2.8: 200 runs show much of it, and no more than there is."""
     found = audit_repeated(distance_moved, runs=200, delta=DELTA)

@@ -356,6 +356,7 @@ def test_two_steps_followed_as_many_jumps_agree_with_quadrature() -> None:
         assert found.lower <= true <= found.upper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [1e-12, 1e-8])
 @pytest.mark.parametrize("delta", [1e-320, 1e-250, 1e-60])
 def test_tiny_losses_are_not_lost_in_rounding(rate: float, delta: float) -> None:

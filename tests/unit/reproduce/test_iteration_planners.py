@@ -81,6 +81,7 @@ def test_printed_noise_of_corollary_31_breaks_its_promise(
     assert losses == sorted(losses, reverse=True) and losses[-1] < 0.2 * losses[0]
 
 
+@pytest.mark.slow
 def test_tasks_cost_less_than_composition(reproduced: Reproduced, table_of: TableOf) -> None:
     rows = table_of("iteration-thm-32", "tasks")
     log, harmonic = np.log(1e5), np.sum(1 / np.arange(1.0, 1001.0))

@@ -50,6 +50,7 @@ def test_measuring_knows_the_mean_and_its_error() -> None:
     assert found.mean == pytest.approx(zero, rel=1e-14) and found.error == 0.0
 
 
+@pytest.mark.slow
 def test_everybody_gets_the_same_privacy(reproduced: Reproduced, quick_folder: Path) -> None:
     """Each calibrated noise spends exactly (EPSILON, DELTA), by a computation of its own."""
     reproduced("iteration-table-1")

@@ -43,6 +43,7 @@ def whole(quick_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_all_items_leave_a_record_and_their_files(whole: Path) -> None:
     for name in MODULES:
         record = json.loads((whole / name / RECORD).read_text())
@@ -55,6 +56,7 @@ def test_all_items_leave_a_record_and_their_files(whole: Path) -> None:
                 assert file.stat().st_size > 2000
 
 
+@pytest.mark.slow
 def test_a_second_run_runs_nothing(whole: Path) -> None:
     ran = [r["item"] for r in records_in(whole) if not _some_not_run(r)]
     before = {name: (whole / name / RECORD).stat().st_mtime_ns for name in ran}
@@ -67,6 +69,7 @@ def _some_not_run(record: dict[str, Any]) -> bool:
     return any(line["verdict"] == "not run" for line in record["lines"])
 
 
+@pytest.mark.slow
 def test_one_item_alone_keeps_the_others_in_the_index(whole: Path) -> None:
     output = _reproduce("variants-fig-6", "--quick", "--out", str(whole))
     assert "0.126937" in output
@@ -74,6 +77,7 @@ def test_one_item_alone_keeps_the_others_in_the_index(whole: Path) -> None:
     assert all(f'<article id="{name}">' in text for name in MODULES)
 
 
+@pytest.mark.slow
 def test_every_claim_has_a_line_in_both_pages(whole: Path) -> None:
     records = records_in(whole)
     page_rows = re.findall(r"<tr class=.*?</tr>", (whole / "index.html").read_text(), flags=re.S)
@@ -88,6 +92,7 @@ def test_every_claim_has_a_line_in_both_pages(whole: Path) -> None:
     assert len(table_rows) == len(lines) + 2 * len(records)
 
 
+@pytest.mark.slow
 def test_differences_say_why(whole: Path) -> None:
     for record in records_in(whole):
         for line in record["lines"]:
@@ -95,6 +100,7 @@ def test_differences_say_why(whole: Path) -> None:
             assert plain or len(line["because"]) > 10, line["what"]
 
 
+@pytest.mark.slow
 def test_the_page_asks_nobody_and_its_links_lead_somewhere(whole: Path) -> None:
     text = (whole / "index.html").read_text()
     assert not re.search(r"<script|<link|<iframe|@import|url\(", text)
@@ -197,6 +203,7 @@ def test_a_formula_is_told_from_a_printed_number() -> None:
         assert "1 (formula)" not in write([_record(False)])
 
 
+@pytest.mark.slow
 def test_a_stopped_run_leaves_an_index_of_what_it_finished(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ def check(report: dict, kills: int, kind: str) -> None:
             assert int(number[0]) >= released, "fewer releases counted than were made"
 
 
-@pytest.mark.parametrize("kind", ["seeded", "private"])
+@pytest.mark.parametrize("kind", [pytest.param("seeded", marks=pytest.mark.slow), "private"])
 def test_a_few_kills(tmp_path, kind):
     check(storm(tmp_path, kills=6, kind=kind), 6, kind)
 

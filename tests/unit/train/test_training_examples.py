@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -27,6 +28,7 @@ def idx(array):
     return head + array.astype(np.uint8).tobytes()
 
 
+@pytest.mark.slow
 def test_mnist_example(tmp_path):
     chance = np.random.default_rng(0)
     for part, count in (("train", 400), ("t10k", 40)):
@@ -37,6 +39,7 @@ def test_mnist_example(tmp_path):
     assert "steps           30" in told and "epsilon <= " in told and "paper: 95.0 %" in told
 
 
+@pytest.mark.slow
 def test_nanogpt_example(tmp_path):
     text = tmp_path / "lines.txt"
     text.write_text("\n".join(["the cat sat on the mat.", "a dog ran.", "we like it!"] * 20))
