@@ -128,10 +128,10 @@ FAULTS = [
         "tests/unit/theorems/test_hidden_golden.py",
     ),
     (
-        "theorems/balls_in_bins_moments.py",
+        "numerics/lognormal_moments.py",
         "growth ** (2 * (k - 1)) / k",
         "growth ** (2 * (k - 1)) / (k + 1)",
-        "tests/unit/theorems/test_balls_in_bins_moments.py",
+        "tests/unit/numerics/test_lognormal_moments.py",
     ),
     (
         "theorems/poisson_gaussian_exact_zdw22.py",

@@ -116,11 +116,11 @@ def test_a_shuffled_run_is_refused_by_poisson_analyses() -> None:
     assert "Poisson" in finding(result, "moments").reason
 
 
-def test_balls_in_bins_lies_between_poisson_and_once_an_epoch() -> None:
+def test_balls_in_bins_lies_near_poisson_and_below_once_an_epoch() -> None:
     bins = account(NoisySGD(BallsInBinsSampling(20), 1.0, 20)).epsilon(1e-5).upper
     poisson = account(NoisySGD(PoissonSampling(1 / 20), 1.0, 20)).epsilon(1e-5)
     once = account(NoisySGD(CyclicSampling(20), 1.0, 20)).epsilon(1e-5).upper
-    assert poisson.lower * 0.9 < bins < once
+    assert poisson.lower * 0.8 < bins < once
 
 
 def test_epochs_of_balls_in_bins_compose() -> None:

@@ -160,7 +160,8 @@ def _contradiction(claimed: str, epsilon: float, found: str) -> ContradictoryMet
 def _is_closed(order: Components) -> bool:
     """One release, or Gaussians only."""
     held = [(pair, n) for pair, n in order if n > 0]
-    return sum(n for _, n in held) <= 1 or all(isinstance(pair, GaussianPair) for pair, _ in held)
+    once = sum(n for _, n in held) <= 1 and all(pair.has_masses for pair, _ in held)
+    return once or all(isinstance(pair, GaussianPair) for pair, _ in held)
 
 
 # ---- is it proved twice?

@@ -6,6 +6,7 @@ that are treated in one go, each taken a number of times.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import final
@@ -51,6 +52,10 @@ class AbstractFamily(ABC):
     @abstractmethod
     def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
         """The tilted laws as points, right to e^-nats up to the given frequency (proved)."""
+
+    def log_noise(self, tilts: FloatArray) -> FloatArray:
+        """ln of the error of `nodes` that no precision asked for makes smaller, in units of M."""
+        return np.full(len(tilts), -np.inf)
 
     def fewest_points(self, tilt: float, frequency: float) -> float:
         """Fewer than `nodes` will have, roughly: to refuse too much work before it is begun."""
@@ -130,6 +135,14 @@ class SumLaw:
         for part in self.parts:
             total = total + part.values(tilts)
         return total
+
+    def log_noise(self, tilts: FloatArray) -> FloatArray:
+        """ln of the error of M, in units of M, that comes with the parts."""
+        total = np.full(len(tilts), -np.inf)
+        for part in self.parts:
+            steps = math.log(float(np.sum(part.counts)))
+            total = np.logaddexp(total, part.log_noise(tilts) + steps)
+        return np.asarray(total)
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
         k = self.mean * tilt + 0.5 * self.variance * tilt * tilt

@@ -21,6 +21,7 @@ _INSIDE = np.concatenate([[0.0, 0.06, 0.12], _FRACTIONS])
 _BEYOND = np.geomspace(0.08, 14.0, 16)  # in units of 1/spread beyond it
 _MAX_LOSS = 16.0  # nats of cancellation that may be traded for a shorter period
 
+_ROUNDING, _HARM = -32.0, 0.7  # ln of the rounding of a law; nats worth a shorter period
 _MAX_BOTH = 9.0, 30.0  # the same where a line is read twice: at x, and at the other point
 
 __all__ = ["saddle", "saddle_of_level", "log_estimate", "Plan", "Reading", "plan"]
@@ -165,6 +166,10 @@ def plan(
         if both.any():
             fits, other = both, twice
             excess = np.maximum(excess, peaks + tilts * (x - also.x) - also.log_error + 2.0)
+    noise = law.log_noise(candidates)
+    if np.isfinite(noise).any():  # what cancels multiplies it: the line where that costs least
+        harm = loss + np.maximum(noise, _ROUNDING)
+        fits, other = harm <= harm.min() + _HARM, np.full(len(loss), -math.inf)
     distance = tilts[None, :] - candidates[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         periods = np.maximum(excess, 3.0) / np.abs(distance)

@@ -9,7 +9,7 @@ Conditions: batches assigned independently of the data. (A replaced record is a 
 Validity: upper bound (exact Renyi divergences of whole orders, then converted).
 Source: Feldman, Shenfeld 2025 (arXiv:2502.08202), Section 4, for a record removed; for a record
     added they use D_a <= (1 + (a - 1)/t)/(2 s^2) (Jensen), which is kept where it is smaller or
-    the integral out of reach; the integral is derived in `balls_in_bins_moments`; theory notes C.9.
+    the integral out of reach; the integral is derived in `numerics/lognormal_moments.py`.
 Error: decimals of 80 digits, and trapezoidal sums with their errors added; see there.
 Vectors: random_allocation_rdp_remove.
 """
@@ -24,8 +24,8 @@ import numpy as np
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve, TableTerm
-from tightrope.theorems import balls_in_bins_fs25 as profile
-from tightrope.theorems.balls_in_bins_moments import log_negative_moments, log_positive_moments
+from tightrope.numerics.lognormal_moments import log_negative_moments, log_positive_moments
+from tightrope.theorems import balls_in_bins_exact as exact
 from tightrope.theorems.base import Source, require
 from tightrope.validate import FloatArray
 
@@ -38,20 +38,20 @@ _ORDERS = (*range(2, 64), *range(64, 129, 8), *range(144, 257, 16))
 
 
 def applies(process: Any) -> str | None:
-    reason = profile.applies(process)
-    return reason if reason is None else reason.replace(profile.NAME, NAME)
+    reason = exact.applies(process)
+    return reason if reason is None else reason.replace(exact.NAME, NAME)
 
 
 def guarantee(process: Any) -> Guarantee:
     require(applies(process))
-    return profile.through_removal(process, _add_or_remove)
+    return exact.through_removal(process, _add_or_remove)
 
 
 def _add_or_remove(process: Any) -> Guarantee:
     batches, mu = process.sampling.batches_per_epoch, process.step_mu
     epochs = -(-process.steps // batches)
     if epochs == 0 or batches == 1 or mu > _LARGEST_MU:
-        return profile.gaussian_bound(process)
+        return exact.gaussian_bound(process)
     curve = RenyiCurve.of(_one_epoch(batches, mu)) * epochs
     return RenyiGuarantee(curve, process.adjacency, VALIDITY)
 

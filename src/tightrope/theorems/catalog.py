@@ -11,7 +11,7 @@ from typing import Any, cast, final
 
 from tightrope.theorems import (
     asymmetric_clt_bdls19,
-    balls_in_bins_fs25,
+    balls_in_bins_exact,
     balls_in_bins_rdp_fs25,
     composed_approx_dp,
     declared,
@@ -64,7 +64,7 @@ _GAUSSIAN = _theorem(gaussian_gdp_drs19)
 _SINGLE = _theorem(single_releases_exact)
 _DECLARED = _theorem(declared)
 _EPOCHWISE = _theorem(epochwise_gaussian_gdp)
-_BINS = _theorem(balls_in_bins_fs25)
+_BINS = _theorem(balls_in_bins_exact)
 _SCHEDULE = _theorem(noise_schedule_exact)
 _REPLACE = _theorem(sampled_gaussian_replace_drs19)
 _ONCE = (_GAUSSIAN, _SINGLE, _DECLARED, _EPOCHWISE)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from tightrope.accounting import account
 from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee import check
 from tightrope.guarantee.loss import contour, profile
-from tightrope.guarantee.loss.lattice_curve import delta_upper
 from tightrope.guarantee.loss.pair import FixedSizeGaussianPair, LaplacePair, SampledGaussianPair
 from tightrope.numerics.interval import Interval
 from tightrope.process import LaplaceMechanism, NoisySGD, PoissonSampling, Sequence
@@ -106,13 +104,3 @@ def test_claims_of_nothing_pass() -> None:
     check.confirm_epsilon(orders, 0.9, Interval.exact(0.0))
     with pytest.raises(ContradictoryMethods):  # nothing is claimed only where nothing is lost
         check.confirm_epsilon(orders, 1e-6, Interval.exact(0.0))
-
-
-@pytest.mark.parametrize("direction", ["remove", "add"])
-def test_a_whole_curve_is_above_the_profile_and_near_it(direction) -> None:
-    components = ((SampledGaussianPair(0.02, 1.0, direction), 50),)
-    epsilons = np.linspace(0.0, 0.8, 17)
-    curve = delta_upper(components, epsilons)
-    for epsilon, bound in zip(epsilons, curve, strict=True):
-        exact = profile.delta(components, float(epsilon))
-        assert exact.lower <= bound <= exact.upper * 1.001 + 1e-12

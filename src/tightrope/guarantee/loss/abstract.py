@@ -6,7 +6,7 @@ L = ln dP/dQ (X). Under P, L may be +inf (mass `infinite_mass`); under Q it may 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class AbstractLossPair(ABC):
     Error: the log masses below have an absolute error of at most `log_error(l)`: the rounding of
     the map from l to the point where the loss passes l, times the slope of the log mass there.
     """
+
+    has_masses: ClassVar[bool] = True  # are the log masses below known?
 
     @property
     @abstractmethod

@@ -13,7 +13,7 @@ import numpy as np
 
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
@@ -24,7 +24,7 @@ from tightrope.guarantee.loss.gaussian import (
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 
-__all__ = ["log_delta_single", "estimate_single", "log_gaussian_delta"]
+__all__ = ["is_single", "log_delta_single", "estimate_single", "log_gaussian_delta"]
 
 _NEVER = Interval.exact(-math.inf)  # delta = 0
 
@@ -147,6 +147,11 @@ _RULES = {
     LaplacePair: _laplace,
     DiscretePair: _discrete,
 }
+
+
+def is_single(components: Components) -> bool:
+    """One release, once, whose masses are known: it has a closed form."""
+    return len(components) == 1 and components[0][1] == 1 and components[0][0].has_masses
 
 
 def log_delta_single(pair: AbstractLossPair, epsilon: float) -> Interval:

@@ -19,7 +19,8 @@ from typing import TypeVar
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.closed_form import log_delta_single, log_gaussian_delta
+from tightrope.guarantee.loss.allocation import AllocationPair
+from tightrope.guarantee.loss.closed_form import is_single, log_delta_single, log_gaussian_delta
 from tightrope.guarantee.loss.contour_inverse import Goal, Inverse, invert_closed_form
 from tightrope.guarantee.loss.contour_line import FINE, AlsoRead, certified_value
 from tightrope.guarantee.loss.contour_rare import has_jumps, without_rare
@@ -176,7 +177,7 @@ def _closed_form(components: Components, epsilon: float) -> Interval | None:
     if not components:
         value = math.log(-math.expm1(epsilon)) if epsilon < 0.0 else -math.inf
         return Interval(value - 4.0 * UNIT, value + 4.0 * UNIT)
-    if len(components) == 1 and components[0][1] == 1:
+    if is_single(components):
         return log_delta_single(components[0][0], epsilon)
     if any(plain_mu(pair) is None for pair, _ in components):
         return None
@@ -276,19 +277,24 @@ def _trivially_zero(components: Components, log_target: float) -> bool:
     """delta(0) is at most the sum of the parts' delta(0) (total variation is subadditive).
 
     Also delta(0) = E_Q|r - 1|/2 <= sqrt(E_Q (r-1)^2)/2, and E_Q r^2 = 1 + q^2 (e^{mu^2} - 1) for
-    one sampled step, in either order of the neighbours.
+    one sampled step, 1 + (e^{mu^2} - 1)/t for one of t batches, in either order of the neighbours.
     """
-    total = sum(count * math.exp(log_delta_single(pair, 0.0).upper) for pair, count in components)
+    total = sum(
+        count * (math.exp(log_delta_single(pair, 0.0).upper) if pair.has_masses else 1.0)
+        for pair, count in components
+    )
     logs = [count * _log_second_moment(pair) for pair, count in components]
     square = 0.25 * math.expm1(min(math.fsum(logs), 700.0))
     return min(total, math.sqrt(square)) * (1.0 + 1e-12) <= math.exp(log_target)
 
 
 def _log_second_moment(pair: AbstractLossPair) -> float:
-    """ln E_Q r^2 of a sampled or plain Gaussian; inf where no formula is known."""
+    """ln E_Q r^2 of a plain, sampled or allocated Gaussian; inf where no formula is known."""
     mu = plain_mu(pair)
     if mu is not None:
         return mu * mu
     if isinstance(pair, SampledGaussianPair) and pair.mu < 20.0:
         return math.log1p(pair.rate**2 * math.expm1(pair.mu**2))
+    if isinstance(pair, AllocationPair) and pair.mu < 20.0:
+        return math.log1p(math.expm1(pair.mu**2) / pair.batches)
     return math.inf

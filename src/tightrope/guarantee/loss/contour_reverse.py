@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
+from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
@@ -43,7 +44,7 @@ def are_reversed(one: Components, other: Components) -> bool:
 
 def _reversed(pair: AbstractLossPair) -> AbstractLossPair:
     """Gaussian, Laplace and fixed-size pairs are their own reverse."""
-    if not isinstance(pair, SampledGaussianPair):
+    if not isinstance(pair, SampledGaussianPair | AllocationPair):
         return pair
     return replace(pair, direction="add" if pair.direction == "remove" else "remove")
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.allocation import AllocationPair
+from tightrope.guarantee.loss.cumulant_allocation import AllocationCumulant
 from tightrope.guarantee.loss.cumulant_discrete import DiscreteCumulant
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
 from tightrope.guarantee.loss.cumulant_laplace import LaplaceCumulant
@@ -41,6 +43,7 @@ _LAWS: dict[type, Any] = {
     FixedSizeGaussianPair: FixedSizeCumulant,
     LaplacePair: LaplaceCumulant,
     DiscretePair: DiscreteCumulant,
+    AllocationPair: AllocationCumulant,
 }
 
 

@@ -10,6 +10,7 @@ from typing import final
 
 import numpy as np
 
+from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.discrete import LaplacePair
 from tightrope.guarantee.loss.gaussian import (
@@ -50,6 +51,11 @@ def _losses(pair: AbstractLossPair) -> tuple[FloatArray, FloatArray]:
         log_mass[0] = np.logaddexp(log_mass[0], -top - math.log(2.0))
         log_mass[-1] = np.logaddexp(log_mass[-1], -math.log(2.0))
         return loss, log_mass
+    if not pair.has_masses:
+        raise NotCertified(
+            f"The lattice method needs masses of half-lines, and those of {pair} are not at hand. "
+            "Only the inversion integral answers for it."
+        )
     atoms = np.array([a for a in pair.atoms if a[1] > 0.0])
     return atoms[:, 0], np.log(atoms[:, 1])
 

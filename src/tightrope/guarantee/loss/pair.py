@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses
+from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.discrete import (
     DiscretePair,
@@ -21,6 +22,7 @@ from tightrope.guarantee.loss.gaussian import (
 __all__ = [
     "AbstractLossPair",
     "LogMasses",
+    "AllocationPair",
     "Direction",
     "GaussianPair",
     "SampledGaussianPair",

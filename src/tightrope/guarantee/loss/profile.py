@@ -8,12 +8,14 @@ Of several orders of the neighbours one that is proved not to be the worst is no
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import Components
+from tightrope.guarantee.loss.closed_form import is_single
 from tightrope.guarantee.loss.contour_reverse import are_reversed, log_chernoff
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval
@@ -62,7 +64,7 @@ def _delta_and_reverse(
 
 
 def _log_delta(components: Components, epsilon: float, reverse: bool) -> tuple[Interval, float]:
-    if len(components) == 1 and components[0][1] == 1:
+    if is_single(components):
         return log_delta_single(components[0][0], epsilon), 0.0
     if epsilon > _HUGE:  # tilts of a line there are too small to be worth the work
         bound = log_chernoff(components, epsilon, _UNSEEN)
@@ -71,12 +73,19 @@ def _log_delta(components: Components, epsilon: float, reverse: bool) -> tuple[I
     try:
         return contour.log_delta_and_reverse(components, epsilon, reverse=reverse)
     except NotCertified as problem:
-        return _with_reached(lattice.log_delta(components, epsilon), problem), 0.0
+        return _with_reached(lambda: lattice.log_delta(components, epsilon), problem), 0.0
 
 
-def _with_reached(found: Interval, problem: NotCertified) -> Interval:
-    """What one method proves, and what the other proved before it gave up."""
-    return found if problem.reached is None else found.intersect(Interval(*problem.reached))
+def _with_reached(other: Callable[[], Interval], problem: NotCertified) -> Interval:
+    """What the other method proves, and what the first proved before it gave up."""
+    if problem.reached is None:
+        return other()
+    try:
+        return other().intersect(Interval(*problem.reached))
+    except NotCertified:
+        if math.isinf(problem.reached[1] - problem.reached[0]):
+            raise
+        return Interval(*problem.reached)
 
 
 def epsilon(components: Components, delta: float) -> Interval:
@@ -107,14 +116,14 @@ def _epsilon_and_reverse(
     mu = _gaussian_mu(components)
     if mu is not None:
         return gaussian.epsilon_interval(delta, mu), 0.0
-    if len(components) == 1 and components[0][1] == 1:
+    if is_single(components):
         return _single_epsilon(components[0][0], delta), 0.0
     if delta > _MUCH and _delta_and_reverse(components, 0.0, False)[0].upper <= delta:
         return Interval.exact(0.0), 0.0  # a search for it would be slow near epsilon 0
     try:
         return contour.epsilon_and_reverse(components, delta, reverse=reverse)
     except NotCertified as problem:
-        return _with_reached(lattice.epsilon(components, delta), problem), 0.0
+        return _with_reached(lambda: lattice.epsilon(components, delta), problem), 0.0
 
 
 def _largest_loss(components: Components) -> float:

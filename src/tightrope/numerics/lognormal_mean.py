@@ -1,0 +1,239 @@
+"""The law of ln S, S the mean of t independent lognormals e^(mu g_i - mu^2/2), with its errors.
+
+With the mean of the g_i taken out, ln S = N(-mu^2/2, mu^2/t) + W, W >= 0 independent of it. Hence,
+v = mu^2/t being the variance of the normal part and M(w) = E S^w:
+    |M(w + iy)| <= M(w) e^(-v y^2/2),   density(x) <= M(w) e^(-wx)/sqrt(2 pi v),
+The density at x = ln k is k/(2 pi i) int e^(zk) F(z/t)^t dz, F the transform of one lognormal,
+along any path z = b (1 - sin(a - iu)), a branch of a hyperbola whose arms leave at the angle a
+beyond the vertical: there e^(zk) falls, and few points u do for all k.
+
+Error of each density: trapezoidal sum in u (the integrand bounded cell by cell on the paths a + w
+and a - w >= 0: Trefethen and Weideman 2014, Theorem 5.1), arms cut where F^t is proved small,
+rounding. Of two paths the better is taken for each x. Where it is smaller, the bound of the density
+by power means is its error.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, final
+
+import numpy as np
+
+from tightrope.errors import NotCertified
+from tightrope.numerics.lognormal import Transform, log_power_mean, log_real_transform, unit_of
+from tightrope.numerics.lognormal_moments import log_negative_moments
+from tightrope.numerics.rounding import UNIT
+from tightrope.validate import FloatArray
+
+__all__ = ["LogMean", "log_mean"]
+
+# angle of the arms, half-width of the strip: a wide path for heavy tails, a narrow one for the rest
+_NUMBER = np.longdouble  # 64 binary digits on most machines; where it has fewer, errors are larger
+_WIDE, _NARROW = (0.42, 0.4), (0.17, 0.16)
+_HEAVY, _LIGHT = (
+    0.6,
+    0.28,
+)  # mu from which tails are heavy; to which the narrow path shrinks with it
+_GOOD = 1e-16
+_NATS, _ROUGH = 48.0, 18.0  # quadrature on a path, and at the edges of its strip
+_FINE = 0.3  # step of the grid, in deviations of the normal part
+_OUTSIDE = -70.0  # ln of the masses that may lie outside of the grid
+_POWERS = (*range(1, 17), *range(18, 32, 3), *range(32, 64, 8), *range(64, 128, 16))
+_POWERS += (128, 192, 256, 384, 512)
+_TURNS = np.geomspace(0.02, 1.0, 12)
+_NEAR = 40.0  # powers times variance for which the integral of a negative power is taken
+_UNSEEN = 1e-20  # a density below rounding
+_MOST_POINTS = 6000
+
+
+@final
+@dataclass(frozen=True)
+class LogMean:
+    """Densities of ln S at x_j = j * step: between `density` - `error` and `density` + `error`."""
+
+    count: int
+    mu: float
+    step: float
+    first: int
+    density: FloatArray
+    error: FloatArray
+
+    @cached_property
+    def points(self) -> FloatArray:
+        return np.asarray(self.step * np.arange(self.first, self.first + len(self.density)))
+
+    @property
+    def variance(self) -> float:
+        """Of the normal part."""
+        return self.mu * self.mu / self.count
+
+    def log_outside(self, power: float) -> tuple[float, float]:
+        """ln of bounds on E S^power left and right of the grid."""
+        low, high = float(self.points[0]), float(self.points[-1])
+        means = power_means(self.count, self.mu)
+        left, right = (
+            min(
+                (m - (a - power) * end for a, m in means if sign * (a - power) > 0),
+                default=math.inf,
+            )
+            for sign, end in ((-1.0, low), (1.0, high))
+        )
+        return left, right
+
+
+@lru_cache(maxsize=64)
+def power_means(count: int, mu: float) -> tuple[tuple[int, float], ...]:
+    """Powers, negative and positive ones, and bounds on ln E S^power."""
+    powers, variance = np.array(_POWERS, dtype=np.float64), mu * mu / count
+    falling = 0.5 * powers * (mu * mu + powers * variance) * (1.0 + 1e-12)  # as W >= 0
+    near = powers * variance < _NEAR
+    falling[near] = np.minimum(falling[near], log_negative_moments(count, mu, powers[near]))
+    rising = ((a, log_power_mean(count, mu, a)) for a in _POWERS)
+    return (*zip((-a for a in _POWERS), falling.tolist(), strict=True), *rising)
+
+
+@lru_cache(maxsize=16)
+def log_mean(count: int, mu: float) -> LogMean:
+    """The law of ln S for count >= 2."""
+    spread = mu / math.sqrt(count)
+    step = _short(_FINE * spread)
+    means = power_means(count, mu)
+    # beyond its ends E S and E 1/S are below e^_OUTSIDE
+    first = -math.ceil(min((m - _OUTSIDE) / (-a - 1) for a, m in means if a < -1) / step)
+    last = math.ceil(min((m - _OUTSIDE) / (a - 1) for a, m in means if a > 1) / step)
+    if last - first > _MOST_POINTS:
+        raise NotCertified(
+            f"The law of one epoch would need {last - first} points; the limit is {_MOST_POINTS}. "
+            "Use a larger noise multiplier; for these numbers a bound by Renyi divergences answers."
+        )
+    x = np.asarray(step * np.arange(first, last + 1), dtype=np.float64)
+    most = _largest_density(count, mu, x)
+    density, error = most.copy(), most.copy()
+    seen = most > _UNSEEN
+    density[seen], error[seen] = _best_densities(count, mu, np.exp(x[seen].astype(_NUMBER)))
+    most = np.minimum(most, np.maximum(density, 0.0) + error)
+    known = error < 0.5 * most  # where it is not, all that is known is that it lies in [0, most]
+    density, error = np.where(known, density, most), np.where(known, error, most)
+    return LogMean(count, mu, step, first, density, error)
+
+
+def _best_densities(count: int, mu: float, k: Any) -> tuple[FloatArray, FloatArray]:
+    """By the wide path, and by the narrow one where that is not good enough."""
+    narrow = tuple(p * min(1.0, mu / _LIGHT) for p in _NARROW)
+    if mu < _HEAVY:
+        return _densities(count, mu, k, *narrow)
+    density, error = _densities(count, mu, k, *_WIDE)
+    poor = error > _GOOD + 2e-15 * np.abs(density)
+    if poor.any():
+        density[poor], error[poor] = _densities(count, mu, k[poor], *narrow)
+    return density, error
+
+
+def _short(step: float) -> float:
+    """Ten binary digits: multiples of it are exact."""
+    mantissa, exponent = math.frexp(step)
+    return math.ldexp(math.floor(mantissa * 1024.0) / 1024.0, exponent)
+
+
+def _largest_density(count: int, mu: float, x: FloatArray) -> FloatArray:
+    logs = np.zeros_like(x)
+    for a, m in power_means(count, mu):
+        logs = np.minimum(logs, m - a * x)
+    return np.asarray(np.exp(logs) * math.sqrt(0.5 * count / math.pi) / mu * (1.0 + 1e-9))
+
+
+def _densities(
+    count: int, mu: float, k: Any, angle: float, width: float
+) -> tuple[FloatArray, FloatArray]:
+    """The density of ln S at ln k by one path, and the bound on its error."""
+    unit = unit_of(_NUMBER)
+    scale = 1.0 / float(k[-1])
+    step = 2.0 * math.pi * width / _NATS
+    end = _arms(count, mu, angle + width, scale)
+    cut = math.exp(_log_beyond(count, mu, angle, scale, end))
+    turned = _NUMBER(angle) - 1j * (_NUMBER(step) * np.arange(math.ceil(end / step) + 1))
+    z, slope = scale * (1.0 - np.sin(turned)), scale * 1j * np.cos(turned)
+    f, f_error = Transform(mu, angle, _NATS, _NUMBER)(z / count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = count * np.log1p(f)
+    logs[~np.isfinite(logs)] = -1e4
+    slope[0] *= 0.5  # the path runs on below, as a mirror image
+    terms = np.exp(np.multiply.outer(k, z) + logs) * slope
+    factor = np.asarray(k / math.pi, dtype=np.float64)
+    value = factor * step * np.asarray(terms.imag.sum(axis=1), dtype=np.float64)
+    # each term: the transform, its power, and an exponent zk off by an ulp of k and of z
+    with np.errstate(divide="ignore", invalid="ignore"):
+        units = count * f_error / np.abs(1.0 + f) + unit * (8.0 * np.abs(logs) + 64.0)
+    units = np.minimum(np.asarray(units, dtype=np.float64), 2.0)
+    size = np.asarray(np.abs(terms), dtype=np.float64)
+    rounding = size @ units + 12.0 * unit * k * (size @ np.abs(np.asarray(z, complex)))
+    strip = sum(
+        _bounded(count, mu, k, (angle + side, scale), step, end) for side in (-width, width)
+    )
+    quadrature = strip / math.expm1(2.0 * math.pi * width / step)
+    error = factor * np.asarray(1.01 * step * rounding + quadrature + cut, dtype=np.float64)
+    return value, error + 8.0 * UNIT * np.abs(value)
+
+
+def _bounded(
+    count: int, mu: float, k: Any, path: tuple[float, float], step: float, end: float
+) -> FloatArray:
+    """A bound on the integral of |e^(zk) F^t dz/du| along the upper arm of a path."""
+    angle, scale = path
+    cells = 3 * math.ceil(end / step) + 1
+    cell = end / cells
+    u = cell * (np.arange(cells) + 0.5)
+    z = scale * (1.0 - np.sin(angle - 1j * u))
+    transform = Transform(mu, angle, _ROUGH)
+    f, f_error = transform(z / count)
+    move = 0.5 * cell * scale * np.cosh(u + 0.5 * cell)  # |z - middle of its cell|
+    size, away = np.abs(1.0 + f) + f_error, np.minimum(move / count, 600.0)
+    bend = math.exp(min(transform.log_bend, 300.0))
+    # |F'| <= bend; or (F e^v)' = (F + F') e^v with |F' + F''| <= bend (1 + E X^2)
+    curve = bend * (1.0 + math.exp(min(mu * mu, 300.0)))
+    change = away * (transform.drift(z / count) + curve * away) * np.exp(away)
+    k = np.asarray(k, dtype=np.float64)
+    plain = count * np.log(size + away * bend) + np.multiply.outer(k, move)
+    drifting = count * np.log(size + change) + np.multiply.outer(np.abs(k - 1.0), move)
+    exponents = np.multiply.outer(k, z.real) + np.log(2.0 * move / cell)
+    exponents += np.minimum(plain, drifting)
+    inside = cell * np.exp(np.minimum(exponents, 700.0)).sum(axis=1)
+    return np.asarray(
+        1.01 * inside + math.exp(min(_log_beyond(count, mu, angle, scale, end), 700.0))
+    )
+
+
+def _arms(count: int, mu: float, angle: float, scale: float) -> float:
+    """Where the arms may end: what is beyond on the outermost path of the strip is small."""
+    end = max(math.log(2.0 / scale), 2.0)
+    for _ in range(200):
+        if _log_beyond(count, mu, angle, scale, end) < math.log(scale) - 42.0:
+            return end
+        end += 0.5
+    raise NotCertified(
+        "The transform of a lognormal falls too slowly to be inverted. Use a larger noise "
+        "multiplier; for these numbers a bound by Renyi divergences answers."
+    )
+
+
+def _log_beyond(count: int, mu: float, angle: float, scale: float, end: float) -> float:
+    """ln of a bound on the integral of |e^(zk) F^t dz/du| from u = end on; inf where none is found.
+
+    Turned by theta, Re z/t is at least r(u) = b cosh(u) share/t, and the integral in w = ln r of
+    e^(t ln F(r) + w) is at most its first value over its slope there, which only steepens.
+    """
+    turns = angle + _TURNS * (0.5 * math.pi - angle)
+    share = math.cos(angle) * np.sin(turns) * math.tanh(end) - math.sin(angle) * np.cos(turns)
+    turns, share = turns[share > 0.0], share[share > 0.0]
+    if len(turns) == 0:
+        return math.inf
+    r = scale * math.cosh(end) * share / count
+    at, before = (log_real_transform(mu, r * math.exp(-back)) for back in (0.0, 0.25))
+    slope = count * (at - before) / 0.25 + 1.0
+    first = count * (at + 0.5 * (turns / mu) ** 2) + math.log(scale * math.cosh(end)) + 1.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bounds = np.where(slope < -1e-3, first - np.log(-slope * math.tanh(end)), np.inf)
+    return float(bounds.min())

@@ -1,0 +1,79 @@
+"""Every record in exactly one random batch of each epoch (random allocation, balls in bins).
+
+Statement: with t batches an epoch and mu = 1/noise_multiplier, one epoch is dominated by, and
+    attains, the pair P = (1/t) sum_i N(mu e_i, I) against Q = N(0, I) in t dimensions (a record is
+    removed) and the reversed pair (added). Under Q the likelihood ratio is S, the mean of t
+    independent lognormals e^(mu g_i - mu^2/2): delta(eps) = E (S - e^eps)_+ (removed) and
+    E (1 - e^eps S)_+ (added). Epochs compose, each order of the neighbours on its own. A replaced
+    record is one removed and one added: a group of two.
+Conditions: fresh and secret batches each epoch, chosen independently of the data.
+Validity: exact for whole epochs of a record added or removed; an upper bound where the last epoch
+    is cut off (the whole of it is counted), for replaced records, and outside the reach of the
+    numbers (noise below 0.4 or above 20), where the place in the epoch is not counted as secret.
+Source: Choquette-Choo et al. 2024 (arXiv:2410.06266), Lemma 3.2; Chua et al. 2024
+    (arXiv:2412.16802).
+Error: none here; the density of ln S and the numerical composition state their own.
+Vectors: balls_in_bins, balls_in_bins_delta, random_allocation_transform (from above).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.loss.pair import AllocationPair
+from tightrope.process import Adjacency, BallsInBinsSampling, NoisySGD
+from tightrope.theorems.base import Source, require
+
+NAME = "Balls in bins, exact"
+SOURCE = Source("Choquette-Choo et al. 2024", "Lemma 3.2", "cghm24")
+VALIDITY = Validity.EXACT
+
+_REACH = (0.05, 2.5)  # mu
+
+
+def applies(process: Any) -> str | None:
+    if not isinstance(process, NoisySGD) or not isinstance(process.sampling, BallsInBinsSampling):
+        return f"{NAME} speaks about noisy SGD with BallsInBinsSampling; got {_words(process)}."
+    return None
+
+
+def _words(process: Any) -> str:
+    return str(process.sampling) if isinstance(process, NoisySGD) else type(process).__name__
+
+
+def guarantee(process: Any) -> Guarantee:
+    require(applies(process))
+    return through_removal(process, _add_or_remove)
+
+
+def through_removal(process: Any, analyse: Callable[[Any], Guarantee]) -> Guarantee:
+    """A replaced record as one removed and one added; alone in its batch it needs no detour."""
+    batches, noise = process.sampling.batches_per_epoch, process.noise_multiplier
+    if process.adjacency is Adjacency.ADD_OR_REMOVE:
+        return analyse(process)
+    if batches == 1 or noise == 0.0 or process.steps == 0:
+        return gaussian_bound(process)
+    return analyse(replace(process, adjacency=Adjacency.ADD_OR_REMOVE)).as_replace_one()
+
+
+def gaussian_bound(process: Any) -> GaussianGuarantee:
+    """One step an epoch, without the secret of which."""
+    epochs = -(-process.steps // process.sampling.batches_per_epoch)
+    mu = process.step_mu * math.sqrt(epochs) if epochs else 0.0
+    return GaussianGuarantee(mu, process.adjacency, Validity.BOUND)
+
+
+def _add_or_remove(process: Any) -> Guarantee:
+    batches, mu = process.sampling.batches_per_epoch, process.step_mu
+    epochs = -(-process.steps // batches)
+    if epochs == 0 or batches == 1 or not _REACH[0] <= mu <= _REACH[1]:
+        return gaussian_bound(process)
+    orders = tuple(((AllocationPair(batches, mu, way), epochs),) for way in ("remove", "add"))
+    whole = process.steps == epochs * batches
+    return LossGuarantee(orders, process.adjacency, VALIDITY if whole else Validity.BOUND)
