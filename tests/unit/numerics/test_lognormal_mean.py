@@ -1,0 +1,108 @@
+"""The law of the mean of lognormals: every value within its stated error, every bound above."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+from tightrope.guarantee.loss.cumulant_allocation import AllocationCumulant
+from tightrope.guarantee.loss.pair import AllocationPair
+from tightrope.numerics.lognormal import Transform, log_power_mean, log_real_transform
+from tightrope.numerics.lognormal_mean import log_mean
+from tightrope.numerics.lognormal_moments import log_positive_moments
+
+SETTINGS = [(2, 1.0), (30, 0.3), (100, 0.9), (8, 1.6)]
+
+
+@pytest.mark.parametrize(("mu", "argument"), [(0.3, 1.2), (1.0, 1.9), (2.0, 0.0)])
+def test_transform_against_twenty_digits(mu: float, argument: float) -> None:
+    v = np.array([0.01, 5.0]) * np.exp(1j * argument)
+    found, error = Transform(mu, 0.42, 44.0)(v)
+    with mp.workdps(20):
+        turn = mp.mpf("0.6")  # another path than the one taken
+
+        def truth(at):
+            def integrand(g):
+                ratio = mp.exp(mu * g - mp.mpf(mu) ** 2 / 2 - 1j * turn)
+                return (
+                    mp.npdf(g)
+                    * mp.exp((turn / mu) ** 2 / 2 + 1j * g * turn / mu)
+                    * mp.expm1(-at * ratio)
+                )
+
+            return complex(mp.quad(integrand, mp.linspace(-11, 11, 12)))
+
+        exact = np.array([truth(mp.mpc(at)) for at in v])
+    assert np.all(np.abs(found - exact) <= error)
+    assert np.all(error < 1e-11)
+    # e^(theta^2/(2 mu^2)) F(Re(v e^(-i theta))) is above |F|, theta = 0.6
+    real = (v * np.exp(-0.6j)).real
+    bound = 0.5 * (0.6 / mu) ** 2 + log_real_transform(mu, real)
+    assert np.all(np.log(np.abs(1.0 + exact)) <= bound)
+
+
+@pytest.mark.parametrize(("count", "mu"), SETTINGS)
+def test_power_means_lie_above_the_exact_ones(count: int, mu: float) -> None:
+    exact = log_positive_moments(count, mu, 24)
+    for power in (1, 2, 5, 11, 24):
+        bound = log_power_mean(count, mu, power)
+        assert exact[power] * (1 - 1e-12) <= bound <= exact[power] + 0.5 * math.log(power) + 4.0
+
+
+@pytest.mark.parametrize(("count", "mu"), SETTINGS)
+def test_mass_and_mean_are_one_within_the_errors(count: int, mu: float) -> None:
+    law = log_mean(count, mu)
+    for power in (0.0, 1.0):
+        weight = law.step * np.exp(power * law.points)
+        outside = sum(math.exp(end) for end in law.log_outside(power))
+        assert abs(float(weight @ law.density) - 1.0) <= float(weight @ law.error) + outside + 1e-15
+        assert float(weight @ law.error) < 1e-11
+
+
+def test_density_of_two_is_a_convolution() -> None:
+    law = log_mean(2, 1.0)
+    for j in range(0, len(law.points), 9):
+        x, k = float(law.points[j]), math.exp(float(law.points[j]))
+
+        def integrand(u, k=k):  # the first of the two is a share 1/(1 + e^-u) of their sum 2 k
+            logs = [math.log(2.0 * k) - math.log1p(math.exp(side * u)) for side in (-1.0, 1.0)]
+            return math.prod(math.exp(-0.5 * (v + 0.5) ** 2) for v in logs) / (2.0 * math.pi)
+
+        exact = quad(integrand, -40.0, 40.0, points=[0.0], limit=400, epsabs=1e-14, epsrel=1e-13)[0]
+        assert abs(law.density[j] - exact) <= law.error[j] + 2e-13 * max(exact, 1e-3), x
+
+
+@pytest.mark.parametrize("way", ["remove", "add"])
+def test_cumulants_lie_within_their_errors(way: str) -> None:
+    """Whole powers have a series."""
+    count, mu = 30, 0.7
+    family = AllocationCumulant(AllocationPair(count, mu, way), 3)  # type: ignore[arg-type]
+    if way == "remove":
+        exact = log_positive_moments(count, mu, 6)
+        for power in (2, 4, 6):
+            value, error = (float(part[0]) for part in family.real(power - 1.0, 40.0))
+            assert abs(value - exact[power]) <= error + 1e-12
+            assert error < 1e-3
+    nodes = family.nodes(2.0, 10.0, 40.0)
+    doubled = type(family.law)(
+        *(getattr(family.law, n) for n in ("count", "mu", "step", "first", "density")),
+        2.0 * family.law.error,
+    )
+    family.law = doubled
+    assert family.nodes(2.0, 10.0, 40.0).fixed_error[0] > 1.5 * nodes.fixed_error[0] > 0.0
+
+
+def test_aliases_and_decay_follow_the_normal_part() -> None:
+    family = AllocationCumulant(AllocationPair(30, 0.7, "remove"), 1)
+    spread = 0.7 / math.sqrt(30)
+    at, y = family.nodes(1.0, 5.0 / spread, 40.0), 5.0 / spread
+    x, error = at.transform(y, 2)
+    bound = family.decay(1.0).bound(y)[0]
+    assert abs(1.0 + complex(x[0, 1])) <= bound + error[0, 1]
+    assert bound == pytest.approx(math.exp(-12.5), rel=1e-9)
+    assert family._aliases(0.9 * 2.0 * math.pi / family.law.step) > 1e-3
+    assert family._aliases(7.0 * math.pi / family.law.step) == math.inf
