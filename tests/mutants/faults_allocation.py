@@ -1,7 +1,7 @@
 """Balls in bins: the law of the mean of lognormals and its cumulant."""
 
 LAW = "tests/unit/numerics/test_lognormal_mean.py"
-GOLDEN = "tests/unit/guarantee/test_allocation.py -k golden_deltas"
+GOLDEN = "tests/unit/guarantee/test_allocation.py::test_golden_deltas"
 MEAN, ONE = "numerics/lognormal_mean.py", "numerics/lognormal.py"
 CUMULANT = "guarantee/loss/cumulant_allocation.py"
 

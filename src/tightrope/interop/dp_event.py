@@ -272,7 +272,8 @@ _LATER = {
     ),
     "RandomAllocationDpEvent with num_selected above 1": (
         "Random allocation to several of the steps is not a process of Tightrope yet. A bound: "
-        "num_selected allocations to one of num_steps / num_selected steps each."
+        "where num_selected divides num_steps, num_selected allocations to one of num_steps / "
+        "num_selected steps each."
     ),
     "RepeatAndSelectDpEvent": (
         "The best of a random number of trials is read for Poisson(mean) trials (shape infinity) "

@@ -106,8 +106,8 @@ def log_mean(count: int, mu: float) -> LogMean:
     last = math.ceil(min((m - _OUTSIDE) / (a - 1) for a, m in means if a > 1) / step)
     if last - first > _MOST_POINTS:
         raise NotCertified(
-            f"The law of one epoch would need {last - first} points; the limit is {_MOST_POINTS}. "
-            "Use a larger noise multiplier; for these numbers a bound by Renyi divergences answers."
+            f"The law of the mean of {count} lognormals, mu = {mu:.3g}, would need {last - first} "
+            f"points; the limit is {_MOST_POINTS}. Use a smaller mu, or another method."
         )
     x = np.asarray(step * np.arange(first, last + 1), dtype=np.float64)
     most = _largest_density(count, mu, x)
@@ -214,8 +214,8 @@ def _arms(count: int, mu: float, angle: float, scale: float) -> float:
             return end
         end += 0.5
     raise NotCertified(
-        "The transform of a lognormal falls too slowly to be inverted. Use a larger noise "
-        "multiplier; for these numbers a bound by Renyi divergences answers."
+        "The transform of a lognormal falls too slowly to be inverted. Use a smaller mu, or "
+        "another method."
     )
 
 

@@ -2,8 +2,8 @@
 
 Schema `tightrope.account/1`. Numbers are JSON numbers; an infinite epsilon is the string
 "infinity". A certified value is {"lower": x, "upper": y} with the truth between them (for an upper
-bound, x is 0); an estimate is {"estimate": x}, with {"error": {"lower", "upper"}}, the estimate
-less the truth, where the truth is known.
+bound, x is 0 unless some data are known to attain more); an estimate is {"estimate": x}, with
+{"error": {"lower", "upper"}}, the estimate less the truth, where the truth is known.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tightrope.guarantee.estimate import Estimate
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import to_json
 from tightrope.report.account_words import answer_words, claim_words, poisson_claim
+from tightrope.theorems.shuffled_attained import least_epsilon
 
 __all__ = ["account_view", "finding_view", "interval_view", "second_look_view", "number"]
 
@@ -66,8 +67,9 @@ def _answer_view(
     best = account.best(lambda g: g.epsilon(delta).upper)
     assert isinstance(best.outcome, Guarantee)
     epsilon = account.epsilon(delta)
+    least = least_epsilon(account.process, delta)
     view = {
-        "epsilon": certified_view(epsilon, best.kind),
+        "epsilon": {**certified_view(epsilon, best.kind), **({"lower": least} if least else {})},
         "analysis": best.name,
         "kind": str(best.kind),
         "source": "; ".join(map(str, best.sources)),

@@ -38,6 +38,8 @@ def answer_words(process: Any, delta: float, answer: dict[str, Any]) -> str:
         f"epsilon <= {rounded_up(epsilon['upper'], 8)} at delta = {delta:g} "
         f"({answer['adjacency']} neighbours)"
     )
+    if answer["kind"] != "exact" and epsilon["lower"] > 0.0:
+        return f"{said}; an upper bound, the truth is at least {epsilon['lower']:.6g}"
     if answer["kind"] != "exact":
         return f"{said}; an upper bound, the truth may be smaller"
     if epsilon["upper"] == 0.0:

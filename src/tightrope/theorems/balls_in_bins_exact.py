@@ -5,7 +5,9 @@ Statement: with t batches an epoch and mu = 1/noise_multiplier, one epoch is dom
     removed) and the reversed pair (added). Under Q the likelihood ratio is S, the mean of t
     independent lognormals e^(mu g_i - mu^2/2): delta(eps) = E (S - e^eps)_+ (removed) and
     E (1 - e^eps S)_+ (added). Epochs compose, each order of the neighbours on its own. A replaced
-    record is one removed and one added: a group of two.
+    record is one removed and one added: a group of two. Where a record joins k of t batches, a
+    uniform subset, and k divides t, k epochs of t/k batches are a bound: such a subset is a mixture
+    of choices of one batch from each of k blocks (Feldman, Shenfeld 2025, arXiv:2502.08202).
 Conditions: fresh and secret batches each epoch, chosen independently of the data.
 Validity: exact for whole epochs of a record added or removed; an upper bound where the last epoch
     is cut off (the whole of it is counted), for replaced records, and outside the reach of the

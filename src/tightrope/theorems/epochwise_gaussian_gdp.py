@@ -6,8 +6,8 @@ Conditions: cyclic fixed batches, or a fresh random order each epoch. Every iter
     record that is added or removed leaves the others in their batches (its place stays empty);
     where the others would move, only replacing a record makes sense.
 Validity: exact for cyclic batches; for shuffled batches an upper bound (no tight analysis of
-    shuffling is known, and its lower bounds exceed the Poisson numbers: Chua et al. 2024,
-    arXiv:2403.17673).
+    shuffling is known, and its lower ends exceed the Poisson numbers: `shuffled_attained.py`, after
+    Chua et al. 2024, arXiv:2403.17673).
 Source: Dong, Roth, Su 2019 (arXiv:1905.02383v3), Corollary 3.3 (Gaussian composition).
 Error: none beyond rounding.
 Vectors: gdp_eps.
