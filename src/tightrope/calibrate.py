@@ -156,7 +156,10 @@ class Calibrated:
 def find_noise(
     run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES
 ) -> Calibrated:
-    """The smallest noise_multiplier that meets the target, certified, 1e-7 above the truth."""
+    """The smallest noise_multiplier that meets the target, certified, 1e-7 above the truth.
+
+    Where the best analysis has no number near the answer, the best of the others is asked.
+    """
     if isinstance(run, NoisySGD) and (run.steps == 0 or run.sampling.rate == 0.0):
         return Calibrated(
             "noise_multiplier", 0.0, replace(run, noise_multiplier=0.0), target, "none"
@@ -166,8 +169,15 @@ def find_noise(
     def with_noise(noise: float) -> NoisySGD:
         return replace(run, noise_multiplier=noise)
 
-    least = _least(judge, with_noise, _noise_guess(run, target), _SMALLEST_NOISE, _LARGEST_NOISE)
-    value = _safe(least, lambda noise: judge.met_by(with_noise(noise)))
+    guess = _noise_guess(run, target)
+    try:
+        least = _least(judge, with_noise, guess, _SMALLEST_NOISE, _LARGEST_NOISE)
+        value = _safe(least, lambda noise: judge.met_by(with_noise(noise)))
+    except NotCertified:
+        others = tuple(analysis for analysis in analyses if analysis is not judge.analysis)
+        if not account(with_noise(1.0), others).certified:
+            raise
+        return find_noise(run, target, others)
     return Calibrated("noise_multiplier", value, with_noise(value), target, judge.key)
 
 

@@ -145,7 +145,9 @@ def test_balls_in_bins_are_calibrated_by_their_best_analysis() -> None:
     run = NoisySGD(BallsInBinsSampling(20), 1.0, 50 * 20)
     found = find_noise(run, Target.approx_dp(4.3081, 1e-6))
     assert found.analysis == "exact"
-    assert found.value == pytest.approx(1.9286, abs=1e-4)
+    assert found.value < 2.0  # what Renyi divergences ask for
+    back = account(found.process).epsilon(1e-6)
+    assert 4.3081 * (1 - 1e-6) <= back.upper <= 4.3081
     tiny = find_noise(run, Target.approx_dp(30.0, 1e-60))  # out of its reach: another analysis
     assert tiny.analysis == "balls-in-bins-renyi"
 
