@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,7 +53,7 @@ def verify(
     checked", which is no failure.
     """
     from tightrope.evidence.certificate import read
-    from tightrope.evidence.verify import holds
+    from tightrope.evidence.check import outcome
     from tightrope.evidence.verify import verify as check_certificate
 
     content = read(certificate)
@@ -62,23 +63,23 @@ def verify(
 
         checks.append(reprove(content))
     if as_json:
-        rows = [{"name": c.name, "holds": c.holds, "said": c.said} for c in checks]
-        print(json.dumps({"holds": holds(checks), "checks": rows}))
+        print(json.dumps({"holds": outcome(checks), "checks": list(map(asdict, checks))}))
     else:
         from tightrope.cli.tables import screen
 
         screen().print(checks_table(checks))
-    if not holds(checks):
-        raise typer.Exit(1)
+    if outcome(checks) is not True:
+        raise typer.Exit(1 if outcome(checks) is False else 3)
 
 
 def checks_table(checks: list[Check]) -> Table:
     from rich.table import Table
 
-    table = Table("check", "verdict", "said", header_style="bold")
+    table = Table("line", "state", "verdict", "said", header_style="bold")
     for check in checks:
         style = {None: "yellow", True: "green", False: "bold red"}[check.holds]
-        table.add_row(check.name, check.verdict, check.said, style=style)
+        state = f"{check.state}{f' ({check.by})' if check.by else ''}"
+        table.add_row(check.name, state, check.verdict, check.said, style=style)
     return table
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tightrope.errors import NotCertified, TightropeError
-from tightrope.evidence.check import Check
+from tightrope.evidence.check import Check, yours
 from tightrope.evidence.statement import main_claim
 from tightrope.guarantee.base import Components, Guarantee
 from tightrope.guarantee.check import Methods
@@ -20,7 +20,7 @@ _NAME, _SLACK = "second method", 1e-9
 
 
 def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) -> Check:
-    """It must answer at the certificate's delta, and contradict no epsilon where it answers."""
+    """It contradicts no epsilon where it answers."""
     try:
         said = main_claim(claims, delta)
         main = math.inf if said is None else float(check_real(said, "epsilon"))
@@ -29,14 +29,14 @@ def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) ->
     guarantee, share = whole_and_share(guarantee)
     directions = pairs_to_check(guarantee)
     if isinstance(directions, str):
-        return Check(_NAME, True, directions)
+        return yours(_NAME, directions)
     if math.isinf(main):
-        return Check(_NAME, True, "nothing finite to compare by the lattice method")
+        return yours(_NAME, "nothing finite to compare by the lattice method")
     methods = Methods(directions)
     try:
         second = methods.epsilon(share * delta)
     except (NotCertified, ValueError, ArithmeticError) as error:
-        return Check(_NAME, False, f"the lattice method gave no answer: {error}")
+        return yours(_NAME, f"the lattice method gave no answer: {error}")
     rows = [row for row in claimed(claims, "epsilon", "delta", "upper") if row[1] >= 0.0]
     verdicts = {at: methods.agree(epsilon, share * at) for at, epsilon in rows if 0.0 < at < 1.0}
     verdicts[delta] = main >= second.lower * (1 - _SLACK)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import final
 
-__all__ = ["Block", "Heading", "Text", "Callout", "Bullets", "Marks", "Table", "Figure"]
+__all__ = ["Block", "Heading", "Text", "Callout", "Bullets", "Table", "Figure"]
 __all__ += ["as_html", "as_markdown"]
 
 
@@ -42,14 +42,6 @@ class Bullets:
 
 @final
 @dataclass(frozen=True)
-class Marks:
-    """Things that are met, or not."""
-
-    items: tuple[tuple[bool, str], ...]
-
-
-@final
-@dataclass(frozen=True)
 class Table:
     """`head` may be empty; columns named in `numbers` (by position) are aligned right."""
 
@@ -69,7 +61,7 @@ class Figure:
     caption: str
 
 
-Block = Heading | Text | Callout | Bullets | Marks | Table | Figure
+Block = Heading | Text | Callout | Bullets | Table | Figure
 
 
 def _inline(text: str) -> str:
@@ -100,19 +92,11 @@ def _html(block: Block) -> str:
             return f'<p class="headline {"good" if good else "bad"}">{_inline(text)}</p>'
         case Bullets(items):
             return f"<ul>{''.join(f'<li>{_inline(item)}</li>' for item in items)}</ul>"
-        case Marks(items):
-            return f'<ul class="marks">{"".join(_mark(*item) for item in items)}</ul>'
         case Table():
             return _table(block)
         case Figure(svg, alt, caption):
             drawing = svg.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1)
             return f"<figure>{drawing}<figcaption>{_inline(caption)}</figcaption></figure>"
-
-
-def _mark(met: bool, text: str) -> str:
-    word, sign = ("met", "✓") if met else ("not shown", "✗")
-    kind = "yes" if met else "no"
-    return f'<li><span class="{kind}">{sign} {word}:</span> {_inline(text)}</li>'
 
 
 def _table(table: Table) -> str:
@@ -146,8 +130,6 @@ def _markdown(block: Block) -> str:
             return f"> **{text}**"
         case Bullets(items):
             return "\n".join(f"- {item}" for item in items)
-        case Marks(items):
-            return "\n".join(f"- [{'x' if met else ' '}] {told}" for met, told in items)
         case Table():
             return _markdown_table(block)
         case Figure(_, alt, _):

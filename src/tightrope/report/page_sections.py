@@ -9,7 +9,7 @@ from typing import Any, final
 
 from tightrope.accounting import Account, account
 from tightrope.audit.folder import FolderAudit
-from tightrope.evidence.check import Check, holds
+from tightrope.evidence.check import Check, State, holds
 from tightrope.evidence.diagnostics import Diagnostic
 from tightrope.evidence.verify import verify
 from tightrope.guarantee.base import Guarantee
@@ -17,8 +17,8 @@ from tightrope.numerics.digits import rounded_down, rounded_up
 from tightrope.process.codec import from_json
 from tightrope.report import page_figures as draw
 from tightrope.report.account_view import account_view
-from tightrope.report.blocks import Block, Bullets, Callout, Heading, Marks, Table, Text
-from tightrope.report.words import assumptions, headline, meaning, what_would_change
+from tightrope.report.blocks import Block, Bullets, Callout, Heading, Table, Text
+from tightrope.report.words import headline, meaning, what_would_change
 
 __all__ = ["Page", "blocks_of"]
 
@@ -70,8 +70,7 @@ def blocks_of(page: Page) -> list[Block]:
         *_top(page),
         *(_meaning(page) + _pictures(page) if page.private and page.trusted else []),
         *_attack(page),
-        Heading("Assumptions"),
-        Marks(assumptions(page.certificate, page.guarantee.validity)),
+        *_lines(page),
         Heading("What would change the guarantee"),
         Bullets(what_would_change(page.certificate)),
         *_run(page),
@@ -79,6 +78,25 @@ def blocks_of(page: Page) -> list[Block]:
         *_specialists(page),
         *_checks(page),
     ]
+
+
+def _lines(page: Page) -> list[Block]:
+    """Every line of the verdict, under whoever answers for it."""
+    blocks: list[Block] = [Heading("Who answers for what")]
+    for state, told in _STATES.items():
+        found = [check for check in page.checks if check.state is state]
+        rows = tuple((c.name, c.verdict, f"{c.said}{f' ({c.by})' if c.by else ''}") for c in found)
+        if rows:
+            blocks.append(Table(f"{str(state).capitalize()}: {told}", _LINE, rows))
+    return blocks
+
+
+_LINE = ("line", "verdict", "said")
+_STATES = {
+    State.RECOMPUTED: "proved from the process when this page was made",
+    State.STATED: "nobody can prove these from the file; they are as good as the writer's word",
+    State.YOURS: "no file can show these; ask before you rely on the page",
+}
 
 
 def _top(page: Page) -> list[Block]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.digits import rounded_up
-from tightrope.process import NoisySGD, PoissonSampling, Released, StoppedAtWill
-from tightrope.process.codec import from_json
 
-__all__ = ["PEOPLE", "found_of", "headline", "meaning", "assumptions", "what_would_change"]
+__all__ = ["PEOPLE", "found_of", "headline", "meaning", "what_would_change"]
 
 PEOPLE, FALSE_ALARMS = 1000, 10
 
@@ -54,33 +52,6 @@ def meaning(guarantee: Guarantee, delta: float) -> tuple[str, ...]:
         "It holds against every attacker, with any computer and any knowledge about other people, "
         "now and later.",
     )
-
-
-def assumptions(certificate: dict[str, Any], validity: Validity) -> tuple[tuple[bool, str], ...]:
-    """Each assumption with whether it is met, as far as the certificate can tell."""
-    run = certificate["run"]
-    private = run is not None and run["private"]
-    setting, process = certificate["setting"], from_json(certificate["process"])
-    rows = [
-        (
-            True,
-            f"One person is {setting['unit_of_privacy']} ({setting['adjacency']} neighbours). "
-            "People with several records are protected less.",
-        ),
-        (validity is not Validity.ESTIMATE, "The number is a proved bound, not an estimate."),
-        (private, "Noise and sampling came from the operating system's entropy, with no seed."),
-        (run is not None, "The process was derived from the objects that really ran."),
-        (
-            run is not None and run["data"] is not None,
-            "The run committed to its data: their holder can show which data were used.",
-        ),
-    ]
-    process = process.run if isinstance(process, StoppedAtWill) else process
-    if isinstance(process, NoisySGD) and isinstance(process.sampling, PoissonSampling):
-        rows.append((private, "Batches were drawn by Poisson sampling, and stayed secret."))
-    if getattr(process, "released", None) is Released.LAST_ITERATE:
-        rows.append((private, "Only the final model was released; no iterate before it was seen."))
-    return tuple(rows)
 
 
 def what_would_change(certificate: dict[str, Any]) -> tuple[str, ...]:
