@@ -30,17 +30,8 @@ from tightrope.numerics.interval import Interval
 from tightrope.process.codec import to_json
 from tightrope.validate import check_delta
 
-__all__ = [
-    "SCHEMA",
-    "SECTIONS",
-    "FILE",
-    "certify",
-    "sections_of",
-    "chain_of",
-    "read",
-    "write",
-    "write_text",
-]
+__all__ = ["SCHEMA", "SECTIONS", "FILE", "certify", "sections_of", "chain_of", "titled"]
+__all__ += ["read", "write", "write_text"]
 
 SCHEMA = "tightrope.certificate/2"
 UNIT = "one record"
@@ -148,6 +139,14 @@ def chain_of(content: dict[str, Any]) -> dict[str, str]:
         previous = hashlib.sha256(f"{previous}\n{name}\n{body}".encode()).hexdigest()
         links[name] = previous
     return links
+
+
+def titled(certificate: dict[str, Any], title: Title) -> dict[str, Any]:
+    """The same certificate about a named model; what was signed before is signed no more."""
+    if certificate.get("schema") != SCHEMA:
+        raise InvalidInput(f"Only {SCHEMA} has a title; certify the process again.")
+    kept = {name: certificate[name] for name in SECTIONS} | {"title": title.as_dict()}
+    return {**kept, "chain": chain_of(kept)}
 
 
 def write(certificate: dict[str, Any], path: str | Path) -> Path:

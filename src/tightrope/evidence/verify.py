@@ -10,7 +10,7 @@ loss for Renyi divergences.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tightrope.accounting import Account, account
@@ -19,6 +19,7 @@ from tightrope.evidence.certificate import UNIT, analysis_of, chain_of, sections
 from tightrope.evidence.check import DECISIVE, Check, holds, stated, yours
 from tightrope.evidence.code import library
 from tightrope.evidence.form import SCHEMAS, faults, schema_of
+from tightrope.evidence.signature import Trust, signature_line
 from tightrope.evidence.statement import statement, statement_here
 from tightrope.evidence.strict_json import check_plain
 from tightrope.evidence.verify_run import run_checks, writer_lines
@@ -46,17 +47,30 @@ _BREAKDOWN: tuple[type[Exception], ...] = (
 )
 
 
-def verify(certificate: dict[str, Any]) -> list[Check]:
-    """Every line of the verdict, in order. For files of strangers see also `--patience`."""
-    return list(lines_of(certificate))
+def verify(
+    certificate: dict[str, Any],
+    signatures: Sequence[dict[str, str]] = (),
+    trust: Trust | None = None,
+) -> list[Check]:
+    """Every line of the verdict, in order. For files of strangers see also `--patience`.
+
+    signatures: detached ones (`signature.read_detached`). trust: one of its keys must have signed.
+    """
+    return list(lines_of(certificate, signatures, trust))
 
 
-def lines_of(certificate: dict[str, Any]) -> Iterator[Check]:
+def lines_of(
+    certificate: dict[str, Any],
+    signatures: Sequence[dict[str, str]] = (),
+    trust: Trust | None = None,
+) -> Iterator[Check]:
     """The lines as they are found; the statement comes last, and only where all others hold."""
     sound = True
     try:
-        for line in _lines(certificate):
+        for line in _lines(certificate, signatures, trust):
             sound = sound and line.holds is not False
+            if line.name == "signature" and trust is not None and line.holds is None:
+                sound = False  # who signed was asked, and could not be checked here
             yield line
     except _BREAKDOWN as error:
         sound = False
@@ -65,13 +79,16 @@ def lines_of(certificate: dict[str, Any]) -> Iterator[Check]:
         yield _statement(certificate)
 
 
-def _lines(certificate: dict[str, Any]) -> Iterator[Check]:
+def _lines(
+    certificate: dict[str, Any], signatures: Sequence[dict[str, str]], trust: Trust | None
+) -> Iterator[Check]:
     wrong = _fault(certificate)
     yield Check("form", wrong is None, wrong or f"every field is as {certificate['schema']} asks")
     if wrong is not None:
         return
     yield _chain(certificate)
-    by = "unsigned"
+    signature, by = signature_line(certificate, signatures, trust)
+    yield signature
     yield from writer_lines(certificate, by)
     try:
         process = _process(certificate["process"])
