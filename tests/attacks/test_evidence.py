@@ -99,7 +99,7 @@ def test_the_page_has_no_tick_for_what_is_only_stated() -> None:
 def forged_kind(kind: str) -> dict[str, Any]:
     forged = fresh()
     honest = forged["run"]["kind"]
-    forged["run"]["kind"] = kind
+    forged["run"].update(kind=kind, steps=None)
     forged["statement"] = forged["statement"].replace(honest, kind)
     return rehashed(forged)
 
@@ -129,9 +129,7 @@ def test_a_key_that_comes_twice_is_refused(tmp_path: Path) -> None:
         read(stored(text, tmp_path))
 
 
-@pytest.mark.parametrize(
-    "place", [("setting",), ("library",), ("run", "settings"), ("process", "adjacency"), ()]
-)
+@pytest.mark.parametrize("place", [("setting",), ("run", "settings"), ("process", "adjacency")])
 def test_keys_that_nobody_knows_are_refused(place: tuple[str, ...]) -> None:
     forged = fresh()
     node = forged

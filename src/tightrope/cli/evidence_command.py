@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tightrope.evidence.check import Check
     from tightrope.interop import Setting
 
-__all__ = ["certify", "verify", "report", "checks_table"]
+__all__ = ["certify", "verify", "report", "export", "checks_table"]
 
 
 Keys = Annotated[
@@ -161,3 +162,35 @@ def report(
     print(f"Report: {out}")
     if with_diagnostics:
         print("It shows private data without noise: do not publish it.")
+
+
+class Form(StrEnum):
+    REGISTRY = "registry"
+    REGISTRY_JSON = "registry-json"
+    NIST = "nist"
+    MODEL_CARD = "model-card"
+
+
+def export(
+    where: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
+    form: Annotated[Form, typer.Option("--as", help="What to write.")],
+    out: Annotated[Path, typer.Option(help="Where to write it.")],
+    key: Keys = None,
+    trust: TrustFolder = None,
+    patience: Annotated[float, typer.Option(help="Seconds to wait.", min=0.1)] = 3 * PATIENCE,
+) -> None:
+    """Write a certificate that verifies as a registry record, evaluation sheet or model card.
+
+    registry: a draft for the public registry of deployments, as YAML. nist: an evaluation sheet
+    after NIST SP 800-226. model-card: a section in Markdown. Nothing is made up: what the
+    certificate does not hold is left out, and named.
+    """
+    from tightrope.cli.tables import remark
+    from tightrope.evidence.certificate import write_text
+
+    asked = {"path": str(where), "kind": form.value, **_trusted(key, trust)}
+    (row,) = rows_of("export", patience, **asked)
+    write_text(out, row["text"])
+    print(f"Export: {out}")
+    if row["missing"]:
+        remark([f"The registry also requires, from you: {', '.join(row['missing'])}."])

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from tightrope.accounting import Account, account
 from tightrope.audit.folder import FolderAudit
-from tightrope.errors import MissingTool
+from tightrope.errors import InvalidInput, MissingTool
 from tightrope.evidence.check import Check, State, holds
 from tightrope.evidence.diagnostics import Diagnostic
 from tightrope.evidence.signature import Trust
@@ -44,6 +44,13 @@ class Page:
     def shown(self) -> bool:
         """May the guarantee be told in words and pictures?"""
         return self.private and self.trusted and self.promises
+
+    def require_promise(self) -> None:
+        if not (self.read and self.shown):
+            raise InvalidInput(
+                "Only a certificate that verifies and promises something is exported; `tightrope "
+                "verify` says what is wrong with this one."
+            )
 
     @property
     def read(self) -> bool:
