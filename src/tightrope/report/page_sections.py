@@ -315,7 +315,8 @@ def _epsilon(row: dict[str, Any]) -> str:
     if value is None:
         return "-"
     if "estimate" in value:
-        return f"about {value['estimate']:.4g}"
+        found = value["estimate"]
+        return f"about {found if isinstance(found, str) else f'{found:.4g}'}"
     return _number(value["upper"])
 
 
