@@ -70,12 +70,8 @@ TELL = "parent.postMessage(JSON.stringify({0}), '*')"
 
 @pytest.mark.parametrize("width", [320, 375, 1100])
 def test_nothing_stands_out_to_the_side(width: int, tmp_path: Path) -> None:
-    size = (
-        "{wide: document.documentElement.scrollWidth, room: document.documentElement.clientWidth}"
-    )
-    found = asked(
-        tmp_path, f"const e = document.documentElement; onload = () => {TELL.format(size)}", width
-    )
+    size = "(e => ({wide: e.scrollWidth, room: e.clientWidth}))(document.documentElement)"
+    found = asked(tmp_path, f"onload = () => {TELL.format(size)}", width)
     assert isinstance(found, dict) and found["wide"] <= found["room"]
 
 
