@@ -6,6 +6,7 @@ TightropeError
  ├── DoesNotApply                        a theorem's conditions fail; carries the reason
  ├── NotCertified                        no certified answer of the width asked for was found
  ├── ContradictoryMethods                two independent methods disagree: a bug, never an answer
+ ├── MissingTool                         an optional package is not installed here
  ├── BudgetExceeded                      the next step would spend more than the budget
  └── ModelNotPrivate                     a model whose per-example gradients are not defined
 """
@@ -19,6 +20,7 @@ __all__ = [
     "DoesNotApply",
     "NotCertified",
     "ContradictoryMethods",
+    "MissingTool",
     "BudgetExceeded",
     "ModelNotPrivate",
 ]
@@ -53,6 +55,10 @@ class NotCertified(TightropeError):
 
 class ContradictoryMethods(TightropeError):
     """Two independent certified methods gave disjoint answers."""
+
+
+class MissingTool(TightropeError):
+    """An optional package is not installed; nothing is said about what it would have shown."""
 
 
 class BudgetExceeded(TightropeError):

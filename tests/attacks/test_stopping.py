@@ -402,10 +402,10 @@ def test_a_certificate_that_keeps_nothing_for_going_on_is_found() -> None:
     forged |= {"run": honest["run"]}
     forged["statement"] = statement(forged)
     forged["chain"] = chain_of(forged)
-    assert [c.name for c in verify(forged) if not c.holds] == ["length"]
+    assert [c.name for c in verify(forged) if c.holds is False] == ["length"]
     beyond = honest | {"process": to_json(StoppedAtWill(NoisySGD(PoissonSampling(0.2), 1.0, 30)))}
     beyond["chain"] = chain_of(beyond)
-    assert "length" in [c.name for c in verify(beyond) if not c.holds]
+    assert "length" in [c.name for c in verify(beyond) if c.holds is False]
 
 
 def test_an_asked_run_is_a_history_with_its_share_of_delta() -> None:

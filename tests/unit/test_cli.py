@@ -114,13 +114,39 @@ def test_certify_verify_and_report(tmp_path) -> None:
     run("report", str(certificate), "--out", str(page))
     text = page.read_text()
     assert "Of 1,000 people" in text
-    assert "http" not in text.replace("http://www.w3.org", "")
+    assert "http" not in text.replace("http://www.w3.org", "").replace("http-equiv", "")
     edited = json.loads(certificate.read_text())
     edited["process"]["noise_multiplier"] = 16.0
     certificate.write_text(json.dumps(edited))
     assert run("verify", str(certificate)).exit_code == 1
     run("report", str(certificate), "--out", str(page))
     assert "Do not trust" in page.read_text() and "Of 1,000 people" not in page.read_text()
+
+
+def test_sign_verify_and_export(tmp_path) -> None:
+    pytest.importorskip("cryptography", reason="signatures need it")
+    key, path, title = tmp_path / "alice", tmp_path / "certificate.json", tmp_path / "title.json"
+    title.write_text('{"organisation": "Example", "people": 1000}')
+    assert run("keygen", str(key)).exit_code == 0
+    small = ["--rate", "1", "--noise", "8", "--steps", "10", "--out", str(path)]
+    run("certify", *small, "--title", str(title), "--sign", str(key))
+    signed = answer("verify", str(path), "--key", f"{key}.pub")
+    assert {"signed by alice"} == {c["by"] for c in signed["checks"] if "stated" in c["state"]}
+    run("certify", *small)
+    assert run("verify", str(path), "--trust", str(tmp_path)).exit_code == 1
+    run("sign", str(path), "--key", str(key), "--detached")
+    assert run("verify", str(path), "--trust", str(tmp_path)).exit_code == 0
+    card = tmp_path / "card.md"
+    run("export", str(path), "--as", "model-card", "--out", str(card))
+    assert card.read_text().startswith("## Privacy")
+
+
+def test_patience_that_runs_out_is_not_decided(tmp_path) -> None:
+    path = tmp_path / "certificate.json"
+    run("certify", "--rate", "0.01", "--noise", "1", "--steps", "100", "--out", str(path))
+    late = run("verify", str(path), "--patience", "0.1", "--json")
+    assert late.exit_code == 3 and json.loads(late.stdout)["holds"] is None
+    assert "--patience" in json.loads(late.stdout)["checks"][-1]["said"]
 
 
 @pytest.mark.parametrize(

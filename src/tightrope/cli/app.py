@@ -19,6 +19,7 @@ from tightrope.cli import (
     evidence_command,
     plugins,
     runs_command,
+    sign_command,
 )
 from tightrope.errors import InvalidInput, TightropeError
 
@@ -71,6 +72,9 @@ app.add_typer(convert_command.app, name="convert")
 app.command("certify")(evidence_command.certify)
 app.command("verify")(evidence_command.verify)
 app.command("report")(evidence_command.report)
+app.command("export")(evidence_command.export)
+app.command("keygen")(sign_command.keygen)
+app.command("sign")(sign_command.sign)
 app.command("audit")(audit_command.audit)
 app.command("doctor")(audit_command.doctor)
 app.add_typer(convex_command.app, name="convex")
@@ -104,6 +108,8 @@ def _refuse(error: Any, as_json: bool) -> None:
 
     if as_json:
         print(json.dumps({"error": type(error).__name__, "message": str(error)}))
-    told = Text.assemble(("tightrope: ", "bold red"), str(error))
+    from tightrope.evidence.strict_json import printable
+
+    told = Text.assemble(("tightrope: ", "bold red"), printable(error))
     Console(stderr=True).print(told, highlight=False)
     sys.exit(2)

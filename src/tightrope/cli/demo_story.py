@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -14,7 +15,10 @@ from tightrope.cli.demo_training import DELTA as LEVEL
 from tightrope.cli.demo_training import attack_digits, missing_package, train_digits
 from tightrope.cli.evidence_command import checks_table
 from tightrope.cli.tables import show_account
-from tightrope.evidence.certificate import certify, read, write, write_text
+from tightrope.errors import MissingTool
+from tightrope.evidence.certificate import FILE, certify, read, titled, write, write_text
+from tightrope.evidence.signature import Trust, new_key_pair, signed
+from tightrope.evidence.title import Title
 from tightrope.evidence.verify import holds, verify
 from tightrope.numerics.digits import rounded_down, rounded_up
 from tightrope.process import NoisySGD, PoissonSampling
@@ -25,6 +29,7 @@ from tightrope.report.plots import account_plot
 __all__ = ["tell_story"]
 
 DELTA = 1e-5
+TITLE = Title(organisation="Tightrope", model="Demonstration", data_set="Handwritten digits")
 MNIST = NoisySGD(PoissonSampling(256 / 60000), noise_multiplier=1.1, steps=14062)
 
 
@@ -83,14 +88,32 @@ def _train(console: Console, folder: Path) -> bool:
 def _evidence(console: Console, out: Path, folder: Path | None) -> None:
     """The certificate of the run (of the declared process where nothing was trained)."""
     console.rule("4. Evidence that others can check")
-    certificate = certify(MNIST, DELTA) if folder is None else read(folder)
+    plain = titled(certify(MNIST, DELTA) if folder is None else read(folder), TITLE)
+    certificate, trust = _signed(console, plain, out / "demo.key")
     path = write(certificate, out / "certificate.json")
-    checks = verify(certificate)
+    if folder is not None:
+        write(certificate, folder / FILE)
+    checks = verify(certificate, trust=trust)
     console.print(checks_table(checks))
-    page = write_text(out / "report.html", html_page(page_of(folder or path)))
+    page = write_text(out / "report.html", html_page(page_of(folder or path, trust=trust)))
     console.print(f"Report: [bold]{page}[/]\nCertificate: [bold]{path}[/]")
     console.print(f"Pictures: [bold]{out / 'account.png'}[/]")
     if folder is not None:
         console.print(f"Run folder: [bold]{folder}[/] (private: never publish it)")
     if not holds(checks):
         raise typer.Exit(1)
+
+
+def _signed(
+    console: Console, certificate: dict[str, Any], key: Path
+) -> tuple[dict[str, Any], Trust | None]:
+    """Signed by a key of the demo's own, where signatures can be made."""
+    try:
+        if not key.exists():
+            new_key_pair(key)
+        made = signed(certificate, key)
+        console.print(f"Signed with [bold]{key}[/]; readers need [bold]{key}.pub[/]")
+        return made, Trust.of([f"{key}.pub"])
+    except MissingTool as error:
+        console.print(f"{error} Not signed.", markup=False)
+        return certificate, None

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tightrope.cli import options as opt
+from tightrope.cli.task import PATIENCE, Late, rows_of
 from tightrope.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tightrope.evidence.verify import Check
+    from tightrope.evidence.check import Check
     from tightrope.interop import Setting
 
-__all__ = ["certify", "verify", "report", "checks_table"]
+__all__ = ["certify", "verify", "report", "export", "checks_table"]
+
+
+Keys = Annotated[
+    list[Path] | None, typer.Option("--key", help="A public key that must have signed it.")
+]
+TrustFolder = Annotated[
+    Path | None, typer.Option(help="A folder of public keys, one of which must have signed it.")
+]
+SecretKey = Annotated[Path, typer.Option(help="A secret key, as `tightrope keygen` makes it.")]
+TitleFile = Annotated[
+    Path | None,
+    typer.Option(help="A JSON file with organisation, model, data_set, date, people."),
+]
 
 
 @opt.with_setting()
@@ -25,16 +41,22 @@ def certify(
     setting: Setting,
     source: opt.Source = None,
     out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("certificate.json"),
+    title: TitleFile = None,
+    sign: Annotated[Path | None, typer.Option(help="A secret key to sign it with.")] = None,
 ) -> None:
     """Write the certificate of a declared run."""
     from tightrope.cli.tables import remark
     from tightrope.evidence.certificate import certify as make_certificate
     from tightrope.evidence.certificate import write
+    from tightrope.evidence.signature import signed
+    from tightrope.evidence.title import Title
     from tightrope.report.second_opinion import level_for
 
     reading = opt.reading_of(setting, source, "certify")
     level = level_for(setting, [reading])
-    write(make_certificate(reading.certifiable(), level.delta), out)
+    words = Title() if title is None else Title.read(title)
+    made = make_certificate(reading.certifiable(), level.delta, title=words)
+    write(made if sign is None else signed(made, sign), out)
     remark((*reading.notes, *level.remarks))
     print(f"Certificate: {out}. Check it with: tightrope verify {out}")
 
@@ -44,41 +66,68 @@ def verify(
     rigorous: Annotated[
         bool, typer.Option("--rigorous", help="Also prove the main claim in ball arithmetic.")
     ] = False,
+    patience: Annotated[
+        float | None,
+        typer.Option(help="Seconds to wait: 10 unless said, 120 with --rigorous.", min=0.1),
+    ] = None,
+    key: Keys = None,
+    trust: TrustFolder = None,
+    signature: Annotated[
+        list[Path] | None, typer.Option(help="A detached signature; FILE.sig is found by itself.")
+    ] = None,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Recompute every claim from the process alone; exit code 1 if one fails.
+    """Recompute every claim from the process alone.
 
-    What cannot be proved here either way (no python-flint, a law beyond ball arithmetic) is "not
-    checked", which is no failure.
+    Exit code 1 if a line fails, 3 if none fails but time ran out. What cannot be proved here either
+    way (no python-flint, a law beyond ball arithmetic) is "not checked", which is no failure.
     """
-    from tightrope.evidence.certificate import read
-    from tightrope.evidence.verify import holds
-    from tightrope.evidence.verify import verify as check_certificate
+    from tightrope.evidence.check import outcome
 
-    content = read(certificate)
-    checks = check_certificate(content)
-    if rigorous:
-        from tightrope.evidence.rigorous import reprove
-
-        checks.append(reprove(content))
+    seconds = patience or (120.0 if rigorous else PATIENCE)
+    beside = Path(f"{certificate}.sig")
+    detached = [*(signature or ()), *([beside] if beside.is_file() else ())]
+    checks = _checks(
+        seconds,
+        path=str(certificate),
+        rigorous=rigorous,
+        signatures=[*map(str, detached)],
+        **_trusted(key, trust),
+    )
     if as_json:
-        rows = [{"name": c.name, "holds": c.holds, "said": c.said} for c in checks]
-        print(json.dumps({"holds": holds(checks), "checks": rows}))
+        print(json.dumps({"holds": outcome(checks), "checks": list(map(asdict, checks))}))
     else:
         from tightrope.cli.tables import screen
 
         screen().print(checks_table(checks))
-    if not holds(checks):
-        raise typer.Exit(1)
+    if outcome(checks) is not True:
+        raise typer.Exit(1 if outcome(checks) is False else 3)
+
+
+def _trusted(keys: list[Path] | None, folder: Path | None) -> dict[str, Any]:
+    return {"keys": [*map(str, keys or ())], "trust": None if folder is None else str(folder)}
+
+
+def _checks(seconds: float, **asked: Any) -> list[Check]:
+    """The lines that were found in time; where time ran out, a line that says so."""
+    from tightrope.evidence.check import Check, State, yours
+
+    late = []
+    try:
+        rows = rows_of("verify", seconds, **asked)
+    except Late as error:
+        rows, late = error.rows, [yours("time", str(error))]
+    return [Check(**{**row, "state": State(row["state"])}) for row in rows] + late
 
 
 def checks_table(checks: list[Check]) -> Table:
     from rich.table import Table
 
-    table = Table("check", "verdict", "said", header_style="bold")
+    table = Table("line", "state", "verdict", "said", header_style="bold")
     for check in checks:
         style = {None: "yellow", True: "green", False: "bold red"}[check.holds]
-        table.add_row(check.name, check.verdict, check.said, style=style)
+        state = f"{check.state}{f' ({check.by})' if check.by else ''}"
+        table.add_row(check.name, state, check.verdict, check.said, style=style)
     return table
 
 
@@ -92,15 +141,56 @@ def report(
             help="Show losses and clipping of a run folder: not covered by epsilon, not for print.",
         ),
     ] = False,
+    key: Keys = None,
+    trust: TrustFolder = None,
+    patience: Annotated[float, typer.Option(help="Seconds to wait.", min=0.1)] = 3 * PATIENCE,
 ) -> None:
     """Turn a certificate or a run folder into one page for people."""
     from tightrope.evidence.certificate import write_text
-    from tightrope.report.page import html_page, markdown_page, page_of
 
     if out.suffix not in (".html", ".md"):
         raise InvalidInput(f"A report is written as .html or .md; got {out.name!r}.")
-    page = page_of(where, with_diagnostics=with_diagnostics)
-    write_text(out, markdown_page(page) if out.suffix == ".md" else html_page(page))
+    (row,) = rows_of(
+        "report",
+        patience,
+        path=str(where),
+        markdown=out.suffix == ".md",
+        with_diagnostics=with_diagnostics,
+        **_trusted(key, trust),
+    )
+    write_text(out, row["text"])
     print(f"Report: {out}")
     if with_diagnostics:
         print("It shows private data without noise: do not publish it.")
+
+
+class Form(StrEnum):
+    REGISTRY = "registry"
+    REGISTRY_JSON = "registry-json"
+    NIST = "nist"
+    MODEL_CARD = "model-card"
+
+
+def export(
+    where: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
+    form: Annotated[Form, typer.Option("--as", help="What to write.")],
+    out: Annotated[Path, typer.Option(help="Where to write it.")],
+    key: Keys = None,
+    trust: TrustFolder = None,
+    patience: Annotated[float, typer.Option(help="Seconds to wait.", min=0.1)] = 3 * PATIENCE,
+) -> None:
+    """Write a certificate that verifies as a registry record, evaluation sheet or model card.
+
+    registry: a draft for the public registry of deployments, as YAML. nist: an evaluation sheet
+    after NIST SP 800-226. model-card: a section in Markdown. Nothing is made up: what the
+    certificate does not hold is left out, and named.
+    """
+    from tightrope.cli.tables import remark
+    from tightrope.evidence.certificate import write_text
+
+    asked = {"path": str(where), "kind": form.value, **_trusted(key, trust)}
+    (row,) = rows_of("export", patience, **asked)
+    write_text(out, row["text"])
+    print(f"Export: {out}")
+    if row["missing"]:
+        remark([f"The registry also requires, from you: {', '.join(row['missing'])}."])

@@ -1,8 +1,9 @@
 """A run's privacy claims in one file that others can check.
 
-Schema `tightrope.certificate/1` (docs/certificate.schema.json). The sections are chained by
-SHA-256, each hash covering its section and the one before, so an edit is found and located. A hash
-alone proves nothing about the claims: `verify` recomputes them from the process.
+Schema `tightrope.certificate/2` (certificate-2.schema.json beside this file); version 1 is still
+read. The sections are chained by SHA-256, each hash covering its section and the one before, so an
+edit is found and located. Anybody can write such hashes: `verify` recomputes the claims from the
+process, and a signature says whose the other words are.
 """
 
 from __future__ import annotations
@@ -19,26 +20,36 @@ from typing import Any
 from tightrope.accounting import Account, Finding, account
 from tightrope.errors import InvalidInput
 from tightrope.evidence.code import library
+from tightrope.evidence.form import SCHEMAS
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.evidence.statement import statement
+from tightrope.evidence.strict_json import printable, read_json
+from tightrope.evidence.title import Title
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process.codec import to_json
 from tightrope.validate import check_delta
 
-__all__ = ["SCHEMA", "SECTIONS", "FILE", "certify", "chain_of", "read", "write", "write_text"]
+__all__ = ["SCHEMA", "SECTIONS", "FILE", "certify", "sections_of", "chain_of", "titled"]
+__all__ += ["read", "write", "write_text"]
 
-SCHEMA = "tightrope.certificate/1"
+SCHEMA = "tightrope.certificate/2"
 UNIT = "one record"
 FILE = "certificate.json"
-SECTIONS = ("schema", "library", "process", "setting", "analysis", "claims", "run", "statement")
+_SECTIONS_1 = ("schema", "library", "process", "setting", "analysis", "claims", "run", "statement")
+SECTIONS = (*_SECTIONS_1[:-1], "title", "statement")
 
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12)
 TYPE_I_ERRORS = (1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.25, 0.5)
 ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
-def certify(process: Any, delta: float = 1e-5, run: RunFacts | None = None) -> dict[str, Any]:
+_UNTITLED = Title()
+
+
+def certify(
+    process: Any, delta: float = 1e-5, run: RunFacts | None = None, title: Title = _UNTITLED
+) -> dict[str, Any]:
     """The certificate of a process; `run` describes what was really executed, if anything was."""
     level = check_delta(delta)
     result = account(process)
@@ -57,6 +68,7 @@ def certify(process: Any, delta: float = 1e-5, run: RunFacts | None = None) -> d
         "analysis": analysis_of(finding, result, level),
         "claims": claims_of(guarantee, level),
         "run": None if run is None else run.as_dict(),
+        "title": title.as_dict(),
     }
     content["statement"] = statement(content)
     return {**content, "chain": chain_of(content)}
@@ -114,14 +126,27 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def sections_of(content: dict[str, Any]) -> tuple[str, ...]:
+    """The sections under the hashes, in their order."""
+    return _SECTIONS_1 if content.get("schema") == "tightrope.certificate/1" else SECTIONS
+
+
 def chain_of(content: dict[str, Any]) -> dict[str, str]:
     """One hash for each section, covering it and all before it."""
     links, previous = {}, ""
-    for name in SECTIONS:
+    for name in sections_of(content):
         body = json.dumps(content.get(name), sort_keys=True, separators=(",", ":"), allow_nan=False)
         previous = hashlib.sha256(f"{previous}\n{name}\n{body}".encode()).hexdigest()
         links[name] = previous
     return links
+
+
+def titled(certificate: dict[str, Any], title: Title) -> dict[str, Any]:
+    """The same certificate about a named model; what was signed before is signed no more."""
+    if certificate.get("schema") != SCHEMA:
+        raise InvalidInput(f"Only {SCHEMA} has a title; certify the process again.")
+    kept = {name: certificate[name] for name in SECTIONS} | {"title": title.as_dict()}
+    return {**kept, "chain": chain_of(kept)}
 
 
 def write(certificate: dict[str, Any], path: str | Path) -> Path:
@@ -145,11 +170,12 @@ def write_text(path: str | Path, text: str) -> Path:
 def read(path: str | Path) -> dict[str, Any]:
     """The certificate in a file or run folder; not believed until `verify` has seen it."""
     path = Path(path) / FILE if Path(path).is_dir() else Path(path)
-    try:
-        data = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"{path} is not a readable certificate: {error}") from None
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise InvalidInput(f"{path} is not a {SCHEMA} certificate; its schema is {found!r}.")
-    return data
+    data = read_json(path)
+    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+    if not isinstance(found, str) or found not in SCHEMAS:
+        raise InvalidInput(
+            f"{printable(path)} is not a certificate that this library reads: its schema is "
+            f"{str(found)[:80]!r}, known are {', '.join(SCHEMAS)}. A newer one needs a newer "
+            "Tightrope."
+        )
+    return data  # type: ignore[no-any-return]

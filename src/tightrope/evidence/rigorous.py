@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
-from tightrope.evidence.check import Check
+from tightrope.evidence.check import Check, yours
 from tightrope.evidence.rigorous_advice import TOO_SLOW
 from tightrope.evidence.statement import main_claim
 from tightrope.process import (
@@ -62,12 +62,12 @@ def reprove(certificate: dict[str, Any]) -> Check:
     try:
         delta = float(certificate["setting"]["delta"])
         claimed = main_claim(certificate["claims"], delta)
-        if claimed is None:
-            return Check(name, False, "no finite epsilon is claimed")
+        if claimed is None or not (claimed > 0.0 and 0.0 < delta < 1.0):
+            return yours(name, "balls prove a finite epsilon > 0 at a delta in (0, 1)")
         process, share = covering(from_json(certificate["process"]))
         proof = prove_epsilon(process, float(claimed), share * delta)
     except NotCertified as error:
-        return Check(name, None, str(error))
+        return yours(name, str(error))
     except (TightropeError, KeyError, TypeError, ValueError) as error:
         return Check(name, False, f"not proved: {error}")
     if proof.slack is None:

@@ -1,4 +1,7 @@
-"""What a certificate says, in one sentence, made from its other sections."""
+"""What a certificate says, in one sentence, composed from fields that `verify` has checked.
+
+Words of the writer have no place in it: kinds, lengths, units and relations are closed lists.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,76 @@ from typing import Any
 
 from tightrope.numerics.digits import rounded_up
 
-__all__ = ["statement", "main_claim"]
+__all__ = ["statement", "statement_here", "main_claim", "declared_in"]
+
+_NEWEST = "tightrope.certificate/2"
+_SUBJECTS = {
+    None: "This declared process",
+    "training": "The process of this training",
+    "convex fit": "The process of this convex fit",
+}
 
 
 def statement(content: dict[str, Any]) -> str:
-    """The main claim, or why there is none."""
+    """The main claim, or why there is none, in the words of the certificate's version."""
     setting, run = content["setting"], content["run"]
     if run is not None and not run["private"]:
         return f"NOT PRIVATE: {'; '.join(run['not_private_because'])}."
     epsilon, delta = main_claim(content["claims"], setting["delta"]), rounded_up(setting["delta"])
     if epsilon is None:
         return f"NOT PRIVATE: no finite epsilon holds at delta = {delta}."
-    subject = "This process has" if run is None else f"This {run['kind']} has"
     return _uncovered(run) + (
-        f"{subject} ({rounded_up(epsilon)}, {delta})-differential privacy for "
+        f"{_subject(content)} has ({rounded_up(epsilon)}, {delta})-differential privacy for "
         f"{setting['unit_of_privacy']} under {setting['adjacency']} neighbours."
-        f"{'' if run is None else _LENGTHS.get(run['length'], '')}"
+        f"{_declared(content)}{_length(content)}"
     )
+
+
+def statement_here(content: dict[str, Any]) -> str:
+    """The same in today's words, whatever the version of the certificate."""
+    return statement({**content, "schema": _NEWEST})
+
+
+def _subject(content: dict[str, Any]) -> str:
+    kind = None if content["run"] is None else content["run"]["kind"]
+    return _SUBJECTS[kind] if content["schema"] == _NEWEST else f"This {kind or 'process'}"
+
+
+def _declared(content: dict[str, Any]) -> str:
+    """A guarantee that somebody names is not one that follows from a mechanism."""
+    if content["schema"] != _NEWEST or not declared_in(content["process"]):
+        return ""
+    return " It rests on a declared guarantee, which nothing here derives."
+
+
+def declared_in(process: Any) -> bool:
+    """Does a process (as data) contain a guarantee that is declared?"""
+    if isinstance(process, list):
+        return any(map(declared_in, process))
+    if not isinstance(process, dict):
+        return False
+    named = str(process.get("type")).startswith("Declared")
+    return named or any(map(declared_in, process.values()))
 
 
 # What the claim has to do with the end of the run.
 _LENGTHS = {
-    "planned": " Its length was fixed before its first step.",
+    "planned": " By its own word, its length was fixed before its first step.",
     "budget": " It claims all that its budget allows.",
     "asked": " It claims the length that was asked for before its first step.",
     "at will": " It was stopped at will; the claim holds whenever it is stopped.",
 }
+_UNSAID = " It holds if the length was fixed before the first step, which is not recorded."
+
+
+def _length(content: dict[str, Any]) -> str:
+    run = content["run"]
+    if run is None:
+        return ""
+    if "length" not in run and run["kind"] == "training" and content["schema"] == _NEWEST:
+        return _UNSAID
+    said = _LENGTHS.get(run.get("length"), "")
+    return said if content["schema"] == _NEWEST else said.replace("By its own word, its", "Its")
 
 
 def _uncovered(run: Any) -> str:

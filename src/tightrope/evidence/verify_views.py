@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tightrope.evidence.check import Check
+from tightrope.evidence.check import Check, yours
 from tightrope.evidence.verify_second import claimed, pairs_to_check, whole_and_share
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.check import Methods
@@ -29,7 +29,7 @@ def second_tradeoff(claims: dict[str, Any], guarantee: Guarantee) -> Check:
     whole, share = whole_and_share(guarantee)
     name, directions = "second method, type II errors", pairs_to_check(whole)
     if isinstance(directions, str):
-        return Check(name, True, directions)
+        return yours(name, directions)
     rows = claimed(claims, "type_ii_error", "type_i", "lower")
     rows = [(a, lower) for a, lower in rows if 0.0 < a < 1.0 and 0.0 < lower < 1.0 - a]
     methods, twice = Methods(directions), 0
@@ -39,7 +39,8 @@ def second_tradeoff(claims: dict[str, Any], guarantee: Guarantee) -> Check:
         if verdict is False:
             return Check(name, False, f"the lattice contradicts the claim at type_i = {type_i}")
         twice += verdict is True
-    return Check(name, True, f"{twice} of {len(rows)} claims are proved by two methods")
+    told = f"{twice} of {len(rows)} claims are proved by two methods"
+    return Check(name, True, told) if twice else yours(name, told)
 
 
 def _deciding(guarantee: Guarantee, type_i: float) -> float:
@@ -60,11 +61,11 @@ def second_renyi(claims: dict[str, Any], guarantee: Guarantee) -> Check:
     name, directions = "second method, Renyi", pairs_to_check(guarantee)
     rows = [row for row in claimed(claims, "renyi", "order", "upper") if row[0] > 1.0]
     if isinstance(directions, str):
-        return Check(name, True, directions)
+        return yours(name, directions)
     if max(map(len, directions)) > _MOST_KINDS:
-        return Check(name, True, "one method only: too many kinds of steps for sums over cells")
+        return yours(name, "one method only: too many kinds of steps for sums over cells")
     if not rows:
-        return Check(name, True, "nothing finite is claimed")
+        return yours(name, "nothing finite is claimed")
     worst = 0.0
     for order, upper in rows:
         found = Interval.worst([composed_renyi_by_cells(part, order) for part in directions])

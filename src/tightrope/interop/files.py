@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.evidence.certificate import FILE, SCHEMA, chain_of
+from tightrope.evidence.certificate import FILE, chain_of
+from tightrope.evidence.form import SCHEMAS
 from tightrope.evidence.statement import main_claim
 from tightrope.interop import libraries
 from tightrope.interop.events import looks_like_event
@@ -162,8 +163,8 @@ def _has(*keys: str) -> Callable[[Any], bool]:
     return lambda data: isinstance(data, Mapping) and all(key in data for key in keys)
 
 
-def _schema(name: str) -> Callable[[Any], bool]:
-    return lambda data: isinstance(data, Mapping) and data.get("schema") == name
+def _schema(*names: str) -> Callable[[Any], bool]:
+    return lambda data: isinstance(data, Mapping) and data.get("schema") in names
 
 
 def _is_rows(data: Any) -> bool:
@@ -172,7 +173,7 @@ def _is_rows(data: Any) -> bool:
 
 
 _KINDS: list[tuple[Callable[[Any], bool], Reader]] = [
-    (_schema(SCHEMA), _certificate),
+    (_schema(*SCHEMAS), _certificate),
     (_schema("tightrope.account/1"), _account),
     (looks_like_event, _event),
     (_has("dp_event"), libraries.dp_accounting),

@@ -83,7 +83,7 @@ def from_json(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     name = data.get("type")
-    if name in _ENUMS:
+    if name in _ENUMS and set(data) == {"type", "value"}:
         return _ENUMS[name](data.get("value"))
     if name not in _CLASSES:
         allowed = ", ".join(sorted(_CLASSES))

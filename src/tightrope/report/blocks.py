@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import final
 
-__all__ = ["Block", "Heading", "Text", "Callout", "Bullets", "Marks", "Table", "Figure"]
+__all__ = ["Block", "Heading", "Text", "Callout", "Bullets", "Facts", "Table", "Figure"]
 __all__ += ["as_html", "as_markdown"]
 
 
@@ -42,10 +42,10 @@ class Bullets:
 
 @final
 @dataclass(frozen=True)
-class Marks:
-    """Things that are met, or not."""
+class Facts:
+    """Names and values, few and short."""
 
-    items: tuple[tuple[bool, str], ...]
+    items: tuple[tuple[str, str], ...]
 
 
 @final
@@ -69,7 +69,7 @@ class Figure:
     caption: str
 
 
-Block = Heading | Text | Callout | Bullets | Marks | Table | Figure
+Block = Heading | Text | Callout | Bullets | Facts | Table | Figure
 
 
 def _inline(text: str) -> str:
@@ -100,19 +100,14 @@ def _html(block: Block) -> str:
             return f'<p class="headline {"good" if good else "bad"}">{_inline(text)}</p>'
         case Bullets(items):
             return f"<ul>{''.join(f'<li>{_inline(item)}</li>' for item in items)}</ul>"
-        case Marks(items):
-            return f'<ul class="marks">{"".join(_mark(*item) for item in items)}</ul>'
+        case Facts(items):
+            rows = (f"<div><dt>{_inline(n)}</dt><dd>{_inline(v)}</dd></div>" for n, v in items)
+            return f'<dl class="facts">{"".join(rows)}</dl>'
         case Table():
             return _table(block)
         case Figure(svg, alt, caption):
             drawing = svg.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1)
             return f"<figure>{drawing}<figcaption>{_inline(caption)}</figcaption></figure>"
-
-
-def _mark(met: bool, text: str) -> str:
-    word, sign = ("met", "✓") if met else ("not shown", "✗")
-    kind = "yes" if met else "no"
-    return f'<li><span class="{kind}">{sign} {word}:</span> {_inline(text)}</li>'
 
 
 def _table(table: Table) -> str:
@@ -126,8 +121,10 @@ def _table(table: Table) -> str:
 def _cells(row: tuple[str, ...], table: Table) -> str:
     first = f'<th scope="row">{_inline(row[0])}</th>'
     kinds = dict.fromkeys(table.numbers, ' class="number"')
+    names = {at: f' data-name="{escape(name)}"' for at, name in enumerate(table.head)}
     rest = (
-        f"<td{kinds.get(at, '')}>{_inline(cell)}</td>" for at, cell in enumerate(row[1:], start=1)
+        f"<td{kinds.get(at, '')}{names.get(at, '')}>{_inline(cell)}</td>"
+        for at, cell in enumerate(row[1:], start=1)
     )
     return first + "".join(rest)
 
@@ -136,27 +133,35 @@ def as_markdown(blocks: Sequence[Block]) -> str:
     return "\n\n".join(_markdown(block) for block in blocks) + "\n"
 
 
+_SAFE = {"\\": "\\\\", "&": "&amp;", "<": "&lt;", ">": "&gt;", "[": "\\[", "]": "\\]", "|": "\\|"}
+
+
+def _safe(text: str) -> str:
+    """Text that Markdown takes for text: no tags, no links, no columns."""
+    return "".join(_SAFE.get(character, character) for character in text)
+
+
 def _markdown(block: Block) -> str:
     match block:
         case Heading(text, level):
-            return f"{'#' * level} {text}"
+            return f"{'#' * level} {_safe(text)}"
         case Text(text):
-            return text
+            return _safe(text)
         case Callout(text):
-            return f"> **{text}**"
+            return f"> **{_safe(text)}**"
         case Bullets(items):
-            return "\n".join(f"- {item}" for item in items)
-        case Marks(items):
-            return "\n".join(f"- [{'x' if met else ' '}] {told}" for met, told in items)
+            return "\n".join(f"- {_safe(item)}" for item in items)
+        case Facts(items):
+            return "\n".join(f"- {_safe(name)}: {_safe(value)}" for name, value in items)
         case Table():
             return _markdown_table(block)
         case Figure(_, alt, _):
-            return f"*{alt}*"
+            return f"*{_safe(alt)}*"
 
 
 def _markdown_table(table: Table) -> str:
     width = len(table.rows[0]) if table.rows else len(table.head)
     head = table.head or ("",) * width
     rule = ["---:" if at in table.numbers else "---" for at in range(width)]
-    rows = [head, tuple(rule), *(tuple(c.replace("|", "\\|") for c in row) for row in table.rows)]
-    return "\n".join([f"{table.caption}:", "", *(f"| {' | '.join(row)} |" for row in rows)])
+    rows = [head, tuple(rule), *(tuple(map(_safe, row)) for row in table.rows)]
+    return "\n".join([f"{_safe(table.caption)}:", "", *(f"| {' | '.join(row)} |" for row in rows)])

@@ -11,19 +11,23 @@ from typing import Any
 
 from tightrope.audit.folder import FILE as AUDIT
 from tightrope.audit.folder import FolderAudit, audit_folder
-from tightrope.errors import InvalidInput, TightropeError
+from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import read
 from tightrope.evidence.diagnostics import read_diagnostics
+from tightrope.evidence.signature import Trust
 from tightrope.report.blocks import Block, as_html, as_markdown
 from tightrope.report.page_sections import Page, blocks_of
 
 __all__ = ["Page", "page_of", "html_page", "markdown_page"]
 
 
-def page_of(path: str | Path, *, with_diagnostics: bool = False) -> Page:
+def page_of(
+    path: str | Path, *, with_diagnostics: bool = False, trust: Trust | None = None
+) -> Page:
     """The page about a certificate.json, or about a run folder with its attack.
 
     with_diagnostics: show losses and clipping too, which no epsilon covers; folders only.
+    trust: one of its keys must have signed the certificate.
     """
     certificate, folder = read(path), Path(path)
     if with_diagnostics and not folder.is_dir():
@@ -31,7 +35,8 @@ def page_of(path: str | Path, *, with_diagnostics: bool = False) -> Page:
             "Diagnostics are kept in the run folder and never in a certificate; give the folder."
         )
     attack = _attack(folder, certificate) if (folder / AUDIT).is_file() else None
-    return Page(certificate, attack, read_diagnostics(folder) if with_diagnostics else ())
+    seen = read_diagnostics(folder) if with_diagnostics else ()
+    return Page(certificate, attack, seen, trust)
 
 
 def _attack(folder: Path, certificate: dict[str, Any]) -> FolderAudit | None:
@@ -46,14 +51,18 @@ def _attack(folder: Path, certificate: dict[str, Any]) -> FolderAudit | None:
 
 
 def _blocks(page: Page) -> list[Block]:
-    try:
-        return blocks_of(page)
-    except (KeyError, TypeError, ValueError, AttributeError, TightropeError) as error:
-        broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if c.holds is False)
+    """A page needs a certificate of the right form, about a process that can be analysed."""
+    broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if c.holds is False)
+    if not (page.read and any(c.name == "process" and c.holds for c in page.checks)):
         raise InvalidInput(
-            f"This certificate is too damaged for a report ({broken or error}). Ask for the "
-            "original file, or certify the process again."
-        ) from None
+            f"This certificate is too damaged for a report ({broken}). Ask for the original file, "
+            "or certify the process again."
+        )
+    return blocks_of(page)
+
+
+# Whatever a text of the file may try: no script runs, nothing is loaded.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def html_page(page: Page) -> str:
@@ -61,6 +70,7 @@ def html_page(page: Page) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f"<title>Privacy report</title><style>{style}</style></head><body><main>\n"
         f"{as_html(_blocks(page))}\n</main></body></html>\n"
     )

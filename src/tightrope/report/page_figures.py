@@ -15,6 +15,7 @@ from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.digits import rounded_up
 from tightrope.report.blocks import Figure
 from tightrope.report.plots import profile_axes
+from tightrope.report.safe_curve import STYLE, best_attack
 from tightrope.report.style import COLOURS, figure
 from tightrope.report.words import FALSE_ALARMS, PEOPLE, found_of
 
@@ -53,12 +54,10 @@ def _dots(places: range) -> str:
 
 def tradeoff(guarantee: Guarantee, attack: Sequence[tuple[float, float]] = ()) -> Figure:
     """The best possible attack, and the attack that was tried (if any), in people."""
-    rates = np.concatenate([np.geomspace(1e-3, 0.1, 9), np.linspace(0.15, 1.0, 9)])
-    alarms = PEOPLE * rates
-    hits = PEOPLE * np.array([guarantee.true_positive_rate(float(a)).upper for a in rates])
+    alarms, hits = (PEOPLE * part for part in best_attack(guarantee, 1.0 / PEOPLE))
     with figure(width=_WIDTH, height=_HEIGHT) as (made, axes):
-        axes.fill_between(alarms, alarms, hits, alpha=0.15, **_line("exact"))
-        axes.plot(alarms, hits, label="best possible attacker", **_line("exact"))
+        axes.fill_between(alarms, alarms, hits, step="pre", alpha=0.15, **_line("exact"))
+        axes.plot(alarms, hits, drawstyle=STYLE, label="best possible attacker", **_line("exact"))
         if attack:
             alarmed, found = PEOPLE * _thinned(np.array(attack)).T
             axes.plot(
@@ -102,7 +101,8 @@ def history(rows: list[dict[str, Any]], budget: float | None) -> Figure:
     known = [row for row in rows if row["epsilon"] is not None]
     steps, spent = [row["step"] for row in known], [row["epsilon"] for row in known]
     with figure(width=_WIDTH, height=_HEIGHT) as (made, axes):
-        axes.plot(steps, spent, marker="o", markersize=3, label="spent", **_line("exact"))
+        mark = {"marker": "o", "markersize": 3, "drawstyle": STYLE}  # more steps spend more
+        axes.plot(steps, spent, label="spent", **mark, **_line("exact"))
         if budget is not None:
             axes.axhline(budget, linestyle="--", label="budget", **_line("attack"))
         axes.set(xlabel="step of training", ylabel="epsilon (certified)", xlim=(0, None))

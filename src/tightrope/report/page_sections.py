@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
 from tightrope.accounting import Account, account
 from tightrope.audit.folder import FolderAudit
-from tightrope.evidence.check import Check, holds
+from tightrope.errors import InvalidInput, MissingTool
+from tightrope.evidence.check import Check, State, holds
 from tightrope.evidence.diagnostics import Diagnostic
+from tightrope.evidence.signature import Trust
+from tightrope.evidence.statement import main_claim
 from tightrope.evidence.verify import verify
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.digits import rounded_down, rounded_up
 from tightrope.process.codec import from_json
 from tightrope.report import page_figures as draw
 from tightrope.report.account_view import account_view
-from tightrope.report.blocks import Block, Bullets, Callout, Heading, Marks, Table, Text
-from tightrope.report.words import assumptions, headline, meaning, what_would_change
+from tightrope.report.blocks import Block, Bullets, Callout, Facts, Heading, Table, Text
+from tightrope.report.words import headline, meaning, what_would_change
 
 __all__ = ["Page", "blocks_of"]
 
@@ -31,14 +34,42 @@ class Page:
     certificate: dict[str, Any]
     attack: FolderAudit | None = None
     diagnostics: Sequence[Diagnostic] = ()
+    trust: Trust | None = None
 
     @cached_property
     def checks(self) -> list[Check]:
-        return verify(self.certificate)
+        return verify(self.certificate, trust=self.trust)
+
+    @property
+    def shown(self) -> bool:
+        """May the guarantee be told in words and pictures?"""
+        return self.private and self.trusted and self.promises
+
+    def require_promise(self) -> None:
+        if not (self.read and self.shown):
+            raise InvalidInput(
+                "Only a certificate that verifies and promises something is exported; `tightrope "
+                "verify` says what is wrong with this one."
+            )
+
+    @property
+    def read(self) -> bool:
+        """Has the file the form of a certificate?"""
+        return bool(self.checks[0].holds)
 
     @property
     def trusted(self) -> bool:
         return holds(self.checks)
+
+    @property
+    def said(self) -> str:
+        """The statement, as it is composed here; the last line where all others hold."""
+        return self.checks[-1].said
+
+    @property
+    def promises(self) -> bool:
+        """Is a finite epsilon claimed?"""
+        return main_claim(self.certificate["claims"], self.delta) is not None
 
     @cached_property
     def account(self) -> Account:
@@ -68,10 +99,9 @@ class Page:
 def blocks_of(page: Page) -> list[Block]:
     return [
         *_top(page),
-        *(_meaning(page) + _pictures(page) if page.private and page.trusted else []),
+        *(_meaning(page) + _pictures(page) if page.shown else []),
         *_attack(page),
-        Heading("Assumptions"),
-        Marks(assumptions(page.certificate, page.guarantee.validity)),
+        *_lines(page),
         Heading("What would change the guarantee"),
         Bullets(what_would_change(page.certificate)),
         *_run(page),
@@ -81,16 +111,57 @@ def blocks_of(page: Page) -> list[Block]:
     ]
 
 
+def _lines(page: Page) -> list[Block]:
+    """Every line of the verdict, under whoever answers for it."""
+    blocks: list[Block] = [Heading("Who answers for what")]
+    for state, told in _STATES.items():
+        found = [check for check in page.checks if check.state is state]
+        rows = tuple((c.name, c.verdict, f"{c.said}{f' ({c.by})' if c.by else ''}") for c in found)
+        if rows:
+            blocks.append(Table(f"{str(state).capitalize()}: {told}", _LINE, rows))
+    return blocks
+
+
+_LINE = ("line", "verdict", "said")
+_STATES = {
+    State.RECOMPUTED: "proved from the process when this page was made",
+    State.STATED: "nobody can prove these from the file; they are as good as the writer's word",
+    State.YOURS: "no file can show these; ask before you rely on the page",
+}
+
+
 def _top(page: Page) -> list[Block]:
-    title = Heading("Privacy report", 1)
+    top: list[Block] = [Heading("Privacy report", 1), _title(page)]
     if not page.private:
+        reasons = "; ".join((page.run or {}).get("not_private_because", ()))
         told = Text("The numbers below would hold for a run whose randomness nobody knows.")
-        return [title, Callout(str(page.certificate["statement"]), good=False), told]
+        return [*top, Callout(f"NOT PRIVATE: {reasons}.", good=False), told]
     if not page.trusted:
         broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if c.holds is False)
         told = Text("The numbers below are computed from the process that the file names now.")
-        return [title, Callout(f"Do not trust this certificate. {broken}.", good=False), told]
-    return [title, Text(_subject(page.run)), Callout(headline(page.guarantee))]
+        return [*top, Callout(f"Do not trust this certificate. {broken}.", good=False), told]
+    if not page.promises:
+        return [*top, Callout(page.said, good=False)]
+    return [*top, Text(_subject(page.run)), Callout(headline(page.guarantee))]
+
+
+def _title(page: Page) -> Block:
+    """Whose model it is, as far as that was published."""
+    said = page.certificate.get("title") or {}
+    rows = [(label, said.get(key)) for key, label in _TITLE.items()]
+    told = [(label, f"{v:,}" if isinstance(v, int) else v or UNSAID) for label, v in rows]
+    signed = next(check for check in page.checks if check.name == "signature")
+    return Facts((*told, ("signature", signed.said)))
+
+
+UNSAID = "not published"
+_TITLE = {
+    "organisation": "organisation",
+    "model": "model",
+    "data_set": "data set",
+    "date": "date",
+    "people": "people in the data",
+}
 
 
 def _subject(run: dict[str, Any] | None) -> str:
@@ -101,17 +172,27 @@ def _subject(run: dict[str, Any] | None) -> str:
 
 
 def _meaning(page: Page) -> list[Block]:
-    means = Bullets(meaning(page.guarantee, page.delta))
+    people = (page.certificate.get("title") or {}).get("people")
+    means = Bullets(meaning(page.guarantee, page.delta, people))
     return [draw.people(page.guarantee), Heading("What this means"), means]
 
 
 def _pictures(page: Page) -> list[Block]:
     attack = page.attack.audit.roc if page.attack is not None else ()
-    drawn: list[Block] = [draw.tradeoff(page.guarantee, attack)]
-    if page.run is not None and page.run["history"]:
-        limit = (page.run["budget"] or {}).get("epsilon")
-        drawn.append(draw.history(page.run["history"], limit))
+    drawn: list[Block] = _drawn(lambda: draw.tradeoff(page.guarantee, attack))
+    run = page.run
+    if run is not None and run["history"]:
+        limit = (run["budget"] or {}).get("epsilon")
+        drawn += _drawn(lambda: draw.history(run["history"], limit))
     return [Heading("In pictures"), *drawn]
+
+
+def _drawn(picture: Callable[[], Block]) -> list[Block]:
+    """A picture, or the word that a tool is missing, which is no fault of the certificate."""
+    try:
+        return [picture()]
+    except MissingTool as error:
+        return [Text(f"Not drawn: {error}")]
 
 
 def _attack(page: Page) -> list[Block]:
@@ -162,7 +243,7 @@ def _run(page: Page) -> list[Block]:
         last = run["measured"][-1]
         told = f"{last['value']:.4g} after step {last['step']}"
         rows.append((f"{last['name']} on public data", told))
-    facts = Table("Public facts about the run", (), tuple(rows))
+    facts = Table("The run, as its writer states it", (), tuple(rows))
     return [Heading("The run"), facts, described]
 
 
@@ -198,24 +279,23 @@ def _diagnostics(page: Page) -> list[Block]:
             "sizes were computed from private records without noise.",
             good=False,
         ),
-        draw.losses(page.diagnostics),
-        draw.clipping(page.diagnostics),
+        *_drawn(lambda: draw.losses(page.diagnostics)),
+        *_drawn(lambda: draw.clipping(page.diagnostics)),
     ]
 
 
 def _specialists(page: Page) -> list[Block]:
     answer, setting = page.view["answer"], page.certificate["setting"]
-    theorems = page.certificate["analysis"]["theorems"]
     rows = [_analysis(row) for row in page.view["analyses"] if not row["foreign"]]
     return [
         Heading("For specialists"),
         Text(
             f"epsilon = {_number(answer['epsilon']['upper'])} at delta = {rounded_up(page.delta)} "
             f"({setting['adjacency']} neighbours), by {answer['analysis']} ({answer['kind']}; "
-            f"{'; '.join(theorem['source'] for theorem in theorems)}). "
+            f"{answer['source']}). "
             f"{answer['second_method']['words']}"
         ),
-        draw.profile(page.account, page.delta),
+        *_drawn(lambda: draw.profile(page.account, page.delta)),
         Table(
             f"Every analysis of this process, at delta = {rounded_up(page.delta)}",
             ("analysis", "epsilon", "kind", "source, or why refused"),
@@ -235,7 +315,8 @@ def _epsilon(row: dict[str, Any]) -> str:
     if value is None:
         return "-"
     if "estimate" in value:
-        return f"about {value['estimate']:.4g}"
+        found = value["estimate"]
+        return f"about {found if isinstance(found, str) else f'{found:.4g}'}"
     return _number(value["upper"])
 
 
@@ -246,11 +327,12 @@ def _number(value: float | str) -> str:
 def _checks(page: Page) -> list[Block]:
     certificate = page.certificate
     library, link = certificate["library"], certificate["chain"]["statement"][:16]
+    made = [check.holds for check in page.checks if check.state is State.RECOMPUTED]
     told = "all hold" if page.trusted else "NOT all hold"
     return [
         Heading("Check it yourself"),
         Text(
-            f"When this page was made, {len(page.checks)} checks of the certificate were made and "
+            f"When this page was made, {len(made)} lines of the certificate were recomputed and "
             f"{told}. `tightrope verify certificate.json` repeats them: every claim is computed "
             "again from the process alone, and held against a second numerical method. "
             "`--rigorous` proves the main claim in ball arithmetic."

@@ -10,6 +10,7 @@ import numpy as np
 
 from tightrope.accounting import Account
 from tightrope.guarantee.base import Guarantee
+from tightrope.report.safe_curve import POINTS, STYLE, best_attack
 from tightrope.report.style import COLOURS, figure, save
 
 _LINES: dict[str, list[Any]] = {
@@ -38,7 +39,8 @@ def account_plot(account: Account, delta: float, path: str | Path) -> Path:
 
 
 def profile_axes(axes: Any, account: Account, delta: float) -> None:
-    deltas = np.geomspace(min(1e-12, delta / 10), 1e-2, 15)
+    deltas = np.geomspace(min(1e-12, delta / 10) or 1e-12, max(1e-2, min(10 * delta, 0.99)), 15)
+    fine = np.geomspace(deltas[0], deltas[-1], POINTS)
     styles = {kind: cycle(lines) for kind, lines in _LINES.items()}
     for finding in account.findings:
         if finding.outcome is None or finding.key == "composition":
@@ -46,15 +48,17 @@ def profile_axes(axes: Any, account: Account, delta: float) -> None:
         kind = str(finding.kind)
         values = [_epsilon(finding.outcome, d) for d in deltas]
         if np.isfinite(values).all():
-            axes.plot(
-                deltas,
-                values,
+            axes.plot(  # epsilon is convex in delta: straight lines in delta lie above it
+                fine,
+                np.interp(fine, deltas, values),
+                drawstyle="steps-post",
                 linestyle=next(styles[kind]),
                 color=COLOURS[kind],
                 label=finding.name if kind in finding.name else f"{finding.name} ({kind})",
             )
     axes.set(xscale="log", xlabel="delta", ylabel="epsilon", title="Privacy loss by analysis")
-    axes.axvline(delta, color=COLOURS["plain"], linewidth=0.8)
+    if delta > 0.0:
+        axes.axvline(delta, color=COLOURS["plain"], linewidth=0.8)
     axes.legend(fontsize=7)
 
 
@@ -66,10 +70,10 @@ def _epsilon(outcome: Any, delta: float) -> float:
 
 def tradeoff_axes(axes: Any, guarantee: Guarantee) -> None:
     """Hit rate over false alarms of the best possible attack, with blind guessing below."""
-    alarms = np.concatenate([np.geomspace(1e-5, 0.02, 9), np.linspace(0.05, 0.95, 16)])
-    hits = [guarantee.true_positive_rate(float(a)).upper for a in alarms]
-    axes.fill_between(alarms, alarms, hits, color=COLOURS["exact"], alpha=0.15)
-    axes.plot(alarms, hits, color=COLOURS["exact"], label="best possible attack (certified)")
+    alarms, hits = best_attack(guarantee, 1e-5)
+    axes.fill_between(alarms, alarms, hits, step="pre", color=COLOURS["exact"], alpha=0.15)
+    told = "best possible attack (certified)"
+    axes.plot(alarms, hits, drawstyle=STYLE, color=COLOURS["exact"], label=told)
     axes.plot(alarms, alarms, ":", color=COLOURS["plain"], label="guessing")
     axes.set(xscale="log", xlabel="false positive rate", ylabel="true positive rate", ylim=(0, 1))
     axes.set_title("What an attacker can do")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from tightrope.errors import InvalidInput, TightropeError
+from tightrope.errors import InvalidInput, MissingTool
 
 __all__ = ["COLOURS", "figure", "save"]
 
@@ -43,7 +43,7 @@ def figure(
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise TightropeError("Pictures need Matplotlib: pip install 'tightrope[plot]'") from None
+        raise MissingTool("Pictures need Matplotlib: pip install 'tightrope[plot]'") from None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

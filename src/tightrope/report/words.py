@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.digits import rounded_up
-from tightrope.process import NoisySGD, PoissonSampling, Released, StoppedAtWill
-from tightrope.process.codec import from_json
 
-__all__ = ["PEOPLE", "found_of", "headline", "meaning", "assumptions", "what_would_change"]
+__all__ = ["PEOPLE", "found_of", "headline", "meaning", "what_would_change"]
 
 PEOPLE, FALSE_ALARMS = 1000, 10
 
@@ -36,51 +34,60 @@ def headline(guarantee: Guarantee, false_alarms: int = FALSE_ALARMS) -> str:
     )
 
 
-def meaning(guarantee: Guarantee, delta: float) -> tuple[str, ...]:
-    """The same guarantee said in three other ways."""
-    right = math.ceil(1000 * (0.5 + 0.5 * min(guarantee.advantage().upper, 1.0))) / 10
+def meaning(guarantee: Guarantee, delta: float, people: int | None = None) -> tuple[str, ...]:
+    """The same guarantee said in other ways; people: how many the data are about, if published."""
     epsilon = guarantee.epsilon(delta).upper
     if math.isinf(epsilon):
         return (f"No finite epsilon holds at delta = {rounded_up(delta)}: nothing is promised.",)
-    factor = rounded_up(math.exp(min(epsilon, 700.0)), 3)
+    if delta >= 1.0:
+        return ("delta = 1 allows everything: nothing is promised.",)
+    right = math.ceil(1000 * (0.5 + 0.5 * min(guarantee.advantage().upper, 1.0))) / 10
     return (
         f"Asked about one person whose presence is a coin flip, the best attacker is right at most "
         f"{right:g} % of the time. Guessing is right 50 % of the time.",
-        f"epsilon = {rounded_up(epsilon)}: with your record in the data nothing becomes more than "
-        f"{factor} times as likely as without it. Smaller is better; 0 would mean that your record "
-        "changes nothing at all.",
-        f"delta = {rounded_up(delta)}: the extra chance that the previous sentence does not cover. "
-        "It should be far smaller than one over the number of people.",
+        _epsilon_words(epsilon, delta),
+        _delta_words(delta, people),
         "It holds against every attacker, with any computer and any knowledge about other people, "
         "now and later.",
     )
 
 
-def assumptions(certificate: dict[str, Any], validity: Validity) -> tuple[tuple[bool, str], ...]:
-    """Each assumption with whether it is met, as far as the certificate can tell."""
-    run = certificate["run"]
-    private = run is not None and run["private"]
-    setting, process = certificate["setting"], from_json(certificate["process"])
-    rows = [
-        (
-            True,
-            f"One person is {setting['unit_of_privacy']} ({setting['adjacency']} neighbours). "
-            "People with several records are protected less.",
-        ),
-        (validity is not Validity.ESTIMATE, "The number is a proved bound, not an estimate."),
-        (private, "Noise and sampling came from the operating system's entropy, with no seed."),
-        (run is not None, "The process was derived from the objects that really ran."),
-        (
-            run is not None and run["data"] is not None,
-            "The run committed to its data: their holder can show which data were used.",
-        ),
-    ]
-    process = process.run if isinstance(process, StoppedAtWill) else process
-    if isinstance(process, NoisySGD) and isinstance(process.sampling, PoissonSampling):
-        rows.append((private, "Batches were drawn by Poisson sampling, and stayed secret."))
-    if getattr(process, "released", None) is Released.LAST_ITERATE:
-        rows.append((private, "Only the final model was released; no iterate before it was seen."))
-    return tuple(rows)
+_LARGE = math.log(1e6)
+
+
+def _epsilon_words(epsilon: float, delta: float) -> str:
+    if epsilon == 0.0:
+        apart = "" if delta == 0.0 else ", but for what delta allows"
+        return f"epsilon = 0: your record changes nothing at all{apart}."
+    if epsilon > _LARGE:
+        power = math.ceil(epsilon / math.log(10.0))
+        return (
+            f"epsilon = {rounded_up(epsilon)}: with your record in the data something may become "
+            f"up to 10^{power} times as likely as without it. That alone protects nobody."
+        )
+    return (
+        f"epsilon = {rounded_up(epsilon)}: with your record in the data nothing becomes more than "
+        f"{rounded_up(math.exp(epsilon), 3)} times as likely as without it. Smaller is better; if "
+        "epsilon and delta were both 0, your record would change nothing."
+    )
+
+
+def _delta_words(delta: float, people: int | None) -> str:
+    if delta == 0.0:
+        return "delta = 0: the previous sentence has no exceptions."
+    told = f"delta = {rounded_up(delta)}: the extra chance that the previous sentence leaves out. "
+    if people is not None and people * delta >= 0.1:
+        lost = rounded_up(people * delta, 2)
+        return told + (
+            f"It is large for {people:,} people: even a method that gives away {lost} of them "
+            "completely, on average, would pass it."
+        )
+    if delta > 1e-3:
+        return told + (
+            f"It is large: even a method that gives away one person in "
+            f"{math.floor(1.0 / delta):,} completely would pass it."
+        )
+    return told + "It should be far smaller than one over the number of people."
 
 
 def what_would_change(certificate: dict[str, Any]) -> tuple[str, ...]:

@@ -25,7 +25,6 @@ from functools import lru_cache
 from typing import final
 
 import numpy as np
-from scipy.stats import binom
 
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
@@ -100,6 +99,8 @@ class ParticipationGuarantee(Guarantee):
 @lru_cache(maxsize=8)
 def _participations(rate: float, steps: int) -> tuple[FloatArray, FloatArray]:
     """Counts k >= 1, increasing, and the chance of each (with those between it and the last)."""
+    from scipy.stats import binom  # slow to import, and seldom needed
+
     most = min(steps, int(binom.isf(_TAIL, steps, rate)) + 1)
     dense = np.arange(min(most, _EDGES) + 1)
     spread = float(np.sqrt(steps * rate * (1.0 - rate)))

@@ -1,0 +1,171 @@
+"""Work on files of strangers, in a process of its own that is ended when patience runs out.
+
+The parent asks by one JSON object on standard input and reads one JSON object a line. The child
+looks for modules where Python keeps them and never in the folder it is started in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tightrope import errors
+
+if TYPE_CHECKING:
+    from tightrope.evidence.signature import Trust
+
+__all__ = ["PATIENCE", "Late", "rows_of"]
+
+PATIENCE = 10.0  # seconds
+_MOST_START = 60.0  # for Python and its libraries, which no file can make slower
+_MOST_MEMORY = 8 << 30  # bytes of address space
+
+
+class Late(errors.NotCertified):
+    """No answer in time; `rows` came before."""
+
+    def __init__(self, seconds: float, rows: list[dict[str, Any]]) -> None:
+        super().__init__(
+            f"No answer within {seconds:g} seconds: this file asks for more work than that. Give "
+            "it more time with --patience SECONDS."
+        )
+        self.rows = rows
+
+
+def rows_of(task: str, seconds: float, **arguments: Any) -> list[dict[str, Any]]:
+    """What a task yields; Late when it takes longer."""
+    command = [sys.executable, "-P", "-m", "tightrope.cli.task"]
+    with tempfile.TemporaryFile() as answer:
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=answer)
+        try:
+            _ask(child, {"task": task, **arguments})
+            _await(child, answer, seconds)
+        except subprocess.TimeoutExpired:
+            raise Late(seconds, _rows(answer)) from None
+        finally:
+            child.kill()
+            child.wait()
+        rows = _rows(answer)
+    if child.returncode:
+        raise errors.NotCertified("The computation was ended by the system: too little memory?")
+    if rows and "error" in rows[-1]:
+        raise getattr(errors, rows[-1]["error"])(rows[-1]["message"])
+    return rows
+
+
+def _ask(child: Any, asked: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):  # it died before it was asked; its code says so
+        child.stdin.write(json.dumps(asked).encode())
+        child.stdin.close()
+
+
+def _await(child: Any, answer: Any, seconds: float) -> None:
+    """Its end, or so many seconds from when its libraries are loaded."""
+    started = time.monotonic()
+    while child.poll() is None and os.fstat(answer.fileno()).st_size == 0:
+        if time.monotonic() - started > _MOST_START:
+            raise subprocess.TimeoutExpired(child.args, _MOST_START)
+        time.sleep(0.01)
+    child.wait(seconds)
+
+
+def _rows(answer: Any) -> list[dict[str, Any]]:
+    answer.seek(0)
+    lines = answer.read().decode().splitlines(keepends=True)
+    return [json.loads(line) for line in lines[1:] if line.endswith("\n")]
+
+
+# ---- in the child
+def _trust(keys: list[str], folder: str | None) -> Trust | None:
+    from tightrope.evidence.signature import Trust
+
+    return Trust.of(keys, folder) if keys or folder is not None else None
+
+
+def _verify(
+    path: str, rigorous: bool, signatures: list[str], keys: list[str], trust: str | None
+) -> Iterator[dict[str, Any]]:
+    from tightrope.evidence.certificate import read
+    from tightrope.evidence.signature import read_detached
+    from tightrope.evidence.verify import lines_of
+
+    content, trusted = read(path), _trust(keys, trust)
+    yield from map(asdict, lines_of(content, [*map(read_detached, signatures)], trusted))
+    if rigorous:
+        from tightrope.evidence.rigorous import reprove
+
+        yield asdict(reprove(content))
+
+
+def _report(
+    path: str, markdown: bool, with_diagnostics: bool, keys: list[str], trust: str | None
+) -> Iterator[dict[str, Any]]:
+    from tightrope.report.page import html_page, markdown_page, page_of
+
+    page = page_of(path, with_diagnostics=with_diagnostics, trust=_trust(keys, trust))
+    yield {"text": markdown_page(page) if markdown else html_page(page)}
+
+
+def _export(path: str, kind: str, keys: list[str], trust: str | None) -> Iterator[dict[str, Any]]:
+    from tightrope.report import registry, sheets
+    from tightrope.report.page import page_of
+
+    page = page_of(path, trust=_trust(keys, trust))
+    if kind in ("nist", "model-card"):
+        made = sheets.evaluation_sheet(page) if kind == "nist" else sheets.model_card(page)
+        yield {"text": made, "missing": []}
+        return
+    record = registry.record_of(page)
+    made = registry.as_yaml(record) if kind == "registry" else json.dumps(record, indent=2) + "\n"
+    yield {"text": made, "missing": registry.missing(record)}
+
+
+_TASKS: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
+    "verify": _verify,
+    "report": _report,
+    "export": _export,
+}
+
+
+def _answer() -> None:
+    from tightrope.evidence import verify  # noqa: F401 (what takes long to load)
+
+    asked = json.load(sys.stdin)
+    warnings.simplefilter("ignore")  # numbers at the edge of the doubles are judged, not told
+    print(flush=True)  # the clock starts here
+    try:
+        for row in _TASKS[asked.pop("task")](**asked):
+            print(json.dumps(row), flush=True)
+    except errors.TightropeError as error:
+        _tell(type(error).__name__, str(error))
+    except OSError as error:
+        _tell("InvalidInput", f"Cannot use {error.filename!r}: {error.strerror}.")
+    except (MemoryError, RecursionError) as error:
+        _tell("NotCertified", f"This file asks for more than is allowed ({type(error).__name__}).")
+
+
+def _tell(error: str, message: str) -> None:
+    known = error if hasattr(errors, error) else "TightropeError"
+    print(json.dumps({"error": known, "message": message}), flush=True)
+
+
+def _bound_memory() -> None:
+    try:
+        import resource
+    except ImportError:  # not on every system; time is bounded all the same
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+
+
+if __name__ == "__main__":
+    _bound_memory()
+    _answer()

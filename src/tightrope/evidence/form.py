@@ -1,0 +1,121 @@
+"""Has a certificate the form of its published schema? The schema itself is what is asked.
+
+A reader of the part of JSON Schema (draft 2020-12) that the schemas beside this file use; another
+word in them is an error of this library, not of a certificate.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+__all__ = ["SCHEMAS", "schema_of", "faults"]
+
+SCHEMAS = {f"tightrope.certificate/{n}": f"certificate-{n}.schema.json" for n in (1, 2)}
+
+
+@cache
+def schema_of(name: str) -> dict[str, Any]:
+    """The published schema of a version of certificates."""
+    text = files("tightrope.evidence").joinpath(SCHEMAS[name]).read_text(encoding="utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def faults(value: Any, schema: dict[str, Any], root: Any = None, at: str = "") -> Iterator[str]:
+    """Every way in which a value is not what the schema asks for, with its place."""
+    root = schema if root is None else root
+    where = at or "the certificate"
+    for word, asked in schema.items():
+        if word in _MEANINGLESS:
+            continue
+        if word in _INSIDE:
+            yield from _INSIDE[word](value, schema, root, at)
+        elif not _WORDS[word](value, asked):
+            yield f"{where}: {word} must be {json.dumps(asked)[:200]}"
+
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "object": lambda v: isinstance(v, dict),
+    "array": lambda v: isinstance(v, list),
+    "string": lambda v: isinstance(v, str),
+    "boolean": lambda v: isinstance(v, bool),
+    "null": lambda v: v is None,
+    "integer": lambda v: isinstance(v, int) and not isinstance(v, bool),
+    "number": lambda v: isinstance(v, int | float) and not isinstance(v, bool),
+}
+
+
+def _typed(value: Any, asked: Any) -> bool:
+    return any(_TYPES[name](value) for name in ([asked] if isinstance(asked, str) else asked))
+
+
+def _same(value: Any, asked: Any) -> bool:
+    return type(value) is type(asked) and value == asked
+
+
+def _where(kind: str, holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """A word that speaks of one type of value only."""
+    return lambda value, asked: not _TYPES[kind](value) or holds(value, asked)
+
+
+_MEANINGLESS = {"$schema", "$defs", "title", "description"}
+_WORDS: dict[str, Callable[[Any, Any], bool]] = {
+    "type": _typed,
+    "const": _same,
+    "enum": lambda value, asked: any(_same(value, one) for one in asked),
+    "pattern": _where("string", lambda v, asked: re.search(asked, v) is not None),
+    "maxLength": _where("string", lambda v, most: len(v) <= most),
+    "minItems": _where("array", lambda v, least: len(v) >= least),
+    "maxItems": _where("array", lambda v, most: len(v) <= most),
+    "maxProperties": _where("object", lambda v, most: len(v) <= most),
+    "minimum": _where("number", lambda v, least: v >= least),
+    "maximum": _where("number", lambda v, most: v <= most),
+    "exclusiveMinimum": _where("number", lambda v, least: v > least),
+    "required": _where("object", lambda v, names: set(names) <= set(v)),
+}
+
+
+def _properties(value: Any, schema: dict[str, Any], root: Any, at: str) -> Iterator[str]:
+    for name, inner in schema["properties"].items():
+        if isinstance(value, dict) and name in value:
+            yield from faults(value[name], inner, root, f"{at}.{name}".lstrip("."))
+
+
+def _others(value: Any, schema: dict[str, Any], root: Any, at: str) -> Iterator[str]:
+    allowed = schema["additionalProperties"]
+    for name in sorted(set(value) - set(schema.get("properties", ()))) if _is_table(value) else ():
+        if allowed is False:
+            yield f"{at or 'the certificate'}: nothing is known of the key {name[:80]!r}"
+        else:
+            yield from faults(value[name], allowed, root, f"{at}.{name[:80]!r}")
+
+
+def _names(value: Any, schema: dict[str, Any], root: Any, at: str) -> Iterator[str]:
+    for name in value if _is_table(value) else ():
+        yield from faults(name, schema["propertyNames"], root, f"a key of {at}")
+
+
+def _items(value: Any, schema: dict[str, Any], root: Any, at: str) -> Iterator[str]:
+    for index, item in enumerate(value) if isinstance(value, list) else ():
+        yield from faults(item, schema["items"], root, f"{at}[{index}]")
+
+
+def _reference(value: Any, schema: dict[str, Any], root: Any, at: str) -> Iterator[str]:
+    yield from faults(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, at)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+_INSIDE: dict[str, Callable[[Any, dict[str, Any], Any, str], Iterator[str]]] = {
+    "properties": _properties,
+    "additionalProperties": _others,
+    "propertyNames": _names,
+    "items": _items,
+    "$ref": _reference,
+}

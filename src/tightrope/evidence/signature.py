@@ -1,0 +1,208 @@
+"""Who answers for the words of a certificate: Ed25519 signatures (RFC 8032).
+
+Signed are the bytes of the certificate without its member `signatures`, in the form of RFC 8785
+(`strict_json.canonical`), so any tool can check them. Keys are PEM files as OpenSSL writes them.
+A key has no name of its own: names are those that the reader gave to the key files they trust.
+
+Needs cryptography: pip install 'tightrope[sign]'.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from tightrope.errors import InvalidInput, MissingTool
+from tightrope.evidence.check import Check, yours
+from tightrope.evidence.form import faults, schema_of
+from tightrope.evidence.strict_json import canonical, printable, read_json
+
+__all__ = [
+    "new_key_pair",
+    "signature_by",
+    "signed",
+    "detached",
+    "read_detached",
+    "Trust",
+    "signature_line",
+]
+__all__ += ["payload"]
+
+_NEWEST, _DETACHED = "tightrope.certificate/2", "tightrope.signature/1"
+_MISSING = "not checked: signatures need cryptography (pip install 'tightrope[sign]')"
+
+
+def payload(certificate: dict[str, Any]) -> bytes:
+    """What a signature covers."""
+    return canonical({k: v for k, v in certificate.items() if k != "signatures"})
+
+
+# ---- keys
+def new_key_pair(path: str | Path) -> tuple[Path, Path]:
+    """A secret key that only its owner may read, and its public half beside it (.pub)."""
+    private = _tools().Ed25519PrivateKey.generate()
+    secret, public = Path(path), Path(f"{path}.pub")
+    serial = _serialization()
+    pem = serial.Encoding.PEM
+    inner = private.private_bytes(pem, serial.PrivateFormat.PKCS8, serial.NoEncryption())
+    outer = private.public_key().public_bytes(pem, serial.PublicFormat.SubjectPublicKeyInfo)
+    for target, content, mode in ((secret, inner, 0o600), (public, outer, 0o644)):
+        _write_new(target, content, mode)
+    return secret, public
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    """Never over a file that is there: it may be the only copy of a key."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        raise InvalidInput(f"{path} is there already; a key is never overwritten.") from None
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+
+
+def _secret(path: str | Path) -> Any:
+    if Path(path).is_file() and os.name == "posix" and Path(path).stat().st_mode & 0o077:
+        raise InvalidInput(f"{path} can be read by others: chmod 600 it, or make a new key.")
+    serial = _serialization()
+    return _loaded(path, lambda raw: serial.load_pem_private_key(raw, None), "PrivateKey", "secret")
+
+
+def _public(path: str | Path) -> Any:
+    load = _serialization().load_pem_public_key
+    return _loaded(path, load, "PublicKey", "public")
+
+
+def _loaded(path: str | Path, load: Any, kind: str, told: str) -> Any:
+    try:
+        with Path(path).open("rb") as file:
+            key = load(file.read(10_000))
+    except (OSError, ValueError, TypeError):
+        key = None
+    if not isinstance(key, getattr(_tools(), f"Ed25519{kind}")):
+        raise InvalidInput(f"{printable(path)} is no {told} Ed25519 key in a PEM file.")
+    return key
+
+
+def _hex(public: Any) -> str:
+    serial = _serialization()
+    raw: bytes = public.public_bytes(serial.Encoding.Raw, serial.PublicFormat.Raw)
+    return raw.hex()
+
+
+def _tools() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise MissingTool("Signatures need cryptography: pip install 'tightrope[sign]'.") from None
+    return ed25519
+
+
+def _serialization() -> Any:
+    _tools()
+    from cryptography.hazmat.primitives import serialization
+
+    return serialization
+
+
+# ---- signing
+def signature_by(certificate: dict[str, Any], key: str | Path) -> dict[str, str]:
+    """A detached signature by a secret key file."""
+    private = _secret(key)
+    made = private.sign(payload(certificate)).hex()
+    return {"algorithm": "ed25519", "key": _hex(private.public_key()), "signature": made}
+
+
+def signed(certificate: dict[str, Any], key: str | Path) -> dict[str, Any]:
+    """The certificate with one more signature inside."""
+    if certificate.get("schema") != _NEWEST:
+        raise InvalidInput(
+            f"Only {_NEWEST} holds signatures; sign an older certificate with --detached."
+        )
+    others = certificate.get("signatures", [])
+    return {**certificate, "signatures": [*others, signature_by(certificate, key)]}
+
+
+def detached(signature: dict[str, str]) -> dict[str, str]:
+    return {"schema": _DETACHED, **signature}
+
+
+def read_detached(path: str | Path) -> dict[str, str]:
+    """A signature from a file of its own."""
+    data = read_json(Path(path))
+    inner = {k: v for k, v in data.items() if k != "schema"} if isinstance(data, dict) else data
+    wrong = next(faults(inner, schema_of(_NEWEST)["$defs"]["signature"]), None)
+    if wrong is not None or data.get("schema") != _DETACHED:
+        raise InvalidInput(f"{printable(path)} is no {_DETACHED} file ({wrong or 'its schema'}).")
+    return dict(inner)
+
+
+# ---- checking
+@final
+@dataclass(frozen=True)
+class Trust:
+    """Names of public keys (as hexadecimal digits), by the reader's own files."""
+
+    names: dict[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(keys: Iterable[str | Path] = (), folder: str | Path | None = None) -> Trust:
+        """Key files, and every .pub and .pem file of a folder; a name is a file's name."""
+        found = [Path(key) for key in keys]
+        if folder is not None:
+            inside = sorted(p for p in Path(folder).glob("*") if p.suffix in (".pub", ".pem"))
+            if not inside:
+                raise InvalidInput(f"There is no .pub or .pem file in {printable(folder)}.")
+            found += inside
+        return Trust({_hex(_public(path)): printable(path.stem) for path in found})
+
+
+def signature_line(
+    certificate: dict[str, Any], more: Sequence[dict[str, str]] = (), trust: Trust | None = None
+) -> tuple[Check, str]:
+    """The line about signatures, and who answers for what the writer states."""
+    found = [*certificate.get("signatures", []), *more]
+    if not found:
+        return _unsigned(trust)
+    try:
+        _tools()
+    except MissingTool:
+        return yours("signature", _MISSING), "signature not checked"
+    content = payload(certificate)
+    wrong = next((one for one in found if not _fits(one, content)), None)
+    if wrong is not None:
+        told = f"the one by key {_short(wrong)} does not fit the content"
+        return Check("signature", False, told), "a broken signature"
+    known = [(trust.names[s["key"]], s) for s in found if trust and s["key"] in trust.names]
+    if known:
+        by = "signed by " + ", ".join(name for name, _ in known)
+        keys = ", ".join(_short(one) for _, one in known)
+        return Check("signature", True, f"{by} (key {keys}): everything in this file"), by
+    by = "signed by key " + ", ".join(map(_short, found))
+    if trust is not None:
+        return Check("signature", False, f"{by}: none that you trust"), by
+    return yours("signature", f"{by}; whose key that is, say --key or --trust"), by
+
+
+def _unsigned(trust: Trust | None) -> tuple[Check, str]:
+    if trust is not None:
+        return Check("signature", False, "there is none, and you asked for one"), "unsigned"
+    return yours("signature", "there is none: anybody can have written this file"), "unsigned"
+
+
+def _fits(signature: dict[str, str], content: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        public = _tools().Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature["key"]))
+        public.verify(bytes.fromhex(signature["signature"]), content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _short(signature: dict[str, str]) -> str:
+    return signature["key"][:16]

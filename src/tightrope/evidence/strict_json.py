@@ -1,0 +1,155 @@
+"""JSON from strangers: bounded, finite, without surprises; and its one canonical form (RFC 8785).
+
+Refused: more than MOST_BYTES, deeper than MOST_DEPTH, a key twice in one object, numbers that are
+not finite or that a double cannot hold, characters that a terminal or a page may act on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+from tightrope.errors import InvalidInput
+
+__all__ = ["MOST_BYTES", "MOST_DEPTH", "read_json", "parse", "check_plain", "canonical"]
+__all__ += ["printable"]
+
+MOST_BYTES = 4_000_000
+MOST_DEPTH = 40
+_MOST_INTEGER = 2**53 - 1
+_ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # controls, format characters, surrogates, separators
+
+
+def read_json(path: Path) -> Any:
+    """The data in an ordinary file; InvalidInput says why there are none."""
+    try:
+        if path.exists() and not path.is_file():
+            raise InvalidInput("it is not an ordinary file")
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+        if len(raw) > MOST_BYTES:
+            raise InvalidInput(f"it is longer than {MOST_BYTES:,} bytes")
+        return parse(raw.decode("utf-8"))
+    except (OSError, ValueError) as error:
+        told = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidInput(f"{printable(path)} cannot be read: {told}.") from None
+
+
+def parse(text: str) -> Any:
+    """JSON under the rules above."""
+    try:
+        data = json.loads(
+            text,
+            object_pairs_hook=_once,
+            parse_float=_float,
+            parse_int=_integer,
+            parse_constant=_constant,
+        )
+    except RecursionError:
+        raise InvalidInput(f"it is nested more than {MOST_DEPTH} deep") from None
+    check_plain(data)
+    return data
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidInput(f"the key {twice!r} comes twice, so two readers may see two contents")
+    return found
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise InvalidInput(f"the number {text[:40]} is beyond every double")
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text) > 17 or abs(int(text)) > _MOST_INTEGER:
+        raise InvalidInput(f"the integer {text[:40]} is beyond 2^53, so readers may differ on it")
+    return int(text)
+
+
+def _constant(text: str) -> Any:
+    raise InvalidInput(f"{text} is no JSON number")
+
+
+def check_plain(data: Any, depth: int = 0) -> None:
+    """Only plain values, no deeper than allowed, with texts that nothing acts on."""
+    if depth > MOST_DEPTH:
+        raise InvalidInput(f"it is nested more than {MOST_DEPTH} deep")
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if not isinstance(key, str):
+                raise InvalidInput(f"the key {key!r} is no text")
+            check_plain(key, depth)
+            check_plain(value, depth + 1)
+    elif isinstance(data, list):
+        for value in data:
+            check_plain(value, depth + 1)
+    elif isinstance(data, str):
+        odd = next((c for c in data if _acts(c)), None)
+        if odd is not None:
+            raise InvalidInput(f"a text holds the character U+{ord(odd):04X}, which is not shown")
+    elif isinstance(data, float):
+        _float(repr(data))
+    elif not (data is None or isinstance(data, bool | int)):
+        raise InvalidInput(f"{type(data).__name__} is no JSON value")
+
+
+def _acts(character: str) -> bool:
+    return not " " <= character <= "~" and unicodedata.category(character) in _ACTING
+
+
+def printable(text: Any) -> str:
+    """A text for a terminal: characters that it would act on are written out."""
+    return "".join(c if c == "\n" or not _acts(c) else f"\\u{ord(c):04x}" for c in str(text))
+
+
+# ---- one form of each content, so that any tool finds the same bytes (RFC 8785)
+def canonical(data: Any) -> bytes:
+    """Keys in the order of UTF-16, no spaces, numbers as ECMAScript writes them; as UTF-8."""
+    return _written(data).encode("utf-8")
+
+
+def _written(data: Any) -> str:
+    if isinstance(data, dict):
+        keys = sorted(data, key=lambda key: key.encode("utf-16-be"))
+        return "{" + ",".join(f"{_written(key)}:{_written(data[key])}" for key in keys) + "}"
+    if isinstance(data, list):
+        return "[" + ",".join(map(_written, data)) + "]"
+    if isinstance(data, bool | str) or data is None:
+        return json.dumps(data, ensure_ascii=False)
+    return _number(float(data))
+
+
+def _number(value: float) -> str:
+    """The shortest digits that give the double back, laid out as in ECMAScript does."""
+    if value == 0.0:
+        return "0"
+    mantissa, _, exponent = f"{abs(value)!r}".partition("e")
+    whole, _, part = mantissa.partition(".")
+    part = "" if part == "0" else part
+    point = len(whole) + int(exponent or 0)  # digits before the decimal point
+    raw = whole + part
+    digits = raw.lstrip("0")
+    point -= len(raw) - len(digits)
+    digits = digits.rstrip("0")
+    return ("-" if value < 0.0 else "") + _laid_out(digits, point)
+
+
+def _laid_out(digits: str, point: int) -> str:
+    if len(digits) <= point <= 21:
+        return digits + "0" * (point - len(digits))
+    if 0 < point <= 21:
+        return f"{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"0.{'0' * -point}{digits}"
+    rest = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{digits[0]}{rest}e{'+' if point > 0 else '-'}{abs(point - 1)}"
