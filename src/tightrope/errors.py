@@ -7,6 +7,7 @@ TightropeError
  ├── NotCertified                        no certified answer of the width asked for was found
  ├── ContradictoryMethods                two independent methods disagree: a bug, never an answer
  ├── BudgetExceeded                      the next step would spend more than the budget
+ ├── LedgerDamaged                       a log was edited, cut short or rolled back
  └── ModelNotPrivate                     a model whose per-example gradients are not defined
 """
 
@@ -20,6 +21,7 @@ __all__ = [
     "NotCertified",
     "ContradictoryMethods",
     "BudgetExceeded",
+    "LedgerDamaged",
     "ModelNotPrivate",
 ]
 
@@ -57,6 +59,10 @@ class ContradictoryMethods(TightropeError):
 
 class BudgetExceeded(TightropeError):
     """A step was refused because it would exceed the privacy budget."""
+
+
+class LedgerDamaged(TightropeError):
+    """The log of a data set is not what was written to it."""
 
 
 class ModelNotPrivate(TightropeError, ValueError):

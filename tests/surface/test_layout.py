@@ -26,6 +26,7 @@ LAYERS = [
     ["calibrate", "running"],
     ["data", "plan", "search"],
     ["evidence"],
+    ["ledger"],
     ["convex", "train"],
     ["estimators"],
     ["audit", "interop"],
@@ -42,6 +43,9 @@ HEAVY = {
     "safetensors",
     "transformers",
     "lightning",
+    "sqlalchemy",
+    "alembic",
+    "starlette",
 }
 
 
