@@ -47,10 +47,13 @@ def noise_that_fits(process: Any, fits: Callable[[Any], bool]) -> float | None:
     def enough(hundredths: int) -> bool:
         return fits(replace(process, noise_multiplier=hundredths / 100))
 
-    low = high = max(ceil(process.noise_multiplier * 100), 1)
-    while high < _MOST_HUNDREDTHS and not enough(high):
+    low: int = max(ceil(process.noise_multiplier * 100), 1)
+    high = low
+    while not enough(high):
+        if high >= _MOST_HUNDREDTHS:
+            return None
         low, high = high, high + high // 4 + 1
-    if high >= _MOST_HUNDREDTHS:
-        return None
-    between = range(low, high)
-    return (low + bisect_left(between, True, key=enough)) / 100
+    while low == high > 1:  # it fits as it is: how much less would?
+        below = max(high - high // 5 - 1, 1)
+        low, high = (below, below) if enough(below) else (below, high)
+    return (low + bisect_left(range(low, high), True, key=enough)) / 100

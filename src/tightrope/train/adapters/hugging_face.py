@@ -135,8 +135,8 @@ class PrivateTrainer(transformers.Trainer):
     def log(self, logs: dict[str, float], *rest: Any, **options: Any) -> None:
         """Public numbers only: what the loop takes for loss and norm are places kept by zeros."""
         shown = {name: value for name, value in logs.items() if name not in _NOT_SHOWN}
-        budget = self._parts["budget"]
-        if self.run is not None and isinstance(budget, Budget) and "learning_rate" in shown:
+        budget = None if self.run is None else self.run.ledger.budget
+        if self.run is not None and budget is not None and "learning_rate" in shown:
             shown["epsilon"] = self.run.spent(budget.delta).upper
         super().log(shown, *rest, **options)
 
