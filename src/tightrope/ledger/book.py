@@ -118,14 +118,13 @@ class Book:
                 f"{who!r} may not spend on {self.terms.name!r}; its spenders are "
                 f"{', '.join(self.terms.spenders) or 'nobody'}. Ask one of them."
             )
-        self._check_process(process)
+        price = self.priced(process)
         if not self.fits(process):
             raise BudgetExceeded(
                 f"This would exceed what is left of {self.terms.name!r} (total {self.terms.total}; "
                 f"{self.meter.unit}: {self.used():.4g} of {self.meter.limit:.4g} are taken)."
             )
-        price = list(self.meter.price(_unit(process)))
-        return {"kind": "reserve", "process": to_json(process), "price": price}
+        return {"kind": "reserve", "process": to_json(process), "price": list(price)}
 
     def spend(self, name: str, spent: int) -> dict[str, Any]:
         """The first `spent` steps are about to be released, or were."""
@@ -183,6 +182,11 @@ class Book:
                 f"{self.terms.name!r} counts {self.terms.adjacency} neighbours; got {process!r}, "
                 f"which is about {adjacency}. Describe it for the neighbours of the data set."
             )
+
+    def priced(self, process: Any) -> tuple[float, ...]:
+        """What a filter adds up for a piece of it; refuses what cannot be counted here."""
+        self._check_process(process)
+        return self.meter.price(_unit(process))
 
     def fits(self, process: Any) -> bool:
         """Would everything reserved and spent, and this process, stay within the total?"""

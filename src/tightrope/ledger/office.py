@@ -89,6 +89,7 @@ class BudgetLedger:
         def decide(book: Book, who: str) -> dict[str, Any]:
             return book.reserve(process, who) | {"id": name, "note": note}
 
+        self.book(dataset).priced(process)  # the slow part, while nobody waits
         try:
             return self._write(dataset, decide).reservation(name)
         except BudgetExceeded as refusal:  # looked for here: nobody else has to wait for it
