@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,10 @@ pytest.importorskip("httpx")
 
 import sqlalchemy as sql
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
-from tightrope.errors import InvalidInput
+from tightrope.cli.ledger_command import app
+from tightrope.errors import InvalidInput, TightropeError
 from tightrope.ledger import IN_ADVANCE, Terms, Total, create_ledger, open_ledger
 from tightrope.ledger.roles import grant_roles
 from tightrope.ledger.serve import check_host, page_app
@@ -39,38 +40,33 @@ def ledger(tmp_path: Path) -> Any:
     return made
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    program = "from tightrope.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", program, "ledger", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def command(*words: str) -> str:
+    """What it prints, or what it refuses."""
+    done = CliRunner().invoke(app, list(words))
+    return str(done.exception) if isinstance(done.exception, TightropeError) else done.stdout
 
 
 def test_the_command_from_init_to_export(tmp_path: Path) -> None:
     at = ["--ledger", str(tmp_path / "l.db"), "--heads", str(tmp_path / "heads.json")]
-    assert command("init", *at[:2]).returncode == 0
-    assert command("add", "people", "--epsilon", "3", "--delta", "1e-5", *at).returncode == 0
+    assert command("init", *at[:2]).startswith("Ledger: ")
+    assert "epsilon 3" in command("add", "people", "--epsilon", "3", "--delta", "1e-5", *at)
     run = ["--rate", "0.01", "--noise", "1.1", "--steps"]
-    name = command("reserve", "people", *run, "400", *at).stdout.strip()
-    refused = command("reserve", "people", *run, "400000", *at)
-    assert refused.returncode == 2 and "What would fit" in refused.stderr.replace("\n", " ")
+    name = command("reserve", "people", *run, "400", *at).strip()
+    assert "What would fit" in command("reserve", "people", *run, "400000", *at)
     certificate = tmp_path / "certificate.json"
     certificate.write_text("{}")
     settle = ["people", name, "--released", "100", "--certificate", str(certificate)]
-    assert command("settle", *settle, *at).returncode == 0
-    assert command("settle", *settle, *at).returncode == 2
-    (row,) = json.loads(command("history", "people", "--json", *at).stdout)
+    assert command("settle", *settle, *at) == f"Settled: {name}\n"
+    assert "settled already" in command("settle", *settle, *at)
+    (row,) = json.loads(command("history", "people", "--json", *at))
     assert (row["settled"], len(row["certificate"])) == (100, 64)
-    (row,) = json.loads(command("status", "--json", *at).stdout)
+    (row,) = json.loads(command("status", "--json", *at))
     assert row["settled"] == 1 and 0 < row["share"] < 0.1
-    assert json.loads(command("forecast", "people", "--json", *at).stdout)["more_like_the_last"] > 3
-    assert command("check", "people", "--head", row["head"], *at).returncode == 0
-    assert command("check", "people", "--head", "3:abc", *at).returncode == 2
+    assert json.loads(command("forecast", "people", "--json", *at))["more_like_the_last"] > 3
+    assert "3 entries" in command("check", "people", "--head", row["head"], *at)
+    assert "does not lead through" in command("check", "people", "--head", "3:abc", *at)
     out = tmp_path / "export.json"
-    assert command("export", "--out", str(out), *at).returncode == 0
+    assert command("export", "--out", str(out), *at).startswith("Export: ")
     assert len(json.loads(out.read_text())["logs"]["people"]) == 3
 
 
