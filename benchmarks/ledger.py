@@ -18,6 +18,7 @@ from tightrope.ledger.log import next_entry
 from tightrope.ledger.meter import with_orders
 from tightrope.ledger.views import standing_view
 from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.process.codec import to_json
 
 RUN = NoisySGD(PoissonSampling(0.004), 1.3, 1)
 
@@ -39,18 +40,10 @@ def full_book(choices: str) -> Book:
     rates, noises = chance.uniform(0.001, 0.01, 50), chance.uniform(1.0, 3.0, 50)
     for number in range(1000):
         run = NoisySGD(PoissonSampling(float(rates[number % 50])), float(noises[number % 50]), 10)
+        body = {"kind": "reserve", "process": to_json(run), "price": list(book.priced(run))}
         more = {"id": str(number), "who": "ann", "at": 0.0, "note": ""}
-        price = list(book.priced(run))
-        body = book.reserve(run, "ann") if number < 3 else {}
-        body = body or {"kind": "reserve", "process": _plain(run), "price": price}
         book.add(next_entry(book.head, body | more))
     return book
-
-
-def _plain(run: NoisySGD) -> object:
-    from tightrope.process.codec import to_json
-
-    return to_json(run)
 
 
 def decisions() -> None:

@@ -158,6 +158,7 @@ def _pair_of(total: Total) -> tuple[float, float]:
     return max((p for p in pairs if p[1] > 0.0), key=lambda p: float(gaussian.mu(*p)))
 
 
+@lru_cache(maxsize=1024)
 def _renyi_limit(order: float, epsilon: float, delta: float) -> float:
     """The largest Renyi divergence that forces (epsilon, delta), rounded down."""
     return float(gamma(order, epsilon, delta)[0])
