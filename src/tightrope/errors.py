@@ -8,6 +8,7 @@ TightropeError
  ├── ContradictoryMethods                two independent methods disagree: a bug, never an answer
  ├── MissingTool                         an optional package is not installed here
  ├── BudgetExceeded                      the next step would spend more than the budget
+ ├── LedgerDamaged                       a log was edited, cut short or rolled back
  └── ModelNotPrivate                     a model whose per-example gradients are not defined
 """
 
@@ -22,6 +23,7 @@ __all__ = [
     "ContradictoryMethods",
     "MissingTool",
     "BudgetExceeded",
+    "LedgerDamaged",
     "ModelNotPrivate",
 ]
 
@@ -63,6 +65,10 @@ class MissingTool(TightropeError):
 
 class BudgetExceeded(TightropeError):
     """A step was refused because it would exceed the privacy budget."""
+
+
+class LedgerDamaged(TightropeError):
+    """The log of a data set is not what was written to it."""
 
 
 class ModelNotPrivate(TightropeError, ValueError):

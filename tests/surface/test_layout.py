@@ -24,6 +24,7 @@ LAYERS = [
     ["theorems"],
     ["accounting"],
     ["calibrate", "running"],
+    ["ledger"],
     ["data", "plan", "search"],
     ["evidence"],
     ["convex", "train"],
@@ -42,6 +43,9 @@ HEAVY = {
     "safetensors",
     "transformers",
     "lightning",
+    "sqlalchemy",
+    "alembic",
+    "starlette",
 }
 
 

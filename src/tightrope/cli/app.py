@@ -17,6 +17,7 @@ from tightrope.cli import (
     convex_command,
     demo_command,
     evidence_command,
+    ledger_command,
     plugins,
     runs_command,
     sign_command,
@@ -78,6 +79,7 @@ app.command("sign")(sign_command.sign)
 app.command("audit")(audit_command.audit)
 app.command("doctor")(audit_command.doctor)
 app.add_typer(convex_command.app, name="convex")
+app.add_typer(ledger_command.app, name="ledger")
 plugins.add_commands(app)
 app.command("demo")(demo_command.demo)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tightrope.cli import options as opt
+from tightrope.errors import InvalidInput
 from tightrope.numerics.digits import rounded_up
 
 __all__ = ["app"]
@@ -81,11 +83,15 @@ def fit(
         int | None, typer.Option(help="Public number of rows, for add-or-remove.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where to write the model.")] = Path("model.json"),
+    ledger: Annotated[
+        str | None, typer.Option(help="Reserve and settle it in this ledger (path or URL).")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="The ledger's name for these data.")] = None,
 ) -> None:
     """Fit a private model to a table; model and certificate may be published, the key may not."""
     from tightrope.estimators import csv_file
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with _spending(ledger, dataset), Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("passes over the data", total=None)
         fitted = csv_file.fit(
             data,
@@ -110,6 +116,16 @@ def fit(
     console.print(fitted.reason_, highlight=False)
     console.print(f"Model: [bold]{out}[/]")
     console.print(f"Certificate: [bold]{certificate}[/]. Check it: tightrope verify {certificate}")
+
+
+def _spending(ledger: str | None, dataset: str | None) -> AbstractContextManager[None]:
+    if (ledger is None) != (dataset is None):
+        raise InvalidInput("--ledger and --dataset go together: one says where, the other what.")
+    if ledger is None or dataset is None:
+        return nullcontext()
+    from tightrope.ledger.spending import spending
+
+    return spending(ledger, dataset)
 
 
 def _certify(fitted: Any, data: Path, target: str, out: Path) -> Path:

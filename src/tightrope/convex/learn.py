@@ -18,6 +18,7 @@ from tightrope.convex.row_keys import refuse_overlap
 from tightrope.convex.rows import Scaling
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
+from tightrope.ledger.spending import reserved
 from tightrope.validate import FloatArray, check_non_negative
 
 __all__ = ["Plan", "Learned", "plan", "learn", "facts_of"]
@@ -146,7 +147,8 @@ def learn(
     )
     entropy = Entropy(seed, cryptographic=cryptographic)
     first = _checked_start(start, problem.shape)
-    weights, scaling = planned.algorithm.run(problem, entropy, first)
+    with reserved(planned.process, planned.name):
+        weights, scaling = planned.algorithm.run(problem, entropy, first)
     if problem.public is None:
         return Learned(weights, scaling, planned, entropy.private, entropy.description)
     seen = (entropy.description, problem.public.count, public.digest(problem.public))

@@ -20,6 +20,7 @@ from tightrope.estimators.base import PrivateLinearModel
 from tightrope.estimators.ledger import LEDGER
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.selection import trial_mu
+from tightrope.ledger.spending import reserved
 from tightrope.process import Adjacency, PoissonSelection
 from tightrope.process.adjacency import check_adjacency
 from tightrope.search.trials import PoissonTrials
@@ -98,7 +99,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         process = self._process(Budget(self.epsilon, self.delta_))
         base, held = self._base(y), self._held_out(records)
         entropy = Entropy(self.random_state, cryptographic=self.estimator.cryptographic)
-        with LEDGER.accounted_together():
+        with reserved(process, "search"), LEDGER.accounted_together():
             trials = [
                 self._trial(base, X, y, held, process.trial_mu, entropy)
                 for _ in range(PoissonTrials(process.mean_trials).draw(entropy.uniform))

@@ -9,6 +9,7 @@ from typing import Any, Protocol, final
 from tightrope.entropy import open_stream
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.base import Guarantee
+from tightrope.ledger.spending import reserved
 
 __all__ = ["PrivateSelection", "Selected", "Trials"]
 
@@ -53,16 +54,21 @@ class PrivateSelection:
     def run(self, seed: int | None = None) -> Selected:
         """Search once. A seed makes the number of trials known: then nothing is private."""
         source = open_stream("search", seed=seed, cryptographic=True)
-        best: tuple[float, Any] | None = None
-        for _ in range(self.trials.draw(source.uniform)):
-            score, result = self.trial()
-            if score != score:
-                raise InvalidInput("A trial scored NaN, which cannot be ranked.")
-            if best is None or score > best[0]:
-                best = (float(score), result)
+        with reserved(self.guarantee, "search"):
+            best = self._best(self.trials.draw(source.uniform))
         if best is None:
             raise NotCertified(
                 "The secret number of trials was 0: nothing is released. Run again "
                 "and compose the two guarantees, or take a larger mean."
             )
         return Selected(*best, self.guarantee, source.private)
+
+    def _best(self, trials: int) -> tuple[float, Any] | None:
+        best: tuple[float, Any] | None = None
+        for _ in range(trials):
+            score, result = self.trial()
+            if score != score:
+                raise InvalidInput("A trial scored NaN, which cannot be ranked.")
+            if best is None or score > best[0]:
+                best = (float(score), result)
+        return best

@@ -59,6 +59,13 @@ class Accounted:
         """
         self.ledger.plan(steps)
 
+    def settle(self, certificate: str | None = None) -> None:
+        """The run is over: what it reserved in a ledger and did not use is free again.
+
+        certificate: the SHA-256 of the run's certificate, for the ledger. A Trainer does all this.
+        """
+        self.ledger.settle(certificate)
+
     @property
     def steps(self) -> int:
         """The number of the last release that went into the weights.

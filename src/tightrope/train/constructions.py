@@ -6,18 +6,21 @@ Each is the same private step followed by a public update rule, so all have the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from tightrope.calibrate import Target, find_noise
-from tightrope.errors import InvalidInput
+from tightrope.errors import BudgetExceeded, InvalidInput
+from tightrope.ledger.fitting import noise_that_fits
 from tightrope.process import NoisySGD
 from tightrope.train.corrected_adam import CorrectedAdam
 from tightrope.train.ledger import Budget
 from tightrope.train.noise import GaussianNoise
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.printed_adam import PrintedAdam
+from tightrope.train.reserved import Reserved
 from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_count
 
@@ -112,10 +115,21 @@ def noisy_adagrad(
 
 
 def noise_for(budget: Budget, sampler: AbstractSampler, *, steps: int) -> GaussianNoise:
-    """The least Gaussian noise with which `steps` steps stay within the budget, certified."""
+    """The least Gaussian noise with which `steps` steps stay within the budget, certified.
+
+    Of what a ledger has left, the least in hundredths.
+    """
     run = NoisySGD(sampler.sampling, 1.0, check_count(steps, "steps", low=1), sampler.adjacency)
-    found = find_noise(run, Target.approx_dp(budget.epsilon, budget.delta))
-    return GaussianNoise(found.value)
+    noise = 0.0
+    if budget.pair is not None:
+        noise = find_noise(run, Target.approx_dp(*budget.pair)).value
+    if budget.dataset is None:
+        return GaussianNoise(noise)
+    start = replace(run, noise_multiplier=max(noise, 1.0))
+    left = noise_that_fits(start, Reserved(budget.ledger, budget.dataset).fits)
+    if left is None:
+        raise BudgetExceeded(f"No noise makes {steps} steps fit into {budget.dataset!r}.")
+    return GaussianNoise(max(noise, left))
 
 
 def _private(

@@ -66,7 +66,7 @@ def certificate_of(run: Any, delta: float, measured: Iterable[Measured] = ()) ->
         run.ledger.forfeit(["its data were changed while it was under way"])
     facts = record_of(run).facts(
         data=_commitment(run),
-        budget=None if budget is None else (budget.epsilon, budget.delta),
+        budget=None if budget is None else budget.pair,
         history=_history(run, level),
         length=run.ledger.claim().length,
         measured=tuple(measured),

@@ -47,6 +47,7 @@ class Journal:
 
     last: the number of the last release that may have been seen.
     private: whether every release was made by parts that are private.
+    reservation: that of the ledger of the data set, if the run spends from one.
     """
 
     def __init__(self, path: Path, run_id: str, at_least: Mark | None = None) -> None:
@@ -55,6 +56,7 @@ class Journal:
         self._home = here()
         self._mark, self._size = Mark(0, ""), 0
         self._run_id, self.last, self.private = "", 0, True
+        self.reservation: str | None = None
         self._digests: dict[int, str] = {}
         flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if at_least is None else 0)
         self._descriptor = open_private(path, flags | os.O_APPEND)
@@ -131,6 +133,7 @@ class Journal:
         self._run_id = entry.get("run", self._run_id)
         self.last = max(self.last, entry.get("release", 0))
         self.private &= entry.get("private", True)
+        self.reservation = entry.get("reservation", self.reservation)
         if "proves" in entry:
             self._digests[entry["proves"]] = entry["digest"]
 
@@ -143,6 +146,10 @@ class Journal:
             )
         if release > self.last:
             self._append({"release": release, "private": private})
+
+    def reserved(self, name: str) -> None:
+        """Write down which reservation of a ledger the releases belong to, before the first."""
+        self._append({"reservation": name})
 
     def prove(self, release: int, sums: Sequence[Tensor]) -> None:
         """Write down what a release is, or check that a repeated one is the same."""

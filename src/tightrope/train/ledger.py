@@ -7,7 +7,7 @@ that run, so what is accounted is what is trained.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from tightrope.accounting import account
@@ -27,6 +27,7 @@ from tightrope.theorems.stopping_times import stated
 from tightrope.train.length import Claim, Length
 from tightrope.train.noise import Noise
 from tightrope.train.record import RunRecord
+from tightrope.train.reserved import Reserved, check_source
 from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_delta, check_epsilon
 
@@ -40,19 +41,33 @@ LONGEST_RUN = 2**40
 @final
 @dataclass(frozen=True)
 class Budget:
-    """The most privacy a run may spend: (epsilon, delta)."""
+    """The most privacy a run may spend: (epsilon, delta), what a ledger has left, or both.
 
-    epsilon: float
-    delta: float
+    ledger, dataset: a ledger (or its url) and the data set in it that the run learns from. The run
+    reserves there what it may spend before its first step (docs/ledger.md).
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    ledger: Any = field(default=None, kw_only=True, repr=False, compare=False)
+    dataset: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        check_source(self.ledger, self.dataset)
+        if self.dataset is not None and self.epsilon is None and self.delta is None:
+            return
         object.__setattr__(self, "epsilon", float(check_epsilon(self.epsilon)))
         object.__setattr__(self, "delta", float(check_delta(self.delta)))
-        if self.delta >= 1.0:
+        if float(check_delta(self.delta)) >= 1.0:
             raise InvalidInput(
                 f"A budget with delta = {self.delta} protects nobody. Choose delta far below one "
                 "over the number of people in the data, for example 1e-5."
             )
+
+    @property
+    def pair(self) -> tuple[float, float] | None:
+        """(epsilon, delta) of the run itself, where it has one."""
+        return None if self.epsilon is None or self.delta is None else (self.epsilon, self.delta)
 
 
 @final
@@ -64,16 +79,22 @@ class Ledger:
     computes again what a crash has lost.
     forfeited: why the run is not private, and never will be.
     journal: told each number before the release is made; may refuse it by raising.
+    reserved: its place in the ledger of the data set; on_reserved is told its name.
     """
 
     def __init__(
         self, sampler: AbstractSampler, noise: Noise, budget: Budget | None, history: Any | None
     ) -> None:
-        self._sampler, self._noise, self.budget = sampler, noise, budget
+        self._sampler, self._noise = sampler, noise
+        self.budget = None if budget is None or budget.pair is None else budget
+        self.reserved: Reserved | None = None
+        if budget is not None and budget.dataset is not None:
+            self.reserved = Reserved(budget.ledger, budget.dataset)
         self.released = 0
         self.taken = 0
         self.forfeited: tuple[str, ...] = ()
         self.journal: Callable[[int], None] | None = None
+        self.on_reserved: Callable[[str], None] | None = None
         self.history, self._before = history, history if isinstance(history, RunRecord) else None
         if self._before is not None:
             self.history = self._before.process
@@ -97,6 +118,8 @@ class Ledger:
         whatever goes wrong afterwards, it stays counted.
         """
         self._check_history()
+        if self.reserved is not None:
+            self.reserved.announce(step)
         self.taken = step
         self.released = max(self.released, step)
         for past in [key for key in self._epsilons if 0 < key[0] < self.released]:
@@ -193,10 +216,44 @@ class Ledger:
     def steps_allowed(self) -> int:
         """The largest number of steps that plan and budget (by certified epsilon) allow."""
         if self._allowed is None:
+            if self.reserved is not None and self.reserved.id is None:
+                self._reserve(self.reserved)
             within = LONGEST_RUN if self.budget is None else self._steps_within(self.budget)
             planned = self.length.planned
             self._allowed = within if planned is None else min(within, planned)
         return self._allowed
+
+    def _reserve(self, reserved: Reserved) -> None:
+        """The longest run that may happen, which is its plan from now on."""
+        longest = self.length.asked if self.length.planned is None else self.length.planned
+        if longest is None:
+            raise InvalidInput(
+                "A run that spends from a ledger reserves its length before its first step, and "
+                "nobody has said how long it is. Call run.plan(steps) first."
+            )
+        within = longest if self.budget is None else self._steps_within(self.budget)
+        steps = min(longest, within)
+        if steps:
+            reserved.begin(self._run(steps))
+        self.length.planned = steps
+        if self.on_reserved is not None and reserved.id is not None:
+            self.on_reserved(reserved.id)
+
+    def resume_reservation(self, name: str | None) -> None:
+        """Of a stored run: it goes on with the reservation that it began with, or with none."""
+        if (name is None) != (self.reserved is None) and (name is not None or self.released):
+            raise InvalidInput(
+                "This run was begun with a ledger and goes on without one, or the other way "
+                "round: its steps would not be counted there. Resume it with the budget it had."
+            )
+        if name is not None and self.reserved is not None:
+            self.reserved.resume(name)
+            self.length.planned = self.reserved.steps
+
+    def settle(self, certificate: str | None = None) -> None:
+        """The run is over: the ledger of its data set gets back what it did not announce."""
+        if self.reserved is not None:
+            self.reserved.settle(certificate)
 
     @property
     def exhausted(self) -> bool:
@@ -220,14 +277,13 @@ class Ledger:
         self._allowed = None
 
     def _steps_within(self, budget: Budget) -> int:
-        if (
-            self._noise.noise_multiplier == 0
-            or self.epsilon(budget.delta, 0).upper > budget.epsilon
-        ):
+        assert budget.pair is not None
+        epsilon, delta = budget.pair
+        if self._noise.noise_multiplier == 0 or self.epsilon(delta, 0).upper > epsilon:
             return 0
-        alone = find_steps(self._run(1), Target.approx_dp(budget.epsilon, budget.delta)).value
+        alone = find_steps(self._run(1), Target.approx_dp(epsilon, delta)).value
         return _largest(
-            lambda steps: self.epsilon(budget.delta, steps).upper <= budget.epsilon,
+            lambda steps: self.epsilon(delta, steps).upper <= epsilon,
             guess=min(max(int(alone), 1), LONGEST_RUN),
         )
 

@@ -108,6 +108,7 @@ class RunFolder:
             self.close()
             raise
         run.ledger.journal, run.write_ahead = self._announce, self._prove
+        run.ledger.on_reserved = None if self._journal is None else self._journal.reserved
         # A rehearsal would leave its traces in what must be repeated bit for bit.
         run.company.asleep = run.company.asleep or _repeatable(run)
 
@@ -235,6 +236,8 @@ class RunFolder:
         run.ledger.forget_allowance()
         run.ledger.forfeit(state["not_private_because"])
         released = self._count_of_all_ranks(run, state["step"])
+        if self._journal is not None:
+            run.ledger.resume_reservation(self._journal.reservation)
         now = run.model.state_dict()
         run.model.load_state_dict(
             {k: placed_like(now.get(k, v), v) for k, v in tensors["model"].items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Protocol, final
 
 import torch
@@ -145,9 +146,11 @@ class Trainer:
                     bar.advance()
                     self._after_step(report, measured, bar)
         self._measured.update(measured)
+        certificate = None
         if self._folder is not None:
             self._folder.save()
-            self._folder.certify(self.delta, self._public_measurements())
+            certificate = self._folder.certify(self.delta, self._public_measurements())
+        run.settle(None if certificate is None else sha256(certificate.read_bytes()).hexdigest())
         epsilon = run.epsilon(self.delta)
         return Outcome(run.steps, self.delta, epsilon, run.steps < total, measured)
 

@@ -136,8 +136,9 @@ class PrivateTrainer(transformers.Trainer):
         """Public numbers only: what the loop takes for loss and norm are places kept by zeros."""
         shown = {name: value for name, value in logs.items() if name not in _NOT_SHOWN}
         budget = self._parts["budget"]
-        if self.run is not None and isinstance(budget, Budget) and "learning_rate" in shown:
-            shown["epsilon"] = self.run.spent(budget.delta).upper
+        pair = budget.pair if isinstance(budget, Budget) else None
+        if self.run is not None and pair is not None and "learning_rate" in shown:
+            shown["epsilon"] = self.run.spent(pair[1]).upper
         super().log(shown, *rest, **options)
 
     def train(self, resume_from_checkpoint: Any = None, *rest: Any, **options: Any) -> Any:

@@ -171,6 +171,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     ledger, told = run.ledger, (run.sampler_state, run.write_ahead)
     counts = (ledger.taken, ledger.released, ledger.forfeited, ledger.journal)
     budget, ledger.budget, ledger.journal = ledger.budget, None, None
+    reserved, ledger.reserved = ledger.reserved, None
     generator, touched = torch.get_rng_state(), run.weights_touched
     data, length = (run.data.pinned, run.data.fingerprint), ledger.length
     ledger.length = Length()
@@ -189,7 +190,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
         run.noise.restore(noise)
         run.sampler_state, run.write_ahead = told
         ledger.taken, ledger.released, ledger.forfeited, ledger.journal = counts
-        ledger.budget = budget
+        ledger.budget, ledger.reserved = budget, reserved
         run.ledger.forget_allowance()
         torch.set_rng_state(generator)
         (run.data.pinned, run.data.fingerprint), ledger.length = data, length

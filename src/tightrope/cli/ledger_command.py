@@ -1,0 +1,252 @@
+"""`tightrope ledger`: one budget for all releases on a data set."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tightrope.cli import options as opt
+from tightrope.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from tightrope.interop import Setting
+    from tightrope.ledger.office import BudgetLedger
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="One budget for all releases on a data set: reserved, spent, settled.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+Where = Annotated[
+    str,
+    typer.Option(
+        "--ledger", envvar="TIGHTROPE_LEDGER", help="A file, or postgresql://user@host/db."
+    ),
+]
+Heads = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="TIGHTROPE_LEDGER_HEADS",
+        help="Keep the last heads in this file; a store that was rolled back is refused.",
+    ),
+]
+Name = Annotated[str, typer.Argument(help="The data set.")]
+DEFAULT = "ledger.db"
+
+
+@app.command("init")
+def init(ledger: Where = DEFAULT) -> None:
+    """Make a ledger, or bring an older one up to date; in PostgreSQL with its three roles."""
+    from tightrope.ledger import create_ledger
+
+    made = create_ledger(ledger)
+    from tightrope.ledger.roles import ROLES, grant_roles
+
+    grant_roles(made.store)
+    print(f"Ledger: {made.store}")
+    if not made.store.is_sqlite:
+        print(f"Roles: {', '.join(ROLES)}. Give them out, for example: GRANT {ROLES[1]} TO ann;")
+
+
+@app.command("add")
+def add(
+    name: Name,
+    ledger: Where = DEFAULT,
+    heads: Heads = None,
+    epsilon: Annotated[str | None, typer.Option(help="With --delta.", metavar="EPS")] = None,
+    delta: Annotated[str | None, typer.Option(help="With --epsilon.")] = None,
+    mu: Annotated[str | None, typer.Option(help="A Gaussian mu.")] = None,
+    advantage: Annotated[str | None, typer.Option(help="A membership advantage.")] = None,
+    tpr: Annotated[str | None, typer.Option(help="A hit rate, with --fpr.")] = None,
+    fpr: Annotated[str | None, typer.Option(help="The false alarms of --tpr.")] = None,
+    adjacency: Annotated[str, typer.Option(help="add-or-remove or replace-one.")] = "add-or-remove",
+    unit: Annotated[str, typer.Option(help="Whose privacy it is.")] = "person",
+    spender: Annotated[
+        list[str] | None, typer.Option(help="Who may spend; again for more. Default: everybody.")
+    ] = None,
+    in_advance: Annotated[
+        bool,
+        typer.Option(
+            "--in-advance",
+            help="No release is chosen by looking at an earlier one: exact composition.",
+        ),
+    ] = False,
+) -> None:
+    """Add a data set with its total, which stays as it is."""
+    from tightrope.ledger import ALONG_THE_WAY, IN_ADVANCE, Terms, Total
+
+    names = ("epsilon", "delta", "mu", "advantage", "true_positive_rate", "false_positive_rate")
+    given = dict(zip(names, (epsilon, delta, mu, advantage, tpr, fpr), strict=True))
+    total = Total(**{k: opt.parse_number(v, k) for k, v in given.items() if v is not None})
+    terms = Terms(
+        name,
+        total,
+        adjacency=adjacency,  # type: ignore[arg-type]
+        unit=unit,
+        spenders=tuple(spender or ("*",)),
+        choices=IN_ADVANCE if in_advance else ALONG_THE_WAY,
+    )
+    _opened(ledger, heads).add(terms)
+    print(f"{name}: {total}")
+
+
+@app.command("reserve")
+@opt.with_setting()
+def reserve(
+    setting: Setting,
+    name: Name,
+    ledger: Where = DEFAULT,
+    heads: Heads = None,
+    source: opt.Source = None,
+    note: Annotated[str, typer.Option(help="What it is for.")] = "",
+) -> None:
+    """Put aside what a run may spend, for example of another program; prints its id."""
+    process = opt.reading_of(setting, source, "ledger reserve").certifiable()
+    print(_opened(ledger, heads).reserve(name, process, note).id)
+
+
+@app.command("settle")
+def settle(
+    name: Name,
+    reservation: Annotated[str, typer.Argument(help="Its id.")],
+    ledger: Where = DEFAULT,
+    heads: Heads = None,
+    released: Annotated[
+        int | None, typer.Option(help="Steps that were released. Default: those announced.")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="The run's certificate.json.")] = None,
+) -> None:
+    """End a reservation; what was neither announced nor released is free again."""
+    mark = None if certificate is None else sha256(certificate.read_bytes()).hexdigest()
+    _opened(ledger, heads).settle(name, reservation, released, mark)
+    print(f"Settled: {reservation}")
+
+
+@app.command("status")
+def status(
+    name: Annotated[str | None, typer.Argument(help="One data set; default: all.")] = None,
+    ledger: Where = DEFAULT,
+    heads: Heads = None,
+    as_json: opt.AsJson = False,
+) -> None:
+    """What is left."""
+    from tightrope.ledger.views import standing_view
+
+    opened = _opened(ledger, heads)
+    names = opened.names() if name is None else [name]
+    rows = [standing_view(opened, each) for each in names]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        total = ", ".join(f"{key} {value:g}" for key, value in row["total"].items())
+        state = "OVERSPENT" if row["overspent"] else f"{100 * (1 - row['share']):.1f} % left"
+        print(f"{row['dataset']}: {state} of {total} ({row['open']} open, head {row['head']})")
+
+
+@app.command("history")
+def history(
+    name: Name, ledger: Where = DEFAULT, heads: Heads = None, as_json: opt.AsJson = False
+) -> None:
+    """Who reserved what, when, and how it ended."""
+    from tightrope.ledger.views import history_view
+
+    rows = history_view(_opened(ledger, heads), name)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        parts = f"{row['at']}  {row['id']}  {row['who']}  {row['state']}"
+        print(f"{parts}  {row['spent']} of {row['reserved']}  {row['words']}  {row['note']}")
+
+
+@app.command("forecast")
+def forecast(
+    name: Name, ledger: Where = DEFAULT, heads: Heads = None, as_json: opt.AsJson = False
+) -> None:
+    """How long what is left will last."""
+    from tightrope.ledger.views import forecast_view
+
+    view = forecast_view(_opened(ledger, heads), name)
+    if as_json:
+        print(json.dumps(view))
+        return
+    print(f"{name}: {100 * view['share']:.1f} % are taken.")
+    if "last" in view:
+        print(f"{view['more_like_the_last']} more like the last one would fit ({view['last']}).")
+    days = view["days_left"]
+    print(f"No date: {view['no_date_because']}." if days is None else f"About {days:.1f} days.")
+
+
+@app.command("export")
+def export(
+    out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("ledger.json"),
+    ledger: Where = DEFAULT,
+    heads: Heads = None,
+) -> None:
+    """Every log with its hash chain, as JSON: for auditors, and for safe keeping."""
+    from tightrope.ledger.views import export_view
+
+    opened = _opened(ledger, heads)
+    for each in opened.names():
+        opened.book(each)  # nothing that is damaged is handed on
+    out.write_text(json.dumps(export_view(opened), indent=1) + "\n")
+    print(f"Export: {out}")
+
+
+@app.command("check")
+def check(
+    name: Name,
+    head: Annotated[str | None, typer.Option(help="A head somebody kept: NUMBER:HASH.")] = None,
+    ledger: Where = DEFAULT,
+    heads: Heads = None,
+) -> None:
+    """Follow the hash chain of a log, and see that it leads through a head that was kept."""
+    opened = _opened(ledger, heads)
+    last = opened.book(name).head
+    if head is not None and head not in {str(e.head) for e in opened.store.entries(name)}:
+        from tightrope.errors import LedgerDamaged
+
+        raise LedgerDamaged(
+            f"The log of {name!r} does not lead through {head[:30]}...: it was edited or rolled "
+            "back since that head was kept, or it is another log."
+        )
+    print(f"{name}: {last.number} entries in their chain, head {last}")
+
+
+@app.command("serve")
+def serve(
+    ledger: Where = DEFAULT,
+    heads: Heads = None,
+    host: Annotated[str, typer.Option(help="Loopback, unless there is a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="A free one.")] = 8410,
+    token: Annotated[
+        str | None, typer.Option(envvar="TIGHTROPE_LEDGER_TOKEN", help="Needed off loopback.")
+    ] = None,
+) -> None:
+    """A page with what is left, who spent it, a forecast and the certificates. It only reads."""
+    opened = _opened(ledger, heads)
+    try:
+        import uvicorn
+
+        from tightrope.ledger.serve import page_app
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            f"The page needs {error.name}: pip install 'tightrope[ledger]'."
+        ) from None
+    application: Any = page_app(opened, host, token)
+    print(f"http://{host}:{port}/" + ("?token=..." if token else ""))
+    uvicorn.run(application, host=host, port=port, log_level="warning")
+
+
+def _opened(url: str, heads: Path | None) -> BudgetLedger:
+    from tightrope.ledger import open_ledger
+
+    return open_ledger(url, heads=heads)

@@ -1,0 +1,7 @@
+"""Run by Alembic, on the connection that tightrope.ledger.migrate gives it."""
+
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"])
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,215 @@
+"""The ledger as programs use it: a store of logs, and the books that are made of them."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from tightrope.errors import BudgetExceeded, InvalidInput, LedgerDamaged
+from tightrope.ledger.book import Book, Reservation
+from tightrope.ledger.fitting import what_would_fit
+from tightrope.ledger.log import Entry, Head, Sign, next_entry
+from tightrope.ledger.meter import with_orders
+from tightrope.ledger.store import Store
+from tightrope.ledger.terms import Terms, check_name
+
+__all__ = ["BudgetLedger", "Standing"]
+
+
+@final
+@dataclass(frozen=True)
+class Standing:
+    """How a data set stands: what is taken of its limit, and in which unit."""
+
+    terms: Terms
+    used: float
+    limit: float
+    unit: str
+    open: int
+    settled: int
+    head: Head
+
+    @property
+    def share(self) -> float:
+        return self.used / self.limit
+
+
+@final
+class BudgetLedger:
+    """Data sets with a total budget each, and everything reserved, spent and settled on them.
+
+    url: a path (SQLite), or postgresql://user@host/name.
+    who: the name that entries carry; PostgreSQL puts the name of the account instead.
+    sign: makes a signature of each new head; by default there is none.
+    heads: a file in which this machine keeps the last heads it saw. A store that does not lead to
+    them any more was edited or rolled back, and is refused.
+    """
+
+    def __init__(
+        self,
+        url: str | Path,
+        *,
+        who: str | None = None,
+        sign: Sign | None = None,
+        heads: str | Path | None = None,
+    ) -> None:
+        self.store = Store(url)
+        self.store.check_version()
+        self._who = check_name(getpass.getuser() if who is None else who, "who")
+        self._sign, self._books = sign, dict[str, Book]()
+        self._file = None if heads is None else Path(heads)
+        self._kept = _read_heads(self._file)
+
+    # ---- what is written ---------------------------------------------------------------------
+    def add(self, terms: Terms) -> None:
+        """A new data set with its total, which stays as it is."""
+
+        def decide(book: Book, who: str) -> dict[str, Any]:
+            if book.head.number:
+                raise InvalidInput(
+                    f"{terms.name!r} is in the ledger already, and its total stays as it is."
+                )
+            return {"kind": "add", "terms": with_orders(terms).to_json()}
+
+        self._write(terms.name, decide, new=True)
+
+    def reserve(self, dataset: str, process: Any, note: str = "") -> Reservation:
+        """Put aside what a process may spend; BudgetExceeded, with what would fit, if too much."""
+        name = secrets.token_hex(8)
+        if note:
+            check_name(note, "note")
+
+        def decide(book: Book, who: str) -> dict[str, Any]:
+            return book.reserve(process, who) | {"id": name, "note": note}
+
+        self.book(dataset).priced(process)  # the slow part, while nobody waits
+        try:
+            return self._write(dataset, decide).reservation(name)
+        except BudgetExceeded as refusal:  # looked for here: nobody else has to wait for it
+            advice = what_would_fit(process, self.book(dataset).fits)
+            raise BudgetExceeded(f"{refusal} {advice}") from None
+
+    def spend(self, dataset: str, name: str, spent: int) -> None:
+        """Announce that the first `spent` steps of a reservation are released, before they are."""
+        self._write(dataset, lambda book, who: book.spend(name, spent))
+
+    def settle(
+        self,
+        dataset: str,
+        name: str,
+        released: int | None = None,
+        certificate: str | None = None,
+    ) -> None:
+        """End a reservation. What was neither announced nor `released` is free again.
+
+        certificate: the SHA-256 of the run's certificate, or another name of it.
+        """
+        self._write(dataset, lambda book, who: book.settle(name, released, certificate))
+
+    def _write(
+        self, dataset: str, decide: Callable[[Book, str], dict[str, Any]], new: bool = False
+    ) -> Book:
+        book = self._books.get(dataset, Book())
+
+        def made(found: list[Entry], account: str | None) -> Entry:
+            self._bring_up(book, dataset, found)
+            if not new:
+                _check_known(book, dataset)
+            who = account or self._who
+            body = decide(book, who) | {"dataset": dataset, "who": who, "at": time.time()}
+            return next_entry(book.head, body, self._sign)
+
+        book.add(self.store.append(dataset, book.head.number, made))
+        self._keep(dataset, book)
+        return book
+
+    # ---- what is read ------------------------------------------------------------------------
+    def names(self) -> list[str]:
+        return self.store.names()
+
+    def book(self, dataset: str) -> Book:
+        """The data set as it stands now."""
+        book = self._books.get(dataset, Book())
+        self._bring_up(book, dataset, self.store.entries(dataset, book.head.number))
+        _check_known(book, dataset)
+        self._keep(dataset, book)
+        return book
+
+    def standing(self, dataset: str) -> Standing:
+        book = self.book(dataset)
+        taken = [r.open for r in book.reservations.values()]
+        return Standing(
+            book.terms,
+            book.used(),
+            book.meter.limit,
+            book.meter.unit,
+            sum(taken),
+            len(taken) - sum(taken),
+            book.head,
+        )
+
+    def history(self, dataset: str) -> list[dict[str, Any]]:
+        """The entries as they were written, oldest first, checked against their chain."""
+        self.book(dataset)
+        return [entry.body for entry in self.store.entries(dataset)]
+
+    def _bring_up(self, book: Book, dataset: str, found: list[Entry]) -> None:
+        """Take in what others wrote; notice what is gone."""
+        if book.head.number:
+            found = [entry for entry in found if entry.head.number >= book.head.number]
+            if not found or found.pop(0).head != book.head:
+                raise _rolled_back(dataset, book.head)
+        kept = self._kept.get(dataset)
+        for entry in found:
+            book.add(entry)
+            if kept is not None and kept.number == book.head.number and kept != book.head:
+                raise _rolled_back(dataset, kept)
+        if kept is not None and kept.number > book.head.number:
+            raise _rolled_back(dataset, kept)
+
+    def _keep(self, dataset: str, book: Book) -> None:
+        self._books[dataset] = book
+        if self._file is None or self._kept.get(dataset) == book.head:
+            return
+        newer = _read_heads(self._file)
+        if newer.get(dataset, book.head).number <= book.head.number:
+            newer[dataset] = book.head
+        self._kept = newer
+        fresh = self._file.with_name(f"{self._file.name}.{os.getpid()}")
+        fresh.write_text(json.dumps({name: list(head) for name, head in newer.items()}))
+        fresh.replace(self._file)
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def _read_heads(path: Path | None) -> dict[str, Head]:
+    if path is None or not path.exists():
+        return {}
+    try:
+        return {name: Head(*head) for name, head in json.loads(path.read_text()).items()}
+    except (ValueError, TypeError, AttributeError):
+        raise InvalidInput(f"{path} holds no heads of a ledger. Give another file.") from None
+
+
+def _check_known(book: Book, dataset: str) -> None:
+    if not book.head.number:
+        raise InvalidInput(
+            f"There is no data set {dataset!r} in this ledger. Its owner adds one: tightrope "
+            "ledger add."
+        )
+
+
+def _rolled_back(dataset: str, head: Head) -> LedgerDamaged:
+    return LedgerDamaged(
+        f"The log of {dataset!r} had an entry {head.number} with hash {head.chain[:16]}..., and "
+        "does not have it now: the store was edited or rolled back. What was spent since is not in "
+        "it. Restore the newest copy; nothing is decided on this one."
+    )

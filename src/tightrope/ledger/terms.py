@@ -1,0 +1,146 @@
+"""What an owner promises about a data set: the neighbours, who may spend, and how much in all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from tightrope.calibrate import Target
+from tightrope.errors import InvalidInput
+from tightrope.guarantee.base import Guarantee
+from tightrope.numerics.interval import Interval
+from tightrope.process import Adjacency
+from tightrope.process.adjacency import check_adjacency
+from tightrope.validate import check_order, check_positive, check_real
+
+__all__ = ["Total", "Terms", "ALONG_THE_WAY", "IN_ADVANCE", "EVERYBODY", "check_name"]
+
+# How the releases are chosen: by looking at earlier ones, or without.
+ALONG_THE_WAY, IN_ADVANCE = "along the way", "in advance"
+EVERYBODY = "*"
+_LONGEST_NAME = 200
+
+
+@final
+@dataclass(frozen=True)
+class Total:
+    """All that may ever be spent: (epsilon, delta), a Gaussian mu, or a risk.
+
+    A risk is a membership advantage, or a hit rate at a rate of false alarms.
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    mu: float | None = None
+    advantage: float | None = None
+    true_positive_rate: float | None = None
+    false_positive_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.numbers().items():
+            object.__setattr__(self, name, float(check_real(value, name, low=0.0)))
+        if tuple(self.numbers()) not in (
+            ("epsilon", "delta"),
+            ("mu",),
+            ("advantage",),
+            ("true_positive_rate", "false_positive_rate"),
+        ):
+            raise InvalidInput(
+                "A total is epsilon and delta, or mu, or advantage, or true_positive_rate and "
+                f"false_positive_rate; got {sorted(self.numbers()) or 'nothing'}."
+            )
+        if self.mu is not None:
+            check_positive(self.mu, "mu")
+        else:
+            self.target()
+
+    def numbers(self) -> dict[str, float]:
+        """The numbers that were given, by their names."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    def target(self) -> Target:
+        """What everything released together must achieve; a mu is no such number."""
+        if self.epsilon is not None and self.delta is not None:
+            return Target.approx_dp(self.epsilon, self.delta)
+        if self.advantage is not None:
+            return Target.advantage(self.advantage)
+        assert self.true_positive_rate is not None and self.false_positive_rate is not None
+        return Target.hit_rate(self.true_positive_rate, self.false_positive_rate)
+
+    @property
+    def limit(self) -> float:
+        """What the number of `of` must not exceed."""
+        target = self.target()
+        return target.delta if target.true_positive_rate is None else target.true_positive_rate
+
+    def of(self, guarantee: Guarantee) -> Interval:
+        """The number of a guarantee that is held against the limit."""
+        target = self.target()
+        if target.true_positive_rate is not None:
+            return guarantee.true_positive_rate(target.false_positive_rate)
+        return guarantee.delta(target.epsilon)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:g}" for name, value in self.numbers().items())
+
+
+@final
+@dataclass(frozen=True)
+class Terms:
+    """The promise about one data set; nothing of it can be changed afterwards.
+
+    unit: whose privacy it is, in words: "person", "household", "record".
+    spenders: names that may reserve; ("*",) is everybody.
+    choices: "along the way" where a release may be chosen by looking at earlier ones (filters),
+    "in advance" where none is (exact composition); docs/ledger.md.
+    orders: the Renyi orders of the filter, the most important first; () takes usual ones.
+    """
+
+    name: str
+    total: Total
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
+    unit: str = "person"
+    spenders: tuple[str, ...] = (EVERYBODY,)
+    choices: str = ALONG_THE_WAY
+    orders: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "name")
+        check_name(self.unit, "unit")
+        object.__setattr__(self, "adjacency", check_adjacency(self.adjacency))
+        object.__setattr__(self, "spenders", tuple(self.spenders))
+        for spender in self.spenders:
+            check_name(spender, "spender")
+        if not isinstance(self.total, Total):
+            raise InvalidInput(f"total must be a Total, as Total(mu=1.0); got {self.total!r}.")
+        if self.choices not in (ALONG_THE_WAY, IN_ADVANCE):
+            raise InvalidInput(
+                f"choices must be {ALONG_THE_WAY!r} or {IN_ADVANCE!r}; got {self.choices!r}."
+            )
+        orders = tuple(float(check_order(order)) for order in self.orders)
+        object.__setattr__(self, "orders", orders)
+
+    def allows(self, who: str) -> bool:
+        return who in self.spenders or EVERYBODY in self.spenders
+
+    def to_json(self) -> dict[str, Any]:
+        plain = {
+            "adjacency": str(self.adjacency),
+            "spenders": list(self.spenders),
+            "orders": list(self.orders),
+            "total": self.total.numbers(),
+        }
+        return vars(self) | plain
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Terms:
+        return cls(**data | {"total": Total(**data["total"])})
+
+
+def check_name(value: Any, what: str) -> str:
+    """A short text without control characters: it is shown on terminals and pages."""
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME or not value.isprintable():
+        raise InvalidInput(
+            f"{what} must be 1 to {_LONGEST_NAME} printable characters; got {str(value)[:60]!r}."
+        )
+    return value

@@ -1,0 +1,116 @@
+"""What people see of a ledger: plain data for the command, its JSON and the page."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+from tightrope.ledger.book import Book, Reservation
+from tightrope.ledger.office import BudgetLedger
+from tightrope.ledger.terms import IN_ADVANCE
+from tightrope.process import Repeated
+from tightrope.process.codec import to_json
+
+__all__ = ["standing_view", "history_view", "forecast_view", "export_view"]
+
+_MOST_REPEATS = 10_000
+_DAY_S = 86400.0
+
+
+def standing_view(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
+    found = ledger.standing(dataset)
+    return {
+        "dataset": dataset,
+        "unit": found.terms.unit,
+        "neighbours": str(found.terms.adjacency),
+        "total": found.terms.total.numbers(),
+        "chosen": found.terms.choices,
+        "spenders": list(found.terms.spenders),
+        "measured": found.unit,
+        "used": found.used,
+        "limit": found.limit,
+        "share": min(found.share, 1.0),
+        "overspent": found.used > found.limit,
+        "open": found.open,
+        "settled": found.settled,
+        "head": str(found.head),
+    }
+
+
+def history_view(ledger: BudgetLedger, dataset: str) -> list[dict[str, Any]]:
+    """The reservations, oldest first: what, by whom, when, and how it ended."""
+    return [_reservation(held) for held in ledger.book(dataset).reservations.values()]
+
+
+def _reservation(held: Reservation) -> dict[str, Any]:
+    state = "open" if held.open else "settled"
+    return {
+        "id": held.id,
+        "who": held.who,
+        "at": moment(held.at),
+        "note": held.note,
+        "process": to_json(held.process),
+        "words": str(held.process),
+        "reserved": held.steps,
+        "spent": held.spent,
+        "settled": held.settled,
+        "state": state,
+        "certificate": held.certificate,
+    }
+
+
+def forecast_view(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
+    """How long what is left will last: in runs like the last one, and in days at this pace."""
+    book = ledger.book(dataset)
+    bodies = ledger.history(dataset)
+    view: dict[str, Any] = {"dataset": dataset, "share": min(book.used() / book.meter.limit, 1.0)}
+    if book.reservations:
+        last = list(book.reservations.values())[-1]
+        view |= {"last": str(last.process), "more_like_the_last": _repeats(book, last.process)}
+    days: float | None = None
+    why: str | None = "it does not grow evenly where releases are chosen in advance"
+    if book.terms.choices != IN_ADVANCE:
+        days, why = _days_left([float(body["at"]) for body in bodies], view["share"])
+    return view | {"days_left": days, "no_date_because": why}
+
+
+def _repeats(book: Book, process: Any) -> int:
+    """How many more of the same would fit."""
+    counts = range(1, _MOST_REPEATS + 1)
+    return bisect_left(counts, True, key=lambda n: not book.fits(Repeated(process, n)))
+
+
+def _days_left(times: list[float], share: float) -> tuple[float | None, str | None]:
+    if any(after < before for before, after in pairwise(times)):
+        return None, "a clock went back between two entries"
+    elapsed = times[-1] - times[0]
+    if share == 0.0 or elapsed < 1.0:
+        return None, "too little was spent so far to see a pace"
+    return (1.0 - share) / share * elapsed / _DAY_S, None
+
+
+def export_view(ledger: BudgetLedger) -> dict[str, Any]:
+    """Every log as it is stored, with its chain: whoever has it can check all of it."""
+    logs = {
+        name: [
+            {
+                "number": entry.head.number,
+                "content": entry.content,
+                "chain": entry.head.chain,
+                "signature": entry.signature,
+            }
+            for entry in ledger.store.entries(name)
+        ]
+        for name in ledger.names()
+    }
+    return {"format": "tightrope ledger 1", "logs": logs}
+
+
+def moment(seconds: float) -> str:
+    """UTC, to the second; a clock that was far off is told as it was."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:g} s"

@@ -1,0 +1,207 @@
+"""Runs, fits and searches spend from a ledger: reserved before the first step, settled after."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+from torch import nn  # noqa: E402
+from torch.nn.functional import cross_entropy  # noqa: E402
+
+from tightrope import account  # noqa: E402
+from tightrope.errors import BudgetExceeded, InvalidInput  # noqa: E402
+from tightrope.estimators import PrivateLogisticRegression, PrivateSearch  # noqa: E402
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee  # noqa: E402
+from tightrope.ledger import IN_ADVANCE, Terms, Total, create_ledger  # noqa: E402
+from tightrope.ledger.spending import spending  # noqa: E402
+from tightrope.process import Adjacency, Sequence  # noqa: E402
+from tightrope.search import PoissonTrials, PrivateSelection  # noqa: E402
+from tightrope.train import (  # noqa: E402
+    Budget,
+    CyclicSampler,
+    FlatClip,
+    GaussianNoise,
+    PoissonSampler,
+    RunFolder,
+    Trainer,
+    noise_for,
+    noisy_sgd,
+)
+
+X = torch.randn(60, 5, generator=torch.Generator().manual_seed(3))
+Y = (X[:, 0] > 0).long()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Any:
+    made = create_ledger(tmp_path / "ledger.db")
+    made.add(Terms("people", Total(epsilon=3.0, delta=1e-5)))
+    made.add(Terms("fixed", Total(epsilon=3.0, delta=1e-5), choices=IN_ADVANCE))
+    replaced = Adjacency.REPLACE_ONE
+    made.add(Terms("rows", Total(epsilon=3.0, delta=1e-5), replaced))
+    return made
+
+
+def run_on(budget: Budget, noise: Any = None, sampler: Any = None) -> Any:
+    return noisy_sgd(
+        nn.Linear(5, 2),
+        learning_rate=0.1,
+        sampler=PoissonSampler(0.1) if sampler is None else sampler,
+        clip=FlatClip(1.0),
+        noise=GaussianNoise(2.0) if noise is None else noise,
+        expected_batch_size=6,
+        budget=budget,
+    )
+
+
+def losses(outputs: Any, labels: Any) -> Any:
+    return cross_entropy(outputs, labels, reduction="none")
+
+
+def train(run: Any, steps: int) -> int:
+    for x, y in run.batches((X, Y), steps=steps):
+        run.step(losses(run.model(x), y))
+    return run.steps
+
+
+@pytest.mark.parametrize("dataset", ["people", "fixed"])
+def test_two_trainings_end_at_the_budget_and_the_third_is_refused(
+    ledger: Any, dataset: str
+) -> None:
+    budget = Budget(ledger=ledger, dataset=dataset)
+    first = run_on(budget)
+    assert train(first, 40) == 40
+    first.settle()
+    second = run_on(budget, noise_for(budget, PoissonSampler(0.1), steps=40))
+    assert train(second, 40) == 40
+    second.settle()
+    both = account(Sequence((first.process, second.process)))
+    assert both.epsilon(1e-5).upper <= 3.0
+    # one hundredth of the noise is all that is left
+    assert ledger.standing(dataset).share > 0.9
+    with pytest.raises(BudgetExceeded, match="exceed what is left"):
+        train(run_on(budget), 40)
+    assert ledger.standing(dataset).open == 0
+
+
+def test_a_run_reserves_before_its_first_step_and_gives_back_the_rest(ledger: Any) -> None:
+    run = run_on(Budget(ledger=ledger, dataset="people"))
+    with pytest.raises(InvalidInput, match="how long"):
+        run.exhausted  # noqa: B018
+    run.plan(40)
+    assert train(run, 10) == 10
+    (held,) = ledger.book("people").reservations.values()
+    assert (held.process.steps, held.spent, held.open) == (40, 10, True)
+    assert run.process.steps == 40  # the claim is that of the plan
+    run.settle()
+    assert ledger.book("people").reservation(held.id).settled == 10
+    with pytest.raises(InvalidInput, match="settled already"):
+        train(run, 10)
+    assert run.steps == 10
+
+
+def test_a_refused_run_takes_no_step(ledger: Any) -> None:
+    run = run_on(Budget(ledger=ledger, dataset="people"), GaussianNoise(0.5))
+    before = [p.clone() for p in run.model.parameters()]
+    with pytest.raises(BudgetExceeded, match="What would fit"):
+        train(run, 4000)
+    assert run.steps == 0
+    assert all(torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True))
+    for wrong in (
+        lambda: Budget(ledger=ledger),
+        lambda: Budget(),
+        lambda: train(run_on(Budget(ledger=ledger, dataset="nobody")), 3),
+    ):
+        with pytest.raises(InvalidInput):
+            wrong()
+
+
+def test_the_smaller_of_two_budgets_counts(ledger: Any) -> None:
+    run = run_on(Budget(0.5, 1e-5, ledger=ledger, dataset="people"))
+    steps = train(run, 10_000)
+    assert run.epsilon(1e-5).upper <= 0.5
+    (held,) = ledger.book("people").reservations.values()
+    assert held.process.steps == held.spent == steps
+
+
+def test_steps_that_hang_together_are_spent_with_the_first(ledger: Any) -> None:
+    run = run_on(Budget(ledger=ledger, dataset="rows"), GaussianNoise(8.0), CyclicSampler(6))
+    run.plan(12)
+    assert train(run, 2) == 2
+    run.settle()
+    (held,) = ledger.book("rows").reservations.values()
+    assert (held.steps, held.settled) == (1, 1)
+
+
+def test_the_trainer_settles_with_the_certificate(ledger: Any, tmp_path: Path) -> None:
+    budget = Budget(ledger=ledger, dataset="people")
+    folder = RunFolder(tmp_path / "run")
+    Trainer(run_on(budget), losses, delta=1e-5, progress=False, folder=folder).fit((X, Y), steps=9)
+    (held,) = ledger.book("people").reservations.values()
+    assert held.settled == 9 and len(held.certificate) == 64
+
+
+CRASH = """
+import os, sys
+sys.path.insert(0, {here!r})
+import test_connected as t
+from tightrope.train import Budget, RunFolder
+run = t.run_on(Budget(ledger={db!r}, dataset="people"), t.GaussianNoise(4.0))
+RunFolder({folder!r}).attach(run, (t.X, t.Y))
+for x, y in run.batches((t.X, t.Y), steps=300):
+    run.step(t.losses(run.model(x), y))
+    if run.steps == 7:
+        os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_crashed_run_keeps_what_it_spent_and_goes_on(ledger: Any, tmp_path: Path) -> None:
+    db, folder = str(tmp_path / "ledger.db"), str(tmp_path / "run")
+    code = CRASH.format(here=str(Path(__file__).parent), db=db, folder=folder)
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ, check=False)
+    assert done.returncode == -9
+    (held,) = ledger.book("people").reservations.values()
+    assert held.open and held.spent == 9  # announced in blocks of 3
+    run = run_on(Budget(ledger=ledger, dataset="people"), GaussianNoise(4.0))
+    RunFolder(folder).attach(run, (X, Y))
+    assert run.ledger.released == 7
+    assert train(run, 20) == 27
+    assert ledger.book("people").reservation(held.id).spent == 27
+    run.settle()
+    assert ledger.book("people").reservation(held.id).settled == 27
+    without = run_on(Budget(3.0, 1e-5), GaussianNoise(4.0))
+    with pytest.raises(InvalidInput):
+        RunFolder(folder).attach(without, (X, Y))
+
+
+@pytest.mark.filterwarnings("ignore::tightrope.estimators.FitsAddUp")
+def test_fits_and_searches_inside_a_with_are_counted(ledger: Any) -> None:
+    rows, labels = X.numpy().astype(float), Y.numpy()
+    model = PrivateLogisticRegression(0.5, delta=1e-5, data_norm=3.0, classes=[0, 1])
+    with spending(ledger, "rows"):
+        model.fit(rows, labels)
+        PrivateSearch(model, [{"max_iter": 5}], epsilon=0.5, delta=1e-5, mean_trials=3.0).fit(
+            np.tile(rows, (4, 1)), np.tile(labels, 4)
+        )
+        one = GaussianGuarantee(0.02, Adjacency.REPLACE_ONE)
+        PrivateSelection(lambda: (1.0, model.fit(rows, labels)), one, PoissonTrials(20.0)).run()
+    book = ledger.book("rows")
+    assert [r.note for r in book.reservations.values()][1:] == ["search", "search"]
+    assert all(r.settled == r.steps for r in book.reservations.values())
+    assert 0.0 < ledger.standing("rows").share <= 1.0
+    with spending(ledger, "rows"), pytest.raises(BudgetExceeded):
+        PrivateLogisticRegression(9.0, delta=1e-5, data_norm=3.0, classes=[0, 1]).fit(rows, labels)
+    with pytest.raises(InvalidInput, match="no data set"), spending(ledger, "nobody"):
+        pass
+    before = len(ledger.book("rows").reservations)
+    model.fit(rows, labels)  # outside: nobody counts
+    assert len(ledger.book("rows").reservations) == before
