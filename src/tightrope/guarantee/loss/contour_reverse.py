@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.discrete import DiscretePair
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion import Line
 from tightrope.numerics.inversion_kernel import log_peak
 from tightrope.numerics.inversion_saddle import Reading
@@ -36,17 +34,10 @@ def are_reversed(one: Components, other: Components) -> bool:
         return False
     turned, there = Counter[AbstractLossPair](), Counter[AbstractLossPair]()
     for pair, count in one:
-        turned[_reversed(pair)] += count
+        turned[pair.reversed()] += count
     for pair, count in other:
         there[pair] += count
     return turned == there
-
-
-def _reversed(pair: AbstractLossPair) -> AbstractLossPair:
-    """Gaussian, Laplace and fixed-size pairs are their own reverse."""
-    if not isinstance(pair, SampledGaussianPair | AllocationPair):
-        return pair
-    return replace(pair, direction="add" if pair.direction == "remove" else "remove")
 
 
 def at_reverse(epsilon: float, log_delta: float) -> Reading:
