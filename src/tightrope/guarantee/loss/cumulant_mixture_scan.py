@@ -101,4 +101,4 @@ def scan(pair: GaussianMixturePair, low: float, high: float, width: float) -> Sc
     cells = max(4, math.ceil((high - low) / width))
     if cells > _MAX_CELLS:
         raise OverflowError(f"{cells} cells")
-    return Scan(pair, low + (high - low) / cells * np.arange(cells + 1.0))
+    return Scan(pair, np.linspace(low, high, cells + 1))  # ends exactly where asked
