@@ -58,6 +58,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pair import GaussianMixturePair
 from tightrope.process import Adjacency, NoisySGD, PoissonSampling
+from tightrope.theorems import sampled_gaussian_replace_drs19
 from tightrope.theorems.base import Source, require
 from tightrope.theorems.poisson_gaussian_exact_zdw22 import by_participations, within_reach
 
@@ -89,4 +90,5 @@ def guarantee(process: Any) -> Guarantee:
     if not within_reach(rate, mu, steps):
         return by_participations(process)
     pair = GaussianMixturePair(rate, mu, 1, 1)
-    return LossGuarantee((((pair, steps),),), process.adjacency, VALIDITY)
+    bound = sampled_gaussian_replace_drs19.guarantee(process)
+    return LossGuarantee((((pair, steps),),), process.adjacency, VALIDITY, otherwise=bound)

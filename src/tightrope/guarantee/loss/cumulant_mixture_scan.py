@@ -14,6 +14,7 @@ from typing import final
 
 import numpy as np
 
+from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 
@@ -100,5 +101,5 @@ class Scan:
 def scan(pair: GaussianMixturePair, low: float, high: float, width: float) -> Scan:
     cells = max(4, math.ceil((high - low) / width))
     if cells > _MAX_CELLS:
-        raise OverflowError(f"{cells} cells")
+        raise NotCertified(f"A scan of {cells} cells takes too much work; use the lattice method.")
     return Scan(pair, np.linspace(low, high, cells + 1))  # ends exactly where asked
