@@ -23,9 +23,10 @@ from tightrope.validate import FloatArray
 
 __all__ = ["mixture_measure"]
 
-_NODES = 8  # of a panel with width * (|x| + mu k + 1) <= 1: error below CELL_ERROR
+# nodes of a panel by the largest width * (|x| + mu k + 1), cut to 1: error below CELL_ERROR
+_NODES = ((2e-3, 3), (2e-2, 4), (2e-1, 6), (math.inf, 8))
 _FAR = 55.0  # nats: what is rarer under the tilt is an error
-_MOST_CELLS, _MOST_WORK = 200_000, 4e7
+_MOST_CELLS, _MOST_WORK = 200_000, 1e7
 
 
 def mixture_measure(
@@ -54,7 +55,7 @@ def mixture_measure(
     off, error = pair.loss(x) - levels, pair.loss_error(x)
     slip = max(float(np.max(np.abs(off[:-1]) + error[:-1])), float(off[-1] + error[-1]))
     slip += 4.0 * ULP * float(np.abs(levels).max())
-    relative = _relative_error(pair, x, levels, rate, f)
+    relative = _relative_error(error, x, levels, rate, f)
     lost = math.exp(min(log_lost - scale, 0.0)) + clipped
     return normalised(
         first, step, masses, scale, rate, lost, relative, slip=slip, closed=False
@@ -71,9 +72,9 @@ def _reach(pair: GaussianMixturePair, rate: float) -> tuple[float, float, float]
 
 def _points(pair: GaussianMixturePair, levels: FloatArray, low: float, high: float) -> FloatArray:
     """About the x with L(x) = levels, rising; the last at most a little beyond the reach."""
-    grid = np.linspace(low, high + 1.0, 400)
+    grid = np.linspace(low, high + 1.0, 2000)
     x = np.interp(levels, pair.loss(grid), grid)
-    for _ in range(6):
+    for _ in range(4):
         x = np.clip(x - (pair.loss(x) - levels) / pair.slope(x), low, high + 1.0)
     x[0] = low
     return np.asarray(np.maximum.accumulate(x))
@@ -88,26 +89,45 @@ def _shares(
 ) -> tuple[FloatArray, FloatArray]:
     """P given to the left and to the right end of each cell, times e^log_weight of the cell."""
     size = np.maximum(np.abs(x[:-1]), np.abs(x[1:])) + pair.mu * max(pair.plus, pair.minus) + 1.0
-    panels = np.ceil(np.diff(x) * size + 1e-9).astype(np.int64)
-    if float(panels.sum()) * _NODES * (pair.plus + pair.minus + 1) > _MOST_WORK:
+    turn = np.diff(x) * size
+    if float(np.sum(turn) + len(turn)) * (pair.plus + pair.minus + 1) > _MOST_WORK:
         raise NotCertified("A lattice of this mixture takes too much work.")
-    cell = np.repeat(np.arange(len(panels)), panels)
-    number = np.arange(len(cell)) - np.repeat(np.cumsum(panels) - panels, panels)
-    width = (np.diff(x) / panels)[cell]
-    nodes, weights = gauss_legendre(_NODES)
-    s = (x[:-1][cell] + width * number)[:, None] + width[:, None] * (0.5 * (nodes + 1.0))
+    left, right, least = np.zeros(len(turn)), np.zeros(len(turn)), -1.0
+    for most, nodes in _NODES:
+        cells = np.flatnonzero((turn > least) & (turn <= most))
+        panels = np.maximum(np.ceil(turn[cells] + 1e-9), 1.0).astype(np.int64)
+        cell, least = np.repeat(cells, panels), most
+        number = np.arange(len(cell)) - np.repeat(np.cumsum(panels) - panels, panels)
+        width = np.diff(x)[cell] / np.repeat(panels, panels)
+        ends = x[cell] + width * number, width, levels[cell], log_weight[cell]
+        shares = _panel_shares(pair, nodes, step, *ends)
+        left, right = (
+            total + np.bincount(cell, part, len(turn))
+            for total, part in zip((left, right), shares, strict=True)
+        )
+    return left, right
+
+
+def _panel_shares(
+    pair: GaussianMixturePair,
+    nodes: int,
+    step: float,
+    begin: FloatArray,
+    width: FloatArray,
+    level: FloatArray,
+    log_weight: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """The same for panels of the cells, each by one rule."""
+    at, weights = gauss_legendre(nodes)
+    s = begin[:, None] + width[:, None] * (0.5 * (at + 1.0))
     logs = pair.arms[0].log(s)
     loss = logs - pair.arms[1].log(-s)
-    exponent = log_weight[cell][:, None] - 0.5 * s * s + logs - LOG_ROOT_2PI
+    exponent = log_weight[:, None] - 0.5 * s * s + logs - LOG_ROOT_2PI
     mass = np.exp(exponent) * (0.5 * weights * width[:, None])
-    within = np.clip(loss - levels[:-1][cell][:, None], 0.0, step)
+    within = np.clip(loss - level[:, None], 0.0, step)
     to_right = -np.expm1(-within) / -math.expm1(-step)
     to_left = np.exp(-within) * -np.expm1(within - step) / -math.expm1(-step)
-    left, right = (np.sum(mass * part, axis=1) for part in (to_left, to_right))
-    return (
-        np.bincount(cell, left, len(panels)),
-        np.bincount(cell, right, len(panels)),
-    )
+    return np.sum(mass * to_left, axis=1), np.sum(mass * to_right, axis=1)
 
 
 def _peaks(pair: GaussianMixturePair, x: FloatArray, f: FloatArray, step: float) -> FloatArray:
@@ -122,9 +142,9 @@ def _peaks(pair: GaussianMixturePair, x: FloatArray, f: FloatArray, step: float)
 
 
 def _relative_error(
-    pair: GaussianMixturePair, x: FloatArray, levels: FloatArray, rate: float, f: FloatArray
+    loss_error: FloatArray, x: FloatArray, levels: FloatArray, rate: float, f: FloatArray
 ) -> float:
     """Rounding of exponents and shares, as a share of the total mass."""
-    units = 4.0 * ULP * (x * x + np.abs(rate * levels) + 40.0) + pair.loss_error(x)
+    units = 4.0 * ULP * (x * x + np.abs(rate * levels) + 40.0) + loss_error
     weight = np.exp(f - f.max()) * np.gradient(x)
     return float(weight @ units / weight.sum()) + CELL_ERROR

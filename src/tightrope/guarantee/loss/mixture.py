@@ -34,6 +34,7 @@ from tightrope.validate import FloatArray, check_count, check_positive, check_re
 __all__ = ["Arm", "GaussianMixturePair", "MOST_MEMBERS"]
 
 MOST_MEMBERS = 512
+_LOG_TINY = math.log(1e-40)
 _FAR, _HUGE = 30.0, 600.0  # exponents from which e^x - 1 is e^x, and too large to be taken
 
 
@@ -46,35 +47,52 @@ class Arm:
         self.weights, self.logs = _binomial(rate, size)
         self.k = np.arange(1.0, size + 1.0)
 
-    def _exponents(self, x: FloatArray) -> FloatArray:
-        """k mu x - k^2 mu^2/2 for k = 1, ..., along a last axis."""
-        return np.multiply.outer(self.mu * x, self.k) - 0.5 * (self.mu * self.k) ** 2
+    def _members(self, x: FloatArray) -> int:
+        """How many k count: of all others weight and term stay below 1e-40 for these x."""
+        if x.size == 0:
+            return self.size
+        top = np.maximum(self.k * self.mu * float(x.max()) - 0.5 * (self.mu * self.k) ** 2, 0.0)
+        held = np.flatnonzero(top + self.logs[1:] > _LOG_TINY)
+        return int(held[-1]) + 1 if len(held) else 1
+
+    def _exponents(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """k mu x - k^2 mu^2/2, ln b_k and b_k for the k = 1, ... that count, along a first axis."""
+        n = self._members(x)
+        shape = (n,) + (1,) * x.ndim
+        k = self.k[:n].reshape(shape)
+        u = k * (self.mu * x) - 0.5 * (self.mu * k) ** 2
+        return u, self.logs[1 : n + 1].reshape(shape), self.weights[1 : n + 1].reshape(shape)
 
     def log(self, x: FloatArray) -> FloatArray:
         """ln A, with a small relative error where A is near 1."""
         if self.size == 0:
             return np.zeros_like(x)
-        u = self._exponents(x)
-        whole = u + self.logs[1:]
-        with np.errstate(over="ignore"):
-            rise = np.where(u > _FAR, np.exp(np.minimum(whole, _HUGE)) - self.weights[1:], 0.0)
-            rise = np.where(u > _FAR, rise, self.weights[1:] * np.expm1(np.minimum(u, _FAR)))
-        near, top = np.log1p(rise.sum(axis=-1)), whole.max(axis=-1)
+        u, logs, weights = self._exponents(x)
+        if x.size == 0 or float(u.max()) <= _FAR:
+            return np.log1p((weights * np.expm1(u)).sum(axis=0))
+        whole = u + logs
+        near = weights * np.expm1(np.minimum(u, _FAR))
+        far = np.exp(np.minimum(whole, _HUGE)) - weights
+        value, top = np.log1p(np.where(u > _FAR, far, near).sum(axis=0)), whole.max(axis=0)
         if not bool(np.any(top > _HUGE)):
-            return np.asarray(near)
-        return np.where(top > _HUGE, np.logaddexp(log_sum_exp(whole), self.logs[0]), near)
+            return np.asarray(value)
+        large = top + np.log(np.exp(whole - top).sum(axis=0))
+        return np.where(top > _HUGE, np.logaddexp(large, self.logs[0]), value)
 
     def mean(self, x: FloatArray) -> FloatArray:
         """m(x), the expected k given x."""
-        return self._expected(x, self.k)
+        return self._expected(x, self.k)[0]
 
-    def _expected(self, x: FloatArray, values: FloatArray) -> FloatArray:
+    def _expected(self, x: FloatArray, *values: FloatArray) -> tuple[FloatArray, ...]:
+        """The expectations of functions of k that are 0 at 0."""
         if self.size == 0:
-            return np.zeros_like(x)
-        u = self._exponents(x) + self.logs[1:]
-        top = np.maximum(u.max(axis=-1), self.logs[0])
-        p = np.exp(u - top[..., None])
-        return np.asarray((p * values).sum(axis=-1) / (p.sum(axis=-1) + np.exp(self.logs[0] - top)))
+            return tuple(np.zeros_like(x) for _ in values)
+        u, logs, _ = self._exponents(x)
+        u = u + logs
+        top = np.maximum(u.max(axis=0), self.logs[0])
+        p = np.exp(u - top)
+        whole = p.sum(axis=0) + np.exp(self.logs[0] - top)
+        return tuple(np.asarray(np.tensordot(v[: len(p)], p, 1) / whole) for v in values)
 
     def log_error(self, x: FloatArray, value: FloatArray) -> FloatArray:
         """Rounding of ln A: of the exponents (points included) and weights of k >= 1, and of sums.
@@ -84,9 +102,9 @@ class Arm:
         if self.size == 0:
             return np.zeros_like(x)
         sums = 16.0 + self.size + 4.0 * np.abs(self.logs[1:])
-        steady = 4.0 * (self.mu * self.k) ** 2 + sums
-        moved = self._expected(x, steady) + 6.0 * self.mu * np.abs(x) * self.mean(x)
-        floor = float(self.weights[1:] @ sums) * np.exp(np.minimum(-value, 0.0))
+        steady, mean = self._expected(x, 4.0 * (self.mu * self.k) ** 2 + sums, self.k)
+        floor = (float(self.weights[1:] @ sums) + 1e-20) * np.exp(np.minimum(-value, 0.0))
+        moved = steady + 6.0 * self.mu * np.abs(x) * mean
         return np.asarray(UNIT * (moved + floor + 8.0 * np.abs(value)))
 
     def log_above(self, point: FloatArray) -> FloatArray:
