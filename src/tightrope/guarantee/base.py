@@ -72,6 +72,11 @@ class Guarantee(ABC):
     def unit_of_privacy(self) -> str:
         return unit_name(self.records)
 
+    @property
+    def two_sided(self) -> bool:
+        """Do both ends of epsilon and delta hold for the process?"""
+        return self.validity is Validity.EXACT
+
     # --- composition -----------------------------------------------------------------------------
     def directions(self) -> tuple[Components, ...] | None:
         """Dominating pairs, one entry for each order of the neighbours (one if symmetric).

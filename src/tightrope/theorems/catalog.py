@@ -81,7 +81,6 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),
     Analysis("moments", _theorem(moments_accountant_acgmmtz16), _ONCE),
     Analysis("closed-renyi", _theorem(poisson_gaussian_rdp_closed_mtz19), _ONCE),
-    Analysis("replace-one", _REPLACE, _ONCE),
     Analysis("selection", _theorem(poisson_selection_ps22)),
     Analysis("balls-in-bins-renyi", _theorem(balls_in_bins_rdp_fs25)),
     Analysis("composition", _theorem(composed_approx_dp), by_parts=False),

@@ -44,6 +44,12 @@ class LossGuarantee(Guarantee):
     records: int = 1
     # a bound that answers where the pairs cannot be composed closely
     otherwise: Guarantee | None = None
+    # pairs that two datasets attain, where `orders` are a bound: lower ends are theirs
+    attained: tuple[Components, ...] = ()
+
+    @property
+    def two_sided(self) -> bool:
+        return self.validity is Validity.EXACT or bool(self.attained)
 
     def mixed(self, size: int, otherwise: Guarantee) -> LossGuarantee | None:
         """For groups of `size` times as many records; None where that is no mixture."""
@@ -62,9 +68,12 @@ class LossGuarantee(Guarantee):
 
     def epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
-        return self._closest(
+        found = self._closest(
             lambda: profile.worst_epsilon(self.orders, d), lambda other: other.epsilon(d)
         )
+        if not self.attained:
+            return found
+        return Interval(min(profile.worst_epsilon(self.attained, d).lower, found.upper), found.upper)
 
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon")
@@ -72,7 +81,8 @@ class LossGuarantee(Guarantee):
             lambda: profile.worst_delta(self.orders, eps), lambda other: other.delta(eps)
         )
         most = max(_most(order, eps) for order in self.orders)
-        return Interval(min(found.lower, most), min(found.upper, most))
+        least = profile.worst_delta(self.attained, eps).lower if self.attained else found.lower
+        return Interval(min(least, found.upper, most), min(found.upper, most))
 
     def _closest(
         self, own: Callable[[], Interval], of: Callable[[Guarantee], Interval]
