@@ -73,7 +73,9 @@ class LossGuarantee(Guarantee):
         )
         if not self.attained:
             return found
-        return Interval(min(profile.worst_epsilon(self.attained, d).lower, found.upper), found.upper)
+        return Interval(
+            min(profile.worst_epsilon(self.attained, d).lower, found.upper), found.upper
+        )
 
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon")

@@ -18,8 +18,8 @@ from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.numerics.inversion import Line
-from tightrope.numerics.inversion_law import SumLaw
 from tightrope.numerics.inversion_kernel import log_peak
+from tightrope.numerics.inversion_law import SumLaw
 from tightrope.numerics.inversion_saddle import Reading
 from tightrope.numerics.rounding import UNIT
 

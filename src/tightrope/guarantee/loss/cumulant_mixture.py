@@ -72,7 +72,8 @@ class MixtureCumulant(AbstractFamily):
         log_size = min(coarse.log_sum(top), 0.0)
         first, last, *_ = coarse.ends(0.0, log_size - _NATS)
         last = max(last, coarse.ends(top, coarse.log_sum(top) - _NATS)[1])
-        return scan(self.pair, *coarse.x[[first, last]].tolist(), 0.1 / max(1.0, self.pair.mu))
+        low, high = float(coarse.x[first]), float(coarse.x[last])
+        return scan(self.pair, low, high, 0.1 / max(1.0, self.pair.mu))
 
     def _grid(self, tilt: float) -> Scan:
         return self._fine(_rounded_up(tilt))

@@ -57,17 +57,15 @@ def mixture_measure(
     slip += 4.0 * ULP * float(np.abs(levels).max())
     relative = _relative_error(error, x, levels, rate, f)
     lost = math.exp(min(log_lost - scale, 0.0)) + clipped
-    return normalised(
-        first, step, masses, scale, rate, lost, relative, slip=slip, closed=False
-    )
+    return normalised(first, step, masses, scale, rate, lost, relative, slip=slip, closed=False)
 
 
 def _reach(pair: GaussianMixturePair, rate: float) -> tuple[float, float, float]:
     """Where all but e^-55 of the tilted law lies, and ln of the rest."""
     far = furthest_peak(pair, rate) + 12.0
     at = scan(pair, -12.0, far, 0.5 / max(1.0, pair.mu))
-    first, last, *beyond = at.ends(rate, at.log_sum(rate) - _FAR)
-    return float(at.x[first]), float(at.x[last]), float(np.logaddexp(*beyond))
+    first, last, left, right = at.ends(rate, at.log_sum(rate) - _FAR)
+    return float(at.x[first]), float(at.x[last]), float(np.logaddexp(left, right))
 
 
 def _points(pair: GaussianMixturePair, levels: FloatArray, low: float, high: float) -> FloatArray:

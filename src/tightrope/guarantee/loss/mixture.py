@@ -69,7 +69,7 @@ class Arm:
             return np.zeros_like(x)
         u, logs, weights = self._exponents(x)
         if x.size == 0 or float(u.max()) <= _FAR:
-            return np.log1p((weights * np.expm1(u)).sum(axis=0))
+            return np.asarray(np.log1p((weights * np.expm1(u)).sum(axis=0)))
         whole = u + logs
         near = weights * np.expm1(np.minimum(u, _FAR))
         far = np.exp(np.minimum(whole, _HUGE)) - weights
@@ -77,7 +77,7 @@ class Arm:
         if not bool(np.any(top > _HUGE)):
             return np.asarray(value)
         large = top + np.log(np.exp(whole - top).sum(axis=0))
-        return np.where(top > _HUGE, np.logaddexp(large, self.logs[0]), value)
+        return np.asarray(np.where(top > _HUGE, np.logaddexp(large, self.logs[0]), value))
 
     def mean(self, x: FloatArray) -> FloatArray:
         """m(x), the expected k given x."""
