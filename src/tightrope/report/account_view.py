@@ -68,9 +68,9 @@ def _answer_view(
     assert isinstance(best.outcome, Guarantee)
     epsilon = account.epsilon(delta)
     least = least_epsilon(account.process, delta)
+    told = certified_view(epsilon, best.outcome.two_sided)
     view = {
-        "epsilon": {**certified_view(epsilon, best.kind), **({"lower": least} if least else {})},
-        "epsilon": certified_view(epsilon, best.outcome.two_sided),
+        "epsilon": {**told, **({"lower": least} if least else {})},
         "analysis": best.name,
         "kind": str(best.kind),
         "source": "; ".join(map(str, best.sources)),
@@ -81,8 +81,8 @@ def _answer_view(
     view["words"] = answer_words(account.process, delta, view)
     if group > 1:
         together = best.outcome.group(group)
-        told = certified_view(together.epsilon(delta), together.two_sided)
-        view["group"] = {"size": group, "epsilon": told}
+        shared = certified_view(together.epsilon(delta), together.two_sided)
+        view["group"] = {"size": group, "epsilon": shared}
     claim = poisson_claim(account.process, delta)
     if claim is not None:
         words = claim_words(account.process, claim, epsilon)

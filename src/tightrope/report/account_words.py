@@ -41,8 +41,6 @@ def answer_words(process: Any, delta: float, answer: dict[str, Any]) -> str:
     if answer["kind"] != "exact" and epsilon["lower"] > 0.0:
         return f"{said}; an upper bound, the truth is at least {epsilon['lower']:.6g}"
     if answer["kind"] != "exact":
-        if epsilon["lower"] > 0.0:
-            return f"{said}; an upper bound, the truth is at least {epsilon['lower']:.6g}"
         return f"{said}; an upper bound, the truth may be smaller"
     if epsilon["upper"] == 0.0:
         return f"{said}: at this delta nothing more is asked of the run"

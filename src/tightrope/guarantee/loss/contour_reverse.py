@@ -14,7 +14,6 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.numerics.inversion import Line
