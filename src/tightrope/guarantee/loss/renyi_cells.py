@@ -103,8 +103,8 @@ def _edges(pair: AbstractLossPair, order: float) -> FloatArray:
     if isinstance(pair, _Gaussian):
         losses = _gaussian_edges(pair, order)
     elif isinstance(pair, GaussianMixturePair):
-        last = furthest_peak(pair, order - 1.0) + _BEYOND
-        losses = pair.loss(np.linspace(-_BEYOND, last, _CELLS + 1))
+        end = furthest_peak(pair, order - 1.0) + _BEYOND
+        losses = pair.loss(np.linspace(-_BEYOND, end, _CELLS + 1))
     else:
         losses = np.linspace(*pair.support, _CELLS + 1)
     steps = np.unique(np.round(losses / _NARROWEST))
