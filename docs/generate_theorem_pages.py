@@ -14,7 +14,7 @@ from tightrope.theorems import stopping_times
 from tightrope.theorems.catalog import ANALYSES, THEOREMS
 
 FOLDER = Path(__file__).parent / "theorems"
-HEADINGS = ("Statement", "Conditions", "Validity", "Source", "Error", "Vectors")
+HEADINGS = ("Statement", "Proof", "Conditions", "Validity", "Source", "Error", "Vectors")
 
 
 def page(theorem: Any) -> str:

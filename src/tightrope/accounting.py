@@ -30,7 +30,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
 from tightrope.numerics.interval import Interval
-from tightrope.process import Process, parts_of
+from tightrope.process import Process, UserLevel, parts_of
 from tightrope.theorems import stopping_times
 from tightrope.theorems.base import Source, Theorem
 from tightrope.theorems.catalog import ANALYSES, Analysis
@@ -229,9 +229,24 @@ def account(
     `check` says how exact numbers are held against the second method before they are returned;
     `Account.second_look` says what that method proves, or why it was not asked.
     """
+    if isinstance(process, UserLevel):
+        return _of_users(process, analyses, check)
     if stopping_times.covers(process):
         return _stopped(process, analyses, check)
     return Account(process, tuple(_try(analysis, process) for analysis in analyses), check)
+
+
+def _of_users(process: UserLevel, analyses: tuple[Analysis, ...], check: Check) -> Account:
+    """Every guarantee of the run, for a user's records together."""
+    found = []
+    for finding in account(process.run, analyses, check=check).findings:
+        if isinstance(finding.outcome, Guarantee):
+            together = finding.outcome.group(process.records)
+            found.append(Finding(finding.analysis, together, None, finding.theorems))
+        else:
+            reason = finding.reason or "An estimate says nothing about several records together."
+            found.append(Finding(finding.analysis, None, reason, ()))
+    return Account(process, tuple(found), check)
 
 
 def _stopped(process: Process, analyses: tuple[Analysis, ...], check: Check) -> Account:

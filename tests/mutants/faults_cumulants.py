@@ -19,6 +19,10 @@ STRIP, GRID, EXCESS, DENSITY, PANELS, PART, SAMPLED, FIXED, LAPLACE, DISCRETE = 
     )
 )
 
+MIXED = "tests/unit/guarantee/test_mixture.py"
+MIXTURE = "guarantee/loss/cumulant_mixture.py"
+SCAN = "guarantee/loss/cumulant_mixture_scan.py"
+
 FAULTS = [
     (STRIP, "+ 0.125 * width * width * bend +", "+", BOUNDS),
     (STRIP, "np.minimum(cross[:, :-1], cross[:, 1:])", "cross[:, :-1]", BOUNDS),
@@ -67,4 +71,9 @@ FAULTS = [
     (LAPLACE, "quadrature = 3.0 * math.exp", "quadrature = 0.0 * math.exp", BOUNDS),
     (LAPLACE, "heights = np.exp(np.minimum(g[:-1], g[1:]))", "heights = np.exp(g[1:])", BOUNDS),
     (DISCRETE, "math.fsum(terms) - self.missing", "math.fsum(terms)", BOUNDS),
+    (MIXTURE, "4.0 * spread * np.log(np.cos(half))", "0.0 * spread", MIXED),
+    (MIXTURE, "last = len(coarse.x) - 1", "pass", MIXED),
+    (MIXTURE, "total - out[0], rounding", "total, rounding", MIXED),
+    (MIXTURE, "tilt * q * (safe", "q * (safe", MIXED),
+    (SCAN, "return (1.0 + tilt) * pair.mu * pair.plus + high", "return high", MIXED),
 ]

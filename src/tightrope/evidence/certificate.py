@@ -34,7 +34,6 @@ __all__ = ["SCHEMA", "SECTIONS", "FILE", "certify", "sections_of", "chain_of", "
 __all__ += ["read", "write", "write_text"]
 
 SCHEMA = "tightrope.certificate/2"
-UNIT = "one record"
 FILE = "certificate.json"
 _SECTIONS_1 = ("schema", "library", "process", "setting", "analysis", "claims", "run", "statement")
 SECTIONS = (*_SECTIONS_1[:-1], "title", "statement")
@@ -62,7 +61,7 @@ def certify(
         "process": to_json(process),
         "setting": {
             "adjacency": str(guarantee.adjacency),
-            "unit_of_privacy": UNIT,
+            "unit_of_privacy": guarantee.unit_of_privacy,
             "delta": level,
         },
         "analysis": analysis_of(finding, result, level),

@@ -15,7 +15,7 @@ from typing import Any
 
 from tightrope.accounting import Account, account
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.evidence.certificate import UNIT, analysis_of, chain_of, sections_of
+from tightrope.evidence.certificate import analysis_of, chain_of, sections_of
 from tightrope.evidence.check import DECISIVE, Check, holds, stated, yours
 from tightrope.evidence.code import library
 from tightrope.evidence.form import SCHEMAS, faults, schema_of
@@ -154,7 +154,8 @@ def _setting(setting: dict[str, Any], guarantee: Guarantee) -> Iterator[Check]:
     same = said == str(guarantee.adjacency)
     yield Check("adjacency", same, f"claims {said}, the process has {guarantee.adjacency}")
     unit = setting.get("unit_of_privacy")
-    yield Check("unit of privacy", unit == UNIT, f"claims {unit!r}, the analysis covers {UNIT!r}")
+    covered = guarantee.unit_of_privacy
+    yield Check("unit of privacy", unit == covered, f"claims {unit!r}, proved for {covered!r}")
 
 
 def _analysis(

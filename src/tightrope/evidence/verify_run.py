@@ -116,7 +116,7 @@ def _history(run: dict[str, Any], process: Any, delta: float) -> Check:
     for row in rows:
         truth = account(with_steps(process, row["step"])).epsilon(delta)
         said = float("inf") if row["epsilon"] is None else float(row["epsilon"])
-        if not truth.lower * (1 - _SLACK) <= said <= truth.upper * (1 + _SLACK):
+        if not truth.upper * (1 - _SLACK) <= said <= truth.upper * (1 + _SLACK):
             return Check("history", False, f"false at step {row['step']}")
     if run["steps"] is not None and any(row["step"] > run["steps"] for row in rows):
         return Check("history", False, f"speaks of more steps than the {run['steps']} taken")

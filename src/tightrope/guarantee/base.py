@@ -17,6 +17,7 @@ from tightrope.guarantee import risk
 from tightrope.guarantee.loss.abstract import Components
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
+from tightrope.process.users import unit_name
 from tightrope.validate import check_count
 
 __all__ = ["Validity", "Guarantee", "Components", "Operations"]
@@ -61,6 +62,21 @@ class Guarantee(ABC):
         """The smallest mu whose Gaussian profile covers this one down to `smallest_delta`."""
         return self.operations.gaussian_mu(self, smallest_delta)
 
+    # --- whom it protects ------------------------------------------------------------------------
+    @property
+    def records(self) -> int:
+        """The most records of one user that are protected together."""
+        return 1
+
+    @property
+    def unit_of_privacy(self) -> str:
+        return unit_name(self.records)
+
+    @property
+    def two_sided(self) -> bool:
+        """Do both ends of epsilon and delta hold for the process?"""
+        return self.validity is Validity.EXACT
+
     # --- composition -----------------------------------------------------------------------------
     def directions(self) -> tuple[Components, ...] | None:
         """Dominating pairs, one entry for each order of the neighbours (one if symmetric).
@@ -78,7 +94,7 @@ class Guarantee(ABC):
         return self.operations.compose([self], [times])
 
     def group(self, size: int) -> Guarantee:
-        """The guarantee for `size` records that change together."""
+        """The guarantee for `size` records that are added or removed (or replaced) together."""
         size = check_count(size, "size", low=1)
         return self if size == 1 else self.operations.group(self, size)
 
@@ -86,7 +102,7 @@ class Guarantee(ABC):
         """The same guarantee for replacing one record: one removal and one addition."""
         if self.adjacency is Adjacency.REPLACE_ONE:
             return self
-        return self.operations.relabel(self.group(2), Adjacency.REPLACE_ONE)
+        return self.operations.replaced(self)
 
     # --- what it means for a person --------------------------------------------------------------
     def true_positive_rate(self, false_positive_rate: float) -> Interval:
@@ -109,6 +125,6 @@ class Operations:
 
     compose: Callable[[Sequence[Guarantee], Sequence[int]], Guarantee]
     group: Callable[[Guarantee, int], Guarantee]
-    relabel: Callable[[Guarantee, Adjacency], Guarantee]
+    replaced: Callable[[Guarantee], Guarantee]
     tradeoff: Callable[[Guarantee, float], Interval]
     gaussian_mu: Callable[[Guarantee, float], Interval]

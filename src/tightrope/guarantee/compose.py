@@ -31,21 +31,22 @@ from tightrope.validate import check_count
 
 __all__ = ["compose"]
 
-_NEGLIGIBLE = 1e-30
+_NEGLIGIBLE, _ROUNDING = 1e-30, 1e-14
 
 
 def compose(guarantees: Sequence[Guarantee], times: Sequence[int] | None = None) -> Guarantee:
     """The guarantee of releasing everything, part i being run `times[i]` times."""
     parts = _counted(guarantees, times)
     adjacency = same_adjacency(part.adjacency for part in guarantees)
-    parts = _joined([(part, count) for part, count in parts if count > 0])
+    records = max(part.records for part in guarantees)
+    parts = _joined([(_of_users(part, records), count) for part, count in parts if count > 0])
     if not parts:
         return GaussianGuarantee(0.0, adjacency, Validity.EXACT)
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     validity = _weakest(part.validity for part, _ in parts)
     if any(_is_void(part) for part, _ in parts):
-        return GaussianGuarantee(math.inf, adjacency, validity)
+        return GaussianGuarantee(math.inf, adjacency, validity, records)
     if all(isinstance(part, GaussianGuarantee) for part, _ in parts):
         return _gaussian(parts, adjacency, validity)
     if not any(isinstance(part, RenyiGuarantee) for part, _ in parts):
@@ -88,6 +89,17 @@ def _joined(parts: list[tuple[Guarantee, int]]) -> list[tuple[Guarantee, int]]:
     return [*((run, 1) for run in runs), *others]
 
 
+def _of_users(part: Guarantee, records: int) -> Guarantee:
+    """A part that protects fewer records, for the users of the part that protects most."""
+    return part if part.records >= records else part.group(-(-records // part.records))
+
+
+def _is_by_record(part: Guarantee) -> bool:
+    return isinstance(part, GaussianGuarantee) or (
+        isinstance(part, LossGuarantee) and part.by_record
+    )
+
+
 def _weakest(validities: Iterable[Validity]) -> Validity:
     return Validity.EXACT if set(validities) == {Validity.EXACT} else Validity.BOUND
 
@@ -100,7 +112,9 @@ def _gaussian(
     parts: list[tuple[Guarantee, int]], adjacency: Adjacency, validity: Validity
 ) -> GaussianGuarantee:
     mus = [part.mu for part, _ in parts if isinstance(part, GaussianGuarantee)]
-    return GaussianGuarantee(compose_mu(mus, [count for _, count in parts]), adjacency, validity)
+    records = max(part.records for part, _ in parts)
+    mu = compose_mu(mus, [count for _, count in parts])
+    return GaussianGuarantee(mu, adjacency, validity, records)
 
 
 def _by_pairs(
@@ -118,7 +132,9 @@ def _by_pairs(
             for pair, times in directions[order if len(directions) > 1 else 0]:
                 total[pair] += times * count
         orders.append(tuple(total.items()))
-    return LossGuarantee(tuple(orders), adjacency, validity)  # type: ignore[arg-type]
+    by_record = all(_is_by_record(part) for part, _ in parts)
+    records = max(part.records for part, _ in parts)
+    return LossGuarantee(tuple(orders), adjacency, validity, by_record, records)  # type: ignore[arg-type]
 
 
 def _by_renyi(parts: list[tuple[Guarantee, int]], adjacency: Adjacency) -> Guarantee:
@@ -133,7 +149,8 @@ def _by_renyi(parts: list[tuple[Guarantee, int]], adjacency: Adjacency) -> Guara
         (curve.curve * count for curve, count in curves[1:]), curves[0][0].curve * curves[0][1]
     )
     route = routes.pop() if len(routes) == 1 else "optimal"
-    composed = RenyiGuarantee(total, adjacency, Validity.BOUND, route)
+    records = max(part.records for part, _ in parts)
+    composed = RenyiGuarantee(total, adjacency, Validity.BOUND, route, records)
     if log_kept == 0.0:
         return composed
     return FailingGuarantee(composed, min(1.0, -math.expm1(log_kept) * (1 + 1e-14)))
@@ -151,15 +168,30 @@ def _apart(part: Guarantee) -> tuple[Guarantee, float]:
     return part, 0.0
 
 
-def _is_cut(pair: Any) -> bool:
-    """A law of numbers cut so far out that its infinite loss is far below every rounding error."""
-    return isinstance(pair, DiscretePair) and 0.0 < pair.infinite_mass <= _NEGLIGIBLE
+def _fails(pair: Any) -> bool:
+    """Does it give everything away with one probability under both laws, and nothing otherwise?
+
+    So do the worst pair of an (epsilon, delta)-DP release, and laws of numbers cut so far out that
+    their infinite loss is far below every rounding error.
+    """
+    if not isinstance(pair, DiscretePair) or pair.infinite_mass == 0.0:
+        return False
+    under_q = 1.0 - math.fsum(m * math.exp(-loss) for loss, m in pair.atoms)
+    same = abs(under_q - pair.infinite_mass) <= _ROUNDING
+    return pair.infinite_mass <= _NEGLIGIBLE or (same and pair.infinite_mass < 1.0)
 
 
 def _finite(pair: Any) -> Any:
-    """The pair with that mass on its other values, which moves delta by no more than the mass."""
-    return replace(pair, infinite_mass=0.0) if _is_cut(pair) else pair
+    """The pair unless it fails; what is negligible may stay on its other values."""
+    if not _fails(pair):
+        return pair
+    if pair.infinite_mass <= _NEGLIGIBLE:
+        return replace(pair, infinite_mass=0.0)
+    kept = 1.0 - pair.infinite_mass
+    return replace(pair, masses=tuple(m / kept for m in pair.masses), infinite_mass=0.0)
 
 
 def _cut_mass(order: Components) -> float:
-    return min(1.0, math.fsum(n * pair.infinite_mass for pair, n in order if _is_cut(pair)))
+    """The probability that any of them fails, rounded up."""
+    kept = math.fsum(n * math.log1p(-pair.infinite_mass) for pair, n in order if _fails(pair))
+    return min(1.0, -math.expm1(kept) * (1.0 + 1e-14))

@@ -24,6 +24,7 @@ from tightrope.process.sampling import (
 from tightrope.process.selection import PoissonSelection
 from tightrope.process.stopping import StoppedAtWill
 from tightrope.process.training import NoiseSchedule, NoisySGD
+from tightrope.process.users import UserLevel
 
 __all__ = [
     "Adjacency",
@@ -36,6 +37,7 @@ __all__ = [
     "same_adjacency",
     "NoisySGD",
     "NoiseSchedule",
+    "UserLevel",
     "AbstractSampling",
     "PoissonSampling",
     "FixedSizeSampling",

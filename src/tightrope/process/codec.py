@@ -23,6 +23,7 @@ from tightrope.process import (
     selection,
     stopping,
     training,
+    users,
 )
 from tightrope.process.adjacency import Adjacency, Released
 
@@ -52,6 +53,7 @@ for _module in (
     loss_constants,
     selection,
     stopping,
+    users,
 ):
     for _name in _module.__all__:
         _found = getattr(_module, _name)

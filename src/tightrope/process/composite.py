@@ -11,6 +11,7 @@ from tightrope.errors import AdjacencyMismatch, InvalidInput
 from tightrope.process.adjacency import Adjacency
 from tightrope.process.sampling import FixedSizeSampling, FullBatch, PoissonSampling
 from tightrope.process.training import NoisySGD
+from tightrope.process.users import OneRecord, UserLevel
 from tightrope.validate import check_count
 
 __all__ = ["Process", "Repeated", "Sequence", "parts_of", "same_adjacency"]
@@ -28,7 +29,7 @@ class Process(Protocol):
 
 @final
 @dataclass(frozen=True)
-class Repeated:
+class Repeated(OneRecord):
     """The same process, run `count` times with fresh randomness."""
 
     inner: Any
@@ -45,7 +46,7 @@ class Repeated:
 
 @final
 @dataclass(frozen=True)
-class Sequence:
+class Sequence(OneRecord):
     """Processes run one after the other; all their releases are seen."""
 
     parts: tuple[Any, ...]
@@ -66,6 +67,11 @@ def _check_process(part: Any) -> None:
         raise InvalidInput(
             f"A part must be a process such as NoisySGD, GaussianMechanism or DeclaredApproxDP, "
             f"which knows its neighbours; got {part!r}."
+        )
+    if isinstance(part, UserLevel):
+        raise InvalidInput(
+            f"A user's records are said of the whole, not of a part; got {part!r} as a part. Write "
+            f"UserLevel(Sequence(...), {part.records})."
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency, check_adjacency
+from tightrope.process.users import OneRecord
 from tightrope.validate import (
     check_count,
     check_delta,
@@ -34,7 +35,7 @@ _DEFAULT = Adjacency.ADD_OR_REMOVE
 
 @final
 @dataclass(frozen=True)
-class GaussianMechanism:
+class GaussianMechanism(OneRecord):
     """Gaussian noise; `noise_multiplier` = standard deviation / L2 sensitivity for `adjacency`."""
 
     noise_multiplier: float
@@ -46,7 +47,7 @@ class GaussianMechanism:
 
 @final
 @dataclass(frozen=True)
-class LaplaceMechanism:
+class LaplaceMechanism(OneRecord):
     """Laplace noise on one number; `noise_multiplier` = scale / L1 sensitivity for `adjacency`."""
 
     noise_multiplier: float
@@ -58,7 +59,7 @@ class LaplaceMechanism:
 
 @final
 @dataclass(frozen=True)
-class DiscreteGaussianMechanism:
+class DiscreteGaussianMechanism(OneRecord):
     """Discrete Gaussian noise (parameter `sigma`) on one integer of integer `sensitivity`."""
 
     sigma: float
@@ -75,7 +76,7 @@ class DiscreteGaussianMechanism:
 
 @final
 @dataclass(frozen=True)
-class RandomizedResponse:
+class RandomizedResponse(OneRecord):
     """Keep one of `categories` answers, or with probability `flip` answer uniformly at random."""
 
     flip: float
@@ -92,7 +93,7 @@ class RandomizedResponse:
 
 @final
 @dataclass(frozen=True)
-class DeclaredApproxDP:
+class DeclaredApproxDP(OneRecord):
     """A release known to be (epsilon, delta)-DP."""
 
     epsilon: float
@@ -105,7 +106,7 @@ class DeclaredApproxDP:
 
 @final
 @dataclass(frozen=True)
-class DeclaredRenyi:
+class DeclaredRenyi(OneRecord):
     """A release known to be (order, gamma)-Renyi DP for each of the listed orders."""
 
     orders: tuple[float, ...]
@@ -125,7 +126,7 @@ class DeclaredRenyi:
 
 @final
 @dataclass(frozen=True)
-class DeclaredGaussianDP:
+class DeclaredGaussianDP(OneRecord):
     """A release known to be mu-Gaussian DP."""
 
     mu: float
@@ -137,7 +138,7 @@ class DeclaredGaussianDP:
 
 @final
 @dataclass(frozen=True)
-class DeclaredZeroConcentrated:
+class DeclaredZeroConcentrated(OneRecord):
     """A release known to be rho-zCDP: (order, rho * order)-Renyi DP for every order."""
 
     rho: float

@@ -9,6 +9,7 @@ from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency
 from tightrope.process.composite import Sequence
 from tightrope.process.training import NoisySGD
+from tightrope.process.users import OneRecord
 from tightrope.validate import check_count
 
 __all__ = ["StoppedAtWill", "steps_of", "with_steps"]
@@ -16,7 +17,7 @@ __all__ = ["StoppedAtWill", "steps_of", "with_steps"]
 
 @final
 @dataclass(frozen=True)
-class StoppedAtWill:
+class StoppedAtWill(OneRecord):
     """A run that could stop, or go on, by what it released; all its other parameters were fixed.
 
     run: what was done until it stopped: NoisySGD, or a Sequence that ends with it.

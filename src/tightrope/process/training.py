@@ -10,6 +10,7 @@ import numpy as np
 from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency, check_adjacency
 from tightrope.process.sampling import AbstractSampling, check_sampling
+from tightrope.process.users import OneRecord
 from tightrope.validate import check_count, check_non_negative
 
 __all__ = ["NoisySGD", "NoiseSchedule"]
@@ -17,7 +18,7 @@ __all__ = ["NoisySGD", "NoiseSchedule"]
 
 @final
 @dataclass(frozen=True)
-class NoisySGD:
+class NoisySGD(OneRecord):
     """`steps` noisy sums of clipped gradients, every one of them seen by the observer.
 
     Each step releases (sum over the batch of clipped gradients) + N(0, (noise_multiplier *
@@ -52,7 +53,7 @@ class NoisySGD:
 
 @final
 @dataclass(frozen=True)
-class NoiseSchedule:
+class NoiseSchedule(OneRecord):
     """Noisy SGD whose noise changes from step to step, by a schedule fixed in advance.
 
     Like `NoisySGD` otherwise, with one noise multiplier for each step.

@@ -13,7 +13,7 @@ from typing import Any
 
 from tightrope.accounting import Account, Finding
 from tightrope.errors import DoesNotApply
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.check import SecondLook
 from tightrope.guarantee.estimate import Estimate
 from tightrope.numerics.interval import Interval
@@ -34,9 +34,9 @@ def interval_view(value: Interval) -> dict[str, float | str]:
     return {"lower": number(value.lower), "upper": number(value.upper)}
 
 
-def certified_view(value: Interval, kind: Validity) -> dict[str, float | str]:
-    """Both ends hold the truth: below an upper bound nothing is known, so its lower end is 0."""
-    bound = kind is Validity.BOUND and value.upper < math.inf
+def certified_view(value: Interval, two_sided: bool) -> dict[str, float | str]:
+    """Both ends hold the truth: where nothing is known below an upper bound, the lower end is 0."""
+    bound = not two_sided and value.upper < math.inf
     return interval_view(Interval(0.0, value.upper) if bound else value)
 
 
@@ -68,20 +68,21 @@ def _answer_view(
     assert isinstance(best.outcome, Guarantee)
     epsilon = account.epsilon(delta)
     least = least_epsilon(account.process, delta)
+    told = certified_view(epsilon, best.outcome.two_sided)
     view = {
-        "epsilon": {**certified_view(epsilon, best.kind), **({"lower": least} if least else {})},
+        "epsilon": {**told, **({"lower": least} if least else {})},
         "analysis": best.name,
         "kind": str(best.kind),
         "source": "; ".join(map(str, best.sources)),
         "adjacency": neighbours or str(best.outcome.adjacency),
-        "membership_advantage": certified_view(best.outcome.advantage(), best.kind),
+        "membership_advantage": certified_view(best.outcome.advantage(), best.outcome.two_sided),
         "second_method": second_look_view(account.second_look(delta)),
     }
     view["words"] = answer_words(account.process, delta, view)
     if group > 1:
         together = best.outcome.group(group)
-        told = certified_view(together.epsilon(delta), together.validity)
-        view["group"] = {"size": group, "epsilon": told}
+        shared = certified_view(together.epsilon(delta), together.two_sided)
+        view["group"] = {"size": group, "epsilon": shared}
     claim = poisson_claim(account.process, delta)
     if claim is not None:
         words = claim_words(account.process, claim, epsilon)
@@ -131,5 +132,5 @@ def finding_view(finding: Finding, delta: float) -> dict[str, Any]:
 
 def _epsilon_view(outcome: Guarantee | Estimate | None, delta: float) -> Any:
     if isinstance(outcome, Guarantee):
-        return certified_view(outcome.epsilon(delta), outcome.validity)
+        return certified_view(outcome.epsilon(delta), outcome.two_sided)
     return None if outcome is None else {"estimate": number(outcome.epsilon(delta))}

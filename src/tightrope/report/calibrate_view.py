@@ -48,8 +48,7 @@ def calibrate_view(search: Search, run: Any, target: Target, delta: float) -> di
 
 
 def _epsilon_view(found: Account, delta: float) -> dict[str, float | str]:
-    answering = found.best(lambda guarantee: guarantee.epsilon(delta).upper)
-    return certified_view(found.epsilon(delta), answering.kind)
+    return certified_view(found.epsilon(delta), found.guarantee(delta).two_sided)
 
 
 def _words(target: Target, found: Account, delta: float) -> str:

@@ -87,7 +87,7 @@ def _best(found: Account, delta: float) -> Guarantee:
 
 
 def _epsilon(guarantee: Guarantee, level: Level) -> dict[str, Any]:
-    told = certified_view(guarantee.epsilon(level.delta), guarantee.validity)
+    told = certified_view(guarantee.epsilon(level.delta), guarantee.two_sided)
     return {"epsilon": told, "kind": str(guarantee.validity)}
 
 

@@ -52,8 +52,9 @@ def _row(setting: Setting, name: str, value: Any) -> dict[str, Any]:
     try:
         delta = one.level().delta
         found = account(one.run())
-        kind = found.best(lambda guarantee: guarantee.epsilon(delta).upper).kind
-        return {**row, "epsilon": certified_view(found.epsilon(delta), kind), "kind": str(kind)}
+        best = found.guarantee(delta)
+        told = certified_view(found.epsilon(delta), best.two_sided)
+        return {**row, "epsilon": told, "kind": str(best.validity)}
     except TightropeError as refusal:
         return {**row, "error": type(refusal).__name__, "message": str(refusal)}
 

@@ -23,6 +23,7 @@ from tightrope.theorems import (
     poisson_gaussian_rdp_abadi16,
     poisson_gaussian_rdp_closed_mtz19,
     poisson_gaussian_rdp_mtz19,
+    poisson_replace_one_exact,
     poisson_selection_ps22,
     sampled_gaussian_clt_bdls19,
     sampled_gaussian_replace_drs19,
@@ -66,6 +67,7 @@ _DECLARED = _theorem(declared)
 _EPOCHWISE = _theorem(epochwise_gaussian_gdp)
 _BINS = _theorem(balls_in_bins_exact)
 _SCHEDULE = _theorem(noise_schedule_exact)
+_REPLACED = _theorem(poisson_replace_one_exact)
 _REPLACE = _theorem(sampled_gaussian_replace_drs19)
 _ONCE = (_GAUSSIAN, _SINGLE, _DECLARED, _EPOCHWISE)
 
@@ -73,7 +75,7 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis(
         "exact",
         _theorem(poisson_gaussian_exact_zdw22),
-        (*_ONCE, _REPLACE, _BINS, _SCHEDULE),
+        (*_ONCE, _REPLACED, _REPLACE, _BINS, _SCHEDULE),
         general=True,
     ),
     Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),

@@ -66,7 +66,7 @@ def guarantee(process: Any) -> Guarantee:
     orders = tuple(
         ((SampledGaussianPair(rate, mu, direction), steps),) for direction in ("remove", "add")
     )
-    return LossGuarantee(orders, process.adjacency, VALIDITY)
+    return LossGuarantee(orders, process.adjacency, VALIDITY, by_record=True)
 
 
 def closed_form(process: Any) -> Guarantee | None:

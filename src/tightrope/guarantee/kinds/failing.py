@@ -37,6 +37,10 @@ class FailingGuarantee(Guarantee):
         return self.inner.adjacency
 
     @property
+    def records(self) -> int:
+        return self.inner.records
+
+    @property
     def validity(self) -> Validity:  # type: ignore[override]
         return Validity.BOUND
 

@@ -23,6 +23,7 @@ class GaussianGuarantee(Guarantee):
     mu: float
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
     validity: Validity = Validity.BOUND
+    records: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mu", check_real(self.mu, "mu", low=0.0, finite=False))
@@ -49,7 +50,8 @@ class GaussianGuarantee(Guarantee):
 
     def group(self, size: int) -> GaussianGuarantee:
         """k records: k mu (Dong-Roth-Su 2019, Theorem 2.14), exact for the Gaussian mechanism."""
-        return GaussianGuarantee(group_mu(self.mu, size), self.adjacency, self.validity)
+        mu = group_mu(self.mu, size)
+        return GaussianGuarantee(mu, self.adjacency, self.validity, self.records * size)
 
     def directions(self) -> tuple[Components, ...] | None:
         from tightrope.guarantee.loss.pair import GaussianPair

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.from_profile import invert
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_probability, check_real
 
-__all__ = ["GroupGuarantee", "relabel"]
+__all__ = ["GroupGuarantee", "group", "replaced"]
 
 _STEPS, _SMALLEST_DELTA = 40, 1e-300
 
@@ -30,6 +32,11 @@ class GroupGuarantee(Guarantee):
     @property
     def adjacency(self) -> Adjacency:  # type: ignore[override]
         return self.relation or self.inner.adjacency
+
+    @property
+    def records(self) -> int:
+        """Replacing one record is one unit, though the chain has two links."""
+        return self.inner.records * (1 if self.relation else self.size)
 
     @property
     def validity(self) -> Validity:  # type: ignore[override]
@@ -100,8 +107,17 @@ def _chained(inner: Guarantee, size: int, order: float) -> float:
     return ((order - 0.5) / (order - 1.0) * first + second) * (1 + 1e-14)
 
 
-def relabel(guarantee: Any, relation: Adjacency) -> Guarantee:
-    """The same statement for another relation; the caller has proved that it follows."""
-    if isinstance(guarantee, GroupGuarantee):
-        return replace(guarantee, relation=relation)
-    return replace(guarantee, adjacency=relation)  # type: ignore[no-any-return]
+def group(guarantee: Guarantee, size: int) -> Guarantee:
+    """Mixtures of Gaussians where records join independently, the chain of neighbours elsewhere."""
+    chain = GroupGuarantee(guarantee, size)
+    mixed = guarantee.mixed(size, chain) if isinstance(guarantee, LossGuarantee) else None
+    return mixed or chain
+
+
+def replaced(guarantee: Guarantee) -> Guarantee:
+    """For replace-one neighbours: exactly where records join independently, else two in a chain."""
+    if isinstance(guarantee, GaussianGuarantee):
+        return replace(guarantee.group(2), adjacency=Adjacency.REPLACE_ONE, records=1)
+    chain = GroupGuarantee(guarantee, 2, Adjacency.REPLACE_ONE)
+    exact = guarantee.replaced(chain) if isinstance(guarantee, LossGuarantee) else None
+    return exact or chain

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
 
+from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.gaussian.composition import group_mu
 from tightrope.guarantee.loss import profile
+from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.cumulant import renyi
 from tightrope.guarantee.loss.curve import LossCurve
+from tightrope.guarantee.loss.mixture import MOST_MEMBERS
+from tightrope.guarantee.loss.pair import GaussianMixturePair, GaussianPair, SampledGaussianPair
 from tightrope.guarantee.tradeoff import of_profile
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_real
 
 __all__ = ["LossGuarantee"]
+
+_WIDE = 1e-3
 
 
 @final
@@ -30,15 +38,67 @@ class LossGuarantee(Guarantee):
     orders: tuple[Components, ...]
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
     validity: Validity = Validity.EXACT
+    # each pair is one record's in a sum of clipped terms plus Gaussian noise, plain or
+    # Poisson-sampled, for neighbours that add or remove it: then groups are mixtures
+    by_record: bool = False
+    records: int = 1
+    # a bound that answers where the pairs cannot be composed closely
+    otherwise: Guarantee | None = None
+    # pairs that two datasets attain, where `orders` are a bound: lower ends are theirs
+    attained: tuple[Components, ...] = ()
+
+    @property
+    def two_sided(self) -> bool:
+        return self.validity is Validity.EXACT or bool(self.attained)
+
+    def mixed(self, size: int, otherwise: Guarantee) -> LossGuarantee | None:
+        """For groups of `size` times as many records; None where that is no mixture."""
+        members = self.records * size
+        if not self.by_record or members > MOST_MEMBERS:
+            return None
+        orders = _each_pair(self.orders, lambda pair: _of_group(pair, size))
+        return replace(self, orders=orders, records=members, otherwise=otherwise)
+
+    def replaced(self, otherwise: Guarantee) -> LossGuarantee | None:
+        """For a replaced record (theorems/poisson_replace_one_exact); None where not known."""
+        if not self.by_record or self.records > 1:
+            return None
+        orders = _each_pair(self.orders[:1], _of_replaced)
+        return LossGuarantee(orders, Adjacency.REPLACE_ONE, self.validity, otherwise=otherwise)
 
     def epsilon(self, delta: float) -> Interval:
-        return profile.worst_epsilon(self.orders, check_delta(delta))
+        d = check_delta(delta)
+        found = self._closest(
+            lambda: profile.worst_epsilon(self.orders, d), lambda other: other.epsilon(d)
+        )
+        if not self.attained:
+            return found
+        return Interval(
+            min(profile.worst_epsilon(self.attained, d).lower, found.upper), found.upper
+        )
 
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon")
-        found = profile.worst_delta(self.orders, eps)
+        found = self._closest(
+            lambda: profile.worst_delta(self.orders, eps), lambda other: other.delta(eps)
+        )
         most = max(_most(order, eps) for order in self.orders)
-        return Interval(min(found.lower, most), min(found.upper, most))
+        least = profile.worst_delta(self.attained, eps).lower if self.attained else found.lower
+        return Interval(min(least, found.upper, most), min(found.upper, most))
+
+    def _closest(
+        self, own: Callable[[], Interval], of: Callable[[Guarantee], Interval]
+    ) -> Interval:
+        """The answer of the pairs, with the upper end of `otherwise` where theirs is far off."""
+        try:
+            found = own()
+        except NotCertified:
+            if self.otherwise is None:
+                raise
+            return Interval(0.0, of(self.otherwise).upper)
+        if self.otherwise is None or found.upper - found.lower <= _WIDE * found.upper:
+            return found
+        return Interval(found.lower, max(found.lower, min(found.upper, of(self.otherwise).upper)))
 
     def renyi(self, order: float) -> Interval:
         """Renyi divergences of independent parts add up."""
@@ -52,7 +112,12 @@ class LossGuarantee(Guarantee):
             return (
                 Interval(1.0 - worst, 1.0 - worst * (1.0 - 1e-12)) if worst else Interval.exact(1.0)
             )
-        return of_profile.tradeoff(_curve(self), type_i)
+        try:
+            return of_profile.tradeoff(_curve(self), type_i)
+        except NotCertified:
+            if self.otherwise is None:
+                raise
+            return Interval(self.otherwise.tradeoff(type_i).lower, 1.0 - type_i)
 
     def supporting_epsilon(self, type_i: float) -> float:
         """The epsilon whose line decides `tradeoff(type_i)`; negative right of the diagonal."""
@@ -60,6 +125,29 @@ class LossGuarantee(Guarantee):
 
     def directions(self) -> tuple[Components, ...]:
         return self.orders
+
+
+def _each_pair(
+    orders: tuple[Components, ...], change: Callable[[AbstractLossPair], AbstractLossPair]
+) -> tuple[Components, ...]:
+    return tuple(tuple((change(pair), n) for pair, n in order) for order in orders)
+
+
+def _of_group(pair: AbstractLossPair, size: int) -> AbstractLossPair:
+    """One record's pair, or a group's, for a group of `size` times as many."""
+    if isinstance(pair, GaussianMixturePair):
+        return GaussianMixturePair(pair.rate, pair.mu, pair.plus * size, pair.minus * size)
+    if isinstance(pair, SampledGaussianPair) and pair.rate < 1.0:
+        plus, minus = (size, 0) if pair.direction == "remove" else (0, size)
+        return GaussianMixturePair(pair.rate, pair.mu, plus, minus)
+    assert isinstance(pair, GaussianPair | SampledGaussianPair)
+    return GaussianPair(group_mu(pair.mu, size))
+
+
+def _of_replaced(pair: AbstractLossPair) -> AbstractLossPair:
+    if isinstance(pair, SampledGaussianPair) and pair.rate < 1.0:
+        return GaussianMixturePair(pair.rate, pair.mu, 1, 1)
+    return _of_group(pair, 2)
 
 
 @lru_cache(maxsize=2)

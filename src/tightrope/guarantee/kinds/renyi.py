@@ -11,7 +11,13 @@ from tightrope.errors import DoesNotApply
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, PairsTerm, PureTerm, RenyiCurve
+from tightrope.guarantee.kinds.renyi_curve import (
+    LinearTerm,
+    PairsTerm,
+    PureTerm,
+    RenyiCurve,
+    ViewTerm,
+)
 from tightrope.guarantee.renyi import region_of_curve
 from tightrope.guarantee.renyi.best import best_delta, best_epsilon
 from tightrope.numerics.interval import Interval
@@ -34,6 +40,7 @@ class RenyiGuarantee(Guarantee):
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
     validity: Validity = Validity.BOUND
     route: str = "optimal"
+    records: int = 1
 
     def epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
@@ -70,11 +77,11 @@ def renyi_guarantee_of(part: Guarantee) -> RenyiGuarantee:
         curve = RenyiCurve.of(PureTerm(part.level))
     else:
         directions = part.directions()
-        if directions is None or not math.isfinite(part.renyi(2.0).upper):
+        if not math.isfinite(part.renyi(2.0).upper):
             raise DoesNotApply(
                 f"{type(part).__name__} has no finite Renyi divergence (a failure probability "
                 "delta > 0 makes it infinite), so it cannot be composed with a Renyi guarantee. "
                 "Compose the (epsilon, delta) statements instead."
             )
-        curve = RenyiCurve.of(PairsTerm(directions))
-    return RenyiGuarantee(curve, part.adjacency, part.validity)
+        curve = RenyiCurve.of(ViewTerm(part) if directions is None else PairsTerm(directions))
+    return RenyiGuarantee(curve, part.adjacency, part.validity, records=part.records)

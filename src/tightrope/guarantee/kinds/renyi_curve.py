@@ -11,12 +11,13 @@ from typing import Protocol, final
 import numpy as np
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.base import Components
+from tightrope.guarantee.base import Components, Guarantee
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.renyi.tabulated import TabulatedCurve
 from tightrope.validate import FloatArray, check_non_negative
 
-__all__ = ["RenyiTerm", "LinearTerm", "TableTerm", "PairsTerm", "PureTerm", "RenyiCurve"]
+__all__ = ["RenyiTerm", "LinearTerm", "TableTerm", "PairsTerm", "PureTerm", "ViewTerm"]
+__all__ += ["RenyiCurve"]
 
 
 class RenyiTerm(Protocol):
@@ -74,6 +75,17 @@ class PairsTerm:
             for part in self.directions
         ]
         return np.asarray(np.max(np.array(each), axis=0), dtype=np.float64)
+
+
+@final
+@dataclass(frozen=True)
+class ViewTerm:
+    """The Renyi view of a guarantee that is known by nothing else, such as that of a group."""
+
+    guarantee: Guarantee
+
+    def upper(self, orders: FloatArray) -> FloatArray:
+        return np.array([self.guarantee.renyi(float(order)).upper for order in orders])
 
 
 @lru_cache(maxsize=1 << 16)

@@ -30,6 +30,10 @@ class StoppedGuarantee(Guarantee):
         return self.inner.adjacency
 
     @property
+    def records(self) -> int:
+        return self.inner.records
+
+    @property
     def validity(self) -> Validity:  # type: ignore[override]
         return Validity.BOUND
 

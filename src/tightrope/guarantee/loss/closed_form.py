@@ -21,6 +21,7 @@ from tightrope.guarantee.loss.gaussian import (
     SampledGaussianPair,
     above_infimum,
 )
+from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 
@@ -140,12 +141,33 @@ def _discrete(pair: DiscretePair, epsilon: float) -> Interval:
     return Interval(value - error, min(0.0, value + error))
 
 
+def _mixture(pair: GaussianMixturePair, epsilon: float) -> Interval:
+    """P(x > x*) - e^eps Q(x > x*) with L(x*) = eps, between proved points around x*.
+
+    Turned round, 1 - e^eps + e^eps delta(-eps), where eps < 0. Masses are right to 1e-13.
+    """
+    if epsilon < 0.0:
+        return _mirrored(_mixture(pair.reversed(), -epsilon), epsilon)
+    low, high = (float(end) for end in pair.brackets(epsilon))
+    if epsilon >= pair.support[1] * (1.0 + 4.0 * ULP):
+        return _NEVER
+    plus, minus = pair.arms
+    at = np.array([low, high])
+    with_them, without = np.exp(plus.log_above(at)), np.exp(minus.log_below(-at) + epsilon)
+    size = 1e-13 * (with_them[0] + without[0]) * (1.0 + epsilon)
+    most = with_them[0] - without[1] + size
+    least = float(np.max(with_them - without)) - size  # any test proves a lower bound
+    lower = math.log(least) if least > 0.0 else -math.inf
+    return Interval(lower, min(0.0, math.log(max(most, 1e-320))))
+
+
 _RULES = {
     GaussianPair: _gaussian,
     SampledGaussianPair: _sampled,
     FixedSizeGaussianPair: _fixed_size,
     LaplacePair: _laplace,
     DiscretePair: _discrete,
+    GaussianMixturePair: _mixture,
 }
 
 

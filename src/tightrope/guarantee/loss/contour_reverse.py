@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 
+from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.discrete import DiscretePair
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion import Line
 from tightrope.numerics.inversion_kernel import log_peak
+from tightrope.numerics.inversion_law import SumLaw
 from tightrope.numerics.inversion_saddle import Reading
 from tightrope.numerics.rounding import UNIT
 
@@ -36,17 +35,10 @@ def are_reversed(one: Components, other: Components) -> bool:
         return False
     turned, there = Counter[AbstractLossPair](), Counter[AbstractLossPair]()
     for pair, count in one:
-        turned[_reversed(pair)] += count
+        turned[pair.reversed()] += count
     for pair, count in other:
         there[pair] += count
     return turned == there
-
-
-def _reversed(pair: AbstractLossPair) -> AbstractLossPair:
-    """Gaussian, Laplace and fixed-size pairs are their own reverse."""
-    if not isinstance(pair, SampledGaussianPair | AllocationPair):
-        return pair
-    return replace(pair, direction="add" if pair.direction == "remove" else "remove")
 
 
 def at_reverse(epsilon: float, log_delta: float) -> Reading:
@@ -70,7 +62,13 @@ def log_chernoff(components: Components, epsilon: float, log_enough: float) -> f
         return 0.0
     if any(pair.infinite_mass > 0.0 for pair, _ in components):  # the transform leaves them out
         return 0.0
-    law = sum_law(components)
+    try:
+        return _log_chernoff(sum_law(components), epsilon, log_enough)
+    except (OverflowError, NotCertified):
+        return 0.0
+
+
+def _log_chernoff(law: SumLaw, epsilon: float, log_enough: float) -> float:
     tilts = _TILTS * (-log_enough / epsilon)
     tilts = tilts[tilts <= law.max_tilt]
     if len(tilts) == 0:
@@ -79,9 +77,6 @@ def log_chernoff(components: Components, epsilon: float, log_enough: float) -> f
     tilt = float(tilts[logs.argmin()])
     if logs.min() > log_enough - _MARGIN:
         return 0.0
-    try:
-        value, error = law.real(tilt, math.log(max(law.steps, 1.0)) + 8.0)
-    except OverflowError:
-        return 0.0
+    value, error = law.real(tilt, math.log(max(law.steps, 1.0)) + 8.0)
     found = value + error - tilt * epsilon + float(log_peak(np.array(tilt)))
     return min(0.0, found + 16.0 * UNIT * (abs(value) + tilt * epsilon + abs(found) + 4.0))

@@ -21,6 +21,7 @@ from tightrope.guarantee.loss.cumulant_allocation import AllocationCumulant
 from tightrope.guarantee.loss.cumulant_discrete import DiscreteCumulant
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
 from tightrope.guarantee.loss.cumulant_laplace import LaplaceCumulant
+from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
 from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
 from tightrope.guarantee.loss.gaussian import (
@@ -28,6 +29,7 @@ from tightrope.guarantee.loss.gaussian import (
     GaussianPair,
     SampledGaussianPair,
 )
+from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
 from tightrope.numerics.inversion_nodes import log1p_complex
 from tightrope.numerics.quadrature import FloatArray
@@ -44,6 +46,7 @@ _LAWS: dict[type, Any] = {
     LaplacePair: LaplaceCumulant,
     DiscretePair: DiscreteCumulant,
     AllocationPair: AllocationCumulant,
+    GaussianMixturePair: MixtureCumulant,
 }
 
 

@@ -19,6 +19,7 @@ from tightrope.guarantee.loss.gaussian import (
     SampledGaussianPair,
     log_ratio,
 )
+from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.validate import FloatArray
 
 __all__ = ["Sketch", "Saddle", "sketch_of", "log_choose"]
@@ -44,6 +45,10 @@ def _losses(pair: AbstractLossPair) -> tuple[FloatArray, FloatArray]:
         if getattr(pair, "direction", "remove") == "add":
             return -loss[::-1], base[::-1]
         return loss, base + loss
+    if isinstance(pair, GaussianMixturePair):
+        reach = 40.0 + 1.5 * pair.mu * pair.plus
+        s = np.arange(-40.0, reach, _STEP)
+        return pair.loss(s), pair.arms[0].log(s) - 0.5 * s * s + math.log(_STEP) + _LOG_ROOT
     if isinstance(pair, LaplacePair):
         top = 1.0 / pair.scale
         loss = np.linspace(-top, top, 401)

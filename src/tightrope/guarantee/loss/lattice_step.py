@@ -31,6 +31,8 @@ from tightrope.guarantee.loss.lattice_branch import (
     lower_branch,
     upper_branch,
 )
+from tightrope.guarantee.loss.lattice_mixture import mixture_measure
+from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.numerics.lattice import LatticeMeasure, normalised
 from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
 from tightrope.numerics.rounding import ULP
@@ -72,6 +74,8 @@ def step_measure(
         return _sampled(pair, side, step, rate, cut)
     if isinstance(pair, FixedSizeGaussianPair):
         return _fixed_size(pair, side, step, rate, cut)
+    if isinstance(pair, GaussianMixturePair):
+        return mixture_measure(pair, side, step, rate)
     if isinstance(pair, LaplacePair):
         return _laplace(pair, side, step, rate)
     if isinstance(pair, DiscretePair):

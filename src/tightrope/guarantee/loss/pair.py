@@ -18,6 +18,7 @@ from tightrope.guarantee.loss.gaussian import (
     GaussianPair,
     SampledGaussianPair,
 )
+from tightrope.guarantee.loss.mixture import GaussianMixturePair
 
 __all__ = [
     "AbstractLossPair",
@@ -27,6 +28,7 @@ __all__ = [
     "GaussianPair",
     "SampledGaussianPair",
     "FixedSizeGaussianPair",
+    "GaussianMixturePair",
     "LaplacePair",
     "DiscretePair",
     "approx_pair",

@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
+from tightrope.guarantee.loss.cumulant_mixture_scan import furthest_peak
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
@@ -27,6 +28,7 @@ from tightrope.guarantee.loss.gaussian import (
     SampledGaussianPair,
     log_ratio,
 )
+from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.numerics.interval import Interval
 from tightrope.validate import FloatArray, check_order
 
@@ -100,6 +102,9 @@ def _edges(pair: AbstractLossPair, order: float) -> FloatArray:
     """Losses between the cells, rising."""
     if isinstance(pair, _Gaussian):
         losses = _gaussian_edges(pair, order)
+    elif isinstance(pair, GaussianMixturePair):
+        end = furthest_peak(pair, order - 1.0) + _BEYOND
+        losses = pair.loss(np.linspace(-_BEYOND, end, _CELLS + 1))
     else:
         losses = np.linspace(*pair.support, _CELLS + 1)
     steps = np.unique(np.round(losses / _NARROWEST))
@@ -178,6 +183,10 @@ class _Cells:
 def _log_tail(pair: AbstractLossPair, order: float) -> float:
     """ln of a bound on E_Q[x^order] beyond the last edge."""
     bounded = math.isfinite(pair.support[1])
+    if isinstance(pair, GaussianMixturePair) and not bounded:  # falls like a Gaussian from there on
+        last = np.array(furthest_peak(pair, order - 1.0) + _BEYOND - 0.01)
+        value = pair.arms[0].log(last) + (order - 1.0) * pair.loss(last) - 0.5 * last * last
+        return float(value) + 1e-6
     if bounded or not isinstance(pair, _Gaussian):
         return -math.inf
     return 0.5 * order * (order - 1.0) * pair.mu**2 + float(log_ndtr(1e-6 - _BEYOND))

@@ -1,0 +1,265 @@
+"""Mixtures of normals whose log-likelihood ratio rises: groups of records, and replaced records.
+
+P = sum_k Bin(plus, rate)(k) N(k mu, 1),   Q = sum_k Bin(minus, rate)(k) N(-k mu, 1).
+
+A group of K records that is removed is (K, 0); added, and mirrored, (0, K); one record replaced by
+its opposite is (1, 1). With A(x) = sum_k b_k e^{k mu x - k^2 mu^2/2}, the ratio of a mixture to
+N(0,1), L(x) = ln A_plus(x) - ln A_minus(-x).
+
+All zeros of A, a polynomial in y = e^{mu x}, are real and negative: those of sum b_k y^k are, and
+1 + s y d/dy and 1 - s y d/dy keep such polynomials so for 0 < s < 1/K (Rolle's theorem on y^{1/s} A
+and y^{-1/s} A); the factors e^{-k^2 mu^2/2} are the limit of products of both. So A is a product of
+K factors 1 - q_j + q_j y: given x, k is a sum of independent Bernoulli variables of chances t_j(x)
+that rise with x. Its mean m(x) = (ln A)'/mu rises, its variance is at most m (1 - m/K), and each
+factor obeys the bounds of one sampled Gaussian (docs/certificate_argument.md, 3.5).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from functools import cached_property, lru_cache
+from typing import Any, final
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from tightrope.errors import InvalidInput
+from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
+from tightrope.numerics.quadrature import log_sum_exp
+from tightrope.numerics.rounding import ULP, UNIT
+from tightrope.validate import FloatArray, check_count, check_positive, check_real, one_number
+
+__all__ = ["Arm", "GaussianMixturePair", "MOST_MEMBERS"]
+
+MOST_MEMBERS = 512
+_LOG_TINY = math.log(1e-40)
+_FAR, _HUGE = 30.0, 600.0  # exponents from which e^x - 1 is e^x, and too large to be taken
+
+
+@final
+class Arm:
+    """A(x) = sum_k Bin(size, rate)(k) e^{k mu x - k^2 mu^2/2}."""
+
+    def __init__(self, rate: float, mu: float, size: int) -> None:
+        self.mu, self.size = mu, size
+        self.weights, self.logs = _binomial(rate, size)
+        self.k = np.arange(1.0, size + 1.0)
+
+    def _members(self, x: FloatArray) -> int:
+        """How many k count: of all others weight and term stay below 1e-40 for these x."""
+        if x.size == 0:
+            return self.size
+        top = np.maximum(self.k * self.mu * float(x.max()) - 0.5 * (self.mu * self.k) ** 2, 0.0)
+        held = np.flatnonzero(top + self.logs[1:] > _LOG_TINY)
+        return int(held[-1]) + 1 if len(held) else 1
+
+    def _exponents(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """k mu x - k^2 mu^2/2, ln b_k and b_k for the k = 1, ... that count, along a first axis."""
+        n = self._members(x)
+        shape = (n,) + (1,) * x.ndim
+        k = self.k[:n].reshape(shape)
+        u = k * (self.mu * x) - 0.5 * (self.mu * k) ** 2
+        return u, self.logs[1 : n + 1].reshape(shape), self.weights[1 : n + 1].reshape(shape)
+
+    def log(self, x: FloatArray) -> FloatArray:
+        """ln A, with a small relative error where A is near 1."""
+        if self.size == 0:
+            return np.zeros_like(x)
+        u, logs, weights = self._exponents(x)
+        if x.size == 0 or float(u.max()) <= _FAR:
+            return np.asarray(np.log1p((weights * np.expm1(u)).sum(axis=0)))
+        whole = u + logs
+        near = weights * np.expm1(np.minimum(u, _FAR))
+        far = np.exp(np.minimum(whole, _HUGE)) - weights
+        value, top = np.log1p(np.where(u > _FAR, far, near).sum(axis=0)), whole.max(axis=0)
+        if not bool(np.any(top > _HUGE)):
+            return np.asarray(value)
+        large = top + np.log(np.exp(whole - top).sum(axis=0))
+        return np.asarray(np.where(top > _HUGE, np.logaddexp(large, self.logs[0]), value))
+
+    def mean(self, x: FloatArray) -> FloatArray:
+        """m(x), the expected k given x."""
+        return self._expected(x, self.k)[0]
+
+    def _expected(self, x: FloatArray, *values: FloatArray) -> tuple[FloatArray, ...]:
+        """The expectations of functions of k that are 0 at 0."""
+        if self.size == 0:
+            return tuple(np.zeros_like(x) for _ in values)
+        u, logs, _ = self._exponents(x)
+        u = u + logs
+        top = np.maximum(u.max(axis=0), self.logs[0])
+        p = np.exp(u - top)
+        whole = p.sum(axis=0) + np.exp(self.logs[0] - top)
+        return tuple(np.asarray(np.tensordot(v[: len(p)], p, 1) / whole) for v in values)
+
+    def log_error(self, x: FloatArray, value: FloatArray) -> FloatArray:
+        """Rounding of ln A: of the exponents (points included) and weights of k >= 1, and of sums.
+
+        Terms with e^u near 0 count with their weight: e^u - 1 is right to a few units there.
+        """
+        if self.size == 0:
+            return np.zeros_like(x)
+        sums = 16.0 + self.size + 4.0 * np.abs(self.logs[1:])
+        steady, mean = self._expected(x, 4.0 * (self.mu * self.k) ** 2 + sums, self.k)
+        floor = (float(self.weights[1:] @ sums) + 1e-20) * np.exp(np.minimum(-value, 0.0))
+        moved = steady + 6.0 * self.mu * np.abs(x) * mean
+        return np.asarray(UNIT * (moved + floor + 8.0 * np.abs(value)))
+
+    def log_above(self, point: FloatArray) -> FloatArray:
+        """ln of the mass of sum_k b_k N(k mu, 1) beyond a point."""
+        return log_sum_exp(log_ndtr(self._centred(-1.0, point)) + self.logs)
+
+    def log_below(self, point: FloatArray) -> FloatArray:
+        return log_sum_exp(log_ndtr(self._centred(1.0, point)) + self.logs)
+
+    def quantile(self, log_mass: float) -> float:
+        """A point with about this ln of the mass beyond it, or less."""
+        low, high = 0.0, self.mu * self.size + math.sqrt(2.0 * abs(log_mass)) + 1.0
+        for _ in range(40):
+            middle = 0.5 * (low + high)
+            rare = float(self.log_above(np.array(middle))) < log_mass
+            low, high = (low, middle) if rare else (middle, high)
+        return high
+
+    def _centred(self, sign: float, point: FloatArray) -> FloatArray:
+        return sign * (np.asarray(point)[..., None] - self.mu * np.arange(self.size + 1.0))
+
+
+@lru_cache(maxsize=64)
+def _binomial(rate: float, size: int) -> tuple[FloatArray, FloatArray]:
+    """Bin(size, rate) and its logarithms, each rounded once."""
+    with localcontext() as context:
+        context.prec = 40
+        context.Emin = -999999
+        hit = Decimal(rate)
+        miss = 1 - hit
+        chances = [math.comb(size, k) * hit**k * miss ** (size - k) for k in range(size + 1)]
+        return np.array([float(c) for c in chances]), np.array([float(c.ln()) for c in chances])
+
+
+@final
+@dataclass(frozen=True)
+class GaussianMixturePair(AbstractLossPair):
+    """P and Q of the module's docstring; rate below 1, plus + minus >= 1."""
+
+    rate: float
+    mu: float
+    plus: int
+    minus: int
+
+    def __post_init__(self) -> None:
+        rate = check_real(self.rate, "rate", low=0.0, high=1.0, open_low=True)
+        object.__setattr__(self, "rate", one_number(rate, "rate"))
+        if self.rate == 1.0:
+            raise InvalidInput("rate must be below 1; got 1. Without sampling use GaussianPair.")
+        object.__setattr__(self, "mu", one_number(check_positive(self.mu, "mu"), "mu"))
+        for name in ("plus", "minus"):
+            value = check_count(getattr(self, name), name)
+            object.__setattr__(self, name, value)
+        if not 1 <= self.plus + self.minus <= MOST_MEMBERS:
+            raise InvalidInput(
+                f"A mixture has between 1 and {MOST_MEMBERS} records; got plus={self.plus} and "
+                f"minus={self.minus}. Larger groups are bounded by `group` of one record's "
+                "guarantee."
+            )
+
+    @cached_property
+    def arms(self) -> tuple[Arm, Arm]:
+        return Arm(self.rate, self.mu, self.plus), Arm(self.rate, self.mu, self.minus)
+
+    @property
+    def infinite_mass(self) -> float:
+        return 0.0
+
+    @property
+    def support(self) -> tuple[float, float]:
+        # ln A rises from ln b_0 on, ln A_minus(-x) falls to ln b_0
+        plus, minus = (float(arm.logs[0]) for arm in self.arms)
+        return (-math.inf if self.minus else plus), (math.inf if self.plus else -minus)
+
+    def reversed(self) -> GaussianMixturePair:
+        return GaussianMixturePair(self.rate, self.mu, self.minus, self.plus)  # x -> -x
+
+    def loss(self, x: FloatArray) -> FloatArray:
+        """L(x)."""
+        plus, minus = self.arms
+        return np.asarray(plus.log(x) - minus.log(-x))
+
+    def slope(self, x: FloatArray) -> FloatArray:
+        """L'(x) = mu (m_plus(x) + m_minus(-x))."""
+        plus, minus = self.arms
+        return np.asarray(self.mu * (plus.mean(x) + minus.mean(-x)))
+
+    def loss_error(self, x: FloatArray) -> FloatArray:
+        """A bound on the rounding of `loss`."""
+        plus, minus = self.arms
+        return plus.log_error(x, plus.log(x)) + minus.log_error(-x, minus.log(-x))
+
+    def brackets(self, loss: Any) -> tuple[FloatArray, FloatArray]:
+        """Proved low <= x <= high around the x with L(x) = loss, close to each other.
+
+        Infinite where the loss is not reached within the support.
+        """
+        asked, (least, most) = as_losses(loss), self.support
+        level = np.where((asked > least) & (asked < most), asked, 0.0)
+        x = self._near(level)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reach = self.loss_error(x) / self.slope(x) + 4.0 * ULP * np.abs(x)
+        ends = []
+        for sign in (-1.0, 1.0):
+            end, step = x + sign * reach, reach
+            for _ in range(60):
+                passed = sign * (self.loss(end) - level) >= self.loss_error(end)
+                if bool(np.all(passed)):
+                    break
+                step = 2.0 * step
+                end = np.where(passed, end, x + sign * step)
+            end = np.where(passed, end, sign * math.inf)
+            end = np.where(asked >= most, math.inf, end)
+            ends.append(np.where(asked <= least, -math.inf, end))
+        return ends[0], ends[1]
+
+    def _near(self, level: FloatArray) -> FloatArray:
+        """Close to the x with L(x) = level: Newton's method inside of a bracket."""
+        low, high = np.full(level.shape, -1.0), np.full(level.shape, 1.0)
+        for _ in range(27):  # up to 2^27
+            behind, ahead = self.loss(low) > level, self.loss(high) < level
+            if not bool(np.any(behind | ahead)):
+                break
+            low, high = np.where(behind, 2.0 * low, low), np.where(ahead, 2.0 * high, high)
+        x = 0.5 * (low + high)
+        for _ in range(90):
+            off = self.loss(x) - level
+            low, high = np.where(off < 0.0, x, low), np.where(off < 0.0, high, x)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                after = x - off / self.slope(x)
+            after = np.where((after > low) & (after < high), after, 0.5 * (low + high))
+            done, x = bool(np.all(np.abs(after - x) <= 4.0 * ULP * np.abs(x))), after
+            if done:
+                break
+        return np.asarray(x)
+
+    def log_survival(self, loss: Any) -> LogMasses:
+        x = np.asarray(self._point(loss))
+        plus, minus = self.arms
+        return plus.log_above(x), minus.log_below(-x)
+
+    def log_cdf(self, loss: Any) -> LogMasses:
+        x = np.asarray(self._point(loss))
+        plus, minus = self.arms
+        return plus.log_below(x), minus.log_above(-x)
+
+    def _point(self, loss: Any) -> FloatArray:
+        low, high = self.brackets(loss)
+        finite = np.isfinite(low) & np.isfinite(high)
+        middle = 0.5 * (np.where(finite, low, 0.0) + np.where(finite, high, 0.0))
+        return np.where(finite, middle, np.where(np.isinf(low), low, high))
+
+    def log_error(self, loss: Any) -> FloatArray:
+        ends = [np.where(np.isinf(x), 0.0, x) for x in self.brackets(loss)]
+        size = np.maximum(*np.abs(ends)) + self.mu * max(self.plus, self.minus)
+        slack = ends[1] - ends[0] + ULP * size
+        units = 8.0 * ULP * (size * size + self.plus + self.minus + 40.0)
+        return np.asarray((size + 1.0) * slack + units)
