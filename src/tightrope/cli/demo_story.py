@@ -12,7 +12,13 @@ from rich.console import Console
 from tightrope.accounting import account
 from tightrope.calibrate import Target, find_noise
 from tightrope.cli.demo_training import DELTA as LEVEL
-from tightrope.cli.demo_training import attack_digits, missing_package, train_digits
+from tightrope.cli.demo_training import (
+    DATASET,
+    attack_digits,
+    missing_package,
+    open_books,
+    train_digits,
+)
 from tightrope.cli.evidence_command import checks_table
 from tightrope.cli.tables import show_account
 from tightrope.errors import MissingTool
@@ -30,6 +36,11 @@ __all__ = ["tell_story"]
 
 DELTA = 1e-5
 TITLE = Title(organisation="Tightrope", model="Demonstration", data_set="Handwritten digits")
+NEXT = """
+What to try next:
+  tightrope account --batch-size 256 --dataset-size 60000 --noise 1.1 --epochs 60
+  tightrope sweep --over noise --batch-size 256 --dataset-size 60000 --epochs 60 --noise 1.1
+  your own model: docs/from_opacus.md"""
 MNIST = NoisySGD(PoissonSampling(256 / 60000), noise_multiplier=1.1, steps=14062)
 
 
@@ -71,18 +82,30 @@ def _train(console: Console, folder: Path) -> bool:
     if missing is not None:
         console.print(f"Training needs {missing}: pip install 'tightrope[train,sklearn]'. Skipped.")
         return False
-    trained = train_digits(folder)
+    ledger = open_books(folder.with_name(f"{folder.name}-ledger.db"))
+    trained = train_digits(folder, ledger)
     console.print(
         f"accuracy [bold green]{trained.accuracy:.1%}[/] on people it never saw, epsilon "
         f"[bold green]{rounded_up(trained.epsilon, 7)}[/] at delta = {LEVEL:g} "
         f"(noise multiplier {trained.noise_multiplier:.4f})"
     )
+    if ledger is not None:
+        _books(console, ledger)
     found = attack_digits(folder)
     console.print(
         f"{found.audit.canaries} canaries in a twin of the run: an attacker who sees every step "
         f"proves epsilon >= [bold green]{rounded_down(found.audit.epsilon_lower, 3)}[/]"
     )
     return True
+
+
+def _books(console: Console, ledger: Any) -> None:
+    standing = ledger.standing(DATASET)
+    console.print(
+        f"In the ledger of this data set [bold green]{standing.share:.1%}[/] of its budget is "
+        "spent; a second training would be refused"
+    )
+    ledger.close()
 
 
 def _evidence(console: Console, out: Path, folder: Path | None) -> None:
@@ -102,6 +125,7 @@ def _evidence(console: Console, out: Path, folder: Path | None) -> None:
         console.print(f"Run folder: [bold]{folder}[/] (private: never publish it)")
     if not holds(checks):
         raise typer.Exit(1)
+    console.print(NEXT, soft_wrap=True, highlight=False)
 
 
 def _signed(

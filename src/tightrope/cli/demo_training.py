@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-__all__ = ["Trained", "train_digits", "attack_digits", "missing_package"]
+__all__ = ["Trained", "train_digits", "attack_digits", "open_books", "missing_package"]
 
 EPSILON, DELTA, STEPS, EXPECTED_BATCH, PEOPLE = 3.0, 1e-4, 400, 256, 1500
-CANARIES = 500
+CANARIES, DATASET = 500, "digits"
 
 
 @final
@@ -29,12 +29,15 @@ def missing_package() -> str | None:
     return next((name for name in ("torch", "sklearn") if find_spec(name) is None), None)
 
 
-def train_digits(folder: Path) -> Trained:
-    """A small network at (3, 1e-4); the run folder then holds its certificate."""
+def train_digits(folder: Path, ledger: Any = None) -> Trained:
+    """A small network at (3, 1e-4); the run folder then holds its certificate.
+
+    ledger: where given, the run reserves in it what it may spend, and settles at its end.
+    """
     from tightrope.train import Evaluation, RunFolder, Trainer, accuracy
 
     private, public = _digits()
-    run = _run()
+    run = _run(ledger)
     evaluation = Evaluation(public, accuracy, every=STEPS // 10)
     trainer = Trainer(run, _losses, delta=DELTA, evaluation=evaluation, folder=RunFolder(folder))
     outcome = trainer.fit(private, steps=STEPS)
@@ -54,7 +57,20 @@ def attack_digits(folder: Path) -> Any:
     return audit_folder(folder)
 
 
-def _run() -> Any:
+def open_books(path: Path) -> Any:
+    """A ledger in which the digits have the demo's budget in all; None where it cannot be made."""
+    from importlib.util import find_spec
+
+    from tightrope.ledger import IN_ADVANCE, Terms, Total, create_ledger
+
+    if find_spec("sqlalchemy") is None or find_spec("alembic") is None:
+        return None
+    ledger = create_ledger(path)
+    ledger.add(Terms(DATASET, Total(epsilon=EPSILON, delta=DELTA), choices=IN_ADVANCE))
+    return ledger
+
+
+def _run(ledger: Any = None) -> Any:
     """The run before its first step, its noise found by the exact accountant."""
     import torch
     from torch import nn
@@ -62,15 +78,16 @@ def _run() -> Any:
     from tightrope.train import Budget, FlatClip, PoissonSampler, noise_for, noisy_sgd
 
     torch.set_num_threads(1)  # so small a model only waits for other threads
-    sampler, budget = PoissonSampler(rate=EXPECTED_BATCH / PEOPLE), Budget(EPSILON, DELTA)
+    sampler, alone = PoissonSampler(rate=EXPECTED_BATCH / PEOPLE), Budget(EPSILON, DELTA)
+    shared = Budget(EPSILON, DELTA, ledger=ledger, dataset=DATASET if ledger else None)
     return noisy_sgd(
         nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10)),
         learning_rate=1.0,
         sampler=sampler,
         clip=FlatClip(1.0),
-        noise=noise_for(budget, sampler, steps=STEPS),
+        noise=noise_for(alone, sampler, steps=STEPS),
         expected_batch_size=EXPECTED_BATCH,
-        budget=budget,
+        budget=shared,
     )
 
 
