@@ -11,7 +11,6 @@ from rich.console import Console
 
 from tightrope.accounting import account
 from tightrope.calibrate import Target, find_noise
-from tightrope.cli.demo_training import DELTA as LEVEL
 from tightrope.cli.demo_training import (
     DATASET,
     attack_digits,
@@ -19,6 +18,7 @@ from tightrope.cli.demo_training import (
     open_books,
     train_digits,
 )
+from tightrope.cli.demo_training import DELTA as LEVEL
 from tightrope.cli.evidence_command import checks_table
 from tightrope.cli.tables import show_account
 from tightrope.errors import MissingTool
