@@ -18,7 +18,7 @@ PLUG_IN = sorted((ROOT.parents[1] / "papers" / "src").rglob("*.py"))
 # reading order: a layer may import from its own and from earlier ones
 LAYERS = [
     ["errors"],
-    ["entropy", "numerics", "validate"],
+    ["entropy", "numerics", "serving", "validate"],
     ["process"],
     ["guarantee"],
     ["theorems"],
@@ -31,6 +31,7 @@ LAYERS = [
     ["estimators"],
     ["audit", "interop"],
     ["report"],
+    ["explore"],
     ["cli"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

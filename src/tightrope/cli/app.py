@@ -17,6 +17,7 @@ from tightrope.cli import (
     convex_command,
     demo_command,
     evidence_command,
+    explore_command,
     ledger_command,
     plugins,
     runs_command,
@@ -81,6 +82,7 @@ app.command("doctor")(audit_command.doctor)
 app.add_typer(convex_command.app, name="convex")
 app.add_typer(ledger_command.app, name="ledger")
 plugins.add_commands(app)
+app.command("explore")(explore_command.explore)
 app.command("demo")(demo_command.demo)
 
 

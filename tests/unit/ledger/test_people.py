@@ -23,9 +23,10 @@ from tightrope.cli.ledger_command import app
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.ledger import IN_ADVANCE, Terms, Total, create_ledger, open_ledger
 from tightrope.ledger.roles import grant_roles
-from tightrope.ledger.serve import check_host, page_app
+from tightrope.ledger.serve import page_app
 from tightrope.ledger.views import forecast_view
 from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.serving import check_host
 
 RUN = NoisySGD(PoissonSampling(0.01), 1.1, 400)
 HOSTILE = "</title><script>alert('x')</script>\" onload=\"{{7*7}} & ü"

@@ -1,0 +1,1 @@
+"""A local page on which noise, batch, length and neighbours are sliders, and epsilon answers."""

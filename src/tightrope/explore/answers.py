@@ -1,0 +1,117 @@
+"""What the page asks: each answer is plain data, made of the setting alone.
+
+`epsilon` is the quick one, asked at every movement of a slider. The others follow when it rests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from tightrope.accounting import Account, account
+from tightrope.calibrate import Target, find_noise
+from tightrope.errors import InvalidInput
+from tightrope.evidence.certificate import certify
+from tightrope.interop import Setting
+from tightrope.interop.setting import UNSAID
+from tightrope.report.account_view import certified_view, finding_view
+from tightrope.report.sweep_view import sweep_view
+
+__all__ = ["ANSWERS", "setting_of"]
+
+_LINES, _POINTS, _EPOCHS = 16, 80, 8
+_NAMES = tuple(field.name for field in fields(Setting))
+
+
+def setting_of(words: Mapping[str, str]) -> Setting:
+    unknown = sorted(set(words) - set(_NAMES) - {"budget"})
+    if unknown:
+        raise InvalidInput(f"A setting has the fields {', '.join(_NAMES)}; got {unknown[0]!r}.")
+    return Setting(**{name: words[name] for name in _NAMES if name in words})
+
+
+def _best(setting: Setting, delta: float) -> tuple[Account, Any]:
+    found = account(setting.run())
+    return found, found.best(lambda guarantee: guarantee.epsilon(delta).upper)
+
+
+def epsilon(setting: Setting, words: Mapping[str, str]) -> dict[str, Any]:
+    """The certified epsilon, and which analysis gave it."""
+    level, run = setting.level(), setting.run()
+    found, best = _best(setting, level.delta)
+    value = found.epsilon(level.delta)
+    return {
+        "epsilon": certified_view(value, best.outcome.two_sided),
+        "delta": level.delta,
+        "analysis": best.name,
+        "kind": str(best.kind),
+        "steps": run.steps,
+        "remarks": list(level.remarks),
+        "python": _python(run, level.delta),
+    }
+
+
+def curve(setting: Setting, words: Mapping[str, str]) -> dict[str, Any]:
+    """The best attack at every false alarm rate: the least of lines e^eps x + delta(eps)."""
+    delta = setting.level().delta
+    _, best = _best(setting, delta)
+    top = best.outcome.epsilon(min(delta, 1e-9)).upper
+    at = np.linspace(0.0, top if math.isfinite(top) else 20.0, _LINES)
+    lines = [(math.exp(e), best.outcome.delta(float(e)).upper) for e in at]
+    rates = np.geomspace(1e-4, 1.0, _POINTS)
+    hits = [min(1.0, *(slope * x + up for slope, up in lines)) for x in rates]
+    mirrored = [1.0 - max(0.0, *((1.0 - up - x) / slope for slope, up in lines)) for x in rates]
+    both = [min(a, b) for a, b in zip(hits, mirrored, strict=True)]
+    found = min(1.0, *(0.01 * slope + up for slope, up in lines))
+    return {"rates": rates.tolist(), "hits": both, "found_of_1000": math.ceil(1000 * found)}
+
+
+def epochs(setting: Setting, words: Mapping[str, str]) -> dict[str, Any]:
+    """Epsilon along the training."""
+    run = setting.run()
+    whole = run.steps
+    values = sorted({max(1, round(whole * part / _EPOCHS)) for part in range(1, _EPOCHS + 1)})
+    along = replace(setting, epochs=UNSAID, steps=str(whole))
+    return sweep_view(along, "steps", ",".join(map(str, values)))
+
+
+def analyses(setting: Setting, words: Mapping[str, str]) -> dict[str, Any]:
+    """Every analysis that applies."""
+    delta = setting.level().delta
+    found = account(setting.run())
+    rows = [finding_view(one, delta) for one in found.findings if one.outcome is not None]
+    return {"analyses": rows}
+
+
+def noise(setting: Setting, words: Mapping[str, str]) -> dict[str, Any]:
+    """The least noise for a budget."""
+    asked = float(words.get("budget", "3"))
+    target = Target.approx_dp(asked, setting.level().delta)
+    return {"budget": asked, "noise": find_noise(setting.run(), target).value}
+
+
+def certificate(setting: Setting, words: Mapping[str, str]) -> dict[str, Any]:
+    return certify(setting.run(), setting.level().delta)
+
+
+def _python(run: Any, delta: float) -> str:
+    """Code that gives the same number."""
+    sampling = type(run.sampling).__name__
+    arguments = ", ".join(
+        f"{field.name}={getattr(run.sampling, field.name)!r}" for field in fields(run.sampling)
+    )
+    return (
+        f"from tightrope import Adjacency, {sampling}, NoisySGD, account\n\n"
+        f"run = NoisySGD({sampling}({arguments}), noise_multiplier={run.noise_multiplier!r},\n"
+        f"               steps={run.steps}, adjacency=Adjacency({str(run.adjacency)!r}))\n"
+        f"print(account(run).epsilon(delta={delta!r}))"
+    )
+
+
+ANSWERS: dict[str, Callable[[Setting, Mapping[str, str]], dict[str, Any]]] = {
+    one.__name__: one for one in (epsilon, curve, epochs, analyses, noise, certificate)
+}
