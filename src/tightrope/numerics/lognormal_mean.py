@@ -23,6 +23,7 @@ from typing import Any, final
 import numpy as np
 
 from tightrope.errors import NotCertified
+from tightrope.numerics.inversion_nodes import log1p_complex
 from tightrope.numerics.lognormal import Transform, log_power_mean, log_real_transform, unit_of
 from tightrope.numerics.lognormal_moments import log_negative_moments
 from tightrope.numerics.rounding import UNIT
@@ -158,24 +159,30 @@ def _densities(
     z, slope = scale * (1.0 - np.sin(turned)), scale * 1j * np.cos(turned)
     f, f_error = Transform(mu, angle, _NATS, _NUMBER)(z / count)
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = count * np.log1p(f)
+        # NumPy's own complex log1p is off by a unit of 1, whatever f: count units in the power
+        logs = count * log1p_complex(f)
     logs[~np.isfinite(logs)] = -1e4
     slope[0] *= 0.5  # the path runs on below, as a mirror image
-    terms = np.exp(np.multiply.outer(k, z) + logs) * slope
     factor = np.asarray(k / math.pi, dtype=np.float64)
-    value = factor * step * np.asarray(terms.imag.sum(axis=1), dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        terms = np.exp(np.multiply.outer(k, z) + logs) * slope
+        value = factor * step * np.asarray(terms.imag.sum(axis=1), dtype=np.float64)
     # each term: the transform, its power, and an exponent zk off by an ulp of k and of z
     with np.errstate(divide="ignore", invalid="ignore"):
-        units = count * f_error / np.abs(1.0 + f) + unit * (8.0 * np.abs(logs) + 64.0)
+        # log1p_complex: six units of |f| at most, and |f| <= root 2 |ln(1 + f)| for |1 + f| <= 1
+        units = count * f_error / np.abs(1.0 + f) + unit * (12.0 * np.abs(logs) + 64.0)
     units = np.minimum(np.asarray(units, dtype=np.float64), 2.0)
-    size = np.asarray(np.abs(terms), dtype=np.float64)
-    rounding = size @ units + 12.0 * unit * k * (size @ np.abs(np.asarray(z, complex)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = np.asarray(np.abs(terms), dtype=np.float64)
+        rounding = size @ units + 12.0 * unit * k * (size @ np.abs(np.asarray(z, complex)))
     strip = sum(
         _bounded(count, mu, k, (angle + side, scale), step, end) for side in (-width, width)
     )
     quadrature = strip / math.expm1(2.0 * math.pi * width / step)
     error = factor * np.asarray(1.01 * step * rounding + quadrature + cut, dtype=np.float64)
-    return value, error + 8.0 * UNIT * np.abs(value)
+    error = error + 8.0 * UNIT * np.abs(value)
+    known = np.isfinite(value) & np.isfinite(error)
+    return np.where(known, value, 0.0), np.where(known, error, math.inf)
 
 
 def _bounded(

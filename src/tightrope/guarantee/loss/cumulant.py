@@ -175,6 +175,11 @@ def _renyi_at(pair: AbstractLossPair, order: float) -> tuple[float, float]:
             f"The Renyi divergence of order {order:.3g} of {pair} needs too much work ({problem}). "
             "Ask for a smaller order; those up to 1e6 are answered for mu from 0.01 on."
         ) from problem
+    if error == math.inf:
+        raise NotCertified(
+            f"Nothing is known of the Renyi divergence of order {order:.3g} of {pair}: it rests on "
+            "rarer losses than its law was computed for. Ask for a smaller order."
+        )
     slack = 8.0 * UNIT * abs(value) / z
     lower = (value - error) / z - slack
     return max(lower, 0.0), (value + error) / z + slack

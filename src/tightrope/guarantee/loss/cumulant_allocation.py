@@ -78,6 +78,8 @@ class AllocationCumulant(AbstractFamily):
         power = self._power(tilt)
         value = float(log_sum_exp(self._exponents(tilt)))
         missed = self._missed(power, value) + self._aliases(0.0)
+        if missed == math.inf:  # nothing is known of this power
+            return np.array([value]), np.array([math.inf])
         slack = 64.0 * UNIT * (4.0 + abs(value) + float(np.abs(power * self.law.points).max()))
         high = value + math.log1p(missed) + slack
         low = value + math.log1p(-missed) - slack if missed < 1.0 else -math.inf
@@ -88,10 +90,12 @@ class AllocationCumulant(AbstractFamily):
     def _missed(self, power: float, value: float) -> float:
         """Errors of the densities and what lies outside of the grid, over e^value."""
         law = self.law
-        exponents = np.minimum(power * law.points - value, 700.0)
+        exponents = power * law.points - value
+        outside = float(np.logaddexp(*law.log_outside(power))) - value
+        if max(float(exponents.max()), outside) > 700.0:
+            return math.inf
         inside = law.step * float(np.exp(exponents) @ law.error)
-        outside = float(np.logaddexp(*law.log_outside(power)))
-        return 1.01 * inside + math.exp(min(outside - value, 700.0))
+        return 1.01 * inside + math.exp(outside)
 
     def _aliases(self, frequency: float) -> float:
         """Of the trapezoidal sum, for all |y| up to this frequency."""
