@@ -254,7 +254,9 @@ def test_rates_so_small_that_nobody_takes_part_are_found() -> None:
 @pytest.mark.parametrize(
     ("run", "steps"),
     [
-        (NoisySGD(PoissonSampling(0.01), 0.1, 10, REPLACED), 229),
+        pytest.param(
+            NoisySGD(PoissonSampling(0.01), 0.1, 10, REPLACED), 229, marks=pytest.mark.slow
+        ),
         (NoisySGD(PoissonSampling(0.5), 0.1, 10), 3),
         (NoisySGD(PoissonSampling(0.01), 0.1, 10), 229),
     ],
@@ -268,7 +270,7 @@ def test_steps_for_a_delta_near_one_are_found(run: NoisySGD, steps: int) -> None
         found = find_steps(run, target)
     assert found.value == steps
     one_more = NoisySGD(run.sampling, 0.1, steps + 1, run.adjacency)
-    assert account(one_more).delta(1.0).lower > 0.9
+    assert account(one_more).delta(1.0).upper > 0.9
 
 
 def test_noise_for_few_steps_with_replaced_records_is_found() -> None:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from tightrope.accounting import account
 from tightrope.errors import BudgetExceeded, DoesNotApply, InvalidInput
 from tightrope.evidence.certificate import certify, chain_of
+from tightrope.evidence.check import outcome
 from tightrope.evidence.rigorous import reprove
 from tightrope.evidence.statement import statement
 from tightrope.evidence.verify import holds, verify
@@ -488,4 +489,4 @@ def test_a_proof_that_balls_cannot_give_is_not_checked() -> None:
     process = StoppedAtWill(NoisySGD(PoissonSampling(0.01), 1.0, 2))
     claims = {"epsilon": [{"delta": 1e-5, "lower": 0.0, "upper": 0.76888}]}
     found = reprove({"process": to_json(process), "claims": claims, "setting": {"delta": 1e-5}})
-    assert found.holds is None and found.verdict == "not checked" and holds([found])
+    assert found.holds is None and found.verdict == "not checked" and outcome([found]) is None

@@ -73,9 +73,8 @@ class LossGuarantee(Guarantee):
         )
         if not self.attained:
             return found
-        return Interval(
-            min(profile.worst_epsilon(self.attained, d).lower, found.upper), found.upper
-        )
+        least = _proved_below(lambda: profile.worst_epsilon(self.attained, d))
+        return Interval(min(least, found.upper), found.upper)
 
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon")
@@ -83,7 +82,9 @@ class LossGuarantee(Guarantee):
             lambda: profile.worst_delta(self.orders, eps), lambda other: other.delta(eps)
         )
         most = max(_most(order, eps) for order in self.orders)
-        least = profile.worst_delta(self.attained, eps).lower if self.attained else found.lower
+        least = found.lower
+        if self.attained:
+            least = _proved_below(lambda: profile.worst_delta(self.attained, eps))
         return Interval(min(least, found.upper, most), min(found.upper, most))
 
     def _closest(
@@ -171,6 +172,14 @@ def _most(components: Components, epsilon: float) -> float:
     gap = max(largest + 4e-15 * abs(largest) - epsilon, 0.0)
     finite = math.fsum(count * math.log1p(-pair.infinite_mass) for pair, count in components)
     return min(1.0, max(0.0, -(math.expm1(finite) + math.expm1(-gap)) * (1 + 1e-14)))
+
+
+def _proved_below(attained: Callable[[], Interval]) -> float:
+    """What the attained pairs prove; nothing where they are out of reach."""
+    try:
+        return attained().lower
+    except NotCertified:
+        return 0.0
 
 
 def _renyi_of(components: Components, order: float) -> Interval:

@@ -54,7 +54,8 @@ class PartCumulant(AbstractFamily):
 
     @property
     def max_tilt(self) -> float:
-        return _MAX_EXPONENT / float(np.max(self.strip.log_ratio(self.end[:, None])))
+        largest = float(np.max(self.strip.log_ratio(self.end[:, None])))
+        return _MAX_EXPONENT / max(largest, 1e-3)  # at tiny rates all that is left may be gains
 
     def log_dropped(self) -> float:
         """ln of a bound on the probability of any step beyond the end."""

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.lattice_blocks import COARSER, LONGER, most_levels, too_many_rare
 from tightrope.guarantee.loss.lattice_split import MAX_SIZE, Goal, Split, has_jumps
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
@@ -38,6 +39,8 @@ def staging(goal: Goal, split: Split, nats: float) -> tuple[float, int, float, f
         capped = min(max(wides) / MAX_SIZE, 2.0 / (split.saddle.rate + 1.0))
         step = max(step, capped, max(spans) / (4 * MAX_SIZE))
         return _dividing(grids, step), 0, wide / step, wide / step
+    if step <= 0.0:
+        raise NotCertified("The losses are too close together for any lattice of doubles.")
     resolved = split.small.bulk_width() * 0.3
     ends = [(losses[0], losses[-1]) for losses, _, _ in split.small.parts]
     tops = [has_jumps(pair) for pair, _ in goal.components]
