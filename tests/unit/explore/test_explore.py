@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -97,7 +98,7 @@ def test_nobody_else_may_ask(client):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 def test_the_page_in_a_browser(tmp_path):
-    port = "8731"
+    port = _free_port()
     command = [sys.executable, "-m", "tightrope", "explore", "--port", port]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
@@ -109,6 +110,12 @@ def test_the_page_in_a_browser(tmp_path):
     assert "≤ 2.3816" in dom and "finds at most 41" in dom
     assert "must be at least 0.96841" in dom and 'aria-busy="false"' in dom
     assert len(re.findall(r'<circle [^>]*class="found"', dom)) == 31
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
 
 
 def _wait_for(address):
