@@ -55,7 +55,7 @@ class PartCumulant(AbstractFamily):
     @property
     def max_tilt(self) -> float:
         largest = float(np.max(self.strip.log_ratio(self.end[:, None])))
-        return _MAX_EXPONENT / max(largest, 1e-3)  # at tiny rates all that is left may be gains
+        return _MAX_EXPONENT / largest if largest > 0.0 else _MAX_EXPONENT  # only gains are left
 
     def log_dropped(self) -> float:
         """ln of a bound on the probability of any step beyond the end."""
