@@ -23,7 +23,8 @@ BY_NAME = {contender.name: contender for contender in CONTENDERS}
 
 
 def delta_of(epsilon: float, mu: Any) -> Any:
-    return norm.cdf(-epsilon / mu + mu / 2) - np.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2)
+    rest = np.exp(epsilon + norm.logcdf(-epsilon / mu - mu / 2))
+    return norm.cdf(-epsilon / mu + mu / 2) - rest
 
 
 def test_population_loss_is_a_sum_over_all_rows() -> None:
