@@ -19,11 +19,13 @@ from tightrope.report.account_view import account_view
 from tightrope.search import TruncatedNegativeBinomial
 
 REPLACED = Adjacency.REPLACE_ONE
+SLOW = pytest.mark.slow
 
 
 # ---- the number of trials of a search
 @pytest.mark.parametrize(
-    ("shape", "gamma"), [(10.0, 0.005), (200.0, 0.05), (40.0, 1e-3), (0.5, 0.1)]
+    ("shape", "gamma"),
+    [(10.0, 0.005), (200.0, 0.05), pytest.param(40.0, 1e-3, marks=SLOW), (0.5, 0.1)],
 )
 def test_the_number_of_trials_has_its_law_where_one_trial_is_rare(
     shape: float, gamma: float
@@ -124,8 +126,15 @@ def test_what_calibration_returns_keeps_the_target_to_the_last_digit(
         assert calibrated.account().delta(epsilon).upper <= delta
 
 
-@pytest.mark.parametrize("steps", [1, 3, 10, 20, 1000])
-@pytest.mark.parametrize("rates", [(0.1, 0.01), (1e-3, 1e-4), (0.5, 0.2)])
+HIT_RATES = [(0.1, 0.01), (1e-3, 1e-4), (0.5, 0.2)]
+QUICK_HIT_RATES = [(1, HIT_RATES[1]), (3, HIT_RATES[2]), (20, HIT_RATES[0]), (1000, HIT_RATES[0])]
+ALL_HIT_RATES = [(steps, rates) for steps in (1, 3, 10, 20, 1000) for rates in HIT_RATES]
+
+
+@pytest.mark.parametrize(
+    ("steps", "rates"),
+    [pytest.param(*case, marks=() if case in QUICK_HIT_RATES else SLOW) for case in ALL_HIT_RATES],
+)
 def test_a_calibration_to_a_hit_rate_is_kept(steps: int, rates: tuple[float, float]) -> None:
     hits, alarms = rates
     found = find_noise(NoisySGD(PoissonSampling(0.05), 1.0, steps), Target.hit_rate(hits, alarms))
@@ -181,8 +190,14 @@ def test_the_bound_by_participations_is_above_the_exact_number(rate: float, step
 
 
 # ---- plans of many tasks
-@pytest.mark.parametrize("records", [1, 2, pytest.param(100, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("tasks", [1, 2, 9])
+@pytest.mark.parametrize(
+    ("records", "tasks"),
+    [
+        pytest.param(records, tasks, marks=() if (records, tasks) in {(1, 2), (2, 1)} else SLOW)
+        for records in (1, 2, 100)
+        for tasks in (1, 2, 9)
+    ],
+)
 def test_many_tasks_promise_what_their_guarantee_says(records: int, tasks: int) -> None:
     for epsilon, delta in ((0.0428, 1e-5), (1.0, 0.01)):
         plan = many_tasks(
@@ -254,9 +269,7 @@ def test_rates_so_small_that_nobody_takes_part_are_found() -> None:
 @pytest.mark.parametrize(
     ("run", "steps"),
     [
-        pytest.param(
-            NoisySGD(PoissonSampling(0.01), 0.1, 10, REPLACED), 229, marks=pytest.mark.slow
-        ),
+        pytest.param(NoisySGD(PoissonSampling(0.01), 0.1, 10, REPLACED), 229, marks=SLOW),
         (NoisySGD(PoissonSampling(0.5), 0.1, 10), 3),
         (NoisySGD(PoissonSampling(0.01), 0.1, 10), 229),
     ],
