@@ -32,10 +32,10 @@ from tightrope.guarantee.kinds.stopped import StoppedGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process, UserLevel, parts_of
 from tightrope.theorems import stopping_times
-from tightrope.theorems.base import Source, Theorem
+from tightrope.theorems.base import Refusal, Source, Theorem
 from tightrope.theorems.catalog import ANALYSES, Analysis
 
-__all__ = ["account", "Account", "Finding", "Check"]
+__all__ = ["account", "Account", "Finding", "Check", "find"]
 
 # Is an exact number held against the second method (the lattice) before it is returned?
 # "quick": against a coarse lattice, some milliseconds; "full": against a fine one, up to seconds.
@@ -51,7 +51,7 @@ class Finding:
 
     analysis: Analysis
     outcome: Guarantee | Estimate | None
-    reason: str | None
+    reason: Refusal | None
     theorems: tuple[Theorem, ...]
 
     @property
@@ -67,9 +67,13 @@ class Finding:
         return self.outcome is not None
 
     @property
+    def is_certified(self) -> bool:
+        return isinstance(self.outcome, Guarantee)
+
+    @property
     def is_foreign(self) -> bool:
         """Refused because it speaks about another kind of process: nothing to learn from it."""
-        return self.reason is not None and "speaks about" in self.reason
+        return self.reason is not None and self.reason.kind == "foreign"
 
     @property
     def kind(self) -> Validity:
@@ -83,15 +87,31 @@ class Finding:
 @final
 @dataclass(frozen=True)
 class Account:
-    """Every analysis of a process; answers like the best certified one."""
+    """Every analysis of a process; answers like the best certified one.
+
+    An analysis is made when it is asked for: where the first one is exact, no other need be.
+    """
 
     process: Process
-    findings: tuple[Finding, ...]
+    analyses: tuple[Analysis, ...] = ANALYSES
     check: Check = "quick"
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(map(self._find, self.analyses))
+
+    @cached_property
+    def _found(self) -> dict[str, Finding]:
+        return {}
+
+    def _find(self, analysis: Analysis) -> Finding:
+        if analysis.key not in self._found:
+            self._found[analysis.key] = find(analysis, self.process)
+        return self._found[analysis.key]
 
     @property
     def certified(self) -> tuple[Finding, ...]:
-        return tuple(f for f in self.findings if isinstance(f.outcome, Guarantee))
+        return tuple(f for f in self.findings if f.is_certified)
 
     @property
     def estimates(self) -> tuple[Finding, ...]:
@@ -100,7 +120,8 @@ class Account:
     @cached_property
     def _exact(self) -> Finding | None:
         """An exact finding cannot be beaten, so the others need not be asked."""
-        return next((f for f in self.certified if f.kind is Validity.EXACT), None)
+        found = map(self._find, self.analyses)
+        return next((f for f in found if f.is_certified and f.kind is Validity.EXACT), None)
 
     def best(self, loss: Callable[[Guarantee], float]) -> Finding:
         """The certified finding with the smallest safe-side loss.
@@ -108,13 +129,11 @@ class Account:
         An exact finding cannot be beaten; where its numbers cannot be certified, the best of the
         others answers, under its own name.
         """
+        if self._exact is not None and _judged(self._exact, loss) < math.inf:
+            return self._exact
         if not self.certified:
             reasons = "\n".join(f"  - {f.reason}" for f in self.findings)
             raise DoesNotApply(f"No certified analysis covers {self.process}:\n{reasons}")
-        if self._exact is not None and len(self.certified) == 1:
-            return self._exact
-        if self._exact is not None and _judged(self._exact, loss) < math.inf:
-            return self._exact
         return min(self.certified, key=lambda f: _judged(f, loss))
 
     def guarantee(self, delta: float = 1e-5) -> Guarantee:
@@ -234,53 +253,49 @@ def account(
     `check` says how exact numbers are held against the second method before they are returned;
     `Account.second_look` says what that method proves, or why it was not asked.
     """
+    return Account(process, analyses, check)
+
+
+def find(analysis: Analysis, process: Process) -> Finding:
+    """What one analysis says of a process."""
     if isinstance(process, UserLevel):
-        return _of_users(process, analyses, check)
+        return _of_users(process, find(analysis, process.run))
     if stopping_times.covers(process):
-        return _stopped(process, analyses, check)
-    return Account(process, tuple(_try(analysis, process) for analysis in analyses), check)
+        whole, share = stopping_times.covering(process)
+        return _stopped(share, find(analysis, whole))
+    return _try(analysis, process)
 
 
-def _of_users(process: UserLevel, analyses: tuple[Analysis, ...], check: Check) -> Account:
-    """Every guarantee of the run, for a user's records together."""
-    found = []
-    for finding in account(process.run, analyses, check=check).findings:
-        if isinstance(finding.outcome, Guarantee):
-            together = finding.outcome.group(process.records)
-            found.append(Finding(finding.analysis, together, None, finding.theorems))
-        else:
-            reason = finding.reason or "An estimate says nothing about several records together."
-            found.append(Finding(finding.analysis, None, reason, ()))
-    return Account(process, tuple(found), check)
+def _of_users(process: UserLevel, one: Finding) -> Finding:
+    """The guarantee of the run, for a user's records together."""
+    if isinstance(one.outcome, Guarantee):
+        together = one.outcome.group(process.records)
+        return Finding(one.analysis, together, None, one.theorems)
+    missing = Refusal("An estimate says nothing about several records together.")
+    return Finding(one.analysis, None, one.reason or missing, ())
 
 
-def _stopped(process: Process, analyses: tuple[Analysis, ...], check: Check) -> Account:
-    """Every guarantee of the length that is stated, for its share of delta."""
-    whole, share = stopping_times.covering(process)
-    found = []
-    for finding in account(whole, analyses, check=check).findings:
-        if isinstance(finding.outcome, Guarantee):
-            theorems = (*finding.theorems, cast(Theorem, stopping_times))
-            stopped = StoppedGuarantee(finding.outcome, share)
-            found.append(Finding(finding.analysis, stopped, None, theorems))
-        else:
-            reason = finding.reason or "An estimate says nothing about runs stopped at will."
-            found.append(Finding(finding.analysis, None, reason, ()))
-    return Account(process, tuple(found), check)
+def _stopped(share: float, whole: Finding) -> Finding:
+    """The guarantee of the length that is stated, for its share of delta."""
+    if isinstance(whole.outcome, Guarantee):
+        theorems = (*whole.theorems, cast(Theorem, stopping_times))
+        return Finding(whole.analysis, StoppedGuarantee(whole.outcome, share), None, theorems)
+    missing = Refusal("An estimate says nothing about runs stopped at will.")
+    return Finding(whole.analysis, None, whole.reason or missing, ())
 
 
-def _try(analysis: Analysis, process: Any) -> Finding:
+def _try(analysis: Analysis, process: Process) -> Finding:
     whole = _first(analysis, process)
-    if isinstance(whole, str) and analysis.by_parts:
+    if isinstance(whole, Refusal) and analysis.by_parts:
         return _by_parts(analysis, process, whole)
-    if isinstance(whole, str):
+    if isinstance(whole, Refusal):
         return Finding(analysis, None, whole, ())
     return _unless_idle(
         analysis, process, Finding(analysis, whole.guarantee(process), None, (whole,))
     )
 
 
-def _unless_idle(analysis: Analysis, process: Any, finding: Finding) -> Finding:
+def _unless_idle(analysis: Analysis, process: Process, finding: Finding) -> Finding:
     """An analysis whose own theorem covers no part only repeats the general one: refused."""
     if analysis.general or analysis.lead in finding.theorems:
         return finding
@@ -288,7 +303,7 @@ def _unless_idle(analysis: Analysis, process: Any, finding: Finding) -> Finding:
     return Finding(analysis, None, reason, ())
 
 
-def _first(analysis: Analysis, part: Any) -> Theorem | str:
+def _first(analysis: Analysis, part: Process) -> Theorem | Refusal:
     """The first theorem that applies, or the refusal of the one closest to the process."""
     reasons = []
     for theorem in analysis.theorems:
@@ -297,24 +312,24 @@ def _first(analysis: Analysis, part: Any) -> Theorem | str:
             return theorem
         reasons.append(reason)
     # neighbours are the last condition checked: such a refusal means that all else matched
-    return next((reason for reason in reasons if "neighbours" in reason), reasons[0])
+    return next((reason for reason in reasons if reason.kind == "neighbours"), reasons[0])
 
 
-def _by_parts(analysis: Analysis, process: Any, reason: str) -> Finding:
+def _by_parts(analysis: Analysis, process: Process, reason: Refusal) -> Finding:
     parts = parts_of(process)
     if list(parts) == [process]:
         return Finding(analysis, None, reason, ())
     chosen: list[Theorem] = []
     for part in parts:
         theorem = _first(analysis, part)
-        if isinstance(theorem, str):
+        if isinstance(theorem, Refusal):
             return Finding(analysis, None, theorem, ())
         chosen.append(theorem)
     outcomes = [theorem.guarantee(part) for theorem, part in zip(chosen, parts, strict=True)]
     try:
         composed = _add_up(outcomes, list(parts.values()))
     except DoesNotApply as refusal:
-        return Finding(analysis, None, str(refusal), ())
+        return Finding(analysis, None, Refusal(str(refusal)), ())
     distinct = tuple(dict.fromkeys(chosen))
     return _unless_idle(analysis, process, Finding(analysis, composed, None, distinct))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
-from tightrope.accounting import Finding, account
+from tightrope.accounting import account
 from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import (
@@ -20,6 +20,7 @@ from tightrope.process import (
     Repeated,
     Sequence,
 )
+from tightrope.theorems.catalog import ANALYSES, Analysis
 
 RUNS = [
     NoisySGD(PoissonSampling(0.01), 1.0, 300),
@@ -39,11 +40,14 @@ def test_no_analysis_is_below_an_exact_one(run, delta: float) -> None:  # type: 
 
 
 def test_a_number_below_the_exact_one_is_refused() -> None:
-    """An unsound theorem planted in the list of findings."""
-    honest = account(NoisySGD(PoissonSampling(0.01), 1.0, 300), check="off")
-    half = GaussianGuarantee(0.01)
-    planted = Finding(honest.findings[-1].analysis, half, None, honest.certified[0].theorems)
-    wrong = dataclasses.replace(honest, findings=(*honest.findings, planted))
+    """An unsound theorem planted in the catalogue."""
+    planted = SimpleNamespace(
+        NAME="planted",
+        applies=lambda process: None,
+        guarantee=lambda process: GaussianGuarantee(0.01),
+    )
+    analyses = (*ANALYSES, Analysis("planted", planted))  # type: ignore[arg-type]
+    wrong = account(NoisySGD(PoissonSampling(0.01), 1.0, 300), analyses, check="off")
     with pytest.raises(ContradictoryMethods, match="report this"):
         wrong.compare(1e-5)
 

@@ -24,7 +24,7 @@ from tightrope.process import (
     PoissonSampling,
     RandomizedResponse,
 )
-from tightrope.theorems.base import Source
+from tightrope.theorems.base import Refusal, Source
 from tightrope.theorems.catalog import THEOREMS
 
 HEADINGS = ("Statement", "Conditions", "Validity", "Source", "Error", "Vectors")
@@ -82,6 +82,7 @@ def test_a_theorem_refuses_with_a_reason(module: Any) -> None:
     assert refused, "a theorem about everything?"
     for process in refused:
         reason = module.applies(process)
+        assert isinstance(reason, Refusal)
         assert len(reason) > 30
         assert "got" in reason or "needs" in reason
         with pytest.raises(DoesNotApply):

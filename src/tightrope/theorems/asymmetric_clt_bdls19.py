@@ -24,7 +24,7 @@ from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.loss.loss_moments import LossMoments, moments
-from tightrope.process import parts_of
+from tightrope.process import Process, parts_of
 from tightrope.theorems import (
     declared,
     gaussian_gdp_drs19,
@@ -34,7 +34,7 @@ from tightrope.theorems import (
     sampled_gaussian_replace_drs19,
     single_releases_exact,
 )
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 
 NAME = "Central limit theorem, any releases"
 SOURCE = Source("Bu, Dong, Long, Su 2019", "Theorem 7", "bdls19")
@@ -50,26 +50,30 @@ _PAIRS: tuple[Any, ...] = (
 )
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     parts = parts_of(process)
     if not parts or all(sampled_gaussian_clt_bdls19.applies(part) is None for part in parts):
-        return f"{NAME} speaks about releases besides Gaussian steps; got none (see Theorem 5)."
+        return Refusal(
+            f"{NAME} speaks about releases besides Gaussian steps; got none (see Theorem 5).",
+            "foreign",
+        )
     for part in parts:
         components = _components(part)
         if components is None:
-            return (
+            return Refusal(
                 f"{NAME} speaks about releases known through a pair of output laws; got "
-                f"{type(part).__name__}."
+                f"{type(part).__name__}.",
+                "foreign",
             )
         if not all(math.isfinite(moments(pair).mean_p) for pair, _ in components):
-            return (
+            return Refusal(
                 f"{NAME} needs losses that are always finite; got {type(part).__name__} with a "
                 "positive delta of its own."
             )
     return None
 
 
-def guarantee(process: Any) -> Estimate:
+def guarantee(process: Process) -> Estimate:
     require(applies(process))
     found: list[tuple[LossMoments, int]] = []
     for part, times in parts_of(process).items():

@@ -23,14 +23,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pair import AllocationPair
-from tightrope.process import Adjacency, BallsInBinsSampling, NoisySGD
-from tightrope.theorems.base import Source, require
+from tightrope.process import Adjacency, BallsInBinsSampling, NoisySGD, Process
+from tightrope.theorems.base import Refusal, Source, require
 
 NAME = "Balls in bins, exact"
 SOURCE = Source("Choquette-Choo et al. 2024", "Lemma 3.2", "cghm24")
@@ -39,24 +38,32 @@ VALIDITY = Validity.EXACT
 _REACH = (0.05, 2.5)  # mu
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if not isinstance(process, NoisySGD) or not isinstance(process.sampling, BallsInBinsSampling):
-        return f"{NAME} speaks about noisy SGD with BallsInBinsSampling; got {_words(process)}."
+        return Refusal(
+            f"{NAME} speaks about noisy SGD with BallsInBinsSampling; got {_words(process)}.",
+            "foreign",
+        )
     return None
 
 
-def _words(process: Any) -> str:
+def _words(process: Process) -> str:
     return str(process.sampling) if isinstance(process, NoisySGD) else type(process).__name__
 
 
-def guarantee(process: Any) -> Guarantee:
+def batches_of(process: NoisySGD) -> int:
+    assert isinstance(process.sampling, BallsInBinsSampling)
+    return process.sampling.batches_per_epoch
+
+
+def guarantee(process: NoisySGD) -> Guarantee:
     require(applies(process))
     return through_removal(process, _add_or_remove)
 
 
-def through_removal(process: Any, analyse: Callable[[Any], Guarantee]) -> Guarantee:
+def through_removal(process: NoisySGD, analyse: Callable[[NoisySGD], Guarantee]) -> Guarantee:
     """A replaced record as one removed and one added; alone in its batch it needs no detour."""
-    batches, noise = process.sampling.batches_per_epoch, process.noise_multiplier
+    batches, noise = batches_of(process), process.noise_multiplier
     if process.adjacency is Adjacency.ADD_OR_REMOVE:
         return analyse(process)
     if batches == 1 or noise == 0.0 or process.steps == 0:
@@ -64,15 +71,15 @@ def through_removal(process: Any, analyse: Callable[[Any], Guarantee]) -> Guaran
     return analyse(replace(process, adjacency=Adjacency.ADD_OR_REMOVE)).as_replace_one()
 
 
-def gaussian_bound(process: Any) -> GaussianGuarantee:
+def gaussian_bound(process: NoisySGD) -> GaussianGuarantee:
     """One step an epoch, without the secret of which."""
-    epochs = -(-process.steps // process.sampling.batches_per_epoch)
+    epochs = -(-process.steps // batches_of(process))
     mu = process.step_mu * math.sqrt(epochs) if epochs else 0.0
     return GaussianGuarantee(mu, process.adjacency, Validity.BOUND)
 
 
-def _add_or_remove(process: Any) -> Guarantee:
-    batches, mu = process.sampling.batches_per_epoch, process.step_mu
+def _add_or_remove(process: NoisySGD) -> Guarantee:
+    batches, mu = batches_of(process), process.step_mu
     epochs = -(-process.steps // batches)
     if epochs == 0 or batches == 1 or not _REACH[0] <= mu <= _REACH[1]:
         return gaussian_bound(process)

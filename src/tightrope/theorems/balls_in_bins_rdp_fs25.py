@@ -25,8 +25,9 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve, TableTerm
 from tightrope.numerics.lognormal_moments import log_negative_moments, log_positive_moments
+from tightrope.process import NoisySGD, Process
 from tightrope.theorems import balls_in_bins_exact as exact
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.validate import FloatArray
 
 NAME = "Balls in bins, Renyi"
@@ -37,18 +38,18 @@ _LARGEST_MU = 1e3
 _ORDERS = (*range(2, 64), *range(64, 129, 8), *range(144, 257, 16))
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = exact.applies(process)
-    return reason if reason is None else reason.replace(exact.NAME, NAME)
+    return reason if reason is None else reason.renamed(exact.NAME, NAME)
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoisySGD) -> Guarantee:
     require(applies(process))
     return exact.through_removal(process, _add_or_remove)
 
 
-def _add_or_remove(process: Any) -> Guarantee:
-    batches, mu = process.sampling.batches_per_epoch, process.step_mu
+def _add_or_remove(process: NoisySGD) -> Guarantee:
+    batches, mu = exact.batches_of(process), process.step_mu
     epochs = -(-process.steps // batches)
     if epochs == 0 or batches == 1 or mu > _LARGEST_MU:
         return exact.gaussian_bound(process)

@@ -3,7 +3,7 @@
 A theorem module has a docstring with the headings Statement, Conditions, Validity, Source, Error
 and Vectors, the constants NAME, SOURCE and VALIDITY, and two functions:
 
-    applies(process) -> None | str         None, or the reason of the refusal in a full sentence
+    applies(process) -> None | Refusal     None, or the refusal: a full sentence, and its kind
     guarantee(process) -> Guarantee        for one run; raises DoesNotApply where it is refused
 
 Repetition and composition are handled by `tightrope.guarantee.compose` alone.
@@ -12,13 +12,17 @@ Repetition and composition are handled by `tightrope.guarantee.compose` alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Literal, Protocol, final
 
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
+from tightrope.process import Process
 
-__all__ = ["Source", "Theorem", "require"]
+__all__ = ["Source", "Theorem", "Refusal", "foreign", "require"]
+
+# It is about other processes; a condition fails; or only the neighbours do (checked last).
+Kind = Literal["foreign", "condition", "neighbours"]
 
 
 @final
@@ -34,6 +38,27 @@ class Source:
         return f"{self.paper}, {self.place}"
 
 
+@final
+class Refusal(str):
+    """Why a theorem does not apply, in full sentences, and of which kind the reason is."""
+
+    kind: Kind
+
+    def __new__(cls, text: str, kind: Kind = "condition") -> Refusal:
+        made = super().__new__(cls, text)
+        made.kind = kind
+        return made
+
+    def renamed(self, theorem: str, other: str) -> Refusal:
+        """The same refusal by another theorem with the same conditions."""
+        return Refusal(self.replace(theorem, other), self.kind)
+
+
+def foreign(theorem: str, wanted: str, process: object) -> Refusal:
+    """The refusal of a process of another kind."""
+    return Refusal(f"{theorem} speaks about {wanted}; got {type(process).__name__}.", "foreign")
+
+
 class Theorem(Protocol):
     """The face of a theorem module."""
 
@@ -42,13 +67,13 @@ class Theorem(Protocol):
     VALIDITY: Validity
 
     @staticmethod
-    def applies(process: Any) -> str | None: ...
+    def applies(process: Process) -> Refusal | None: ...
 
     @staticmethod
-    def guarantee(process: Any) -> Guarantee | Estimate: ...
+    def guarantee(process: Process) -> Guarantee | Estimate: ...
 
 
-def require(reason: str | None) -> None:
+def require(reason: Refusal | None) -> None:
     """Raise the refusal, if there is one."""
     if reason is not None:
         raise DoesNotApply(reason)

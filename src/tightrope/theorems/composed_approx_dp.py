@@ -14,7 +14,6 @@ Vectors: advanced_composition, subsample_eps_delta.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.approx.advanced import advanced
 from tightrope.guarantee.approx.simple import amplified
@@ -22,30 +21,31 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
-from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling
-from tightrope.theorems.base import Source, require
+from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling, Process
+from tightrope.theorems.base import Refusal, Source, require
 
 NAME = "Basic and advanced composition"
 SOURCE = Source("Dwork, Rothblum, Vadhan 2010", "Theorem III.3", "drv10")
 VALIDITY = Validity.BOUND
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if not isinstance(process, NoisySGD):
-        return f"{NAME} is offered for one run of noisy SGD; got {type(process).__name__}."
+        return Refusal(f"{NAME} is offered for one run of noisy SGD; got {type(process).__name__}.")
     if isinstance(process.sampling, FullBatch):
         return None
     if not isinstance(process.sampling, PoissonSampling) or (
         process.adjacency is not Adjacency.ADD_OR_REMOVE
     ):
-        return (
+        return Refusal(
             f"{NAME} with sampling needs Poisson batches and add-or-remove neighbours; got "
-            f"{process.sampling} and {process.adjacency}."
+            f"{process.sampling} and {process.adjacency}.",
+            "neighbours",
         )
     return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoisySGD) -> Guarantee:
     require(applies(process))
     if process.steps == 0 or process.sampling.rate == 0.0:
         return GaussianGuarantee(0.0, process.adjacency, VALIDITY)

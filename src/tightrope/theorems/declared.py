@@ -11,8 +11,6 @@ Vectors: tradeoff_eps_delta, thm3_eps.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -23,8 +21,9 @@ from tightrope.process import (
     DeclaredGaussianDP,
     DeclaredRenyi,
     DeclaredZeroConcentrated,
+    Process,
 )
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 
 NAME = "Declared guarantee"
 SOURCE = Source("the declaration", "taken at its word", "declared")
@@ -33,13 +32,13 @@ VALIDITY = Validity.BOUND
 _DECLARED = (DeclaredApproxDP, DeclaredGaussianDP, DeclaredRenyi, DeclaredZeroConcentrated)
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if isinstance(process, _DECLARED):
         return None
-    return f"{NAME} needs a declared release; got {type(process).__name__}."
+    return Refusal(f"{NAME} needs a declared release; got {type(process).__name__}.")
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: Process) -> Guarantee:
     require(applies(process))
     if isinstance(process, DeclaredApproxDP):
         return ApproxGuarantee(process.epsilon, process.delta, process.adjacency)
@@ -48,5 +47,6 @@ def guarantee(process: Any) -> Guarantee:
     if isinstance(process, DeclaredRenyi):
         term: TableTerm | LinearTerm = TableTerm(process.orders, process.gammas)
     else:
+        assert isinstance(process, DeclaredZeroConcentrated)
         term = LinearTerm(process.rho)
     return RenyiGuarantee(RenyiCurve.of(term), process.adjacency)

@@ -16,28 +16,30 @@ Vectors: gdp_eps.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.base import Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.process import CyclicSampling, NoisySGD, ShuffledSampling
-from tightrope.theorems.base import Source, require
+from tightrope.process import CyclicSampling, NoisySGD, Process, ShuffledSampling
+from tightrope.theorems.base import Refusal, Source, foreign, require
 
 NAME = "Once an epoch, composed"
 SOURCE = Source("Dong, Roth, Su 2019", "Corollary 3.3", "drs19")
 VALIDITY = Validity.BOUND
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if not isinstance(process, NoisySGD):
-        return f"{NAME} speaks about noisy SGD; got {type(process).__name__}."
+        return foreign(NAME, "noisy SGD", process)
     if not isinstance(process.sampling, (CyclicSampling, ShuffledSampling)):
-        return f"{NAME} speaks about cyclic or shuffled batches; got {process.sampling}."
+        return Refusal(
+            f"{NAME} speaks about cyclic or shuffled batches; got {process.sampling}.", "foreign"
+        )
     return None
 
 
-def guarantee(process: Any) -> GaussianGuarantee:
+def guarantee(process: NoisySGD) -> GaussianGuarantee:
     require(applies(process))
+    assert isinstance(process.sampling, CyclicSampling | ShuffledSampling)
     visits = -(-process.steps // process.sampling.batches_per_epoch)
     cyclic = isinstance(process.sampling, CyclicSampling)
     mu = math.sqrt(visits) * process.step_mu if visits else 0.0

@@ -13,32 +13,31 @@ Vectors: gdp_delta, gdp_eps, tradeoff_gaussian.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.base import Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.process import FullBatch, GaussianMechanism, NoisySGD
-from tightrope.theorems.base import Source, require
+from tightrope.process import FullBatch, GaussianMechanism, NoisySGD, Process
+from tightrope.theorems.base import Refusal, Source, require
 
 NAME = "Gaussian mechanism"
 SOURCE = Source("Dong, Roth, Su 2019", "Theorem 2.7", "drs19")
 VALIDITY = Validity.EXACT
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if isinstance(process, GaussianMechanism):
         return None
     if isinstance(process, NoisySGD):
         if isinstance(process.sampling, FullBatch) or process.sampling.rate == 1.0:
             return None
-        return (
+        return Refusal(
             f"{NAME} needs every record in every step; got {process.sampling}. "
             "Use the sampled Gaussian analyses."
         )
-    return f"{NAME} needs Gaussian noise; got {type(process).__name__}."
+    return Refusal(f"{NAME} needs Gaussian noise; got {type(process).__name__}.")
 
 
-def guarantee(process: Any) -> GaussianGuarantee:
+def guarantee(process: GaussianMechanism | NoisySGD) -> GaussianGuarantee:
     require(applies(process))
     if isinstance(process, NoisySGD):
         mu = process.step_mu * math.sqrt(process.steps)

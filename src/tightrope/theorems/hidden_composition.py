@@ -13,11 +13,10 @@ Vectors: thm_VII1 (rdp_composition).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.process import Adjacency
+from tightrope.process import Adjacency, Process
 from tightrope.process.convex import (
     ContractiveIteration,
     CyclicSGD,
@@ -26,7 +25,7 @@ from tightrope.process.convex import (
     SkipSGD,
     StopSGD,
 )
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, foreign, require
 from tightrope.theorems.hidden_steps import step_mu
 
 NAME = "Composition of noisy gradient steps"
@@ -36,21 +35,25 @@ VALIDITY = Validity.BOUND
 _KINDS = (NoisyGradientDescent, CyclicSGD, SkipSGD, StopSGD, ContractiveIteration)
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if not isinstance(process, _KINDS):
         wanted = ", ".join(kind.__name__ for kind in _KINDS)
-        return f"{NAME} speaks about one of {wanted}; got {type(process).__name__}."
+        return foreign(NAME, f"one of {wanted}", process)
     if process.adjacency is not Adjacency.REPLACE_ONE:
-        return f"{NAME} needs replace-one neighbours; got {process.adjacency}."
+        return Refusal(
+            f"{NAME} needs replace-one neighbours; got {process.adjacency}.", "neighbours"
+        )
     if isinstance(process, ContractiveIteration):
         if process.noise is not IterationNoise.GAUSSIAN:
-            return f"{NAME} is about Gaussian noise; got {process.noise}."
+            return Refusal(f"{NAME} is about Gaussian noise; got {process.noise}.")
         if process.start_distance > 0.0:
-            return f"{NAME} needs a common start; got start_distance {process.start_distance:g}."
+            return Refusal(
+                f"{NAME} needs a common start; got start_distance {process.start_distance:g}."
+            )
     return None
 
 
-def squared_mu(process: Any) -> float:
+def squared_mu(process: Process) -> float:
     if isinstance(process, ContractiveIteration):
         steps = zip(process.sensitivities, process.noise_scales, strict=True)
         return math.fsum((s / noise) ** 2 if noise else math.inf for s, noise in steps if s > 0.0)
@@ -62,7 +65,7 @@ def squared_mu(process: Any) -> float:
     return uses * step_mu(process) ** 2
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: Process) -> Guarantee:
     require(applies(process))
     mu = math.sqrt(squared_mu(process)) * (1.0 + 1e-14)
     return GaussianGuarantee(mu, process.adjacency, VALIDITY)

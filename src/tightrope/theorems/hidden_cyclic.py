@@ -29,8 +29,9 @@ import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.process import Process
 from tightrope.process.convex import CyclicSGD
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
 from tightrope.validate import FloatArray
 
@@ -78,7 +79,7 @@ def geometric_sum(factor: float, count: Any) -> Any:
     return (np.expm1(count * math.log(factor)) / (factor - 1.0))[()]
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     return refusal(NAME, process, (CyclicSGD,)) or convexity_refusal(NAME, process)
 
 
@@ -89,7 +90,7 @@ def mu_curve(process: CyclicSGD) -> FloatArray:
     return np.asarray(_mu(process, positions))
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: CyclicSGD) -> Guarantee:
     require(applies(process))
     position = process.index or process.batches_per_epoch
     return GaussianGuarantee(float(_mu(process, position)), process.adjacency, VALIDITY)

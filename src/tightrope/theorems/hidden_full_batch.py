@@ -17,12 +17,12 @@ Vectors: noisygd_strongly_convex_gdp, thm_VII1 (rdp_exact_gd).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.process import Process
 from tightrope.process.convex import NoisyGradientDescent
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
 
 NAME = "Last iterate of noisy gradient descent"
@@ -39,11 +39,11 @@ def squared_mu(factor: float, steps: int) -> float:
     return (1.0 + factor) / (1.0 - factor) * lost / (1.0 + power)
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     return refusal(NAME, process, (NoisyGradientDescent,)) or convexity_refusal(NAME, process)
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoisyGradientDescent) -> Guarantee:
     require(applies(process))
     square = squared_mu(contraction(process.loss, process.step_size), process.steps)
     mu = step_mu(process) * math.sqrt(square) * (1.0 + 1e-14)

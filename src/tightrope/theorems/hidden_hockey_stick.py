@@ -21,15 +21,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
+from tightrope.process import Process
 from tightrope.process.convex import ConvexLoss, CyclicSGD
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_cyclic import squared_mu
 from tightrope.theorems.hidden_projected import diameter_refusal
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
@@ -57,11 +57,14 @@ class ContractionProfile:
         return min(1.0, math.exp(float(np.min(logs + powers))) * (1.0 + 1e-12))
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = refusal(NAME, process, (CyclicSGD,)) or diameter_refusal(NAME, process)
-    if reason is None and isinstance(process.loss, ConvexLoss):
+    if reason is not None:
+        return reason
+    assert isinstance(process, CyclicSGD)
+    if isinstance(process.loss, ConvexLoss):
         return convexity_refusal(NAME, process)
-    return reason
+    return None
 
 
 def range_ratio(process: CyclicSGD) -> float:
@@ -75,7 +78,7 @@ def range_ratio(process: CyclicSGD) -> float:
     return reach / (process.step_size * process.noise_std) * (1.0 + 1e-15)
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: CyclicSGD) -> Guarantee:
     require(applies(process))
     later = process.batches_per_epoch - (process.index or process.batches_per_epoch)
     mus, left = _splits(process, later)

@@ -20,14 +20,14 @@ Vectors: optimal_shift.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.hull import least_cost, rounding
 from tightrope.numerics.hull_window import least_window_cost
+from tightrope.process import Process
 from tightrope.process.convex import ContractiveIteration, IterationNoise
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_steps import columns, refusal
 
 NAME = "Last iterate by shifted interpolation (optimal shifts)"
@@ -35,7 +35,7 @@ SOURCE = Source("Feldman et al. 2018; Bok, Su, Altschuler 2024", "Theorem 22; Se
 VALIDITY = Validity.BOUND
 
 
-def squared_mu(process: Any) -> float:
+def squared_mu(process: ContractiveIteration) -> float:
     """The least sum of (a_t / sigma_t)^2, rounded up; of any process with Gaussian columns."""
     pushes, factors, scales = columns(process)
     cost = least_cost(pushes, factors, scales, getattr(process, "start_distance", 0.0))
@@ -44,13 +44,16 @@ def squared_mu(process: Any) -> float:
     return cost * (1.0 + rounding(len(pushes)))
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = refusal(NAME, process, (ContractiveIteration,))
-    if reason is None and process.noise is not IterationNoise.GAUSSIAN:
-        return f"{NAME} is about Gaussian noise; got {process.noise}."
-    return reason
+    if reason is not None:
+        return reason
+    assert isinstance(process, ContractiveIteration)
+    if process.noise is not IterationNoise.GAUSSIAN:
+        return Refusal(f"{NAME} is about Gaussian noise; got {process.noise}.")
+    return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: ContractiveIteration) -> Guarantee:
     require(applies(process))
     return GaussianGuarantee(math.sqrt(squared_mu(process)), process.adjacency, VALIDITY)

@@ -19,13 +19,13 @@ Vectors: thm_VII1.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
-from tightrope.process.convex import NoisyGradientDescent
-from tightrope.theorems.base import Source, require
+from tightrope.process import Process
+from tightrope.process.convex import ConvexLoss, NoisyGradientDescent
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_steps import convexity_refusal, refusal, step_mu
 
 NAME = "Langevin diffusion bound for noisy gradient descent"
@@ -56,28 +56,32 @@ def rho(step: float, eta_lambda: float, steps: int) -> float:
     return 2.0 / eta_lambda * step**2 * -math.expm1(-eta_lambda * steps / 2.0)
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = refusal(NAME, process, (NoisyGradientDescent,)) or convexity_refusal(NAME, process)
     if reason is not None:
         return reason
-    if process.loss.strong_convexity == 0.0:
-        return f"{NAME} needs strong convexity; got 0. Add an l2 regulariser."
-    if process.step_size * process.loss.smoothness >= 1.0:
-        return (
-            f"{NAME} needs step_size < 1 / smoothness = {1.0 / process.loss.smoothness:g}; got "
+    assert isinstance(process, NoisyGradientDescent)
+    loss = process.loss
+    assert isinstance(loss, ConvexLoss)
+    if loss.strong_convexity == 0.0:
+        return Refusal(f"{NAME} needs strong convexity; got 0. Add an l2 regulariser.")
+    if process.step_size * loss.smoothness >= 1.0:
+        return Refusal(
+            f"{NAME} needs step_size < 1 / smoothness = {1.0 / loss.smoothness:g}; got "
             f"{process.step_size:g}."
         )
-    wanted = process.noise_std * math.sqrt(process.step_size / process.loss.strong_convexity)
+    wanted = process.noise_std * math.sqrt(process.step_size / loss.strong_convexity)
     if not math.isclose(process.start_std, wanted, rel_tol=1e-9):
-        return (
+        return Refusal(
             f"{NAME} needs a start drawn with standard deviation noise_std * sqrt(step_size / "
             f"strong_convexity) = {wanted:g}; got start_std = {process.start_std:g}."
         )
     return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoisyGradientDescent) -> Guarantee:
     require(applies(process))
+    assert isinstance(process.loss, ConvexLoss)
     eta_lambda = process.step_size * process.loss.strong_convexity
     slope = rho(step_mu(process), eta_lambda, process.steps) * (1.0 + 1e-14)
     return RenyiGuarantee(RenyiCurve.of(LinearTerm(slope)), process.adjacency, VALIDITY)

@@ -19,15 +19,15 @@ Vectors: thm_VII2.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
-from tightrope.process.convex import SubsampledSGD
-from tightrope.theorems.base import Source, require
+from tightrope.process import Process
+from tightrope.process.convex import ConvexLoss, SubsampledSGD
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
 from tightrope.validate import FloatArray
 
@@ -84,23 +84,25 @@ def _step(log_s: FloatArray, hit: FloatArray, rate: float, square: float) -> Flo
     return np.where(top < 1.0, near, large)
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = refusal(NAME, process, (SubsampledSGD,)) or convexity_refusal(NAME, process)
     if reason is not None:
         return reason
+    assert isinstance(process, SubsampledSGD)
     loss = process.loss
+    assert isinstance(loss, ConvexLoss)
     if loss.strong_convexity == 0.0:
-        return f"{NAME} needs strong convexity; got 0. Add an l2 regulariser."
+        return Refusal(f"{NAME} needs strong convexity; got 0. Add an l2 regulariser.")
     largest = 2.0 / (loss.strong_convexity + loss.smoothness)
     if process.step_size >= largest:
-        return (
+        return Refusal(
             f"{NAME} needs step_size < 2 / (strong_convexity + smoothness) = {largest:g}; got "
             f"{process.step_size:g}."
         )
     return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: SubsampledSGD) -> Guarantee:
     require(applies(process))
     factor = contraction(process.loss, process.step_size)
     term = RecursionTerm(process.rate, step_mu(process), factor, process.steps)

@@ -17,6 +17,7 @@ from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.process import Process
 from tightrope.process.convex import (
     ConvexLoss,
     CyclicSGD,
@@ -25,7 +26,7 @@ from tightrope.process.convex import (
     StopSGD,
     SubsampledSGD,
 )
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_projected import diameter_refusal
 from tightrope.theorems.hidden_steps import refusal
 
@@ -41,14 +42,17 @@ def mu(diameter: float, step_size: float, lipschitz: float, noise_std: float) ->
     return (diameter + 2.0 * step_size * lipschitz) / (step_size * noise_std) * (1.0 + 1e-15)
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = refusal(NAME, process, _KINDS) or diameter_refusal(NAME, process)
-    if reason is None and isinstance(process.loss, ConvexLoss):
-        return (
+    if reason is not None:
+        return reason
+    assert isinstance(process, _KINDS)
+    if isinstance(process.loss, ConvexLoss):
+        return Refusal(
             f"{NAME} needs a bound on the whole gradient; ConvexLoss bounds only the part that "
             "depends on the record. The theorems about convex losses are stronger here anyway."
         )
-    return reason
+    return None
 
 
 def guarantee(process: Any) -> Guarantee:

@@ -14,28 +14,29 @@ Vectors: gaussian_sigma.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.process import Adjacency
+from tightrope.process import Adjacency, Process
 from tightrope.process.convex import LocalGradient
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, foreign, require
 
 NAME = "Local privacy of one noisy gradient"
 SOURCE = Source("Feldman et al. 2018", "Lemma 27", "fmtt18")
 VALIDITY = Validity.BOUND
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if not isinstance(process, LocalGradient):
-        return f"{NAME} speaks about LocalGradient; got {type(process).__name__}."
+        return foreign(NAME, "LocalGradient", process)
     if process.adjacency is not Adjacency.REPLACE_ONE:
-        return f"{NAME} compares two records of one device (replace-one); got {process.adjacency}."
+        return Refusal(
+            f"{NAME} compares two records of one device (replace-one); got {process.adjacency}.",
+            "neighbours",
+        )
     return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: LocalGradient) -> Guarantee:
     require(applies(process))
     mu = 2.0 * process.loss.lipschitz / process.noise_std * (1.0 + 1e-15)
     return GaussianGuarantee(mu, process.adjacency, VALIDITY)

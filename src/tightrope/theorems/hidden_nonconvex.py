@@ -16,12 +16,12 @@ Vectors: optimal_shift (c = 1.1, z0 = 1).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.process import Process
 from tightrope.process.convex import CyclicSGD, NoisyGradientDescent, SmoothLoss
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_projected import diameter_refusal, squared_mu
 from tightrope.theorems.hidden_steps import refusal
 
@@ -30,17 +30,20 @@ SOURCE = Source("Feldman et al. 2018", "Theorem 22 with expanding maps", "fmtt18
 VALIDITY = Validity.BOUND
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = refusal(NAME, process, (NoisyGradientDescent, CyclicSGD))
     reason = reason or diameter_refusal(NAME, process)
-    if reason is None and not isinstance(process.loss, SmoothLoss):
-        return (
+    if reason is not None:
+        return reason
+    assert isinstance(process, (NoisyGradientDescent, CyclicSGD))
+    if not isinstance(process.loss, SmoothLoss):
+        return Refusal(
             f"{NAME} needs a bound on the Hessian, as SmoothLoss states it; got "
             f"{type(process.loss).__name__}. Convex losses have a better theorem."
         )
-    return reason
+    return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoisyGradientDescent | CyclicSGD) -> Guarantee:
     require(applies(process))
     return GaussianGuarantee(math.sqrt(squared_mu(process)), process.adjacency, VALIDITY)

@@ -24,8 +24,9 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.hull import rounding
 from tightrope.numerics.hull_window import least_window_cost
+from tightrope.process import Process
 from tightrope.process.convex import CyclicSGD, NoisyGradientDescent
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_steps import columns, convexity_refusal, refusal
 
 NAME = "Last iterate of projected gradient descent"
@@ -35,27 +36,28 @@ VALIDITY = Validity.BOUND
 _LONGEST_WINDOW = 2**20
 
 
-def squared_mu(process: Any) -> float:
+def squared_mu(process: NoisyGradientDescent | CyclicSGD) -> float:
     """mu^2 of the best window, rounded up. The last batch of an epoch is the worst (see docs)."""
+    assert process.diameter is not None
     pushes, factors, scales = columns(process, last=_LONGEST_WINDOW)
     window = least_window_cost(pushes, factors, scales, process.diameter)
     return window.cost * (1.0 + rounding(window.length))
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = refusal(NAME, process, (NoisyGradientDescent, CyclicSGD))
     return reason or diameter_refusal(NAME, process) or convexity_refusal(NAME, process)
 
 
-def diameter_refusal(name: str, process: Any) -> str | None:
+def diameter_refusal(name: str, process: Any) -> Refusal | None:
     if process.diameter is None:
-        return (
+        return Refusal(
             f"{name} needs every iterate projected on a bounded convex set; this process has "
             "diameter = None. Project on a ball and state its diameter (twice its radius)."
         )
     return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoisyGradientDescent | CyclicSGD) -> Guarantee:
     require(applies(process))
     return GaussianGuarantee(math.sqrt(squared_mu(process)), process.adjacency, VALIDITY)

@@ -31,8 +31,9 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pair import FixedSizeGaussianPair, GaussianPair
+from tightrope.process import Process
 from tightrope.process.convex import SubsampledSGD
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_cyclic import geometric_sum
 from tightrope.theorems.hidden_full_batch import squared_mu
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
@@ -69,11 +70,11 @@ def best_window(process: SubsampledSGD) -> tuple[int, float]:
     return int(windows[row]), float(_SHARES[column])
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     return refusal(NAME, process, (SubsampledSGD,)) or convexity_refusal(NAME, process)
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: SubsampledSGD) -> Guarantee:
     require(applies(process))
     if process.batch_size == process.records:  # no batch without the record: nothing is sampled
         square = squared_mu(contraction(process.loss, process.step_size), process.steps)

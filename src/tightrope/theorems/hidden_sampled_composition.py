@@ -13,15 +13,14 @@ Vectors: one example (q = 0.01, noise multiplier 2, 1000 steps: 2.199).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pair import FixedSizeGaussianPair
-from tightrope.process import Adjacency
+from tightrope.process import Adjacency, Process
 from tightrope.process.convex import SubsampledSGD
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, foreign, require
 from tightrope.theorems.hidden_steps import step_mu
 
 NAME = "Composition of noisy steps on random batches"
@@ -29,18 +28,19 @@ SOURCE = Source("Dong, Roth, Su 2019", "Theorem 4.2", "drs19")
 VALIDITY = Validity.BOUND
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if not isinstance(process, SubsampledSGD):
-        return f"{NAME} speaks about SubsampledSGD; got {type(process).__name__}."
+        return foreign(NAME, "SubsampledSGD", process)
     if process.adjacency is not Adjacency.REPLACE_ONE:
-        return (
+        return Refusal(
             f"{NAME} needs replace-one neighbours, since batches of fixed size make the number of "
-            f"records public; got {process.adjacency}."
+            f"records public; got {process.adjacency}.",
+            "neighbours",
         )
     return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: SubsampledSGD) -> Guarantee:
     require(applies(process))
     mu = step_mu(process) * (1.0 + 1e-15)
     if process.batch_size == process.records:

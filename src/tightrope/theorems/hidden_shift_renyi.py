@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -28,8 +27,9 @@ from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
 from tightrope.numerics.hull import least_cost_shifts, rounding
 from tightrope.numerics.hull_window import least_window_cost
+from tightrope.process import Process
 from tightrope.process.convex import ContractiveIteration, IterationNoise
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_steps import columns, refusal
 from tightrope.validate import FloatArray
 
@@ -77,14 +77,19 @@ class ShiftTerm:
         return best * (1.0 + self.slack)
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = refusal(NAME, process, (ContractiveIteration,))
-    if reason is None and min(process.noise_scales) == 0.0:
-        return f"{NAME} needs noise in every step; merge noiseless steps with the next noisy one."
-    return reason
+    if reason is not None:
+        return reason
+    assert isinstance(process, ContractiveIteration)
+    if min(process.noise_scales) == 0.0:
+        return Refusal(
+            f"{NAME} needs noise in every step; merge noiseless steps with the next noisy one."
+        )
+    return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: ContractiveIteration) -> Guarantee:
     require(applies(process))
     term = ShiftTerm(
         tuple(_choices(process)), process.noise, 1e-12 + rounding(len(columns(process)[0]))

@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
+from tightrope.process import Process
 from tightrope.process.convex import SkipSGD
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_cyclic import squared_mu
 from tightrope.theorems.hidden_mixture import profile_of_mixture, renyi_of_mixture
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
@@ -61,7 +61,7 @@ class SkipProfile:
         return profile_of_mixture(epsilon, np.array([self.mu]), np.array([self.probability]))
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     return refusal(NAME, process, (SkipSGD,)) or convexity_refusal(NAME, process)
 
 
@@ -73,7 +73,7 @@ def mu_curve(process: SkipSGD) -> FloatArray:
     return np.asarray(step_mu(process) * np.sqrt(squares) * (1.0 + 1e-14))
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: SkipSGD) -> Guarantee:
     require(applies(process))
     index = process.index or process.records
     factor = contraction(process.loss, process.step_size)

@@ -27,6 +27,7 @@ from tightrope.process.convex import (
     SmoothLoss,
     SubsampledSGD,
 )
+from tightrope.theorems.base import Refusal, foreign
 from tightrope.validate import FloatArray
 
 __all__ = ["batch_of", "contraction", "step_mu", "refusal", "convexity_refusal", "columns"]
@@ -56,42 +57,43 @@ def step_mu(process: Any) -> float:
     return float(2.0 * process.loss.lipschitz / (batch_of(process) * process.noise_std))
 
 
-def refusal(name: str, process: Any, kinds: tuple[Any, ...]) -> str | None:
+def refusal(name: str, process: Any, kinds: tuple[Any, ...]) -> Refusal | None:
     """The conditions that every last-iterate theorem has, whatever the loss."""
     if not isinstance(process, kinds):
         wanted = " or ".join(kind.__name__ for kind in kinds)
-        return f"{name} speaks about {wanted}; got {type(process).__name__}."
+        return foreign(name, wanted, process)
     if process.adjacency is not Adjacency.REPLACE_ONE:
-        return (
+        return Refusal(
             f"{name} compares datasets of one public size, so it needs replace-one neighbours; got "
-            f"{process.adjacency}. Declare Adjacency.REPLACE_ONE."
+            f"{process.adjacency}. Declare Adjacency.REPLACE_ONE.",
+            "neighbours",
         )
     if process.released is not Released.LAST_ITERATE:
-        return (
+        return Refusal(
             f"{name} needs every iterate but the last to stay secret; this process releases "
             f"{process.released}. Release the last iterate only, or use composition."
         )
     return None
 
 
-def convexity_refusal(name: str, process: Any) -> str | None:
+def convexity_refusal(name: str, process: Any) -> Refusal | None:
     """Convex, smooth, step size at most 2 / smoothness: then gradient steps do not expand."""
     loss = process.loss
     if isinstance(loss, ClippedLoss):
-        return (
+        return Refusal(
             f"{name} needs gradient steps that do not expand distances; gradients clipped to norm "
             f"{loss.lipschitz:g} promise nothing of the kind. If the clipped gradient is that of a "
             "convex smooth function (as for generalised linear models), describe it by ConvexLoss."
         )
     if not isinstance(loss, ConvexLoss):
-        return f"{name} needs a loss convex for every record; got {type(loss).__name__}."
+        return Refusal(f"{name} needs a loss convex for every record; got {type(loss).__name__}.")
     if math.isinf(loss.smoothness):
-        return (
+        return Refusal(
             f"{name} needs a smooth loss, since a gradient step across a kink expands distances; "
             "got smoothness = inf. Smooth the loss first (tightrope.plan.smoothing)."
         )
     if process.step_size * loss.smoothness > 2.0:
-        return (
+        return Refusal(
             f"{name} needs step_size <= 2 / smoothness = {2.0 / loss.smoothness:g}, above which a "
             f"gradient step expands distances; got step_size = {process.step_size:g}."
         )

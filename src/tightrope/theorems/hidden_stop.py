@@ -19,14 +19,14 @@ Vectors: stop_pnsgd (Renyi form, in hidden_stop_renyi).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
+from tightrope.process import Process
 from tightrope.process.convex import StopSGD
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_cyclic import squared_mu
 from tightrope.theorems.hidden_mixture import blocks, profile_of_mixture
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
@@ -60,11 +60,11 @@ class StopProfile:
         return profile_of_mixture(epsilon, mus, sizes / self.records)
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     return refusal(NAME, process, (StopSGD,)) or convexity_refusal(NAME, process)
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: StopSGD) -> Guarantee:
     require(applies(process))
     factor = contraction(process.loss, process.step_size)
     profile = StopProfile(step_mu(process), factor, process.records, process.index or 1)

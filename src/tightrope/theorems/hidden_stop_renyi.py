@@ -19,15 +19,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.process import Process
 from tightrope.process.convex import StopSGD
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.theorems.hidden_mixture import blocks, renyi_of_mixture
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
 from tightrope.theorems.hidden_stop import squared_mus
@@ -65,11 +65,11 @@ def corrected(order: float, records: int, step: float) -> float:
     return order * step**2 * harmonic / records
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     return refusal(NAME, process, (StopSGD,)) or convexity_refusal(NAME, process)
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: StopSGD) -> Guarantee:
     require(applies(process))
     factor = contraction(process.loss, process.step_size)
     term = StopTerm(step_mu(process), factor, process.records, process.index or 1)

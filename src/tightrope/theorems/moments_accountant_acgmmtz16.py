@@ -11,22 +11,21 @@ Vectors: thm3_eps (eps_classic), gaussian_composition (ma_eq29).
 
 from __future__ import annotations
 
-from typing import Any
-
 from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.process import NoisySGD, Process
 from tightrope.theorems import poisson_gaussian_rdp_mtz19 as renyi
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 
 NAME = "Moments accountant"
 SOURCE = Source("Abadi et al. 2016", "Theorem 2", "acgmmtz16")
 VALIDITY = Validity.BOUND
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = renyi.applies(process)
-    return reason if reason is None else reason.replace(renyi.NAME, NAME)
+    return reason if reason is None else reason.renamed(renyi.NAME, NAME)
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoisySGD) -> Guarantee:
     require(applies(process))
     return renyi.renyi_guarantee(process, route="classical")

@@ -21,9 +21,9 @@ import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
-from tightrope.process import FullBatch, NoiseSchedule, NoisySGD, PoissonSampling
+from tightrope.process import FullBatch, NoiseSchedule, NoisySGD, PoissonSampling, Process
 from tightrope.theorems import gaussian_gdp_drs19, poisson_gaussian_exact_zdw22
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, foreign, require
 from tightrope.validate import FloatArray
 
 NAME = "Scheduled noise, composed"
@@ -33,17 +33,17 @@ VALIDITY = Validity.EXACT
 _MANY, _GRID = 1000, 1e-3
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if not isinstance(process, NoiseSchedule):
-        return f"{NAME} speaks about NoiseSchedule; got {type(process).__name__}."
+        return foreign(NAME, "NoiseSchedule", process)
     if not isinstance(process.sampling, (PoissonSampling, FullBatch)):
-        return f"{NAME} needs Poisson sampling or full batches; got {process.sampling}."
+        return Refusal(f"{NAME} needs Poisson sampling or full batches; got {process.sampling}.")
     theorem = _one_step(process)
     reason = theorem.applies(NoisySGD(process.sampling, 1.0, 1, process.adjacency))
-    return reason if reason is None else reason.replace(theorem.NAME, NAME)
+    return reason if reason is None else reason.renamed(theorem.NAME, NAME)
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoiseSchedule) -> Guarantee:
     require(applies(process))
     noises, counts = np.unique(np.array(process.noise_multipliers), return_counts=True)
     validity = VALIDITY

@@ -19,7 +19,6 @@ Vectors: sgm_delta, sgm_eps, sgm_tradeoff_point.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -28,8 +27,8 @@ from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import PairsTerm, RenyiCurve
 from tightrope.guarantee.loss.pair import SampledGaussianPair
-from tightrope.process import Adjacency, NoisySGD, PoissonSampling
-from tightrope.theorems.base import Source, require
+from tightrope.process import Adjacency, NoisySGD, PoissonSampling, Process
+from tightrope.theorems.base import Refusal, Source, foreign, require
 
 NAME = "Poisson-sampled Gaussian, exact"
 SOURCE = Source("Zhu, Dong, Wang 2022", "Theorem 11", "zdw22")
@@ -37,25 +36,26 @@ VALIDITY = Validity.EXACT
 _LARGEST_MU, _MOST_STEPS = 20.0, 10**15
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if not isinstance(process, NoisySGD):
-        return f"{NAME} speaks about noisy SGD; got {type(process).__name__}."
+        return foreign(NAME, "noisy SGD", process)
     if not isinstance(process.sampling, PoissonSampling):
-        return (
+        return Refusal(
             f"{NAME} needs Poisson sampling, where records join a batch independently; got "
             f"{process.sampling}. Other schemes can lose several times more privacy: train with a "
             "Poisson sampler, or use the analysis of the scheme you run."
         )
     if process.adjacency is not Adjacency.ADD_OR_REMOVE:
-        return (
+        return Refusal(
             f"{NAME} needs add-or-remove neighbours (its pair compares a record's presence with "
             f"its absence); got {process.adjacency}. Declare Adjacency.ADD_OR_REMOVE, or use the "
-            "replace-one analysis."
+            "replace-one analysis.",
+            "neighbours",
         )
     return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoisySGD) -> Guarantee:
     require(applies(process))
     closed = closed_form(process)
     if closed is not None:
@@ -69,7 +69,7 @@ def guarantee(process: Any) -> Guarantee:
     return LossGuarantee(orders, process.adjacency, VALIDITY, by_record=True)
 
 
-def closed_form(process: Any) -> Guarantee | None:
+def closed_form(process: NoisySGD) -> Guarantee | None:
     """The runs that need no numerical composition."""
     rate, mu, steps = process.sampling.rate, process.step_mu, process.steps
     if rate == 0.0 or steps == 0:
@@ -81,7 +81,7 @@ def closed_form(process: Any) -> Guarantee | None:
     return by_participations(process) if mu > _LARGEST_MU else None
 
 
-def by_participations(process: Any) -> Guarantee:
+def by_participations(process: NoisySGD) -> Guarantee:
     """A bound for any noise: how often the record takes part, not in which steps."""
     rate, mu, steps = process.sampling.rate, process.step_mu, process.steps
     if steps > _MOST_STEPS:  # sampling only helps
@@ -94,7 +94,7 @@ def within_reach(rate: float, mu: float, steps: int) -> bool:
     return rate >= 1e-30 and 1e-5 <= mu <= _LARGEST_MU and steps <= _MOST_STEPS
 
 
-def renyi_bound(process: Any, route: str) -> RenyiGuarantee:
+def renyi_bound(process: NoisySGD, route: str) -> RenyiGuarantee:
     """The Renyi divergences of the steps, converted by the named route; holds everywhere.
 
     Removal is the worse order for every order of the divergence (Mironov, Talwar, Zhang 2019

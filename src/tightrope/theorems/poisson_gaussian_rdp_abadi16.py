@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -25,8 +25,9 @@ from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.process import NoisySGD, Process
 from tightrope.theorems import poisson_gaussian_exact_zdw22 as exact
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.validate import FloatArray
 
 NAME = "Leading-term moments (Abadi)"
@@ -54,13 +55,14 @@ class LeadingTerm:
         return np.where(whole <= self.largest_order, whole * rho, np.inf)
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = exact.applies(process)
     if reason is not None:
-        return reason.replace(exact.NAME, NAME)
+        return reason.renamed(exact.NAME, NAME)
+    assert isinstance(process, NoisySGD)
     q, s = process.sampling.rate, process.noise_multiplier
     if s < 1.0 or q * s >= 1.0 / 16.0:
-        return (
+        return Refusal(
             f"{NAME} needs noise_multiplier >= 1 and rate < 1/(16 noise_multiplier); got rate = "
             f"{q:g} and noise_multiplier = {s:g}, where it can understate the divergence a "
             "thousandfold. Use the exact analysis."
@@ -68,7 +70,7 @@ def applies(process: Any) -> str | None:
     return None
 
 
-def guarantee(process: Any) -> Estimate:
+def guarantee(process: NoisySGD) -> Estimate:
     require(applies(process))
     if process.sampling.rate == 0.0 or process.steps == 0:
         return Estimate(GaussianGuarantee(0.0, process.adjacency), _WHY)

@@ -21,8 +21,9 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.process import NoisySGD, Process
 from tightrope.theorems import poisson_gaussian_exact_zdw22 as exact
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 from tightrope.validate import FloatArray
 
 NAME = "Closed-form Renyi bound"
@@ -51,12 +52,13 @@ class ClosedFormTerm:
         return np.where(self.covers(orders), bound, np.inf)
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = exact.applies(process)
     if reason is not None:
-        return reason.replace(exact.NAME, NAME)
+        return reason.renamed(exact.NAME, NAME)
+    assert isinstance(process, NoisySGD)
     if process.sampling.rate > 0.2 or process.noise_multiplier < 4.0:
-        return (
+        return Refusal(
             f"{NAME} needs rate <= 1/5 and noise_multiplier >= 4; got rate = "
             f"{process.sampling.rate:g} and noise_multiplier = {process.noise_multiplier:g}. "
             "Use the exact Renyi divergence instead; it needs no such condition."
@@ -64,7 +66,7 @@ def applies(process: Any) -> str | None:
     return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoisySGD) -> Guarantee:
     require(applies(process))
     if process.sampling.rate == 0.0 or process.steps == 0:
         return GaussianGuarantee(0.0, process.adjacency, VALIDITY)

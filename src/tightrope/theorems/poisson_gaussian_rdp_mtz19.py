@@ -13,27 +13,26 @@ Vectors: rdp_sgm_integer, rdp_sgm_fractional.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.process import NoisySGD, Process
 from tightrope.theorems import poisson_gaussian_exact_zdw22 as exact
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 
 NAME = "Improved moments accountant"
 SOURCE = Source("Mironov, Talwar, Zhang 2019; Asoodeh et al. 2021", "Section 3; Theorem 3", "mtz19")
 VALIDITY = Validity.BOUND
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     reason = exact.applies(process)
-    return reason if reason is None else reason.replace(exact.NAME, NAME)
+    return reason if reason is None else reason.renamed(exact.NAME, NAME)
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoisySGD) -> Guarantee:
     require(applies(process))
     return renyi_guarantee(process, route="optimal")
 
 
-def renyi_guarantee(process: Any, route: str) -> Guarantee:
+def renyi_guarantee(process: NoisySGD, route: str) -> Guarantee:
     """The same divergences, converted by the named route."""
     return exact.closed_form(process) or exact.renyi_bound(process, route)

@@ -51,15 +51,14 @@ Vectors: poisson_replace_one.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pair import GaussianMixturePair
-from tightrope.process import Adjacency, NoisySGD, PoissonSampling
+from tightrope.process import Adjacency, NoisySGD, PoissonSampling, Process
 from tightrope.theorems import sampled_gaussian_replace_drs19
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, foreign, require
 from tightrope.theorems.poisson_gaussian_exact_zdw22 import by_participations, within_reach
 
 NAME = "Poisson-sampled Gaussian, replace-one, exact"
@@ -67,17 +66,19 @@ SOURCE = Source("Tightrope", "the interpolation lemma on its page", "own")
 VALIDITY = Validity.EXACT
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if not isinstance(process, NoisySGD):
-        return f"{NAME} speaks about noisy SGD; got {type(process).__name__}."
+        return foreign(NAME, "noisy SGD", process)
     if not isinstance(process.sampling, PoissonSampling):
-        return f"{NAME} needs Poisson sampling; got {process.sampling}."
+        return Refusal(f"{NAME} needs Poisson sampling; got {process.sampling}.")
     if process.adjacency is not Adjacency.REPLACE_ONE:
-        return f"{NAME} needs replace-one neighbours; got {process.adjacency}."
+        return Refusal(
+            f"{NAME} needs replace-one neighbours; got {process.adjacency}.", "neighbours"
+        )
     return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoisySGD) -> Guarantee:
     require(applies(process))
     rate, steps, moved = process.sampling.rate, process.steps, process.step_mu
     if rate == 0.0 or steps == 0:

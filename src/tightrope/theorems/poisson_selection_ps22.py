@@ -14,26 +14,25 @@ Vectors: none; held against exact laws in tests/unit/estimators/test_private_sea
 
 from __future__ import annotations
 
-from typing import Any
-
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.selection import selection_guarantee
+from tightrope.process import Process
 from tightrope.process.selection import PoissonSelection
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, foreign, require
 
 NAME = "Selection among a secret Poisson number of trials"
 SOURCE = Source("Papernot, Steinke 2022", "Theorem 6", "ps22")
 VALIDITY = Validity.BOUND
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if isinstance(process, PoissonSelection):
         return None
-    return f"{NAME} speaks about PoissonSelection; got {type(process).__name__}."
+    return foreign(NAME, "PoissonSelection", process)
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: PoissonSelection) -> Guarantee:
     require(applies(process))
     trial = GaussianGuarantee(process.trial_mu, process.adjacency)
     return selection_guarantee(trial, process.mean_trials)

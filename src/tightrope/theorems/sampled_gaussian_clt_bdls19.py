@@ -18,7 +18,6 @@ Vectors: clt_mu.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -35,8 +34,9 @@ from tightrope.process import (
     NoiseSchedule,
     NoisySGD,
     PoissonSampling,
+    Process,
 )
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 
 NAME = "Central limit theorem (GDP)"
 SOURCE = Source("Bu, Dong, Long, Su 2019", "Theorem 5", "bdls19")
@@ -44,30 +44,34 @@ VALIDITY = Validity.ESTIMATE
 _WHY = "a limit for many steps of small rate; its error at this setting is not bounded"
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if isinstance(process, (GaussianMechanism, DeclaredGaussianDP)):
         return None
     if isinstance(process, NoiseSchedule):
         return applies(NoisySGD(process.sampling, 1.0, 1, process.adjacency))
     if not isinstance(process, NoisySGD):
-        return f"{NAME} is stated here for (sampled) Gaussian steps; got {type(process).__name__}."
+        return Refusal(
+            f"{NAME} is stated here for (sampled) Gaussian steps; got {type(process).__name__}."
+        )
     if isinstance(process.sampling, (PoissonSampling, FullBatch)):
         return None
     if isinstance(process.sampling, FixedSizeSampling):
         if process.adjacency is Adjacency.REPLACE_ONE:
             return None
-        return (
-            f"{NAME} with fixed-size batches needs replace-one neighbours; got {process.adjacency}."
+        return Refusal(
+            f"{NAME} with fixed-size batches needs replace-one neighbours; got "
+            f"{process.adjacency}.",
+            "neighbours",
         )
-    return f"{NAME} needs batches drawn afresh for every step; got {process.sampling}."
+    return Refusal(f"{NAME} needs batches drawn afresh for every step; got {process.sampling}.")
 
 
-def guarantee(process: Any) -> Estimate:
+def guarantee(process: Process) -> Estimate:
     require(applies(process))
     return Estimate(GaussianGuarantee(mu(process), process.adjacency), _WHY)
 
 
-def mu(process: Any) -> float:
+def mu(process: Process) -> float:
     """The limit's parameter."""
     if isinstance(process, DeclaredGaussianDP):
         return float(process.mu)
@@ -81,6 +85,7 @@ def mu(process: Any) -> float:
             for noise, count in zip(noises, counts, strict=True)
         ]
         return math.hypot(*parts)
+    assert isinstance(process, NoisySGD)
     m, rate, steps = process.step_mu, process.sampling.rate, process.steps
     if rate == 0.0 or steps == 0:
         return 0.0

@@ -22,14 +22,13 @@ Vectors: clt_mu (symmetrised); examples of theory C.9.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pair import Direction, FixedSizeGaussianPair, SampledGaussianPair
-from tightrope.process import Adjacency, FixedSizeSampling, NoisySGD, PoissonSampling
-from tightrope.theorems.base import Source, require
+from tightrope.process import Adjacency, FixedSizeSampling, NoisySGD, PoissonSampling, Process
+from tightrope.theorems.base import Refusal, Source, foreign, require
 from tightrope.theorems.poisson_gaussian_exact_zdw22 import by_participations, within_reach
 
 NAME = "Sampled Gaussian, replace-one"
@@ -37,24 +36,25 @@ SOURCE = Source("Dong, Roth, Su 2019", "Theorem 4.2", "drs19")
 VALIDITY = Validity.BOUND
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if not isinstance(process, NoisySGD):
-        return f"{NAME} speaks about noisy SGD; got {type(process).__name__}."
+        return foreign(NAME, "noisy SGD", process)
     if not isinstance(process.sampling, (FixedSizeSampling, PoissonSampling)):
-        return (
+        return Refusal(
             f"{NAME} needs batches drawn afresh for every step (fixed-size or Poisson); got "
             f"{process.sampling}. Epoch-wise schemes have analyses of their own."
         )
     if process.adjacency is not Adjacency.REPLACE_ONE:
-        return (
+        return Refusal(
             f"{NAME} needs replace-one neighbours; got {process.adjacency}. With batches of fixed "
             "size the dataset's size is public, so a record can only be replaced: declare "
-            "Adjacency.REPLACE_ONE, or sample with PoissonSampling."
+            "Adjacency.REPLACE_ONE, or sample with PoissonSampling.",
+            "neighbours",
         )
     return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: NoisySGD) -> Guarantee:
     require(applies(process))
     rate, mu, steps = process.sampling.rate, process.step_mu, process.steps
     if rate == 0.0 or steps == 0:
@@ -67,7 +67,7 @@ def guarantee(process: Any) -> Guarantee:
     return LossGuarantee((bound,), process.adjacency, VALIDITY, attained=_attained(process))
 
 
-def _attained(process: Any) -> tuple[Components, ...]:
+def _attained(process: NoisySGD) -> tuple[Components, ...]:
     """Batches of fixed size whose other gradients are all opposite to the replaced one."""
     if not isinstance(process.sampling, FixedSizeSampling):
         return ()

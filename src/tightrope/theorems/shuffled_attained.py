@@ -25,7 +25,7 @@ from scipy.special import log_ndtr
 from tightrope.errors import TightropeError
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.pair import AbstractLossPair, AllocationPair, DiscretePair
-from tightrope.process import Adjacency, NoisySGD, ShuffledSampling
+from tightrope.process import Adjacency, NoisySGD, Process, ShuffledSampling
 
 __all__ = ["least_epsilon"]
 
@@ -33,7 +33,7 @@ _TRIED = 20  # places of c
 _SLACK, _REACH = 1e-12, (0.05, 2.5)
 
 
-def least_epsilon(process: Any, delta: float) -> float:
+def least_epsilon(process: Process, delta: float) -> float:
     """A proved lower end of epsilon(delta) of shuffled batches; 0 where nothing is known."""
     if not isinstance(process, NoisySGD) or not isinstance(process.sampling, ShuffledSampling):
         return 0.0

@@ -16,7 +16,6 @@ Vectors: closed forms, in the tests of the pairs.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -31,30 +30,32 @@ from tightrope.process import (
     Adjacency,
     DiscreteGaussianMechanism,
     LaplaceMechanism,
+    Process,
     RandomizedResponse,
 )
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, require
 
 NAME = "Single releases, exact"
 SOURCE = Source("Zhu, Dong, Wang 2022", "Section 3", "zdw22")
 VALIDITY = Validity.EXACT
 
 
-def applies(process: Any) -> str | None:
+def applies(process: Process) -> Refusal | None:
     if isinstance(process, RandomizedResponse) and process.adjacency is not Adjacency.REPLACE_ONE:
-        return (
+        return Refusal(
             f"{NAME}: randomised response compares two answers of one person, so it needs "
-            f"replace-one neighbours; got {process.adjacency}. Declare Adjacency.REPLACE_ONE."
+            f"replace-one neighbours; got {process.adjacency}. Declare Adjacency.REPLACE_ONE.",
+            "neighbours",
         )
     if isinstance(process, (LaplaceMechanism, DiscreteGaussianMechanism, RandomizedResponse)):
         return None
-    return (
+    return Refusal(
         f"{NAME} covers the Laplace mechanism, the discrete Gaussian and randomised response; got "
         f"{type(process).__name__}."
     )
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: Process) -> Guarantee:
     require(applies(process))
     pair = _pair(process)
     if pair is None:
@@ -62,13 +63,14 @@ def guarantee(process: Any) -> Guarantee:
     return LossGuarantee((((pair, 1),),), process.adjacency, VALIDITY)
 
 
-def _pair(process: Any) -> AbstractLossPair | None:
+def _pair(process: Process) -> AbstractLossPair | None:
     """The dominating pair; each of these is its own mirror image, so one order suffices."""
     if isinstance(process, LaplaceMechanism):
         return LaplacePair(process.noise_multiplier) if process.noise_multiplier > 0 else None
     if isinstance(process, DiscreteGaussianMechanism):
         sigma, step = process.sigma, process.sensitivity
         return discrete_gaussian_pair(sigma, step) if sigma > 0 else None
+    assert isinstance(process, RandomizedResponse)
     if process.flip == 0:
         return None
     # truth with probability 1 - flip + flip/k, any other answer with flip/k

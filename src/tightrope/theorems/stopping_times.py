@@ -31,11 +31,10 @@ from __future__ import annotations
 import bisect
 import math
 from functools import cache
-from typing import Any
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Validity
-from tightrope.process import Sequence, StoppedAtWill
+from tightrope.process import Process, Sequence, StoppedAtWill
 from tightrope.process.stopping import steps_of, with_steps
 from tightrope.theorems.base import Source
 
@@ -55,7 +54,7 @@ KEPT = 0.99
 _GROWTH, _LONGEST = 1.1, 2**40
 
 
-def covers(process: Any) -> bool:
+def covers(process: Process) -> bool:
     """Does this theorem answer? For runs stopped at will, and for sequences with such runs in them.
 
     Only the last run may have gone beyond a length that was named for it.
@@ -65,18 +64,19 @@ def covers(process: Any) -> bool:
     return isinstance(process, Sequence) and _stopped(process) and _bounded(process)
 
 
-def _stopped(process: Any) -> bool:
+def _stopped(process: Process) -> bool:
     parts = process.parts if isinstance(process, Sequence) else ()
     return isinstance(process, StoppedAtWill) or any(_stopped(part) for part in parts)
 
 
-def _bounded(process: Any) -> bool:
+def _bounded(process: Process) -> bool:
     if isinstance(process, StoppedAtWill):
         return process.within and _bounded(process.run)
-    return all(_bounded(part) for part in process.parts) if _stopped(process) else True
+    parts = process.parts if isinstance(process, Sequence) and _stopped(process) else ()
+    return all(_bounded(part) for part in parts)
 
 
-def covering(process: Any) -> tuple[Any, float]:
+def covering(process: Process) -> tuple[Process, float]:
     """The process of the lengths that are stated, and its share of delta."""
     if isinstance(process, StoppedAtWill):
         length, own = stated(steps_of(process) or 0, process.first)
