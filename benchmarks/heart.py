@@ -85,7 +85,8 @@ def random_settings(count: int) -> None:
         times.append(time.process_time() - begun)
         widths.append(found.width / found.upper if found.upper > 0.0 else 0.0)
         if widths[-1] > WIDE or times[-1] > LONG:
-            print(f"  {number:5} {pair} {steps=} {delta=:.3g} {found} {widths[-1]:.1e} {times[-1]:.2f} s")
+            said = f"{widths[-1]:.1e} {times[-1]:.2f} s"
+            print(f"  {number:5} {pair} {steps=} {delta=:.3g} {found} {said}")
     for name, values in (("relative width", widths), ("seconds", times)):
         ends = " ".join(f"{np.quantile(values, q):.2g}" for q in (0.5, 0.9, 0.99, 1.0))
         print(f"{name} of {count} settings, at 50 %, 90 %, 99 %, 100 %: {ends}")
