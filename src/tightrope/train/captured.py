@@ -87,7 +87,7 @@ class CapturedStep:
         if rows == 0:
             losses = torch.zeros(0, device=run.device, requires_grad=True)
         else:
-            losses = check_losses(self._losses(*batch), rows)
+            losses = check_losses(self._losses(*batch), rows, run.views)
         return run.clipped(losses), losses.detach()
 
     def _ready(self, batch: tuple[Any, ...]) -> bool:
@@ -122,8 +122,8 @@ class CapturedStep:
             self._program, self.mode = program, "CUDA graph"
 
     def _compute(self, batch: tuple[Any, ...], present: Tensor) -> Clipped:
-        losses = check_losses(self._losses(*batch), self.size)
         run = self._run
+        losses = check_losses(self._losses(*batch), self.size, run.views)
         return run.clipped(losses, present=present, chain=self._chain), losses.detach()
 
     def _stay_eager(self, reason: str) -> None:

@@ -33,6 +33,7 @@ def settings_of(run: Any) -> dict[str, Any]:
         "parameters": [list(pair) for pair in zip(run.gradients.names, shapes, strict=True)],
         "ranks": rank_and_size()[1],
         "history": repr(run.ledger.history),
+        **({"views": run.views} if run.views > 1 else {}),  # folders of before say nothing of it
     }
 
 
@@ -54,6 +55,7 @@ def record_of(run: Any) -> RunRecord:
         optimizer=type(run.optimizer).__name__,
         parameters=sum(parameter.numel() for parameter in run.gradients.parameters),
         ranks=rank_and_size()[1],
+        views=run.views,
         data=run.data.description,
         now=lambda: run.ledger.claim().process,
     )

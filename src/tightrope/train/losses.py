@@ -30,8 +30,11 @@ def losses_on(model: torch.nn.Module, loss: LossFunction, batch: Any) -> Tensor:
     return loss(model(inputs), *targets)
 
 
-def check_losses(losses: Any, size: int) -> Tensor:
-    """The losses, if they are a vector with one entry for each of the `size` examples."""
+def check_losses(losses: Any, size: int, views: int = 1) -> Tensor:
+    """The losses, if they are a vector with one entry for each of the `size` examples.
+
+    views: rows of the model for each example; their losses (size, views) are averaged here.
+    """
     if not isinstance(losses, Tensor):
         raise InvalidInput(f"step() needs a tensor of losses; got {type(losses).__name__}.")
     if losses.ndim == 0:
@@ -40,11 +43,13 @@ def check_losses(losses: Any, size: int) -> Tensor:
             "example's gradient cannot be clipped any more. Use reduction='none', so that there is "
             f"one loss for each of the {size} examples."
         )
+    if views > 1:
+        losses = _of_examples(losses, size, views)
     if losses.ndim > 1:
         raise InvalidInput(
             f"step() got losses of shape {tuple(losses.shape)}; it needs one number per example, "
             f"shape ({size},). Average or sum each example's own losses first, for example "
-            "losses.mean(dim=1)."
+            "losses.mean(dim=1). (Several views of each example: make the run with views=K.)"
         )
     if losses.shape[0] != size:
         raise InvalidInput(
@@ -55,5 +60,19 @@ def check_losses(losses: Any, size: int) -> Tensor:
         raise InvalidInput(
             "The losses do not depend on trainable parameters (no gradient is recorded). Were they "
             "computed under torch.no_grad(), detached, or is every parameter frozen?"
+        )
+    return losses
+
+
+def _of_examples(losses: Tensor, size: int, views: int) -> Tensor:
+    """One loss for each example, from those of its views, or as it was averaged already."""
+    if losses.shape == (size, views):
+        return losses.mean(1)
+    if losses.shape != (size,):
+        raise InvalidInput(
+            f"step() got losses of shape {tuple(losses.shape)}; this run has {views} views of each "
+            f"of the {size} examples drawn, so it needs one loss for each view, shape "
+            f"({size}, {views}), or their mean for each example, shape ({size},). Losses of rows "
+            f"side by side take that shape by losses.view(-1, {views})."
         )
     return losses

@@ -69,6 +69,9 @@ class PrivateOptimizer(Accounted, NotCopied):
     arithmetic: "bounded" (the rounding of the sums is bounded, and the noise made larger by it),
     "strict" (one example at a time, whole numbers, no rounding; slow) or "uncovered" (for engines
     and devices whose rounding nobody has bounded); docs/arithmetic.md.
+    views: how many rows of the model each example has, such as K augmented copies side by side
+    (De et al. 2022). step() then takes losses (B, K); the mean over the views of an example is
+    clipped. The record is the example, so the account is the same.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         gradients: Any | None = None,
         history: Any | None = None,
         arithmetic: str = "bounded",
+        views: int = 1,
     ) -> None:
         check_parts(model, optimizer, sampler=sampler, clip=clip, noise=noise, budget=budget)
         check_one_copy(model)
@@ -93,7 +97,10 @@ class PrivateOptimizer(Accounted, NotCopied):
         self._stepped = [p for p in model.parameters() if p.requires_grad]
         self._held = [local_part(p) for p in self._stepped]
         self.sharding.gather()
-        self._sums_of = sums_of(arithmetic, model, clip, noise, gradients, self.expected_batch_size)
+        self.views = check_count(views, "views", low=1)
+        self._sums_of = sums_of(
+            arithmetic, model, clip, noise, gradients, self.expected_batch_size, self.views
+        )
         self.gradients, self.arithmetic = self._sums_of.gradients, self._sums_of.arithmetic
         check_whole(self.gradients.parameters)
         self.guard = Guard(optimizer, self._stepped, self.gradients.parameters)
@@ -241,16 +248,16 @@ class PrivateOptimizer(Accounted, NotCopied):
         return device
 
     def step(self, losses: Tensor) -> StepReport:
-        """Take the private step on one loss per example of the batch that was drawn."""
+        """Take the private step on one loss per example (and view) of the batch that was drawn."""
         if self.company.size is not None:
             return self._rehearse(losses)
-        check_losses(losses, self.next_size)
+        losses = check_losses(losses, self.next_size, self.views)
         return self._take(lambda: self._checked(losses))
 
     def _rehearse(self, losses: Tensor) -> StepReport:
         """Nothing is released: an example alone is compared with the same in its batch."""
         assert self.company.size is not None
-        check_losses(losses, self.company.size)
+        losses = check_losses(losses, self.company.size, self.views)
         with self.guard.opened():
             self.company.take(losses)
         self.gradients.forget()

@@ -38,6 +38,7 @@ class RunRecord:
     optimizer: str
     parameters: int
     ranks: int
+    views: int
     data: str
     now: Callable[[], Process] | None = field(default=None, compare=False, repr=False)
 
@@ -66,6 +67,7 @@ class RunRecord:
                 "optimizer": self.optimizer,
                 "parameters": self.parameters,
                 "ranks": self.ranks,
+                "views": self.views,
                 "data": self.data,
             },
             **more,

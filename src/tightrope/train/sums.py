@@ -8,6 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from tightrope.errors import InvalidInput
 from tightrope.train.arithmetic import arithmetic_of, check_mode
 from tightrope.train.distributed import rank_and_size, sum_over_ranks_
 from tightrope.train.gradients import Gradients
@@ -17,13 +18,30 @@ __all__ = ["Rounded", "sums_of"]
 
 
 def sums_of(
-    arithmetic: Any, model: torch.nn.Module, clip: Any, noise: Any, gradients: Any, examples: float
+    arithmetic: Any,
+    model: torch.nn.Module,
+    clip: Any,
+    noise: Any,
+    gradients: Any,
+    examples: float,
+    views: int,
 ) -> Rounded | Strict:
     """Whole numbers in strict mode, else floating point. examples: expected in a batch."""
     if check_mode(arithmetic) == "strict":
         return Strict(model, clip, noise, gradients)
-    engine = Gradients(model, method="auto") if gradients is None else gradients
+    engine = Gradients(model, method="auto", views=views) if gradients is None else gradients
+    _check_views(engine, views)
     return Rounded(engine, arithmetic, examples)
+
+
+def _check_views(engine: Any, views: int) -> None:
+    own = getattr(engine, "views", 1)
+    if own not in (None, views):
+        raise InvalidInput(
+            f"The run has views={views}, and its {type(engine).__name__} was made for {own} rows "
+            f"of each example, so it would clip something else. Make it with views={views}, or "
+            "leave `gradients` out."
+        )
 
 
 @final

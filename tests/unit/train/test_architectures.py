@@ -23,6 +23,7 @@ from tightrope.train import (
     check_model,
     noisy_sgd,
 )
+from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.reference import loop_clipped_sum, loop_gradients
 
 with warnings.catch_warnings():
@@ -264,6 +265,22 @@ def test_architectures_equal_the_loop(name):
     model, batch = made(FAST, name)
     clip = FlatClip(middle_norm(model, batch))
     assert_equals_the_loop(Gradients(model), model, batch, clip)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_rows_of_one_owner_are_clipped_as_one(name):
+    """Owners with two and three rows, in any order; the mean of an owner's losses is its loss."""
+    model, batch = made(FAST, name)
+    owners, clip = torch.tensor([1, 0, 1, 0, 1]), FlatClip(middle_norm(model, batch))
+    share = torch.eye(2)[owners].t() / torch.bincount(owners)[:, None]
+    each = [torch.tensordot(share, g, dims=1) for g in loop(model, batch, loop_gradients)]
+    squares = torch.stack([g.flatten(1).square().sum(1) for g in each])
+    (factors,) = clip.factors(squares)
+    truth = torch.cat([torch.tensordot(factors, g, dims=1).reshape(-1) for g in each])
+    engine = Gradients(model)
+    found = engine.clipped_sum(share @ losses(model, batch), clip, owners=Owners.of(owners, 2))
+    sums = torch.cat([s.reshape(-1) for s in found.sums])
+    assert float((sums - truth).norm() / truth.norm()) < 1e-4
 
 
 @pytest.mark.parametrize("name", SLOW)

@@ -23,28 +23,28 @@ def losses_of(model, *inputs):
     )
 
 
-def compare(model, *inputs, clip=None, method="auto", tolerance=2e-5):
-    """Float32 engine against the loop in float64."""
+def compare(model, *inputs, clip=None, method="auto", tolerance=2e-5, views=1):
+    """Float32 engine against the loop in float64. views: rows of the inputs for each example."""
     clip = clip or FlatClip(0.5)
     exact_model = copy.deepcopy(model).double()
     exact_inputs = [
-        x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs
+        (x.double() if x.is_floating_point() else x).unflatten(0, (-1, views)) for x in inputs
     ]
 
     def exact_losses(m, *xs):
-        out = m(*xs)
+        out = m(*(x.flatten(0, 1) for x in xs))
         out = out[0] if isinstance(out, tuple) else out
         flat = out.flatten(1)
         weights = torch.linspace(-1, 2, flat.shape[1]).double()
-        return (flat * weights).square().mean(1) + flat.sum(1)
+        return ((flat * weights).square().mean(1) + flat.sum(1)).view(-1, views).mean(1)
 
     expected = loop_clipped_sum(exact_model, exact_losses, clip, *exact_inputs)
-    engine = Gradients(model, method)
+    engine = Gradients(model, method, views=views)
     try:
-        batch = engine.clipped_sum(losses_of(model, *inputs), clip)
+        batch = engine.clipped_sum(losses_of(model, *inputs).view(-1, views).mean(1), clip)
     finally:
         engine.detach()
-    assert batch.examples == inputs[0].shape[0]
+    assert batch.examples == inputs[0].shape[0] // views
     total = sum(float(e.square().sum()) for e in expected) ** 0.5
     for name, mine, truth in zip(engine.names, batch.sums, expected, strict=True):
         assert mine.shape == truth.shape, name
@@ -195,6 +195,18 @@ def test_layer_equals_the_loop(name, batch):
     compare(model, example(shape, batch))
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize(("batch", "method"), [(1, "auto"), (3, "auto"), (3, "two-pass")])
+@pytest.mark.parametrize("name", LAYERS)
+def test_views_of_an_example_are_clipped_as_one(name, batch, method):
+    torch.manual_seed(len(name) + batch)
+    build, shape = LAYERS[name]
+    model = build()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.7)
+    compare(model, example(shape, 4 * batch), views=4, method=method)
+
+
 class Attention(nn.Module):
     def __init__(self, case, **options):
         super().__init__()
@@ -242,6 +254,8 @@ def test_attention_equals_the_loop(case, options, batch):
         nn.init.normal_(parameter, std=0.5)
     width = options.get("kdim", 8)
     compare(model, torch.randn(batch, 4, 8), torch.randn(batch, 6, width))
+    rows = 3 * batch
+    compare(model, torch.randn(rows, 4, 8), torch.randn(rows, 6, width), views=3)
 
 
 def test_attention_forward_is_unchanged():
@@ -303,6 +317,7 @@ class Checkpointed(nn.Module):
 def test_checkpointed_attention_and_recurrent_layers_equal_the_loop(method):
     torch.manual_seed(0)
     compare(Checkpointed(), torch.randn(4, 3, 8), method=method)
+    compare(Checkpointed(), torch.randn(4, 3, 8), method=method, views=2)
 
 
 def test_transformer_encoder_layer_equals_the_loop():

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tightrope.train.gradients.owners import Owners
+
 __all__ = ["Probes", "halves", "look"]
 
 # A training step is looked at with this probability: one backward pass more.
@@ -54,12 +56,18 @@ def halves(count: int) -> list[Tensor]:
     return [side for bit in bits for side in (bit, 1 - bit)]
 
 
-def look(losses: Tensor, edges: list[Any], weights: list[Tensor]) -> tuple[set[int], bool]:
-    """Numbers of the edges at which examples meet; whether every edge had a gradient to see."""
+def look(
+    losses: Tensor, edges: list[Any], weights: list[Tensor], owners: Owners
+) -> tuple[set[int], bool]:
+    """Numbers of the edges at which examples meet; whether every edge had a gradient to see.
+
+    The rows of one example may meet.
+    """
     mixed: set[int] = set()
     quiet = set(range(len(edges)))
     for one in weights if edges else []:
         given = one.to(losses)
+        others = owners.spread(given == 0)
         grads = torch.autograd.grad(losses, edges, given, retain_graph=True, allow_unused=True)
         for number, g in enumerate(grads):
             if g is None:
@@ -67,6 +75,6 @@ def look(losses: Tensor, edges: list[Any], weights: list[Tensor]) -> tuple[set[i
             rows = ((g != 0) & ~g.isnan()).reshape(len(g), -1).any(1)
             if bool(rows.any()):
                 quiet.discard(number)
-            if bool((rows & (given == 0)).any() if len(g) == len(losses) else rows.any()):
+            if bool((rows & others).any() if len(g) == owners.rows else rows.any()):
                 mixed.add(number)
     return mixed, not quiet

@@ -18,6 +18,7 @@ from tightrope.train.gradients.attach import attach
 from tightrope.train.gradients.batch import ClippedBatch, empty_batch
 from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.junctions import Junction
+from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.passes import Work, book_keeping, two_pass
 from tightrope.train.gradients.plan import Plan, Source, make_plan, resolve
 from tightrope.train.gradients.recorder import Calls, Recorder, Use
@@ -26,6 +27,7 @@ from tightrope.train.gradients.single import single_example_work
 from tightrope.train.gradients.survey import survey
 from tightrope.train.gradients.vectors import only_vectors, sum_of_vectors
 from tightrope.train.gradients.witness import Witness
+from tightrope.validate import check_count
 
 __all__ = ["Gradients"]
 
@@ -47,6 +49,8 @@ class Gradients:
         pass instead of keeping the output gradients of all layers).
     loss_scale: a power of two (2^-60 to 2^60) by which losses are multiplied during the backward
         pass, against underflow in float16; it is taken out again before clipping.
+    views: rows of the model for each example, side by side. Their gradients are added before
+        clipping, so that the rows of an example count as one.
 
     Formal guarantee. With adjacency "add or remove one example", the sums move by at most
     `clip.sensitivity` times 1 + rho in Euclidean norm, for the rho that `chain` was chosen for, in
@@ -61,7 +65,9 @@ class Gradients:
 
     bounds_rounding = True  # as docs/arithmetic.md proves
 
-    def __init__(self, model: nn.Module, method: str = "auto", *, loss_scale: float = 1.0) -> None:
+    def __init__(
+        self, model: nn.Module, method: str = "auto", *, loss_scale: float = 1.0, views: int = 1
+    ) -> None:
         if method not in _METHODS:
             raise InvalidInput(f"method is {method!r}; it must be one of {sorted(_METHODS)}")
         if math.frexp(loss_scale)[0] != 0.5 or not 1 / _MOST_SCALE <= loss_scale <= _MOST_SCALE:
@@ -74,7 +80,7 @@ class Gradients:
             raise ModelNotPrivate("the model has no trainable parameter")
         self.names: list[str] = [name for name, _ in named]
         self.parameters: list[nn.Parameter] = [parameter for _, parameter in named]
-        self.loss_scale = float(loss_scale)
+        self.loss_scale, self.views = float(loss_scale), check_count(views, "views", low=1)
         self._run = _METHODS[method]
         self._rows = {id(p): i for i, p in enumerate(self.parameters)}
         self._names_by_id = {id(p): n for n, p in named}
@@ -99,8 +105,11 @@ class Gradients:
         *,
         present: Tensor | None = None,
         chain: int | None = None,
+        owners: Owners | None = None,
     ) -> ClippedBatch:
         """losses: (B,), one for each example, from a forward pass just run in training mode.
+
+        owners: whose the rows of that pass were; by default `views` of each example, side by side.
 
         chain: how many examples one float32 chain may add (0: add in float64); by default so many
         that rounding stays within `rounding.LARGEST_RHO` of the clip norm for this batch alone.
@@ -114,10 +123,11 @@ class Gradients:
         uses = self._recorder.take()
         if losses.shape[0] == 0:
             return empty_batch(self.parameters)
-        self._check_ran(losses, uses)
+        owners = Owners(len(losses), self.views) if owners is None else owners
+        self._check_ran(losses, uses, owners)
         self._recorder.paused = True  # recomputation inside the backward pass is not a new use
         try:
-            work = self._work(losses, uses, calls, checked=present is None)
+            work = self._work(losses, uses, calls, owners, checked=present is None)
             work.present, work.chain = present, chain
             uses.clear()  # what a layer read is freed as soon as its gradient is formed
             with torch.no_grad(), no_autocast(losses.device):
@@ -128,29 +138,32 @@ class Gradients:
         finally:
             self._recorder.paused = False
 
-    def _work(self, losses: Tensor, uses: list[Use], calls: Calls, *, checked: bool) -> Work:
+    def _work(
+        self, losses: Tensor, uses: list[Use], calls: Calls, owners: Owners, *, checked: bool
+    ) -> Work:
         """checked: whether the plan may be made anew although one is there, which takes time."""
         if losses.shape[0] == 1:
-            return single_example_work(self.parameters, losses, uses, self.loss_scale)
-        plan, ways = self._planned(losses, uses, calls, checked)
+            return single_example_work(self.parameters, losses, uses, self.loss_scale, owners)
+        plan, ways = self._planned(losses, uses, calls, owners, checked)
         kept = [uses[i] for i in plan.uses]
         ends = frozenset(id(uses[i]) for i in plan.ends)
         return Work(
-            losses, self.parameters, self._rows, kept, ways, self.loss_scale, plan.shared, ends=ends
-        )
+            losses, self.parameters, self._rows, kept, ways, self.loss_scale, owners, plan.shared,
+            ends=ends,
+        )  # fmt: skip
 
     def _planned(
-        self, losses: Tensor, uses: list[Use], calls: Calls, checked: bool
+        self, losses: Tensor, uses: list[Use], calls: Calls, owners: Owners, checked: bool
     ) -> tuple[Plan, list[tuple[Source, Junction]]]:
         key = self._kind_of(losses, uses)
         plan = self._plans.get(key)
         if plan is not None and not (checked and self._probes.due(plan.conclusive)):
-            ways = resolve(plan, losses) if plan.fits(uses, losses.shape[0]) else None
+            ways = resolve(plan, losses) if plan.fits(uses, owners.rows) else None
             if ways is not None:
                 return plan, ways
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        plan = self._plans[key] = self._look(losses, uses, calls, plan)
+        plan = self._plans[key] = self._look(losses, uses, calls, owners, plan)
         ways = resolve(plan, losses)
         assert ways is not None
         return plan, ways
@@ -161,24 +174,37 @@ class Gradients:
         operations = losses.grad_fn._sequence_nr() - self._recorder.started
         return (operations, *[id(use.owner) for use in uses])
 
-    def _look(self, losses: Tensor, uses: list[Use], calls: Calls, known: Plan | None) -> Plan:
+    def _look(
+        self, losses: Tensor, uses: list[Use], calls: Calls, owners: Owners, known: Plan | None
+    ) -> Plan:
         """A plan for this batch; a quick look can confirm a known one, never make another."""
         batch = len(losses)
-        made = partial(make_plan, losses, uses, self._names_by_id)
+        made = partial(make_plan, losses, uses, self._names_by_id, owners)
         if known is not None and known.conclusive:
-            witness = Witness(self._recorder, calls, uses, batch)
+            witness = Witness(self._recorder, calls, uses, owners)
             with suppress(ModelNotPrivate):  # the thorough look decides, and says it
                 if made([self._probes.half(batch)], witness).same_ways(known):
                     return known
-        return made(halves(batch), Witness(self._recorder, calls, uses, batch))
+        return made(halves(batch), Witness(self._recorder, calls, uses, owners))
 
-    def _only_broadcast(self, losses: Tensor) -> bool:
+    def _only_broadcast(self, losses: Tensor, rows: int) -> bool:
         """Do all parameters enter in ways that the graph shows, as those of an adapter may?"""
-        seen = survey(losses, [], self._names_by_id, (), ())
+        seen = survey(losses, [], self._names_by_id, (), (), rows)
         return bool(seen.found) and not seen.unknown
 
-    def _check_ran(self, losses: Tensor, uses: list[Use]) -> None:
-        if not uses and losses.requires_grad and not self._only_broadcast(losses):
+    def _check_ran(self, losses: Tensor, uses: list[Use], owners: Owners) -> None:
+        if owners.examples != len(losses):
+            raise InvalidInput(
+                f"owners speak of {owners.examples} examples, and there are {len(losses)} losses."
+            )
+        if not owners.plain and uses and not any(owners.rows in use.rows for use in uses):
+            raise InvalidInput(
+                f"The model must run on {owners.rows} rows, all those of the {len(losses)} "
+                f"examples side by side; no layer did ({type(uses[0].owner).__name__} ran on "
+                f"{uses[0].rows[0]}). With views=K give it K rows for each example: "
+                "x.flatten(0, 1) of a batch (B, K, ...), in one call."
+            )
+        if not uses and losses.requires_grad and not self._only_broadcast(losses, owners.rows):
             raise InvalidInput(
                 "no layer was recorded: run the forward pass in model.train() and with gradients "
                 "enabled, after Gradients was attached (a model compiled and run before that must "

@@ -31,6 +31,7 @@ class OneByOne:
 
     bounds_rounding = True  # as docs/arithmetic.md proves
     micro_batch = 1  # the most examples that it takes at a time
+    views = None  # rows of an example: any, since its gradient is that of its loss
 
     def __init__(self, model: nn.Module) -> None:
         _validate(model)

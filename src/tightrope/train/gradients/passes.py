@@ -20,6 +20,7 @@ from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.forms.bundle import take_bundles
 from tightrope.train.gradients.graph import explore, gradients_at, output_shape
 from tightrope.train.gradients.junctions import Junction
+from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.plan import Source
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rules import normalisation
@@ -45,6 +46,7 @@ class Work:
     uses: list[Use]
     ways: list[tuple[Source, Junction]]
     scale: float
+    owners: Owners
     shared: frozenset[int] = frozenset()  # ids of parameters whose forms wait for each other
     direct: list[nn.Parameter] = field(default_factory=list)  # a single example's leaves
     chain: int = 0  # examples in one float32 chain, see `chains`
@@ -64,16 +66,22 @@ class Work:
         use.check_unchanged()
         if len(grads) > 1:
             grads = [_or_zeros(g, e) for g, e in zip(grads, use.edges, strict=True)]
-        found: Found = use.rule(use.owner, *use.inputs, *grads, **use.keywords)
-        return found
+        return self._together(use.rule(use.owner, *use.inputs, *grads, **use.keywords))
+
+    def _together(self, found: Found) -> Found:
+        """From the rows of the model to examples."""
+        if self.owners.plain:
+            return found
+        return [(parameter, form.together(self.owners)) for parameter, form in found]
 
     def forms_of_ways(self, grads: Grads) -> Found:
         """Forms of the broadcast parameters."""
-        return [
+        found: Found = [
             (source.parameter, Dense(full_precision(way.gradients(source.parameter, g))))
             for (source, way), g in zip(self.ways, grads, strict=True)
             if g is not None
         ]
+        return self._together(found)
 
     def squared_norms(self, found: dict[int, Tensor]) -> Tensor:
         """(parameters, B), zero for unused parameters."""

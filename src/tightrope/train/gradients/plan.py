@@ -21,6 +21,7 @@ from tightrope.train.gradients.junctions import (
     follow,
     route_to,
 )
+from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.survey import Survey, survey
 from tightrope.train.gradients.witness import Witness
@@ -57,7 +58,7 @@ class Plan:
     conclusive: bool
 
     def fits(self, uses: list[Use], batch: int) -> bool:
-        """Whether the layers that count have the batch as first dimension."""
+        """Whether the layers that count have the batch, in rows, as first dimension."""
         return all(rows == batch for i in self.uses for rows in uses[i].rows)
 
     def same_ways(self, other: Plan) -> bool:
@@ -72,6 +73,7 @@ def make_plan(
     losses: Tensor,
     uses: list[Use],
     names: dict[int, str],
+    owners: Owners,
     weights: list[Tensor],
     witness: Witness,
 ) -> Plan:
@@ -83,8 +85,8 @@ def make_plan(
     flat_uses: set[int] = set()
     flat_nodes: set[Any] = set()
     while True:
-        seen = survey(losses, uses, names, flat_uses, flat_nodes)
-        mixed, conclusive = look(losses, seen.edges, weights)
+        seen = survey(losses, uses, names, flat_uses, flat_nodes, owners.rows)
+        mixed, conclusive = look(losses, seen.edges, weights, owners)
         if not mixed:
             break
         clear = _told_flat(seen, mixed, witness, flat_uses, flat_nodes)
@@ -154,6 +156,7 @@ def resolve(plan: Plan, losses: Tensor) -> list[tuple[Source, Junction]] | None:
 def refuse_mixing(owner: str) -> None:
     raise ModelNotPrivate(
         f"the loss of one example depends on the other examples (seen at {owner}): the "
-        "model or the loss mixes the batch, or the batch is not the first dimension; "
-        "use layers and a loss that act on each example alone, batch first"
+        "model or the loss mixes the batch, or the batch is not the first dimension (of views: "
+        "those of an example not side by side); use layers and a loss that act on each example "
+        "alone, batch first"
     )

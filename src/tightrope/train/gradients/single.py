@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.custom import custom_rule
 from tightrope.train.gradients.graph import explore, has_batch
+from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.passes import Work
 from tightrope.train.gradients.plan import shared_parameters
 from tightrope.train.gradients.recorder import Use
@@ -17,16 +18,16 @@ __all__ = ["single_example_work"]
 
 
 def single_example_work(
-    parameters: list[nn.Parameter], losses: Tensor, uses: list[Use], scale: float
+    parameters: list[nn.Parameter], losses: Tensor, uses: list[Use], scale: float, owners: Owners
 ) -> Work:
     """The gradient of one example is the ordinary gradient, so no junction has to be found."""
-    layers = [use for use in uses if use.rule is not custom_rule and has_batch(use, 1)]
+    layers = [use for use in uses if use.rule is not custom_rule and has_batch(use, owners.rows)]
     leaves = explore(losses, layers, {id(p) for p in parameters}).leaves
     direct = [p for p in parameters if id(p) in leaves]
     _refuse_hidden(layers, leaves)
     rows = {id(p): i for i, p in enumerate(parameters)}
     shared = shared_parameters(layers, direct)
-    return Work(losses, parameters, rows, layers, [], scale, shared, direct)
+    return Work(losses, parameters, rows, layers, [], scale, owners, shared, direct)
 
 
 def _refuse_hidden(layers: list[Use], leaves: Container[int]) -> None:

@@ -83,9 +83,12 @@ def survey(
     wanted: dict[int, str],
     flat_uses: Container[int],
     flat_nodes: Container[Any],
+    batch: int,
 ) -> Survey:
-    """flat_uses, flat_nodes: what has no batch, although it is as long as the batch by chance."""
-    batch = len(losses)
+    """flat_uses, flat_nodes: what has no batch, although it is as long as the batch by chance.
+
+    batch: its length, in rows of the model.
+    """
     batched = [i for i, u in enumerate(uses) if i not in flat_uses and has_batch(u, batch)]
     kept = layers = [i for i in batched if uses[i].rule is not custom_rule]
     graph = _checked(explore(losses, [uses[i] for i in layers], set(wanted)))

@@ -24,7 +24,7 @@ __all__ = ["only_vectors", "sum_of_vectors"]
 
 def only_vectors(work: Work, clip: Clip) -> bool:
     """Whether every layer is linear, ran on one vector for each example, and trains as a whole."""
-    if work.ways or work.shared or work.direct or clip.per_parameter:
+    if work.ways or work.shared or work.direct or clip.per_parameter or not work.owners.plain:
         return False
     for use in work.uses:
         own = use.owner._parameters

@@ -15,6 +15,7 @@ from torch import Tensor
 from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.gradients.graph import Graph, explore, output_shape
 from tightrope.train.gradients.junctions import Entry
+from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.recorder import Calls, Recorder, Use
 
 __all__ = ["Witness"]
@@ -24,8 +25,11 @@ __all__ = ["Witness"]
 class Witness:
     """Runs the model's calls of this step again, when first asked."""
 
-    def __init__(self, recorder: Recorder, calls: Calls, uses: list[Use], batch: int) -> None:
-        self._recorder, self._calls, self._uses, self._batch = recorder, calls, uses, batch
+    def __init__(self, recorder: Recorder, calls: Calls, uses: list[Use], owners: Owners) -> None:
+        self._recorder, self._calls, self._uses, self._rows = recorder, calls, uses, owners.rows
+        # The model is called with rows, or with examples whose rows it lays side by side itself.
+        in_rows = any(t.dim() > 0 and len(t) == owners.rows for t in tensors_of(calls))
+        self._batch = owners.rows if in_rows else owners.examples
         self._asked = False
         self._longer: list[Use] | None = None
         self._total: Tensor | None = None
@@ -48,7 +52,7 @@ class Witness:
         there = _walk(other, other.leaves.get(id(leaf.variable)), entry)
         if len(here) != len(there):
             return False
-        return output_shape(there[here.index(entry.node)])[:1] == (self._batch,)
+        return output_shape(there[here.index(entry.node)])[:1] == (self._rows,)
 
     def _run(self) -> list[Use] | None:
         """The uses of a longer batch; None where the model takes none."""

@@ -8,6 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.rounding import TINY
 
 __all__ = [
@@ -40,6 +41,10 @@ class Form(ABC):
     @abstractmethod
     def dense(self) -> Tensor:
         """(B, *shape): every per-example gradient written out."""
+
+    @abstractmethod
+    def together(self, owners: Owners) -> Form:
+        """The same for examples of several rows each, where this is about rows."""
 
     def settle(self) -> None:  # noqa: B027 (by default nothing)
         """Hold less from now on, if the norms can be taken before the clip factors are known."""

@@ -20,6 +20,7 @@ from tightrope.train.gradients.forms.outer import Outer, gram_norms, not_below_z
 from tightrope.train.gradients.forms.rank_one import RankOne
 from tightrope.train.gradients.forms.rows import Rows
 from tightrope.train.gradients.forms.stacked import Stacked
+from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.rounding import exact_products, gamma
 
 __all__ = ["combine"]
@@ -104,6 +105,9 @@ class TiedTable(Form):
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         return sum_of_parts(self._parts(), factors, chain)
+
+    def together(self, owners: Owners) -> TiedTable:
+        return TiedTable(self.rows.together(owners), self.outer.together(owners))
 
     def dense(self) -> Tensor:
         return torch.cat([part for _, part in self._parts()])

@@ -7,7 +7,13 @@ from typing import final
 from torch import Tensor
 
 from tightrope.train.gradients.chains import chained_total
-from tightrope.train.gradients.forms.base import Form, blocked_squares, zero_examples
+from tightrope.train.gradients.forms.base import (
+    Form,
+    blocked_squares,
+    full_precision,
+    zero_examples,
+)
+from tightrope.train.gradients.owners import Owners
 
 __all__ = ["Dense"]
 
@@ -27,6 +33,9 @@ class Dense(Form):
 
     def dense(self) -> Tensor:
         return self.values
+
+    def together(self, owners: Owners) -> Dense:
+        return Dense(owners.total(full_precision(self.values)))
 
     def zero(self, examples: Tensor) -> None:
         self.values = zero_examples(self.values, examples)

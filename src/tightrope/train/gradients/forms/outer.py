@@ -25,6 +25,7 @@ from tightrope.train.gradients.forms.base import (
     zero_examples,
 )
 from tightrope.train.gradients.kernels import usable
+from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.rounding import TINY, exact_products, gamma, lower_products
 
 __all__ = [
@@ -70,6 +71,9 @@ class Outer(Form):
         if self.half:
             return half_gradients_fit(self.sizes)
         return direct_is_cheaper(self.sizes, self.g.device)
+
+    def together(self, owners: Owners) -> Outer:
+        return Outer(owners.fold(self.a), owners.fold(self.g))
 
     def release(self) -> None:
         """Let go of the operands."""

@@ -28,6 +28,7 @@ from tightrope.train.gradients.forms.base import (
 )
 from tightrope.train.gradients.forms.outer import fused, per_example_products, squared_norms
 from tightrope.train.gradients.kernels import usable
+from tightrope.train.gradients.owners import Owners
 
 __all__ = ["Convolution", "Patches"]
 
@@ -47,8 +48,11 @@ class Convolution:
     def kernel(self) -> tuple[int, ...]:
         return tuple(self.weight_shape[2:])
 
-    def unfold(self, x: Tensor) -> Tensor:
-        """(B * groups, T, d): the patches of an input (B, C, *space); columns as in `in_order`."""
+    def unfold(self, x: Tensor, each: int = 1) -> Tensor:
+        """(B * groups, each * T, d): the patches of (B * each, C, *space).
+
+        Columns are as in `in_order`.
+        """
         space = [
             (n + 2 * p - d * (k - 1) - 1) // s + 1
             for n, p, k, s, d in zip(
@@ -58,10 +62,10 @@ class Convolution:
         if self._by_kernel(x):
             from tightrope.train.gradients.kernels import convolution
 
-            return convolution.unfold(x, self, space).transpose(1, 2)
+            return convolution.unfold(x, self, space, each).transpose(1, 2)
         if any(self.padding):
             x = functional.pad(x, [n for n in reversed(self.padding) for _ in range(2)])
-        return self._unfold_padded(x, space)
+        return self._unfold_padded(x, space, each)
 
     def _by_kernel(self, x: Tensor) -> bool:
         return self.groups == 1 and x.dim() == 4 and usable(x)
@@ -75,22 +79,24 @@ class Convolution:
         jumps = self.stride[-1] > 1 and self.kernel[-1] > 1
         return jumps and self.groups == 1 and not self._by_kernel(x)
 
-    def _unfold_padded(self, x: Tensor, space: list[int]) -> Tensor:
-        dims, (batch, channels) = range(len(space)), x.shape[:2]
+    def _unfold_padded(self, x: Tensor, space: list[int], each: int) -> Tensor:
+        dims, batch, channels = range(len(space)), len(x) // each, x.shape[1]
         last = self._channels_last(x)
         x = x.movedim(1, -1).contiguous().movedim(-1, 1) if last else x
         step = x.stride()
         taps = [step[2 + i] * self.dilation[i] for i in dims]
         jumps = [step[2 + i] * self.stride[i] for i in dims]
         if last:
-            size, strides = (*space, *self.kernel, channels), (*jumps, *taps, step[1])
+            size = (batch, each, *space, *self.kernel, channels)
+            strides = (step[0] * each, step[0], *jumps, *taps, step[1])
         else:
-            size, strides = (channels, *self.kernel, *space), (step[1], *taps, *jumps)
-        patches = scratch((batch, *size), x.dtype, x.device)
-        patches.copy_(x.as_strided(patches.shape, (step[0], *strides), x.storage_offset()))
+            size = (batch, channels, *self.kernel, each, *space)
+            strides = (step[0] * each, step[1], *taps, step[0], *jumps)
+        patches = scratch(size, x.dtype, x.device)
+        patches.copy_(x.as_strided(size, strides, x.storage_offset()))
         if last:
-            return patches.view(batch, prod(space), -1)
-        return patches.view(batch * self.groups, -1, prod(space)).transpose(1, 2)
+            return patches.view(batch, each * prod(space), -1)
+        return patches.view(batch * self.groups, -1, each * prod(space)).transpose(1, 2)
 
     def in_order(self, gradients: Tensor, x: Tensor) -> Tensor:
         """(*, N) as (*, *weight shape), where the columns are as `unfold` of x writes them."""
@@ -103,17 +109,20 @@ class Convolution:
 
 @final
 class Patches(Form):
-    """x: (B, C, *space) input; g: (B, P, *out) output gradient."""
+    """x: (B * each, C, *space) input; g: (B * each, P, *out) output gradient."""
 
-    def __init__(self, x: Tensor, g: Tensor, convolution: Convolution) -> None:
-        self.x, self.g, self.convolution = x, g, convolution
+    def __init__(self, x: Tensor, g: Tensor, convolution: Convolution, each: int = 1) -> None:
+        self.x, self.g, self.convolution, self.each = x, g, convolution, each
         self._fused = fused(g) and x.dtype is g.dtype
         self._direct: Tensor | None = None  # (B, N) once instantiated
         self._squares: Tensor | None = None  # (B,) once the norms are taken
 
+    def together(self, owners: Owners) -> Patches:
+        return Patches(owners.fill(self.x), owners.fill(self.g), self.convolution, owners.each)
+
     def settle(self) -> None:
         """Written-out gradients that are smaller than the images they were made from."""
-        stored = 4 * len(self.g) * self.convolution.weight_shape.numel()
+        stored = 4 * self._examples * self.convolution.weight_shape.numel()
         smaller = stored < self.x.nbytes + self.g.nbytes
         if smaller and not self._by_kernel() and self.instantiated:
             self._squares = self.squared_norms()
@@ -133,14 +142,18 @@ class Patches(Form):
         squares = [squared_norms(a, g, fused=self._fused) for a, g in self._operands(2**29)]
         return torch.cat(squares).view(-1, self.convolution.groups).sum(1)
 
+    @property
+    def _examples(self) -> int:
+        return len(self.g) // self.each
+
     def _sizes(self) -> tuple[int, int, int, int]:
         """Batch times groups, positions, and columns and rows of one group's weight."""
         groups, shape = self.convolution.groups, self.convolution.weight_shape
         rows, columns = shape[0] // groups, shape[1:].numel()
-        return self.g.shape[0] * groups, prod(self.g.shape[2:]), columns, rows
+        return self._examples * groups, self.each * prod(self.g.shape[2:]), columns, rows
 
     def _by_kernel(self) -> bool:
-        plain = self.convolution.groups == 1 and self.g.dim() == 4
+        plain = self.convolution.groups == self.each == 1 and self.g.dim() == 4
         fits = plain and self.x.dtype is self.g.dtype and usable(self.x, self.g)
         return fits and small_convolution(self._sizes())
 
@@ -150,7 +163,10 @@ class Patches(Form):
         return self._direct is not None or direct_is_cheaper(self._sizes(), self.g.device)
 
     def _operands(self, room: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """a: (B * groups, T, d) and g: (B * groups, T, p / groups), in chunks of `room` bytes."""
+        """a: (B * groups, T, d) and g: (B * groups, T, p / groups), in chunks of `room` bytes.
+
+        T is over all rows of an example.
+        """
         batch, positions, columns, _ = self._sizes()
         groups = self.convolution.groups
         chunk = max(1, room // (4 * max(1, columns * positions * groups)))
@@ -159,11 +175,14 @@ class Patches(Form):
                 yield self._operands_of(slice(start, start + chunk))
 
     def _operands_of(self, examples: slice) -> tuple[Tensor, Tensor]:
-        groups = self.convolution.groups
-        x, g = full_precision(self.x[examples]), full_precision(self.g[examples]).flatten(2)
+        groups, each = self.convolution.groups, self.each
+        rows = slice(examples.start * each, examples.stop * each)
+        x, g = full_precision(self.x[rows]), full_precision(self.g[rows]).flatten(2)
+        if each > 1:
+            g = g.unflatten(0, (-1, each)).transpose(1, 2).flatten(2)
         if groups > 1:
             g = g.unflatten(1, (groups, -1)).flatten(0, 1)
-        return self.convolution.unfold(x), g.transpose(1, 2)
+        return self.convolution.unfold(x, each), g.transpose(1, 2)
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         if self._direct is None and self._by_kernel():
@@ -191,7 +210,7 @@ class Patches(Form):
             return
         _, positions, columns, rows = self._sizes()
         values = (rows + positions) * columns * self.convolution.groups
-        for part in slices(len(self.g), together(values, self.g.device)):
+        for part in slices(self._examples, together(values, self.g.device)):
             with scratch_scope():
                 products = per_example_products(*self._operands_of(part), fused=self._fused)
                 yield part, products.view(-1, self.convolution.weight_shape.numel())
@@ -210,7 +229,7 @@ class Patches(Form):
                 torch.bmm(g.transpose(1, 2), a, out=out[start : start + len(a)])
                 start += len(a)
                 del a, g  # before the next are made
-            self._direct = out.view(len(self.g), -1)
+            self._direct = out.view(self._examples, -1)
             self._let_go()
         return self._direct
 
@@ -222,4 +241,5 @@ class Patches(Form):
         if self._direct is not None:
             self._direct = zero_examples(self._direct, examples)
         else:
-            self.x, self.g = zero_examples(self.x, examples), zero_examples(self.g, examples)
+            rows = examples.repeat_interleave(self.each)
+            self.x, self.g = zero_examples(self.x, rows), zero_examples(self.g, rows)

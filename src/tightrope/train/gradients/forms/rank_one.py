@@ -17,7 +17,9 @@ from tightrope.train.gradients.forms.base import (
     full_precision,
     zero_examples,
 )
+from tightrope.train.gradients.forms.dense import Dense
 from tightrope.train.gradients.forms.outer import Outer
+from tightrope.train.gradients.owners import Owners
 
 __all__ = ["RankOne", "Shift", "Signal", "rank_one_squares"]
 
@@ -75,6 +77,9 @@ class RankOne(Form):
         """The same as a form that can be joined with others."""
         return Outer(self.a[:, None], self.signal.values[:, None])
 
+    def together(self, owners: Owners) -> Outer:
+        return self.outer().together(owners)
+
     def dense(self) -> Tensor:
         return self.signal.values[:, :, None] * self.a[:, None, :]
 
@@ -95,6 +100,9 @@ class Shift(Form):
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         return chained_sum(self.signal.scaled(factors), chain)
+
+    def together(self, owners: Owners) -> Dense:
+        return Dense(owners.total(self.signal.values))
 
     def dense(self) -> Tensor:
         return self.signal.values

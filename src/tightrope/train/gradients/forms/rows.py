@@ -15,6 +15,7 @@ from tightrope.train.gradients.forms.base import (
     scale_examples,
     zero_examples,
 )
+from tightrope.train.gradients.owners import Owners
 
 __all__ = ["Rows"]
 
@@ -35,6 +36,9 @@ class Rows(Form):
         # A duplicate must not be merged by its rounded value: ids stay integers throughout.
         self.g = g if padding_idx is None else g.masked_fill((ids == padding_idx)[..., None], 0)
         self._merged: Tensor | None = None
+
+    def together(self, owners: Owners) -> Rows:
+        return Rows(owners.fold(self.ids), owners.fold(self.g), self.rows)
 
     def merged(self) -> Tensor:
         """(B, T, d) with the gradients of equal ids summed into one of their positions."""

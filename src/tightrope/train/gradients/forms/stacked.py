@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tightrope.train.gradients.forms.base import Form
+from tightrope.train.gradients.owners import Owners
 
 __all__ = ["Stacked"]
 
@@ -24,6 +25,9 @@ class Stacked(Form):
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         return torch.cat([part.weighted_sum(factors, chain) for part in self.parts])
+
+    def together(self, owners: Owners) -> Stacked:
+        return Stacked(tuple(part.together(owners) for part in self.parts))
 
     def dense(self) -> Tensor:
         return torch.cat([part.dense() for part in self.parts], dim=1)

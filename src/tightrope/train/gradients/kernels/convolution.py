@@ -83,7 +83,7 @@ def convolution_gradients(x: Tensor, g: Tensor, geometry: Any) -> tuple[Tensor, 
 
 @triton.jit
 def _unfold(
-    x_ptr, out_ptr, inputs, positions, width, x_batch, x_channel, x_row, x_column,
+    x_ptr, out_ptr, inputs, positions, width, each, x_batch, x_channel, x_row, x_column,
     height_in, width_in, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr,
     DILATE_H: tl.constexpr, DILATE_W: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -99,19 +99,22 @@ def _unfold(
     seen = inside & (h >= 0) & (h < height_in) & (w >= 0) & (w < width_in)
     source = x_ptr + example * x_batch + channel[:, None] * x_channel + h * x_row + w * x_column
     values = tl.load(source, mask=seen, other=0.0)
-    target = out_ptr + example * inputs * positions + row[:, None] * positions + t[None, :]
+    place = (example // each) * inputs * each + example % each
+    line = row[:, None].to(tl.int64) * each * positions
+    target = out_ptr + place * positions + line + t[None, :]
     tl.store(target, values, mask=inside)
 
 
-def unfold(x: Tensor, geometry: Any, space: list[int]) -> Tensor:
-    """(B, C k k, T): the patches of (B, C, H, W), zero padding included."""
+def unfold(x: Tensor, geometry: Any, space: list[int], each: int = 1) -> Tensor:
+    """(B, C k k, each * T): the patches of (B * each, C, H, W), zero padding included."""
     _, channels, *kernel = geometry.weight_shape
     inputs, positions = channels * kernel[0] * kernel[1], space[0] * space[1]
-    out = torch.empty(len(x), inputs, positions, dtype=x.dtype, device=x.device)
+    shape = (len(x) // each, inputs, each * positions)
+    out = torch.empty(shape, dtype=x.dtype, device=x.device)
     block = min(256, max(16, triton.next_power_of_2(positions)))
     rows = max(1, 2048 // block)
     _unfold[(triton.cdiv(positions, block), triton.cdiv(inputs, rows), len(x))](
-        x, out, inputs, positions, space[1], *x.stride(), x.shape[2], x.shape[3], *kernel,
+        x, out, inputs, positions, space[1], each, *x.stride(), x.shape[2], x.shape[3], *kernel,
         *geometry.stride, *geometry.padding, *geometry.dilation,
         ROWS=rows, BLOCK=block, num_warps=4,
     )  # fmt: skip

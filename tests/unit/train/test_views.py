@@ -1,0 +1,206 @@
+"""Several rows of the model for each example, in a run: one gradient, one clip, one record."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.train import (
+    DiscreteGaussianNoise,
+    FlatClip,
+    GaussianNoise,
+    Gradients,
+    OneByOne,
+    PoissonSampler,
+    noisy_sgd,
+)
+from tightrope.train.gradients.owners import Owners
+
+VIEWS, CLIP = 3, 0.2
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def views_of(x):
+    """(B, 3, 5): each example as it is, turned round, and halved."""
+    return torch.stack([x, x.flip(1), x / 2], 1)
+
+
+def losses_of(model, x, y):
+    rows = model(views_of(x).flatten(0, 1))
+    return cross_entropy(rows, y.repeat_interleave(VIEWS), reduction="none").view(-1, VIEWS)
+
+
+def made(model, **parts):
+    settings = {
+        "learning_rate": 1.0, "sampler": PoissonSampler(1.0), "clip": FlatClip(CLIP),
+        "noise": GaussianNoise(0.0), "expected_batch_size": 60, "views": VIEWS,
+    }  # fmt: skip
+    return noisy_sgd(model, **(settings | parts))
+
+
+def moved(run, data, losses=losses_of, **how):
+    """What one step without noise does to the weights, per example."""
+    before = nn.utils.parameters_to_vector(run.model.parameters()).detach().clone()
+    for x, y in run.batches(data, steps=1, **how):
+        run.step(losses(run.model, x, y))
+    after = nn.utils.parameters_to_vector(run.model.parameters()).detach()
+    return (before - after) * run.expected_batch_size
+
+
+@pytest.fixture
+def truth(data):
+    """One example at a time: the gradient of the mean over its views, clipped."""
+    model, total = network(), 0.0
+    for x, y in zip(*data, strict=True):
+        loss = losses_of(model, x[None], y[None]).mean()
+        gradient = nn.utils.parameters_to_vector(torch.autograd.grad(loss, model.parameters()))
+        total = total + gradient * min(1.0, CLIP / float(gradient.norm()))
+    return total
+
+
+@pytest.mark.parametrize("micro_batch", [None, 7, 1])
+def test_the_step_clips_the_mean_over_the_views(data, truth, micro_batch):
+    found = moved(made(network()), data, micro_batch=micro_batch)
+    torch.testing.assert_close(found, truth, rtol=1e-3, atol=1e-5)
+
+
+def test_losses_may_be_averaged_already(data, truth):
+    found = moved(made(network()), data, lambda *b: losses_of(*b).mean(1))
+    torch.testing.assert_close(found, truth, rtol=1e-3, atol=1e-5)
+
+
+def test_a_model_may_lay_the_views_side_by_side_itself(data, truth):
+    class Inside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, x):  # (B, K, 5) -> (B, K, 2)
+            return self.inner(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+    def losses(model, x, y):
+        rows = model(views_of(x)).transpose(1, 2)
+        return cross_entropy(rows, y[:, None].expand(-1, VIEWS), reduction="none")
+
+    torch.testing.assert_close(moved(made(Inside()), data, losses), truth, rtol=1e-3, atol=1e-5)
+
+
+def test_one_by_one_and_strict_runs_have_views_too(data, truth):
+    model = network()
+    found = moved(made(model, gradients=OneByOne(model)), data, micro_batch=1)
+    torch.testing.assert_close(found, truth, rtol=1e-3, atol=1e-5)
+    strict = made(network(), arithmetic="strict", noise=DiscreteGaussianNoise(1e-3))
+    assert strict.arithmetic.rho == 0
+    torch.testing.assert_close(moved(strict, data), truth, rtol=1e-2, atol=1e-2)
+
+
+def test_the_captured_step_takes_views(data, truth):
+    run = made(network())
+    with pytest.warns(UserWarning, match="eagerly"):  # on the CPU
+        captured = run.capture(lambda x, y: losses_of(run.model, x, y))
+    before = nn.utils.parameters_to_vector(run.model.parameters()).detach().clone()
+    for batch in run.batches(data, steps=1):
+        captured(*batch)
+    after = nn.utils.parameters_to_vector(run.model.parameters()).detach()
+    torch.testing.assert_close((before - after) * 60, truth, rtol=1e-3, atol=1e-5)
+
+
+def test_examples_that_only_fill_up_a_batch_add_nothing(data, truth):
+    model, filler = network(), 4
+    x, y = (torch.cat([part, part[:1].expand(filler, *part.shape[1:])]) for part in data)
+    engine = Gradients(model, views=VIEWS)
+    present = torch.arange(len(x)) < len(x) - filler
+    found = engine.clipped_sum(losses_of(model, x, y).mean(1), FlatClip(CLIP), present=present)
+    sums = torch.cat([s.reshape(-1) for s in found.sums])
+    torch.testing.assert_close(sums, truth, rtol=1e-3, atol=1e-5)
+
+
+def test_the_account_is_that_of_one_view(data):
+    one, three = made(network(), views=1), made(network())
+    assert one.process == three.process and one.sensitivity_charged == three.sensitivity_charged
+    assert three.settings()["views"] == VIEWS and "views" not in one.settings()
+    assert three.record().facts().settings["views"] == VIEWS
+
+
+def test_an_example_with_a_view_that_is_not_finite_is_dropped_whole(data):
+    x, y = data[0].clone(), data[1]
+    x[4] = torch.inf
+    keep = torch.arange(len(x)) != 4
+    clean = moved(made(network()), (x[keep], y[keep]))
+    torch.testing.assert_close(moved(made(network()), (x, y)), clean, rtol=1e-4, atol=1e-6)
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+def test_wrong_numbers_of_losses_are_refused(data):
+    for change, words in (
+        (lambda each: each.flatten(), r"losses.view\(-1, 3\)"),
+        (lambda each: each[:, :2], "one loss for each view"),
+        (lambda each: each.mean(), "single number"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            moved(made(network()), data, lambda *b, f=change: f(losses_of(*b)))
+
+
+def test_a_model_that_ran_on_other_rows_is_refused(data):
+    def plain(model, x, y):
+        return cross_entropy(model(x), y, reduction="none")
+
+    with pytest.raises(InvalidInput, match=r"must run on 180 rows.*ran on 60"):
+        moved(made(network()), data, plain)
+
+
+def test_views_in_another_order_are_refused(data):
+    def crossed(model, x, y):
+        rows = model(views_of(x).transpose(0, 1).flatten(0, 1))
+        return cross_entropy(rows, y.repeat(VIEWS), reduction="none").view(VIEWS, -1).t()
+
+    with pytest.raises(ModelNotPrivate, match="side by side"):
+        moved(made(network()), data, crossed)
+
+
+def test_views_that_mix_examples_are_refused(data):
+    def mixed_up(model, x, y):
+        return losses_of(model, (x + x.roll(1, 0)) / 2, y)
+
+    with pytest.raises(ModelNotPrivate, match="other examples of the batch"):
+        for x, y in (run := made(network())).batches(data, steps=2):
+            run.step(mixed_up(run.model, x, y))
+
+
+def test_an_engine_for_other_views_is_refused():
+    model = network()
+    with pytest.raises(InvalidInput, match="Make it with views=3"):
+        made(model, gradients=Gradients(model))
+
+
+def test_owners_that_name_nobody_are_refused():
+    with pytest.raises(InvalidInput, match="vector of int64"):
+        Owners.of(torch.zeros(3), 2)
+    with pytest.raises(InvalidInput, match="numbers from 0 to 2"):
+        Owners.of(torch.tensor([0, 2]), 2)
+    model = network()
+    engine = Gradients(model)
+    rows = model(torch.randn(3, 5)).sum(1)
+    with pytest.raises(InvalidInput, match="4 examples"):
+        engine.clipped_sum(rows, FlatClip(1.0), owners=Owners(4, 1))
+
+
+def test_owners_of_one_row_each_in_any_order():
+    torch.manual_seed(0)
+    model, order, x = network(), torch.tensor([2, 0, 3]), torch.randn(3, 5)
+    engine = Gradients(model)
+    losses = model(x).sum(1)
+    mine = torch.zeros(4).index_copy(0, order, losses)  # nobody's row belongs to example 1
+    found = engine.clipped_sum(mine, FlatClip(0.3), owners=Owners.of(order, 4))
+    plain = engine.clipped_sum(model(x).sum(1), FlatClip(0.3))
+    assert found.examples == 4 and float(found.norms[1]) < 1e-15
+    torch.testing.assert_close(found.norms[order], plain.norms.to(found.norms), rtol=1e-3, atol=0)
+    for a, b in zip(found.sums, plain.sums, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
