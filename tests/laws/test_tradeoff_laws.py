@@ -9,7 +9,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tightrope.guarantee.approx.advanced import advanced
-from tightrope.guarantee.approx.heterogeneous import delta_of_different, epsilon_of_different
 from tightrope.guarantee.approx.optimal import delta_optimal, epsilon_optimal
 from tightrope.guarantee.approx.simple import amplified, basic, group
 from tightrope.guarantee.gaussian import profile
@@ -240,33 +239,6 @@ def test_optimal_is_below_advanced_and_basic(eps, delta, count, slack):
         rel_tol=1e-9,
         abs_tol=1e-300,
     )
-
-
-@few
-@given(small, deltas, counts, st.floats(0.0, 5.0))
-def test_n_times_equals_a_list_of_n(eps, delta, n, at):
-    assert delta_of_different(at, [(eps, delta)] * n) == delta_of_different(at, [(eps, delta)], [n])
-    assert delta_of_different(at, [(eps, delta)], [n]).meets(delta_optimal(at, eps, delta, n))
-
-
-@few
-@given(
-    st.lists(st.tuples(small, deltas), min_size=1, max_size=8), st.floats(0.0, 5.0), st.randoms()
-)
-def test_order_does_not_matter_and_more_costs_more(parts, at, random):
-    whole = delta_of_different(at, parts)
-    shuffled = list(parts)
-    random.shuffle(shuffled)
-    assert whole.meets(delta_of_different(at, shuffled))
-    assert delta_of_different(at, parts[:-1]).lower <= whole.upper
-
-
-@few
-@given(st.lists(st.tuples(small, st.just(0.0)), min_size=1, max_size=8), deltas)
-def test_epsilon_of_different_inverts(parts, target):
-    found, total = epsilon_of_different(target, parts), math.fsum(e for e, _ in parts)
-    assert found.lower <= total and found.upper <= total * (1 + 2e-15)
-    assert delta_of_different(found.upper, parts).upper <= target or found.upper >= total
 
 
 @laws

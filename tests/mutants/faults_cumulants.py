@@ -1,14 +1,13 @@
 """Cumulants: strips, grids, panels, densities, tails."""
 
 BOUNDS = "tests/unit/guarantee/test_cumulant_bounds.py"
-STRIP, GRID, EXCESS, DENSITY, PANELS, PART, SAMPLED, FIXED, LAPLACE, DISCRETE = (
+STRIP, GRID, EXCESS, PANELS, PART, SAMPLED, FIXED, LAPLACE, DISCRETE = (
     f"guarantee/loss/cumulant_{part}.py"
     for part in (
         [
             "strip",
             "grid",
             "excess",
-            "density",
             "panels",
             "part",
             "sampled",
@@ -39,10 +38,10 @@ FAULTS = [
     (GRID, "return np.asarray(strip + beyond +", "return np.asarray(beyond +", BOUNDS),
     (GRID, "return np.asarray(strip + beyond +", "return np.asarray(strip +", BOUNDS),
     (GRID, "return value, 1.01 * self._quadrature + rounding", "return value, rounding", BOUNDS),
-    (DENSITY, "np.minimum(g[:, :-1], g[:, 1:]) - bend", "g[:, :-1] - bend", BOUNDS),
-    (DENSITY, "variation = 4.0 * np.exp", "variation = 1.0 * np.exp", BOUNDS),
+    (STRIP, "np.minimum(g[:, :-1], g[:, 1:]) - bend", "g[:, :-1] - bend", BOUNDS),
+    (STRIP, "variation = 4.0 * np.exp", "variation = 1.0 * np.exp", BOUNDS),
     (
-        DENSITY,
+        STRIP,
         "scale = log_size[:, None] + LOG_MASS_SLACK",
         "scale = log_size[:, None] - 0.1",
         BOUNDS,

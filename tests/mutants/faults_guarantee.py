@@ -2,13 +2,13 @@
 
 ENDS = "tests/unit/guarantee/test_verified_ends.py"
 LOSS = "guarantee/loss/"
-INVERSE, CONTOUR, REVERSE, PROFILE, LATTICE, CLOSED = (
+INVERSE, CONTOUR, LINE, PROFILE, LATTICE, CLOSED = (
     f"{LOSS}{name}.py"
     for name in (
         [
             "contour_inverse",
             "contour",
-            "contour_reverse",
+            "contour_line",
             "profile",
             "lattice_inverse",
             "closed_form",
@@ -62,18 +62,18 @@ FAULTS = [
         "tests/unit/guarantee/test_lattice_edges.py " + ENDS,
     ),
     (
-        REVERSE,
+        LINE,
         "upper = line.certified(-epsilon).upper",
         "upper = line.certified(-epsilon).lower",
         ENDS,
     ),
     (
-        REVERSE,
+        LINE,
         "math.expm1(-epsilon) + math.exp(upper)",
         "2.0 * math.expm1(-epsilon) + math.exp(upper)",
         ENDS,
     ),
-    (REVERSE, "if any(pair.infinite_mass > 0.0 for pair, _ in components):", "if False:", ENDS),
+    (LINE, "if any(pair.infinite_mass > 0.0 for pair, _ in components):", "if False:", ENDS),
     (
         CONTOUR,
         "return log_infinite > (math.log(delta)",

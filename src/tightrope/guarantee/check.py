@@ -27,6 +27,7 @@ from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
 from tightrope.guarantee.loss.lattice_plan import Plan, best_plan, has_jumps, plain_plan
+from tightrope.guarantee.loss.lattice_sketch import sketch_of
 from tightrope.guarantee.loss.lattice_step import Side
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, SampledGaussianPair
 from tightrope.numerics.interval import Interval
@@ -38,6 +39,7 @@ _MOST_KINDS, _MOST_WORK = 16, 2e5  # of a quick look: kinds of steps, points of 
 # widths of ln delta asked for: to contradict, to prove again, to do either thoroughly
 _ROUGH, _QUICK, _THOROUGH = 0.3, 0.1, 1e-3
 _COARSE = 1e-3  # of the contour
+_FAR = 0.7  # nats below the claim, several times what the rough picture is off
 _VACUOUS = 5.0  # times the width: a law further off than this is not the last one tried
 _LARGEST_FACTOR = 20.0  # beyond, a bound says too little to count as a second proof
 _SLACK = 1e-9  # rounding of a claim that sits on the bound itself
@@ -66,6 +68,15 @@ class _Look:
     @cached_property
     def with_jumps(self) -> Plan:
         return best_plan(self.order, self.epsilon, math.log(self.delta), self.width)
+
+    def is_far_below(self) -> bool:
+        """Does a rough picture put this order where no lattice of this width would reach delta?
+
+        Only without rare large losses, where the picture is a good one.
+        """
+        if self.thorough or any(has_jumps(pair) for pair, _ in self.order):
+            return False
+        return sketch_of(self.order).saddle(self.epsilon).log_delta < math.log(self.delta) - _FAR
 
     def bound(self, epsilon: float, side: Side) -> float:
         """ln of a bound on delta(epsilon) from one side; 0 or -inf where it would take too long."""
@@ -135,6 +146,8 @@ def _confirm(
         return
     width = _THOROUGH if thorough else _ROUGH
     looks = [_Look(order, *planned, width) for order in orders]
+    if len(looks) > 1:
+        looks = [look for look in looks if not look.is_far_below()] or looks
     epsilon, delta = at_most
     if 0.0 < delta < 1.0:
         found = max(look.bound(epsilon, "lower") for look in looks)

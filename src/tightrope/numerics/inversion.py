@@ -14,10 +14,16 @@ from typing import final
 import numpy as np
 
 from tightrope.errors import NotCertified
-from tightrope.numerics import inversion_kernel as kernel
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_law import MAX_WORK, SumLaw, Wanted
-from tightrope.numerics.inversion_saddle import Reading, plan
+from tightrope.numerics.inversion_saddle import (
+    Reading,
+    kernel_ratio,
+    kernel_slope,
+    log_kernel,
+    log_peak,
+    plan,
+)
 from tightrope.numerics.quadrature import FloatArray, dyadic_floor
 from tightrope.numerics.rounding import UNIT
 
@@ -79,13 +85,13 @@ class Line:
         self.law, self.c = law, chosen.c
         self.log_guess, self._alias_tilts, c = log_guess, chosen.alias_tilts, chosen.c
         k, _, k2 = law.moments(c)
-        self.spread = math.sqrt(k2 + kernel.slope(c)[1])
+        self.spread = math.sqrt(k2 + kernel_slope(c)[1])
         self.step = dyadic_floor(2.0 * math.pi / chosen.period)
         self.period = 2.0 * math.pi / self.step
         self._on_line, self._limit = law.on_line(c), limit
         loss, other_loss = chosen.log_losses  # quadrature is relative to what cancels
         self._nats = max(-math.log(tolerance) + max(loss, 2.0), other_loss + 2.0)
-        log_tail = math.log(tolerance) + log_guess - (k - c * x + kernel.log_size(c))
+        log_tail = math.log(tolerance) + log_guess - (k - c * x + log_kernel(c))
         log_tail = min(log_tail, -other_loss)
         self.count = self._enough(log_tail - 1.5)
         last = np.array([(self.count - 1) * self.step])
@@ -108,7 +114,7 @@ class Line:
         |h(z)/h(c)| <= c (c + 1)/y^2, and sum dy / y_n^2 <= 1/y where y is on the grid.
         docs/certificate_argument.md, 3.2.
         """
-        size = -kernel.log_size(self.c)
+        size = -log_kernel(self.c)
         return np.asarray(size - np.log(math.pi * y) + self._on_line.log_decay(y))
 
     def _enough(self, target: float) -> int:
@@ -145,13 +151,13 @@ class Line:
         at = self._on_line.sample(wanted)
         self._alias_sizes = []
         for tilt, (value, error) in zip(tilts, at.real, strict=True):
-            peak = float(kernel.log_peak(np.array(tilt)))
+            peak = float(log_peak(np.array(tilt)))
             self._alias_sizes.append((tilt, value + error + peak))
         self.log_mass, self.log_mass_error, self.mean = at.log_mass, at.log_mass_error, at.mean
         self.y = np.arange(self.count, dtype=np.float64) * self.step
         weight = np.full(self.count, self.step / math.pi)
         weight[0] *= 0.5
-        ratio = kernel.ratio(self.c, self.y) * weight
+        ratio = kernel_ratio(self.c, self.y) * weight
         terms = at.amplitude * ratio
         self.size, self.phase = np.abs(terms), np.angle(terms)
         self.size_error = float(np.abs(ratio) @ at.error)
@@ -170,20 +176,20 @@ class Line:
             return -math.inf, -self.c
         # d/dx e^{-zx} = -z e^{-zx}
         turned = float(np.sum(self.size * self.y * np.sin(angle)))
-        lead = self.log_mass - self.c * x + kernel.log_size(self.c)
+        lead = self.log_mass - self.c * x + log_kernel(self.c)
         return lead + math.log(total), -self.c + turned / total
 
     def certified(self, x: float) -> Enclosure:
         """ln g(x) between two proved bounds."""
         angle = self.phase + self.y * (self.mean - x)
         total = float(np.sum(self.size * np.cos(angle)))
-        log_lead = self.log_mass - self.c * x + kernel.log_size(self.c)
+        log_lead = self.log_mass - self.c * x + log_kernel(self.c)
         truncation = math.exp(min(self._log_truncation, 700.0))
         rounding = self.phase_error + self.phase_slope * (abs(x) + abs(self.mean))
         alias = math.exp(min(self._log_aliases(x) - log_lead, 700.0))
         spent = truncation + self.size_error + rounding
         scale = self.log_mass_error + 8.0 * UNIT * (
-            abs(self.log_mass) + abs(self.c * x) + abs(kernel.log_size(self.c)) + 4.0
+            abs(self.log_mass) + abs(self.c * x) + abs(log_kernel(self.c)) + 4.0
         )
         low, high = total - spent - alias, total + spent
         value = max(total, 1e-300)

@@ -1,6 +1,7 @@
-"""Where the line of the inversion integral should run: the saddle point of e^{K(z) - zx} h(z).
+"""The mean excess g(x) = E (1 - e^{x-X})_+, and where the line of its integral should run.
 
-Estimates only; any line right of 0 is valid.
+g(x) = 1/(2 pi i) int e^{K(z) - zx} h(z) dz on a vertical line right of 0, h(z) = 1/(z (z + 1)). The
+payoff is >= 0, so that aliases of g are too. Saddle points are estimates: every such line is valid.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import final
 
 import numpy as np
 
-from tightrope.numerics import inversion_kernel as kernel
 from tightrope.numerics.inversion_law import SumLaw
+from tightrope.numerics.inversion_nodes import ComplexArray
+from tightrope.numerics.quadrature import FloatArray
 
 # tilts tried: lines inside the saddle, and with them those that bound the aliases
 _FRACTIONS = np.array([0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 1.0])
@@ -24,15 +26,37 @@ _MAX_LOSS = 16.0  # nats of cancellation that may be traded for a shorter period
 _ROUNDING, _HARM = -32.0, 0.7  # ln of the rounding of a law; nats worth a shorter period
 _MAX_BOTH = 9.0, 30.0  # the same where a line is read twice: at x, and at the other point
 
-__all__ = ["saddle", "saddle_of_level", "log_estimate", "Plan", "Reading", "plan"]
+__all__ = ["log_kernel", "kernel_slope", "kernel_ratio", "log_peak"]
+__all__ += ["saddle", "saddle_of_level", "log_estimate", "Plan", "Reading", "plan"]
+
+
+def log_kernel(c: float) -> float:
+    """ln h(c)."""
+    return -math.log(c) - math.log1p(c)
+
+
+def kernel_slope(c: float) -> tuple[float, float]:
+    """First and second derivative of ln h at c."""
+    return -1.0 / c - 1.0 / (c + 1.0), 1.0 / c**2 + 1.0 / (c + 1.0) ** 2
+
+
+def kernel_ratio(c: float, y: FloatArray) -> ComplexArray:
+    """h(c + iy)/h(c)."""
+    return np.asarray(1.0 / (1.0 + 1j * (y / c)) / (1.0 + 1j * (y / (c + 1.0))))
+
+
+def log_peak(z: FloatArray) -> FloatArray:
+    """ln sup_x (1 - e^-x)_+ e^{-zx}: Chernoff's bound is g(x) <= e^{K(z) - zx} times this."""
+    z = np.maximum(z, 1e-300)
+    return np.asarray(z * np.log(z) - (1.0 + z) * np.log1p(z))
 
 
 def log_estimate(law: SumLaw, c: float) -> tuple[float, float, float]:
     """The x whose saddle is c, the saddle-point estimate of ln g(x), and F''(c)."""
     k, k1, k2 = law.moments(c)
-    first, second = kernel.slope(c)
+    first, second = kernel_slope(c)
     x, curvature = k1 + first, k2 + second
-    log_g = k - c * x + kernel.log_size(c) - 0.5 * math.log(2.0 * math.pi * curvature)
+    log_g = k - c * x + log_kernel(c) - 0.5 * math.log(2.0 * math.pi * curvature)
     return x, log_g, curvature
 
 
@@ -72,7 +96,7 @@ def saddle(law: SumLaw, x: float, start: float = 0.0) -> float:
     def step_at(log_c: float) -> tuple[float, float]:
         c = math.exp(log_c)
         _, k1, k2 = law.moments(c)
-        first, second = kernel.slope(c)
+        first, second = kernel_slope(c)
         slope, curvature = k1 - x + first, k2 + second
         step = -slope / max(curvature * c + slope, 0.5 * curvature * c)
         return step, abs(slope) / (0.05 * math.sqrt(curvature))
@@ -144,7 +168,7 @@ def plan(
     A nat of cancellation is worth a factor e^-caution of the period. Where no line serves `also`
     too, it is left out of account.
     """
-    spread = math.sqrt(law.moments(c)[2] + kernel.slope(c)[1])
+    spread = math.sqrt(law.moments(c)[2] + kernel_slope(c)[1])
     beyond = c + _BEYOND / spread
     beyond = beyond[beyond <= law.max_tilt]
     if len(beyond) == 0:
@@ -152,7 +176,7 @@ def plan(
     tilts = np.concatenate([c * _INSIDE, beyond])
     candidates = tilts[-len(beyond) - len(_FRACTIONS) : -len(beyond)]
     values = law.values(tilts) - tilts * x
-    peaks = values + kernel.log_peak(tilts)
+    peaks = values + log_peak(tilts)
     excess = peaks - (log_guess + math.log(tolerance) - 2.0)
     lead = values[-len(beyond) - len(_FRACTIONS) : -len(beyond)] - np.log(
         candidates * (candidates + 1.0)

@@ -12,13 +12,13 @@ import pytest
 from mpmath import exp, log, loggamma, mp, mpf
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.approx import heterogeneous
 from tightrope.guarantee.approx.advanced import advanced
 from tightrope.guarantee.approx.binomial import log_pmf
-from tightrope.guarantee.approx.heterogeneous import delta_of_different, epsilon_of_different
 from tightrope.guarantee.approx.optimal import delta_optimal, epsilon_optimal
 from tightrope.guarantee.approx.simple import basic
+from tightrope.guarantee.compose import compose
 from tightrope.guarantee.gaussian.profile import epsilon as gaussian_epsilon
+from tightrope.guarantee.kinds.approx import ApproxGuarantee
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "tradeoff.json").read_text())
 
@@ -63,8 +63,9 @@ def test_epsilon_golden(case):
 
 @pytest.mark.parametrize("case", golden("kov_heterogeneous"))
 def test_different_golden(case):
-    parts = [(float(e), 0.0) for e in case["inputs"]["eps"].split()]
-    assert around(delta_of_different(float(case["inputs"]["at"]), parts), case, "delta")
+    parts = [ApproxGuarantee(float(e), 0.0) for e in case["inputs"]["eps"].split()]
+    found, truth = compose(parts).delta(float(case["inputs"]["at"])), mpf(case["outputs"]["delta"])
+    assert found.lower <= truth <= found.upper and found.relative_width < 1e-6
 
 
 def test_printed_theorem():
@@ -118,50 +119,17 @@ def brute_force(x: float, levels: list[float]) -> float:
     return total
 
 
-@pytest.mark.parametrize("lattice", [False, True])
-def test_different_levels_against_all_outcomes(lattice, monkeypatch):
+def test_different_levels_against_all_outcomes():
     levels = [0.1, 0.2, 0.35, 0.5, 1.1, 0.05, 0.9, 0.33, 0.33]
-    if lattice:
-        monkeypatch.setattr(heterogeneous, "ENUMERATED", 10)
-    heterogeneous._distributions.cache_clear()
+    composed = compose([ApproxGuarantee(e, 0.0) for e in levels])
     for x in (0.0, 0.5, 2.5, 3.7):
-        found = delta_of_different(x, [(e, 0.0) for e in levels])
+        found = composed.delta(x)
         assert found.lower <= brute_force(x, levels) <= found.upper
-        assert found.relative_width < (1e-5 if lattice else 1e-10)
-    heterogeneous._distributions.cache_clear()
-
-
-def test_different_levels_on_the_lattice_enclose_equal_ones():
-    """300 levels that differ in the ninth digit: the answer for equal levels is next door."""
-    levels = 0.05 * (1 + 1e-9 * np.arange(300))
-    found = epsilon_of_different(1e-5, [(e, 1e-9) for e in levels])
-    assert found.lower <= epsilon_optimal(1e-5, float(levels[-1]), 1e-9, 300).upper
-    assert epsilon_optimal(1e-5, float(levels[0]), 1e-9, 300).lower <= found.upper
-    assert found.relative_width < 1e-4
-
-
-def test_thousands_of_levels_are_thinned_on_the_safe_side(monkeypatch):
-    monkeypatch.setattr(heterogeneous, "LEVELS", 16)
-    heterogeneous._distributions.cache_clear()
-    levels = [(e, 0.0) for e in np.geomspace(0.01, 0.3, 40)]
-    thinned = epsilon_of_different(1e-5, levels)
-    monkeypatch.undo()
-    heterogeneous._distributions.cache_clear()
-    fine = epsilon_of_different(1e-5, levels)
-    assert thinned.lower <= fine.lower and fine.upper <= thinned.upper
-    assert fine.relative_width < 1e-5 and thinned.relative_width < 0.5
-
-
-def test_equal_parts_are_recognised():
-    equal = epsilon_optimal(1e-6, 0.1, 1e-9, 20)
-    assert epsilon_of_different(1e-6, [(0.1, 1e-9)] * 20) == equal
-    assert epsilon_of_different(1e-6, [(0.1, 1e-9)], [20]) == equal
-    assert epsilon_of_different(1e-6, [(0.1, 1e-9), (0.0, 0.0)], [20, 3]) == equal
-    assert epsilon_of_different(0.0, []).upper == 0.0
+        assert found.relative_width < 1e-5
 
 
 def test_large_levels_among_small_ones():
-    found = delta_of_different(650.0, [(640.0, 0.0), (0.5, 0.0), (30.0, 0.0)])
+    found = compose([ApproxGuarantee(e, 0.0) for e in (640.0, 0.5, 30.0)]).delta(650.0)
     slow = sum(
         mass * -math.expm1(min(650.0 - 640.0 - loss, 0.0))
         for loss, mass in (
@@ -179,8 +147,6 @@ def test_large_levels_among_small_ones():
         lambda: delta_optimal(1.0, math.nan, 0.0, 3),
         lambda: delta_optimal(1.0, 0.1, 0.0, 2.5),
         lambda: epsilon_optimal(1.5, 0.1, 0.0, 3),
-        lambda: epsilon_of_different(1e-5, [(0.1, 2.0)]),
-        lambda: delta_of_different(1.0, [(0.1, 0.0)], [-1]),
     ],
 )
 def test_bad_input_is_refused(call):

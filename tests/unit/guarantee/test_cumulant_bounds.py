@@ -11,15 +11,14 @@ import pytest
 from mpmath import mp, mpf
 from scipy.special import logsumexp
 
-from tightrope.guarantee.loss import cumulant_density
-from tightrope.guarantee.loss.cumulant_density import layers_of_density
+from tightrope.guarantee.loss import cumulant_strip
 from tightrope.guarantee.loss.cumulant_discrete import DiscreteCumulant
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
 from tightrope.guarantee.loss.cumulant_laplace import LaplaceCumulant
 from tightrope.guarantee.loss.cumulant_panels import POINTS, Panels, panel_points
 from tightrope.guarantee.loss.cumulant_part import PartCumulant, log_tail
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
-from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip
+from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, layers_of_density
 from tightrope.guarantee.loss.pair import (
     FixedSizeGaussianPair,
     LaplacePair,
@@ -180,10 +179,8 @@ def test_cells_of_the_density_lie_below_it(
     law: tuple[float, float], tilt: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
-    honest = cumulant_density.layers_of_steps
-    monkeypatch.setattr(
-        cumulant_density, "layers_of_steps", lambda *a: seen.append(a) or honest(*a)
-    )
+    honest = cumulant_strip.layers_of_steps
+    monkeypatch.setattr(cumulant_strip, "layers_of_steps", lambda *a: seen.append(a) or honest(*a))
     family = SampledCumulant([SampledGaussianPair(*law)], [1])
     w, log_size = family.power(tilt), family._log_size(tilt)
     reach = family.strip.reach(np.array([[w]]), 12.0)

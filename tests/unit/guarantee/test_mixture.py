@@ -157,6 +157,31 @@ def test_cumulants_are_right_to_their_error(pair: GaussianMixturePair, end: floa
             assert size <= float(law.decay(tilt).bound(y)[0]) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("pair", PAIRS[:2], ids=str)
+def test_panels_reach_the_cut_of_a_law(pair: GaussianMixturePair) -> None:
+    """What lies below the cut belongs to the law; only what lies beyond is left out on purpose."""
+    law = MixtureCumulant(pair, 1, 12.0)
+    edges, _ = law._panels(1.0, 2.0, 9.0, 0.0)
+    assert edges[-1] == pytest.approx(12.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("pair", [*PAIRS[2:], GaussianMixturePair(0.5, 1.0, 0, 4)], ids=str)
+@pytest.mark.parametrize("wide", [0.0, 0.3])
+def test_the_integrand_on_a_box_is_below_its_bound(pair: GaussianMixturePair, wide: float) -> None:
+    """|phi A_plus^{1+z} A_minus^{-z} - (1+z) A_plus phi + z A_minus phi|, z = tilt + iy, y <= 2."""
+    law, tilt, deep = MixtureCumulant(pair, 1), 20.0, 0.9 / pair.mu
+    left = np.linspace(-3.0, 4.0, 29)
+    bound = law._log_on_box(left, left + wide, np.full(29, deep), tilt, 2.0)
+    across, up = np.meshgrid(np.linspace(0.0, wide, 5), np.linspace(-deep, deep, 9))
+    x = (left[:, None, None] + across + 1j * up).astype(np.clongdouble)
+    plus, minus = _exact_arm(pair, pair.plus, x), _exact_arm(pair, pair.minus, -x)
+    for y in (-2.0, 0.0, 2.0):
+        z = np.clongdouble(tilt + 1j * y)
+        whole = np.exp((1 + z) * np.log(plus) - z * np.log(minus)) - (1 + z) * plus + z * minus
+        size = np.abs(whole * np.exp(-x * x / 2)).max(axis=(1, 2)) / math.sqrt(2.0 * math.pi)
+        assert np.all(np.log(size.astype(float)) <= bound)
+
+
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_the_arms_have_real_zeros_only(pair: GaussianMixturePair) -> None:
     """So |A(x + id)|, its argument and the variance of k are those of Bernoulli factors."""

@@ -23,7 +23,7 @@ from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss import contour, profile
 from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.contour_inverse import Goal, Inverse, invert_closed_form
-from tightrope.guarantee.loss.contour_reverse import log_chernoff, log_reverse
+from tightrope.guarantee.loss.contour_line import log_chernoff, log_reverse
 from tightrope.guarantee.loss.lattice_inverse import _crossing
 from tightrope.guarantee.loss.pair import (
     FixedSizeGaussianPair,
@@ -391,4 +391,16 @@ def test_trivial_zero_is_claimed_only_where_it_is_proved() -> None:
     assert at_zero <= second
     assert contour._trivially_zero(parts, math.log(second * (1 + 1e-9)))
     assert not contour._trivially_zero(parts, math.log(second * (1 - 1e-9)))
-    assert np.isinf(contour._log_second_moment(LaplacePair(1.0)))
+    assert np.isinf(LaplacePair(1.0).log_mean_square)
+    both = (*parts, (SampledGaussianPair(0.01, 1.0, "add"), 100))  # kinds of steps add up
+    assert contour._trivially_zero(both, math.log(2.0 * second * (1 + 1e-9)))
+    assert not contour._trivially_zero(both, math.log(2.0 * second * (1 - 1e-9)))
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.7, 3.0])
+@pytest.mark.parametrize("rate", [1e-4, 0.3, 1.0])
+def test_total_variation_is_delta_at_zero(rate: float, mu: float) -> None:
+    pairs = [SampledGaussianPair(rate, mu, way) for way in ("remove", "add")]
+    for pair in [*pairs, FixedSizeGaussianPair(rate, mu), *([GaussianPair(mu)] * (rate == 1.0))]:
+        one = log_delta_single(pair, 0.0)
+        assert one.lower - 1e-13 <= math.log(pair.total_variation) <= one.upper + 1e-13

@@ -10,13 +10,19 @@ import pytest
 from mpmath import exp, fsum, mp, mpf
 from scipy.special import ndtr
 
-from tightrope.numerics import inversion_kernel as kernel
 from tightrope.numerics import inversion_nodes
 from tightrope.numerics.inversion import Line
 from tightrope.numerics.inversion_decay import Decay, layers_of_steps, no_decay
 from tightrope.numerics.inversion_law import AbstractFamily, SumLaw, Wanted
 from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
-from tightrope.numerics.inversion_saddle import log_estimate, saddle
+from tightrope.numerics.inversion_saddle import (
+    kernel_ratio,
+    kernel_slope,
+    log_estimate,
+    log_kernel,
+    log_peak,
+    saddle,
+)
 from tightrope.numerics.rounding import UNIT
 
 NEVER = np.array([math.inf])
@@ -82,19 +88,19 @@ def test_another_bound_is_taken_where_it_is_smaller() -> None:
 def test_peak_of_the_payoff_is_its_supremum(z: float) -> None:
     x = np.linspace(0.0, 20.0 / z, 200_001)
     top = float(np.max(-np.expm1(-x) * np.exp(-z * x)))
-    found = float(np.exp(kernel.log_peak(np.array(z))))
+    found = float(np.exp(log_peak(np.array(z))))
     assert top * (1 - 1e-12) <= found <= top * (1 + 1e-6)
 
 
 def test_kernel_and_its_derivatives() -> None:
     c, h = 0.8, 1e-5
-    first, second = kernel.slope(c)
-    sizes = [kernel.log_size(c + k * h) for k in (-1, 0, 1)]
+    first, second = kernel_slope(c)
+    sizes = [log_kernel(c + k * h) for k in (-1, 0, 1)]
     assert math.exp(sizes[1]) == pytest.approx(1 / (c * (c + 1)), rel=1e-14)
     assert (sizes[2] - sizes[0]) / (2 * h) == pytest.approx(first, rel=1e-8)
     assert (sizes[2] - 2 * sizes[1] + sizes[0]) / h**2 == pytest.approx(second, rel=1e-4)
     z = c + 2.5j
-    assert complex(kernel.ratio(c, np.array([2.5]))[0]) == pytest.approx(
+    assert complex(kernel_ratio(c, np.array([2.5]))[0]) == pytest.approx(
         c * (c + 1) / (z * (z + 1)), rel=1e-14
     )
 
@@ -282,7 +288,7 @@ def test_the_tail_of_the_sum_is_bounded() -> None:
     line = line_at(2.0, 1e-3)
     for last in (1, 2, 5, 60):
         y, at = last * line.step, np.arange(last + 1, 1_000_000) * line.step
-        sizes = np.abs(kernel.ratio(line.c, at))
+        sizes = np.abs(kernel_ratio(line.c, at))
         truths = [float(np.sum(s)) for s in (sizes * np.exp(-0.5 * at * at), sizes)]
         for truth, law in zip(truths, (NORMAL.on_line(line.c), Flat()), strict=True):
             line._on_line = law  # type: ignore[assignment]
@@ -301,14 +307,14 @@ def test_coarse_lines_enclose_the_truth(x: float, tolerance: float) -> None:
     assert found.lower <= truth <= found.upper
     assert line._log_truncation <= math.log(
         tolerance
-    ) + found.upper - line.log_mass + line.c * x - (kernel.log_size(line.c))
+    ) + found.upper - line.log_mass + line.c * x - (log_kernel(line.c))
 
 
 def test_every_error_term_moves_the_ends_it_should() -> None:
     """Truncation, quadrature and rounding move both ends, aliases the lower end only."""
     line = line_at(2.0, 1e-12)
     plain, share = line.certified(2.0), 1e-3
-    size = math.exp(plain.upper - (line.log_mass - line.c * 2.0 + kernel.log_size(line.c)))
+    size = math.exp(plain.upper - (line.log_mass - line.c * 2.0 + log_kernel(line.c)))
     for name, value in (
         ("_log_truncation", math.log(share * size)),
         ("size_error", share * size),
@@ -337,7 +343,7 @@ def test_every_error_term_moves_the_ends_it_should() -> None:
 def test_errors_of_the_transform_reach_the_line() -> None:
     e, law = 1e-7, SumLaw((Stub(1, 1e-7),), mean=0.5, variance=1.0)
     line = Line(law, 1.0, 2.0, -4.0, 1e-6)
-    weight = np.abs(kernel.ratio(line.c, line.y)) * line.step / math.pi
+    weight = np.abs(kernel_ratio(line.c, line.y)) * line.step / math.pi
     least = e * float(weight[1:] @ np.exp(-0.5 * line.y[1:] ** 2))
     assert least <= line.size_error <= 4.0 * least
 

@@ -10,12 +10,14 @@ import pytest
 
 from tightrope.numerics.quadrature import (
     dyadic_floor,
+    dyadic_floors,
     expm1_minus,
     gauss_legendre,
     log_ellipse_error,
+    log_strip_errors,
     log_sum_exp,
+    widest_steps,
 )
-from tightrope.numerics.quadrature_rows import dyadic_floors, log_strip_errors, widest_steps
 
 
 @pytest.mark.parametrize("x", [0.3, 1.0, 7.123, 1e-9, 5e11])

@@ -4,7 +4,8 @@ Statement: k runs of (eps, delta)-DP are (x, 1 - (1 - delta)^k (1 - D(x)))-DP fo
     D(x) = sum over l of P(l) (1 - e^{x - (k - 2l) eps})_+,  P(l) = C(k, l) e^{(k - l) eps}/(1 +
     e^eps)^k, and no smaller delta is true for all mechanisms. At x = (k - 2i) eps this is the
     printed theorem.
-Conditions: adaptive composition; eps, delta the same in every run (`heterogeneous` lifts this).
+Conditions: adaptive composition; eps, delta the same in every run (others are composed as pairs of
+    four outcomes, by the inversion integral).
 Validity: exact for the worst (eps, delta)-DP mechanisms, hence a bound for any others.
 Source: Kairouz, Oh and Viswanath 2015 (arXiv:1311.0776), Theorem 3.3.
 Error: binomial logarithms to 3e-13; terms more than 13 standard deviations below the largest are

@@ -5,6 +5,7 @@ L = ln dP/dQ (X). Under P, L may be +inf (mass `infinite_mass`); under Q it may 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -41,6 +42,16 @@ class AbstractLossPair(ABC):
     def atoms(self) -> tuple[tuple[float, float], ...]:
         """(loss, mass under P) of every atom of L at a finite loss; Q has mass * e^-loss."""
         return ()
+
+    @property
+    def total_variation(self) -> float | None:
+        """delta(0), right to a few ulp, where a formula is at hand."""
+        return None
+
+    @property
+    def log_mean_square(self) -> float:
+        """ln of E_Q e^{2L} or of E_P e^{-2L}, right to a few ulp; inf where none is at hand."""
+        return math.inf
 
     @abstractmethod
     def reversed(self) -> AbstractLossPair:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -11,6 +12,8 @@ from tightrope.guarantee.loss.gaussian import Direction
 from tightrope.validate import FloatArray, check_count, check_positive
 
 __all__ = ["AllocationPair"]
+
+_LARGEST_LOG = 700.0
 
 
 @final
@@ -39,6 +42,10 @@ class AllocationPair(AbstractLossPair):
     @property
     def support(self) -> tuple[float, float]:
         return (-float("inf"), float("inf"))
+
+    @property
+    def log_mean_square(self) -> float:
+        return math.log1p(math.expm1(min(self.mu**2, _LARGEST_LOG)) / self.batches)
 
     def reversed(self) -> AllocationPair:
         other: Direction = "add" if self.direction == "remove" else "remove"

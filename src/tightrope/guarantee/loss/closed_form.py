@@ -25,7 +25,7 @@ from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 
-__all__ = ["is_single", "log_delta_single", "estimate_single", "log_gaussian_delta"]
+__all__ = ["is_single", "log_delta_single", "log_gaussian_delta"]
 
 _NEVER = Interval.exact(-math.inf)  # delta = 0
 
@@ -102,15 +102,6 @@ def _sampled(pair: SampledGaussianPair, epsilon: float) -> Interval:
         _gaussian_between(-kappa, error, pair.mu), math.log(pair.rate) + epsilon + kappa
     )
     return Interval(part.lower - error, min(0.0, part.upper + error))
-
-
-def estimate_single(pair: AbstractLossPair, epsilon: float) -> float:
-    """ln delta(epsilon) of one release, without the care for its rounding that takes the time."""
-    if isinstance(pair, SampledGaussianPair) and pair.direction == "remove":
-        kappa = _moved(pair.rate, epsilon)[0]
-        if kappa > -math.inf:
-            return math.log(pair.rate) + log_gaussian_delta(kappa, pair.mu).upper
-    return log_delta_single(pair, epsilon).upper
 
 
 def _fixed_size(pair: FixedSizeGaussianPair, epsilon: float) -> Interval:

@@ -19,14 +19,17 @@ from typing import TypeVar
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.closed_form import is_single, log_delta_single, log_gaussian_delta
 from tightrope.guarantee.loss.contour_inverse import Goal, Inverse, invert_closed_form
-from tightrope.guarantee.loss.contour_line import FINE, AlsoRead, certified_value
+from tightrope.guarantee.loss.contour_line import (
+    FINE,
+    AlsoRead,
+    at_reverse,
+    certified_value,
+    log_reverse,
+)
 from tightrope.guarantee.loss.contour_rare import has_jumps, without_rare
-from tightrope.guarantee.loss.contour_reverse import at_reverse, log_reverse
 from tightrope.guarantee.loss.cumulant import plain_mu, sum_law
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import NO_LIMIT, Limit, Line
 from tightrope.numerics.inversion_saddle import log_estimate, saddle
@@ -274,27 +277,18 @@ def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:
 
 
 def _trivially_zero(components: Components, log_target: float) -> bool:
-    """delta(0) is at most the sum of the parts' delta(0) (total variation is subadditive).
+    """Whether the kinds of steps, whose total variations add up, vary too little to lose delta."""
+    total = math.fsum(_most_variation(pair, count) for pair, count in components)
+    return total * (1.0 + 1e-12) <= math.exp(log_target)
 
-    Also delta(0) = E_Q|r - 1|/2 <= sqrt(E_Q (r-1)^2)/2, and E_Q r^2 = 1 + q^2 (e^{mu^2} - 1) for
-    one sampled step, 1 + (e^{mu^2} - 1)/t for one of t batches, in either order of the neighbours.
+
+def _most_variation(pair: AbstractLossPair, count: int) -> float:
+    """A bound on delta(0) of `count` steps of a kind: the sum of theirs, or by the mean square.
+
+    delta(0) = E|r - 1|/2 <= sqrt(E (r - 1)^2)/2, r the ratio of the laws, and E r^2 is a product.
     """
-    total = sum(
-        count * (math.exp(log_delta_single(pair, 0.0).upper) if pair.has_masses else 1.0)
-        for pair, count in components
-    )
-    logs = [count * _log_second_moment(pair) for pair, count in components]
-    square = 0.25 * math.expm1(min(math.fsum(logs), 700.0))
-    return min(total, math.sqrt(square)) * (1.0 + 1e-12) <= math.exp(log_target)
-
-
-def _log_second_moment(pair: AbstractLossPair) -> float:
-    """ln E_Q r^2 of a plain, sampled or allocated Gaussian; inf where no formula is known."""
-    mu = plain_mu(pair)
-    if mu is not None:
-        return mu * mu
-    if isinstance(pair, SampledGaussianPair) and pair.mu < 20.0:
-        return math.log1p(pair.rate**2 * math.expm1(pair.mu**2))
-    if isinstance(pair, AllocationPair) and pair.mu < 20.0:
-        return math.log1p(math.expm1(pair.mu**2) / pair.batches)
-    return math.inf
+    square = 0.25 * math.expm1(min(count * pair.log_mean_square, 700.0))
+    one = pair.total_variation
+    if one is None:
+        one = math.exp(log_delta_single(pair, 0.0).upper) if pair.has_masses else 1.0
+    return min(count * one, math.sqrt(square))

@@ -1,22 +1,37 @@
-"""One value of the inversion integral: the first line that proves it to the width asked for."""
+"""Lines of the inversion integral: the first that proves a value to the width asked for.
+
+And the other order of the neighbours: delta'(eps) = 1 - e^eps + e^eps delta(-eps) there. So a line
+made for delta at eps, read at -eps too, bounds both orders, and as aliases are >= 0 the sum itself
+is the bound. Where too much would cancel, Chernoff's bound of the other order is compared instead.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 
+import numpy as np
+
 from tightrope.errors import NotCertified
-from tightrope.numerics import inversion_kernel as kernel
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
+from tightrope.guarantee.loss.cumulant import sum_law
+from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.numerics.inversion import NO_LIMIT, Enclosure, Limit, Line
 from tightrope.numerics.inversion_law import SumLaw
-from tightrope.numerics.inversion_saddle import Reading, saddle
+from tightrope.numerics.inversion_saddle import Reading, kernel_slope, log_kernel, log_peak, saddle
+from tightrope.numerics.rounding import UNIT
 
 __all__ = ["AlsoRead", "certified_value", "certified_line", "FINE", "CAUTION"]
+__all__ += ["are_reversed", "at_reverse", "log_reverse", "log_chernoff"]
 
 AlsoRead = Callable[[float, float], Reading]
 
 CAUTION = 0.1  # see inversion_saddle.plan
 FINE = 1e-12  # error allowed to a line, of g
+_SHARE = -5.0  # ln of the error of the other delta that is asked for
+_TILTS = np.geomspace(0.1, 10.0, 33)  # times -ln delta / eps
+_MARGIN = 1e-3  # by which an estimate must be smaller for a proof to be tried
 
 
 def certified_value(
@@ -63,8 +78,8 @@ def _better_guess(line: Line, found: Enclosure) -> float:
 def _log_guess(law: SumLaw, c: float, x: float) -> float:
     """The estimate of ln g(x) from a line near its saddle point."""
     k, _, k2 = law.moments(c)
-    curvature = k2 + kernel.slope(c)[1]
-    return k - c * x + kernel.log_size(c) - 0.5 * math.log(2.0 * math.pi * curvature)
+    curvature = k2 + kernel_slope(c)[1]
+    return k - c * x + log_kernel(c) - 0.5 * math.log(2.0 * math.pi * curvature)
 
 
 def certified_line(
@@ -83,3 +98,57 @@ def certified_line(
         raise NotCertified(
             f"The inversion integral needs too much work ({error}). Use the lattice method."
         ) from error
+
+
+# ---- the other order of the neighbours: is it proved not to be the worse one?
+def are_reversed(one: Components, other: Components) -> bool:
+    """Whether the pairs of one are those of the other with P and Q exchanged."""
+    if any(isinstance(pair, DiscretePair) for pair, _ in (*one, *other)):
+        return False
+    turned, there = Counter[AbstractLossPair](), Counter[AbstractLossPair]()
+    for pair, count in one:
+        turned[pair.reversed()] += count
+    for pair, count in other:
+        there[pair] += count
+    return turned == there
+
+
+def at_reverse(epsilon: float, log_delta: float) -> Reading:
+    """Where a line must be read for the other order; delta(-eps) is needed to e^-eps delta."""
+    return Reading(-epsilon, log_delta - epsilon + _SHARE)
+
+
+def log_reverse(line: Line, epsilon: float) -> float:
+    """A proved upper bound on ln delta(eps) of the other order, from the line of the first."""
+    upper = line.certified(-epsilon).upper
+    if upper > 1.0:
+        return 0.0
+    scaled = math.expm1(-epsilon) + math.exp(upper) + 16.0 * UNIT  # e^-eps delta
+    value = math.log(max(scaled, UNIT)) + epsilon
+    return min(0.0, value + 8.0 * UNIT * (abs(value) + epsilon + 1.0))
+
+
+def log_chernoff(components: Components, epsilon: float, log_enough: float) -> float:
+    """Chernoff's bound on ln delta(eps), proved where it is below log_enough; 0 elsewhere."""
+    if epsilon <= 0.0 or log_enough >= 0.0:
+        return 0.0
+    if any(pair.infinite_mass > 0.0 for pair, _ in components):  # the transform leaves them out
+        return 0.0
+    try:
+        return _log_chernoff(sum_law(components), epsilon, log_enough)
+    except (OverflowError, NotCertified):
+        return 0.0
+
+
+def _log_chernoff(law: SumLaw, epsilon: float, log_enough: float) -> float:
+    tilts = _TILTS * (-log_enough / epsilon)
+    tilts = tilts[tilts <= law.max_tilt]
+    if len(tilts) == 0:
+        return 0.0
+    logs = law.values(tilts) - tilts * epsilon + log_peak(tilts)
+    tilt = float(tilts[logs.argmin()])
+    if logs.min() > log_enough - _MARGIN:
+        return 0.0
+    value, error = law.real(tilt, math.log(max(law.steps, 1.0)) + 8.0)
+    found = value + error - tilt * epsilon + float(log_peak(np.array(tilt)))
+    return min(0.0, found + 16.0 * UNIT * (abs(value) + tilt * epsilon + abs(found) + 4.0))

@@ -1,4 +1,4 @@
-"""G(w) - 1 of the sampled Gaussian as a sum without cancellation (theory D(i).2)."""
+"""G(w) - 1 of the sampled Gaussian, without cancellation: docs/certificate_argument.md, 3.3."""
 
 from __future__ import annotations
 

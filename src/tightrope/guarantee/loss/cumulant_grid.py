@@ -12,8 +12,7 @@ import numpy as np
 from tightrope.guarantee.loss.cumulant_excess import Excess, log_mass
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, Reach, SampledStrip
 from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
-from tightrope.numerics.quadrature import FloatArray
-from tightrope.numerics.quadrature_rows import dyadic_floors, log_strip_errors, widest_steps
+from tightrope.numerics.quadrature import FloatArray, dyadic_floors, log_strip_errors, widest_steps
 from tightrope.numerics.rounding import UNIT
 
 __all__ = ["SampledGrid", "make_grid"]

@@ -15,10 +15,9 @@ from typing import final
 import numpy as np
 from scipy.special import log_ndtr
 
-from tightrope.guarantee.loss.cumulant_density import layers_of_density
 from tightrope.guarantee.loss.cumulant_excess import Excess, log_mass
 from tightrope.guarantee.loss.cumulant_panels import POINTS, TURN, Panels, panel_points
-from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip
+from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, layers_of_density
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_law import AbstractFamily

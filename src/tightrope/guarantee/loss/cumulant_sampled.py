@@ -9,9 +9,8 @@ from typing import Any, final
 
 import numpy as np
 
-from tightrope.guarantee.loss.cumulant_density import layers_of_density
 from tightrope.guarantee.loss.cumulant_grid import SampledGrid, make_grid
-from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip
+from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, layers_of_density
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_law import AbstractFamily

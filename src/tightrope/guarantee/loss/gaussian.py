@@ -17,6 +17,7 @@ from tightrope.validate import FloatArray, check_positive, check_real
 __all__ = ["GaussianPair", "SampledGaussianPair", "FixedSizeGaussianPair", "Direction"]
 
 Direction = Literal["remove", "add"]
+_LARGEST_MU = 20.0  # beyond, e^{mu^2} says nothing that a double can
 
 
 def _normal_error(point: FloatArray, slack: FloatArray) -> FloatArray:
@@ -76,6 +77,11 @@ def _point_slack(loss: FloatArray, point: FloatArray, rate: float, mu: float) ->
     return 4.0 * ULP * (reach + (lost + 1.0) / mu)
 
 
+def _total_variation(mu: float) -> float:
+    """Phi(mu/2) - Phi(-mu/2)."""
+    return math.erf(mu / (2.0 * math.sqrt(2.0)))
+
+
 def _log_mix(log_base: FloatArray, log_shifted: FloatArray, rate: float) -> FloatArray:
     """ln((1 - rate) e^base + rate e^shifted)."""
     if rate == 1.0:
@@ -114,6 +120,14 @@ class GaussianPair(AbstractLossPair):
     @property
     def support(self) -> tuple[float, float]:
         return (-math.inf, math.inf)
+
+    @property
+    def total_variation(self) -> float:
+        return _total_variation(self.mu)
+
+    @property
+    def log_mean_square(self) -> float:
+        return self.mu * self.mu
 
     def reversed(self) -> GaussianPair:
         return self  # mirror s -> mu - s
@@ -161,6 +175,16 @@ class SampledGaussianPair(AbstractLossPair):
     def support(self) -> tuple[float, float]:
         edge = math.log1p(-self.rate) if self.rate < 1.0 else -math.inf
         return (edge, math.inf) if self.direction == "remove" else (-math.inf, -edge)
+
+    @property
+    def total_variation(self) -> float:
+        return self.rate * _total_variation(self.mu)
+
+    @property
+    def log_mean_square(self) -> float:
+        if self.rate == 1.0 or self.mu > _LARGEST_MU:
+            return self.mu * self.mu
+        return math.log1p(self.rate**2 * math.expm1(self.mu**2))  # of r under N(0,1)
 
     def reversed(self) -> SampledGaussianPair:
         other: Direction = "add" if self.direction == "remove" else "remove"
@@ -223,8 +247,12 @@ class FixedSizeGaussianPair(AbstractLossPair):
     @property
     def atoms(self) -> tuple[tuple[float, float], ...]:
         # (1 - rate)(Phi(mu/2) - Phi(-mu/2))
-        mass = (1.0 - self.rate) * math.erf(self.mu / (2.0 * math.sqrt(2.0)))
+        mass = (1.0 - self.rate) * _total_variation(self.mu)
         return ((0.0, mass),) if mass > 0.0 else ()
+
+    @property
+    def total_variation(self) -> float:
+        return self.rate * _total_variation(self.mu)
 
     def reversed(self) -> FixedSizeGaussianPair:
         return self

@@ -1,4 +1,6 @@
-"""The profile of composed pairs by tilted, rigorously rounded lattice convolution (theory D(ii)).
+"""The profile of composed pairs by tilted, rigorously rounded lattice convolution.
+
+docs/certificate_argument.md, 6.
 
 delta(eps) lies between the profiles of two discrete laws: losses spread (connect-the-dots) and
 losses gathered (lowered chords), both of second order in the lattice step. Rare large losses are
@@ -73,6 +75,11 @@ class LatticeLaw:
                 "Neither is believed; please report this."
             )
         return Interval(lower, upper)
+
+    def rounding(self, epsilon: float) -> float:
+        """The numerical errors of both sides, relative to delta."""
+        sides = (self.above.log_value(epsilon), self.below.log_value(epsilon))
+        return sum(_share(error, value) for value, error in sides)
 
     def explain(self, epsilon: float, width: float) -> Explanation:
         up, up_error = self.above.log_value(epsilon)

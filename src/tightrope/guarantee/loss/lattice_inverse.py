@@ -85,9 +85,10 @@ def _bracketed(
         left -= plan.work
         found, before = bracket(law), answer.relative_width
         answer = answer.intersect(found)
-        if plan.work > _DEAR and answer.relative_width > 0.7 * before:
+        won = answer.relative_width <= 0.7 * before
+        if answer.relative_width <= relative_width or (plan.work > _DEAR and not won):
             break
-        if law.explain(guess, width).rounding > width:  # the plan knew only its order of size
+        if law.rounding(guess) > width:  # the plan knew only its order of size
             failed.append(plan.split.cut)
         else:
             share = relative_width / max(found.relative_width, relative_width)
@@ -188,8 +189,12 @@ def _crossing(
     low, high = 0.0, highest
     tolerance = 0.05 * relative_width
     x, hair = guess, 0.3 * tolerance * max(guess, 1e-300)
+    before = math.nan, math.nan
     for _ in range(80):
         value = log_delta(x)
+        measured = (before[1] - value) / (x - before[0]) if x != before[0] else math.nan
+        slope = measured if 0.0 < measured < math.inf else slope
+        before = x, value
         low, high = (max(low, x), high) if value > target else (low, min(high, x))
         if math.isfinite(high) and high - low <= tolerance * high:
             break

@@ -40,7 +40,6 @@ _VERY_SHALLOW = (0.02, 0.035, 0.05)  # and where any number may be
 _LONGEST = 1e9  # points of a lattice for jumps that is not even thought of
 _SAME = 0.1  # cuts this close, relative, are one
 _COMPOUND_STEPS = 200  # so many that a few more or less hardly matter
-_SECONDS = 4e6  # work that takes them
 _MOST_ONE, _MOST_SEVERAL = 40000, 6000  # cells of the two grids of jumps
 
 
@@ -78,10 +77,6 @@ class Plan:
             and self.cells[0] <= 1.5 * other.cells[0]
             and self.jump_lattice[0] >= 0.7 * other.jump_lattice[0]
         )
-
-    def seconds_for_nothing(self, other: Plan) -> bool:
-        """Would it take seconds, as the other did, on a lattice that is no finer?"""
-        return min(self.work, other.work) > _SECONDS and self.step > 0.95 * other.step
 
     @property
     def components(self) -> Components:

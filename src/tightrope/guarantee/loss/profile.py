@@ -16,7 +16,7 @@ from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.closed_form import is_single
-from tightrope.guarantee.loss.contour_reverse import are_reversed, log_chernoff
+from tightrope.guarantee.loss.contour_line import are_reversed, log_chernoff
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
