@@ -47,7 +47,7 @@ def check_real(
 ) -> float: ...
 @overload
 def check_real(
-    value: Any,
+    value: object,
     name: str,
     *,
     low: float = ...,
@@ -56,7 +56,7 @@ def check_real(
     finite: bool = ...,
 ) -> Any: ...
 def check_real(
-    value: Any,
+    value: object,
     name: str,
     *,
     low: float = -math.inf,
@@ -78,7 +78,7 @@ def check_real(
     return float(array) if array.ndim == 0 else array
 
 
-def _as_float_array(value: Any, name: str) -> FloatArray:
+def _as_float_array(value: object, name: str) -> FloatArray:
     if isinstance(value, (bool, np.bool_, str, bytes, complex)) or value is None:
         raise InvalidInput(f"{name} must be a real number; got {value!r} ({type(value).__name__}).")
     array = np.asarray(_whole_as_float(value) if isinstance(value, int) else value)
@@ -105,38 +105,38 @@ def _range(low: float, high: float, open_low: bool, finite: bool) -> str:
     return f"in {left}{low:g}, {high:g}{right}"
 
 
-def check_epsilon(value: Any, name: str = "epsilon") -> Any:
+def check_epsilon(value: object, name: str = "epsilon") -> Any:
     return check_real(value, name, low=0.0)
 
 
-def check_delta(value: Any, name: str = "delta") -> Any:
+def check_delta(value: object, name: str = "delta") -> Any:
     return check_real(value, name, low=0.0, high=1.0)
 
 
-def check_order(value: Any, name: str = "order") -> Any:
+def check_order(value: object, name: str = "order") -> Any:
     return check_real(value, name, low=1.0, open_low=True)
 
 
-def check_probability(value: Any, name: str) -> Any:
+def check_probability(value: object, name: str) -> Any:
     return check_real(value, name, low=0.0, high=1.0)
 
 
-def check_positive(value: Any, name: str) -> Any:
+def check_positive(value: object, name: str) -> Any:
     return check_real(value, name, low=0.0, open_low=True)
 
 
-def check_non_negative(value: Any, name: str) -> Any:
+def check_non_negative(value: object, name: str) -> Any:
     return check_real(value, name, low=0.0)
 
 
-def one_number(value: Any, name: str) -> float:
+def one_number(value: object, name: str) -> float:
     """A checked value that must be a single one."""
     if not isinstance(value, float):
-        raise InvalidInput(f"{name} must be one number; got {np.size(value)} of them.")
+        raise InvalidInput(f"{name} must be one number; got {np.asarray(value).size} of them.")
     return value
 
 
-def check_count(value: Any, name: str, *, low: int = 0) -> int:
+def check_count(value: object, name: str, *, low: int = 0) -> int:
     """A whole number in [low, 1e300], given as int or as a float without fraction (60.0)."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         whole = int(value)

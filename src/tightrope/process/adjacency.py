@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
 
 from tightrope.errors import InvalidInput
 
@@ -30,7 +29,7 @@ class Released(Enum):
         return self.value
 
 
-def check_adjacency(value: Any) -> Adjacency:
+def check_adjacency(value: object) -> Adjacency:
     """A neighbouring relation, also by its name."""
     try:
         return Adjacency(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
 from tightrope.errors import AdjacencyMismatch, InvalidInput
 from tightrope.process.adjacency import Adjacency
@@ -32,7 +32,7 @@ class Process(Protocol):
 class Repeated(OneRecord):
     """The same process, run `count` times with fresh randomness."""
 
-    inner: Any
+    inner: Process
     count: int
 
     def __post_init__(self) -> None:
@@ -41,7 +41,7 @@ class Repeated(OneRecord):
 
     @property
     def adjacency(self) -> Adjacency:
-        return self.inner.adjacency  # type: ignore[no-any-return]
+        return self.inner.adjacency
 
 
 @final
@@ -49,7 +49,7 @@ class Repeated(OneRecord):
 class Sequence(OneRecord):
     """Processes run one after the other; all their releases are seen."""
 
-    parts: tuple[Any, ...]
+    parts: tuple[Process, ...]
     adjacency: Adjacency = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Sequence(OneRecord):
         object.__setattr__(self, "adjacency", same_adjacency(part.adjacency for part in parts))
 
 
-def _check_process(part: Any) -> None:
+def _check_process(part: object) -> None:
     if not isinstance(getattr(part, "adjacency", None), Adjacency):
         raise InvalidInput(
             f"A part must be a process such as NoisySGD, GaussianMechanism or DeclaredApproxDP, "
@@ -89,18 +89,18 @@ def same_adjacency(relations: Iterable[Adjacency]) -> Adjacency:
     return found[0]
 
 
-def parts_of(process: Any) -> Counter[Any]:
+def parts_of(process: Process) -> Counter[Process]:
     """The single runs a process is made of, with their counts: the only reader of `count`.
 
     Steps whose batches are drawn afresh are single runs. Schemes that remember who was drawn in
     this epoch stay whole: two halves of an epoch are not one epoch.
     """
-    parts: Counter[Any] = Counter()
+    parts: Counter[Process] = Counter()
     _collect(process, 1, parts)
     return parts
 
 
-def _collect(process: Any, times: int, parts: Counter[Any]) -> None:
+def _collect(process: Process, times: int, parts: Counter[Process]) -> None:
     if isinstance(process, Repeated):
         _collect(process.inner, times * process.count, parts)
     elif isinstance(process, Sequence):

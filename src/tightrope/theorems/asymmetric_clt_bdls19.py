@@ -89,7 +89,7 @@ def limit_mu(found: list[tuple[LossMoments, int]]) -> float:
     return k / s if s > 0.0 else 0.0
 
 
-def _components(part: Any) -> Components | None:
+def _components(part: Process) -> Components | None:
     """The pairs of one order of the neighbours; K and s are the same for the other."""
     theorem = next((theorem for theorem in _PAIRS if theorem.applies(part) is None), None)
     if theorem is None:

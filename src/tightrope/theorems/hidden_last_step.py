@@ -13,8 +13,6 @@ Vectors: none printed; checked against one-step arithmetic in tests/golden/hidde
 
 from __future__ import annotations
 
-from typing import Any
-
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import Process
@@ -55,7 +53,8 @@ def applies(process: Process) -> Refusal | None:
     return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: Process) -> Guarantee:
     require(applies(process))
+    assert isinstance(process, _KINDS) and process.diameter is not None
     value = mu(process.diameter, process.step_size, process.loss.lipschitz, process.noise_std)
     return GaussianGuarantee(value, process.adjacency, VALIDITY)

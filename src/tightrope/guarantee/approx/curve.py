@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
@@ -24,7 +25,7 @@ __all__ = ["tradeoff", "tradeoff_interval", "implied_delta"]
 _ULPS = 4.0 * ULP
 
 
-def tradeoff(type_i: Any, epsilon: Any, delta: Any) -> Any:
+def tradeoff(type_i: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Any:
     """The smallest type II error at `type_i` under (epsilon, delta)-DP."""
     a = np.asarray(check_probability(type_i, "type_i"))
     eps = np.asarray(check_real(epsilon, "epsilon", low=0.0, finite=False))
@@ -41,7 +42,7 @@ def tradeoff_interval(type_i: float, epsilon: float, delta: float) -> Interval:
     return Interval(max(value - slack, 0.0), min(value + slack, 1.0))
 
 
-def implied_delta(at_epsilon: Any, epsilon: Any, delta: Any) -> Any:
+def implied_delta(at_epsilon: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Any:
     """The smallest delta at the level `at_epsilon` that (epsilon, delta)-DP implies."""
     x = np.asarray(check_epsilon(at_epsilon, "at_epsilon"))
     eps = np.asarray(check_real(epsilon, "epsilon", low=0.0, finite=False))

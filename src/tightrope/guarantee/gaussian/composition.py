@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.guarantee.gaussian import profile
@@ -53,7 +54,7 @@ def group_mu(mu: float, size: int) -> float:
     return float(mu if size == 1 else mu * size * _UP)
 
 
-def analytic_noise(epsilon: Any, delta: Any, sensitivity: float = 1.0) -> Any:
+def analytic_noise(epsilon: ArrayLike, delta: ArrayLike, sensitivity: float = 1.0) -> Any:
     """The smallest sigma for (epsilon, delta), verified and rounded up; inf for delta = 0."""
     sensitivity = check_positive(sensitivity, "sensitivity")
     mu = np.asarray(profile.mu_bounds(epsilon, delta)[0])

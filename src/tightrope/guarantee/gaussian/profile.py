@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from tightrope.guarantee.gaussian import curve, inverse, kernel
@@ -42,61 +43,61 @@ __all__ = [
 ]
 
 
-def delta(epsilon: Any, mu: Any) -> Any:
+def delta(epsilon: ArrayLike, mu: ArrayLike) -> Any:
     """delta(eps; mu) for any real eps."""
     eps, m, shape = _together(_any_epsilon(epsilon), _mu(mu))
     return _shaped(kernel.delta_of(eps, m), shape)
 
 
-def log_delta(epsilon: Any, mu: Any) -> Any:
+def log_delta(epsilon: ArrayLike, mu: ArrayLike) -> Any:
     """ln delta(eps; mu); -inf where delta is zero (mu = 0, eps >= 0) or below every float."""
     eps, m, shape = _together(_any_epsilon(epsilon), _mu(mu))
     return _shaped(kernel.log_delta_of(eps, m), shape)
 
 
-def epsilon(delta: Any, mu: Any) -> Any:
+def epsilon(delta: ArrayLike, mu: ArrayLike) -> Any:
     """The smallest eps >= 0 with delta(eps; mu) <= delta; inf where delta = 0 < mu."""
     d, m, shape = _together(check_delta(delta), _mu(mu))
     return _shaped(inverse.epsilon_of(d, m), shape)
 
 
-def mu(epsilon: Any, delta: Any) -> Any:
+def mu(epsilon: ArrayLike, delta: ArrayLike) -> Any:
     """The largest mu within the budget (eps >= 0, delta): noise multiplier 1/mu is exact."""
     eps, d, shape = _together(_epsilon(epsilon), check_delta(delta))
     return _shaped(inverse.mu_of(eps, d), shape)
 
 
-def tradeoff(type_i: Any, mu: Any) -> Any:
+def tradeoff(type_i: ArrayLike, mu: ArrayLike) -> Any:
     """G_mu(type_i), the smallest type II error."""
     a, m, shape = _together(check_probability(type_i, "type_i"), _mu(mu))
     return _shaped(curve.tradeoff_of(a, m), shape)
 
 
-def delta_bounds(epsilon: Any, mu: Any) -> tuple[Any, Any]:
+def delta_bounds(epsilon: ArrayLike, mu: ArrayLike) -> tuple[Any, Any]:
     """(lower, upper) around delta(eps; mu)."""
     eps, m, shape = _together(_any_epsilon(epsilon), _mu(mu))
     return _both(kernel.delta_bounds_of(eps, m), shape)
 
 
-def log_delta_bounds(epsilon: Any, mu: Any) -> tuple[Any, Any]:
+def log_delta_bounds(epsilon: ArrayLike, mu: ArrayLike) -> tuple[Any, Any]:
     """(lower, upper) around ln delta(eps; mu)."""
     eps, m, shape = _together(_any_epsilon(epsilon), _mu(mu))
     return _both(kernel.log_delta_bounds_of(eps, m), shape)
 
 
-def epsilon_bounds(delta: Any, mu: Any) -> tuple[Any, Any]:
+def epsilon_bounds(delta: ArrayLike, mu: ArrayLike) -> tuple[Any, Any]:
     """(lower, upper) around epsilon(delta; mu); delta(upper; mu) <= delta is verified."""
     d, m, shape = _together(check_delta(delta), _mu(mu))
     return _both(inverse.epsilon_bounds_of(d, m), shape)
 
 
-def mu_bounds(epsilon: Any, delta: Any) -> tuple[Any, Any]:
+def mu_bounds(epsilon: ArrayLike, delta: ArrayLike) -> tuple[Any, Any]:
     """(lower, upper) around mu(epsilon, delta); the safe calibration is `lower`."""
     eps, d, shape = _together(_epsilon(epsilon), check_delta(delta))
     return _both(inverse.mu_bounds_of(eps, d), shape)
 
 
-def tradeoff_bounds(type_i: Any, mu: Any) -> tuple[Any, Any]:
+def tradeoff_bounds(type_i: ArrayLike, mu: ArrayLike) -> tuple[Any, Any]:
     """(lower, upper) around G_mu(type_i)."""
     a, m, shape = _together(check_probability(type_i, "type_i"), _mu(mu))
     return _both(curve.tradeoff_bounds_of(a, m), shape)
@@ -118,25 +119,25 @@ def tradeoff_interval(type_i: float, mu: float) -> Interval:
     return Interval(*tradeoff_bounds(float(type_i), float(mu)))
 
 
-def upper_tail(x: Any) -> Any:
+def upper_tail(x: ArrayLike) -> Any:
     """Phi(-x)."""
     return ndtr(-np.asarray(x, dtype=np.float64))[()]
 
 
-def _any_epsilon(value: Any) -> Any:
+def _any_epsilon(value: ArrayLike) -> Any:
     largest = kernel.EPSILON_LARGEST
     return check_real(value, "epsilon", low=-largest, high=largest)
 
 
-def _epsilon(value: Any) -> Any:
+def _epsilon(value: ArrayLike) -> Any:
     return check_real(value, "epsilon", low=0.0, high=kernel.EPSILON_LARGEST)
 
 
-def _mu(value: Any) -> Any:
+def _mu(value: ArrayLike) -> Any:
     return check_real(value, "mu", low=0.0, finite=False)
 
 
-def _together(x: Any, y: Any) -> tuple[FloatArray, FloatArray, tuple[int, ...]]:
+def _together(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray, tuple[int, ...]]:
     """One-dimensional arrays of a common length, and the shape to give back."""
     a, b = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
     return a.ravel(), b.ravel(), a.shape

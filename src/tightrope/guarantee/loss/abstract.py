@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.validate import FloatArray
 
@@ -58,15 +59,15 @@ class AbstractLossPair(ABC):
         """The pair (Q, P)."""
 
     @abstractmethod
-    def log_survival(self, loss: Any) -> LogMasses:
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
         """ln P(L > loss), ln Q(L > loss); P's includes L = +inf."""
 
     @abstractmethod
-    def log_cdf(self, loss: Any) -> LogMasses:
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
         """ln P(L <= loss), ln Q(L <= loss); Q's includes L = -inf."""
 
     @abstractmethod
-    def log_error(self, loss: Any) -> FloatArray:
+    def log_error(self, loss: ArrayLike) -> FloatArray:
         """Bound on the absolute error of the finite log masses at `loss`."""
 
 
@@ -74,5 +75,5 @@ class AbstractLossPair(ABC):
 Components = tuple[tuple[AbstractLossPair, int], ...]
 
 
-def as_losses(loss: Any) -> FloatArray:
+def as_losses(loss: ArrayLike) -> FloatArray:
     return np.asarray(loss, dtype=np.float64)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
+
+from numpy.typing import ArrayLike
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses
@@ -51,13 +53,13 @@ class AllocationPair(AbstractLossPair):
         other: Direction = "add" if self.direction == "remove" else "remove"
         return AllocationPair(self.batches, self.mu, other)
 
-    def log_survival(self, loss: Any) -> LogMasses:
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
         raise NotCertified(_NO_MASSES)
 
-    def log_cdf(self, loss: Any) -> LogMasses:
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
         raise NotCertified(_NO_MASSES)
 
-    def log_error(self, loss: Any) -> FloatArray:
+    def log_error(self, loss: ArrayLike) -> FloatArray:
         raise NotCertified(_NO_MASSES)
 
 

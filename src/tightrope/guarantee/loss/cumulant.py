@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair
@@ -114,7 +114,7 @@ def _families(parts: dict[AbstractLossPair, int]) -> tuple[AbstractFamily, ...]:
     return tuple(families)
 
 
-def cumulant(pair: AbstractLossPair, z: Any) -> Enclosed:
+def cumulant(pair: AbstractLossPair, z: ArrayLike) -> Enclosed:
     """K(z) for complex z, the branch continuous along each vertical line not being followed.
 
     The imaginary part is that of the principal logarithm of e^{-iy m} M(z)/M(Re z), plus y m.
@@ -144,7 +144,7 @@ def _cumulant_at(pair: AbstractLossPair, z: complex) -> tuple[complex, float]:
     return (value if z.imag > 0 else value.conjugate()), error
 
 
-def renyi(pair: AbstractLossPair, order: Any) -> tuple[Any, Any]:
+def renyi(pair: AbstractLossPair, order: ArrayLike) -> tuple[Any, Any]:
     """Lower and upper bound of D_order(P||Q) = K(order - 1)/(order - 1), order > 1.
 
     Infinite where the pair has P(L = +inf) > 0.

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from tightrope.errors import InvalidInput
@@ -107,20 +108,20 @@ class DiscretePair(AbstractLossPair):
         below_q = _cumulative(np.append(log_zero, log_q))
         return above_p, above_q, below_p, below_q
 
-    def _gap(self, loss: Any) -> Any:
+    def _gap(self, loss: ArrayLike) -> Any:
         return np.searchsorted(np.array(self.losses), as_losses(loss), side="right")
 
-    def log_survival(self, loss: Any) -> LogMasses:
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
         above_p, above_q, _, _ = self._log_tables
         i = self._gap(loss)
         return above_p[i], above_q[i]
 
-    def log_cdf(self, loss: Any) -> LogMasses:
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
         _, _, below_p, below_q = self._log_tables
         i = self._gap(loss)
         return below_p[i], below_q[i]
 
-    def log_error(self, loss: Any) -> FloatArray:
+    def log_error(self, loss: ArrayLike) -> FloatArray:
         return np.full(as_losses(loss).shape, 4.0 * ULP * len(self.losses))
 
 
@@ -154,10 +155,10 @@ class LaplacePair(AbstractLossPair):
     def reversed(self) -> LaplacePair:
         return self
 
-    def _clipped(self, loss: Any) -> tuple[FloatArray, float]:
+    def _clipped(self, loss: ArrayLike) -> tuple[FloatArray, float]:
         return as_losses(loss), 1.0 / self.scale
 
-    def log_survival(self, loss: Any) -> LogMasses:
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
         x, top = self._clipped(loss)
         inner = np.clip(x, -top, top)
         with np.errstate(divide="ignore"):
@@ -170,7 +171,7 @@ class LaplacePair(AbstractLossPair):
             np.where(above, -np.inf, np.where(below, 0.0, log_q)),
         )
 
-    def log_cdf(self, loss: Any) -> LogMasses:
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
         # by symmetry P(L <= l) = Q(L >= -l); the law is continuous strictly inside
         x, top = self._clipped(loss)
         inner = np.clip(x, -top, top)
@@ -182,7 +183,7 @@ class LaplacePair(AbstractLossPair):
             np.where(above, 0.0, np.where(below, -np.inf, log_q)),
         )
 
-    def log_error(self, loss: Any) -> FloatArray:
+    def log_error(self, loss: ArrayLike) -> FloatArray:
         return 8.0 * ULP * (1.0 + np.abs(as_losses(loss)) + 1.0 / self.scale)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from tightrope.errors import InvalidInput
@@ -27,7 +28,9 @@ def _normal_error(point: FloatArray, slack: FloatArray) -> FloatArray:
     return (x + 1.0) * slack + 4.0 * ULP * (0.5 * x * x + np.log(x + 2.0) + 1.0)
 
 
-def log_ratio(point: Any, rate: Any, mu: Any) -> FloatArray:
+def log_ratio(
+    point: FloatArray | float, rate: FloatArray | float, mu: FloatArray | float
+) -> FloatArray:
     """ln r(s), r(s) = 1 + rate (e^{mu s - mu^2/2} - 1), the loss of the sampled pair at s.
 
     Rates and mu may be arrays; the relative error is small wherever r is near 1.
@@ -54,7 +57,7 @@ def above_infimum(loss: FloatArray, rate: float) -> tuple[FloatArray, FloatArray
     return excess, np.where(apart, small + near, np.abs(bent) + rate)
 
 
-def point_of_log_ratio(loss: Any, rate: float, mu: float) -> FloatArray:
+def point_of_log_ratio(loss: ArrayLike, rate: float, mu: float) -> FloatArray:
     """The s with ln r(s) = loss; -inf at or below the infimum ln(1 - rate)."""
     x = as_losses(loss)
     if rate == 1.0:
@@ -89,14 +92,14 @@ def _log_mix(log_base: FloatArray, log_shifted: FloatArray, rate: float) -> Floa
     return np.logaddexp(math.log1p(-rate) + log_base, math.log(rate) + log_shifted)
 
 
-def _check_rate(rate: Any) -> float:
+def _check_rate(rate: ArrayLike) -> float:
     value = check_real(rate, "rate", low=0.0, high=1.0, open_low=True)
     if not isinstance(value, float):
         raise InvalidInput(f"rate must be one number in (0, 1]; got {rate!r}.")
     return value
 
 
-def _check_mu(mu: Any) -> float:
+def _check_mu(mu: ArrayLike) -> float:
     value = check_positive(mu, "mu")
     if not isinstance(value, float):
         raise InvalidInput(f"mu must be one positive number; got {mu!r}.")
@@ -132,15 +135,15 @@ class GaussianPair(AbstractLossPair):
     def reversed(self) -> GaussianPair:
         return self  # mirror s -> mu - s
 
-    def log_survival(self, loss: Any) -> LogMasses:
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
         s = point_of_log_ratio(loss, 1.0, self.mu)
         return log_ndtr(self.mu - s), log_ndtr(-s)
 
-    def log_cdf(self, loss: Any) -> LogMasses:
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
         s = point_of_log_ratio(loss, 1.0, self.mu)
         return log_ndtr(s - self.mu), log_ndtr(s)
 
-    def log_error(self, loss: Any) -> FloatArray:
+    def log_error(self, loss: ArrayLike) -> FloatArray:
         x = as_losses(loss)
         s = x / self.mu + 0.5 * self.mu
         return _normal_error(np.abs(s) + self.mu, 2.0 * ULP * (np.abs(s) + self.mu))
@@ -199,21 +202,21 @@ class SampledGaussianPair(AbstractLossPair):
         base = log_ndtr(s)
         return _log_mix(base, log_ndtr(s - self.mu), self.rate), base
 
-    def log_survival(self, loss: Any) -> LogMasses:
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
         x = as_losses(loss)
         if self.direction == "remove":
             return self._above(point_of_log_ratio(x, self.rate, self.mu))
         mix, base = self._below(point_of_log_ratio(-x, self.rate, self.mu))
         return base, mix
 
-    def log_cdf(self, loss: Any) -> LogMasses:
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
         x = as_losses(loss)
         if self.direction == "remove":
             return self._below(point_of_log_ratio(x, self.rate, self.mu))
         mix, base = self._above(point_of_log_ratio(-x, self.rate, self.mu))
         return base, mix
 
-    def log_error(self, loss: Any) -> FloatArray:
+    def log_error(self, loss: ArrayLike) -> FloatArray:
         x = as_losses(loss)
         x = x if self.direction == "remove" else -x
         s = point_of_log_ratio(x, self.rate, self.mu)
@@ -263,24 +266,24 @@ class FixedSizeGaussianPair(AbstractLossPair):
         base = log_ndtr(-s)
         return _log_mix(base, log_ndtr(self.mu - s), self.rate), base
 
-    def log_survival(self, loss: Any) -> LogMasses:
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
         x = as_losses(loss)
         mix, base = self._tail(np.abs(x))
         # for l < 0: P(L > l) = 1 - P(L <= l), and P(L <= -|l|) = N(ln r >= |l|)
         return _where_complement(x >= 0, mix, base), _where_complement(x >= 0, base, mix)
 
-    def log_cdf(self, loss: Any) -> LogMasses:
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
         x = as_losses(loss)
         mix, base = self._tail(np.abs(x))
         return _where_complement(x < 0, base, mix), _where_complement(x < 0, mix, base)
 
-    def log_error(self, loss: Any) -> FloatArray:
+    def log_error(self, loss: ArrayLike) -> FloatArray:
         x = np.abs(as_losses(loss))
         s = point_of_log_ratio(x, self.rate, self.mu)
         return _normal_error(np.abs(s) + self.mu, _point_slack(x, s, self.rate, self.mu))
 
 
-def _where_complement(direct: Any, log_mass: FloatArray, log_other: FloatArray) -> FloatArray:
+def _where_complement(direct: ArrayLike, log_mass: FloatArray, log_other: FloatArray) -> FloatArray:
     """log_mass where `direct`, otherwise ln(1 - e^log_other)."""
     with np.errstate(divide="ignore"):
         complement = np.log1p(-np.exp(np.minimum(log_other, 0.0)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
 from tightrope.numerics.rounding import ULP
@@ -46,20 +47,20 @@ def shaped(values: FloatArray, shape: tuple[int, ...]) -> Any:
     return float(values[0]) if shape == () else values.reshape(shape)
 
 
-def checked_order(order: Any) -> Any:
+def checked_order(order: ArrayLike) -> Any:
     return check_order(order)
 
 
-def checked_epsilon(epsilon: Any) -> Any:
+def checked_epsilon(epsilon: ArrayLike) -> Any:
     return check_real(epsilon, "epsilon", low=0.0, high=LARGEST_EPSILON)
 
 
-def checked_gamma(gamma: Any) -> Any:
+def checked_gamma(gamma: ArrayLike) -> Any:
     """A Renyi divergence; infinity is allowed (nothing is known at that order)."""
     return check_real(gamma, "gamma", low=0.0, finite=False)
 
 
-def checked_delta(delta: Any) -> Any:
+def checked_delta(delta: ArrayLike) -> Any:
     """delta in [0, 1]; positive values below 1e-300 are refused: their logarithms lose digits."""
     checked = check_delta(delta)
     small = (np.asarray(checked) > 0.0) & (np.asarray(checked) < SMALLEST_DELTA)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.guarantee.renyi._arrays import (
     ULP,
@@ -36,12 +37,12 @@ from tightrope.validate import FloatArray
 __all__ = ["epsilon", "delta", "epsilon_upper", "delta_upper", "second_term"]
 
 
-def epsilon(order: Any, gamma: Any, delta: Any) -> Any:
+def epsilon(order: ArrayLike, gamma: ArrayLike, delta: ArrayLike) -> Any:
     (a, g, d), shape = flat(checked_order(order), checked_gamma(gamma), checked_delta(delta))
     return shaped(epsilon_upper(a - 1.0, g, d), shape)
 
 
-def delta(order: Any, gamma: Any, epsilon: Any) -> Any:
+def delta(order: ArrayLike, gamma: ArrayLike, epsilon: ArrayLike) -> Any:
     (a, g, eps), shape = flat(checked_order(order), checked_gamma(gamma), checked_epsilon(epsilon))
     return shaped(delta_upper(a - 1.0, g, eps), shape)
 

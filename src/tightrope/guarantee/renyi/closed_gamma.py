@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.guarantee.renyi._arrays import (
     ULP,
@@ -36,19 +37,19 @@ from tightrope.validate import FloatArray
 __all__ = ["f", "g", "gamma", "gamma_lower"]
 
 
-def f(order: Any, epsilon: Any, delta: Any) -> Any:
+def f(order: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Any:
     """The bound f, a chord of the convex map delta -> chi."""
     (z, eps, d), shape = _read(order, epsilon, delta)
     return shaped(_f(z, eps, d), shape)
 
 
-def g(order: Any, epsilon: Any, delta: Any) -> Any:
+def g(order: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Any:
     """The bound g; it is Balle et al. solved for gamma, and may be negative."""
     (z, eps, d), shape = _read(order, epsilon, delta)
     return shaped(_g(z, eps, d), shape)
 
 
-def gamma(order: Any, epsilon: Any, delta: Any) -> Any:
+def gamma(order: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Any:
     """A closed lower bound on the optimal gamma, never negative."""
     (z, eps, d), shape = _read(order, epsilon, delta)
     return shaped(gamma_lower(z, eps, d), shape)
@@ -62,7 +63,9 @@ def gamma_lower(z: FloatArray, eps: FloatArray, delta: FloatArray) -> FloatArray
     return np.where((1.0 - delta) - z * delta <= 0.0, rounded_down(end), inner)
 
 
-def _read(order: Any, epsilon: Any, delta: Any) -> tuple[list[FloatArray], tuple[int, ...]]:
+def _read(
+    order: ArrayLike, epsilon: ArrayLike, delta: ArrayLike
+) -> tuple[list[FloatArray], tuple[int, ...]]:
     (a, eps, d), shape = flat(checked_order(order), checked_epsilon(epsilon), checked_delta(delta))
     return [a - 1.0, eps, d], shape
 

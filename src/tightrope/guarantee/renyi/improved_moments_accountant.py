@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.guarantee.renyi._arrays import flat, rounded_up, shaped
 from tightrope.guarantee.renyi.balle import log_zeta
@@ -39,13 +40,13 @@ class Terms(NamedTuple):
     third: Any
 
 
-def terms(noise_multiplier: Any, steps: Any, delta: Any) -> Terms:
+def terms(noise_multiplier: ArrayLike, steps: ArrayLike, delta: ArrayLike) -> Terms:
     """Each term by itself."""
     (rate, d), shape = flat(rate_of(noise_multiplier, steps), checked_inner_delta(delta))
     return Terms(*(shaped(part, shape) for part in _terms(rate, d)))
 
 
-def epsilon(noise_multiplier: Any, steps: Any, delta: Any) -> Any:
+def epsilon(noise_multiplier: ArrayLike, steps: ArrayLike, delta: ArrayLike) -> Any:
     (rate, d), shape = flat(rate_of(noise_multiplier, steps), checked_inner_delta(delta))
     return shaped(epsilon_of_rate(rate, d), shape)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.guarantee.renyi._arrays import ULP, flat, rounded_up, shaped
 from tightrope.validate import FloatArray, check_positive, check_real
@@ -25,12 +26,12 @@ from tightrope.validate import FloatArray, check_positive, check_real
 __all__ = ["epsilon", "delta", "noise_multiplier", "steps", "rate_of", "checked_inner_delta"]
 
 
-def epsilon(noise_multiplier: Any, steps: Any, delta: Any) -> Any:
+def epsilon(noise_multiplier: ArrayLike, steps: ArrayLike, delta: ArrayLike) -> Any:
     (rate, d), shape = flat(rate_of(noise_multiplier, steps), checked_inner_delta(delta))
     return shaped(rounded_up(rounded_up(rate + 2.0 * np.sqrt(rate * -np.log(d)))), shape)
 
 
-def delta(noise_multiplier: Any, steps: Any, epsilon: Any) -> Any:
+def delta(noise_multiplier: ArrayLike, steps: ArrayLike, epsilon: ArrayLike) -> Any:
     eps = check_real(epsilon, "epsilon", low=0.0)
     (rate, e), shape = flat(rate_of(noise_multiplier, steps), eps)
     with np.errstate(under="ignore", over="ignore"):
@@ -39,30 +40,32 @@ def delta(noise_multiplier: Any, steps: Any, epsilon: Any) -> Any:
     return shaped(np.minimum(value, 1.0), shape)
 
 
-def noise_multiplier(epsilon: Any, delta: Any, steps: Any) -> Any:
+def noise_multiplier(epsilon: ArrayLike, delta: ArrayLike, steps: ArrayLike) -> Any:
     """The smallest noise for which this accountant promises (epsilon, delta)."""
     (e, d, t), shape = _read(epsilon, delta, steps)
     return shaped(np.sqrt(0.5 * t) * _root(e, d) / e * (1.0 + 16.0 * ULP), shape)
 
 
-def steps(epsilon: Any, delta: Any, noise_multiplier: Any) -> Any:
+def steps(epsilon: ArrayLike, delta: ArrayLike, noise_multiplier: ArrayLike) -> Any:
     """The largest number of steps for which this accountant promises (epsilon, delta)."""
     (e, d, s), shape = _read(epsilon, delta, noise_multiplier)
     return shaped(np.floor(2.0 * (s * e / _root(e, d)) ** 2 * (1.0 - 32.0 * ULP)), shape)
 
 
-def rate_of(noise_multiplier: Any, steps: Any) -> Any:
+def rate_of(noise_multiplier: ArrayLike, steps: ArrayLike) -> Any:
     """rho T = T/(2 s^2), rounded upwards: the Renyi divergence per order."""
     s = check_positive(noise_multiplier, "noise_multiplier")
     t = check_positive(steps, "steps")
     return rounded_up(np.asarray(0.5 * np.asarray(t) / np.square(s)))
 
 
-def checked_inner_delta(delta: Any) -> Any:
+def checked_inner_delta(delta: ArrayLike) -> Any:
     return check_real(delta, "delta", low=1e-300, high=1.0 - 2.0**-53)
 
 
-def _read(epsilon: Any, delta: Any, third: Any) -> tuple[list[FloatArray], tuple[int, ...]]:
+def _read(
+    epsilon: ArrayLike, delta: ArrayLike, third: ArrayLike
+) -> tuple[list[FloatArray], tuple[int, ...]]:
     eps = check_positive(epsilon, "epsilon")
     return flat(eps, checked_inner_delta(delta), check_positive(third, "the third argument"))
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.guarantee.renyi import closed_gamma
 from tightrope.guarantee.renyi._arrays import (
@@ -54,7 +55,7 @@ class Optimum(NamedTuple):
     logit: FloatArray
 
 
-def gamma(order: Any, epsilon: Any, delta: Any) -> Enclosure:
+def gamma(order: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Enclosure:
     """Enclosure of the optimal one-sided gamma; use the lower end to promise (epsilon, delta)."""
     (a, eps, d), shape = flat(checked_order(order), checked_epsilon(epsilon), checked_delta(delta))
     z = a - 1.0

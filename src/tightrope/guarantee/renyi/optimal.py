@@ -17,10 +17,8 @@ Vectors: thm3_eps, thm3_delta in tests/golden/renyi.json.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.renyi import closed_epsilon, one_sided
@@ -46,7 +44,7 @@ __all__ = ["epsilon", "delta"]
 _LARGEST_GAMMA = 1e90
 
 
-def epsilon(order: Any, gamma: Any, delta: Any, *, sides: int = 2) -> Enclosure:
+def epsilon(order: ArrayLike, gamma: ArrayLike, delta: ArrayLike, *, sides: int = 2) -> Enclosure:
     """Enclosure of the smallest epsilon that (order, gamma)-Renyi DP implies at delta."""
     _check_sides(sides)
     (a, g, d), shape = flat(checked_order(order), checked_gamma(gamma), checked_delta(delta))
@@ -57,7 +55,7 @@ def epsilon(order: Any, gamma: Any, delta: Any, *, sides: int = 2) -> Enclosure:
     return Enclosure(shaped(np.minimum(lower, upper), shape), shaped(upper, shape))
 
 
-def delta(order: Any, gamma: Any, epsilon: Any, *, sides: int = 2) -> Enclosure:
+def delta(order: ArrayLike, gamma: ArrayLike, epsilon: ArrayLike, *, sides: int = 2) -> Enclosure:
     """Enclosure of the smallest delta that (order, gamma)-Renyi DP implies at epsilon."""
     _check_sides(sides)
     (a, g, eps), shape = flat(checked_order(order), checked_gamma(gamma), checked_epsilon(epsilon))

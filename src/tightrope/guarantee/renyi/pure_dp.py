@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.guarantee.renyi._arrays import (
     Enclosure,
@@ -36,26 +37,26 @@ from tightrope.guarantee.renyi.randomized_response import divergence_bounds
 __all__ = ["renyi_of_pure", "renyi_of_pure_bounds", "simple_renyi_of_pure", "renyi_of_approx"]
 
 
-def renyi_of_pure_bounds(order: Any, epsilon: Any) -> Enclosure:
+def renyi_of_pure_bounds(order: ArrayLike, epsilon: ArrayLike) -> Enclosure:
     """Enclosure of the smallest gamma that every epsilon-DP mechanism satisfies at `order`."""
     (a, eps), shape = flat(checked_order(order), checked_epsilon(epsilon))
     lower, upper = divergence_bounds(eps, a - 1.0)
     return Enclosure(shaped(lower, shape), shaped(upper, shape))
 
 
-def renyi_of_pure(order: Any, epsilon: Any) -> Any:
+def renyi_of_pure(order: ArrayLike, epsilon: ArrayLike) -> Any:
     """Upper end of the exact conversion."""
     return renyi_of_pure_bounds(order, epsilon).upper
 
 
-def simple_renyi_of_pure(order: Any, epsilon: Any) -> Any:
+def simple_renyi_of_pure(order: ArrayLike, epsilon: ArrayLike) -> Any:
     """min(epsilon, order epsilon^2/2), for comparison."""
     (a, eps), shape = flat(checked_order(order), checked_epsilon(epsilon))
     with np.errstate(over="ignore"):
         return shaped(np.minimum(eps, rounded_up(0.5 * a * eps * eps)), shape)
 
 
-def renyi_of_approx(order: Any, epsilon: Any, delta: Any) -> Any:
+def renyi_of_approx(order: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Any:
     """The smallest gamma that (epsilon, delta)-DP alone implies: infinite as soon as delta > 0."""
     (gamma, failure), shape = flat(renyi_of_pure(order, epsilon), checked_delta(delta))
     return shaped(np.where(failure > 0.0, np.inf, gamma), shape)

@@ -16,6 +16,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.guarantee.renyi import region_of_level
 from tightrope.guarantee.renyi._arrays import shaped
@@ -28,7 +29,7 @@ _SCAN, _ZOOM, _ROUNDS = 49, 17, 6
 
 
 def type_ii(
-    curve: Curve, type_i: Any, *, lowest: float = LOWEST_ORDER, highest: float = HIGHEST_ORDER
+    curve: Curve, type_i: ArrayLike, *, lowest: float = LOWEST_ORDER, highest: float = HIGHEST_ORDER
 ) -> Any:
     """A lower bound on the type II error at type_i, over all orders of the curve."""
     t = np.asarray(check_probability(type_i, "type_i"), dtype=np.float64)
@@ -48,7 +49,7 @@ def type_ii(
 
 
 def type_ii_kullback_leibler(
-    curve: Curve, type_i: Any, *, lowest: float = LOWEST_ORDER, highest: float = HIGHEST_ORDER
+    curve: Curve, type_i: ArrayLike, *, lowest: float = LOWEST_ORDER, highest: float = HIGHEST_ORDER
 ) -> Any:
     """(49): the weaker region through Kullback-Leibler divergences."""
     orders = 1.0 + np.geomspace(lowest - 1.0, highest - 1.0, 8 * _SCAN)

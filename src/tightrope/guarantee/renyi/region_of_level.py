@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import xlogy
 
 from tightrope.guarantee.renyi._arrays import (
@@ -46,7 +47,7 @@ _SMALLEST_ERROR = 1e-300
 Shape = Callable[[FloatArray, Indices], tuple[FloatArray, FloatArray, FloatArray]]
 
 
-def type_ii(order: Any, gamma: Any, type_i: Any) -> Enclosure:
+def type_ii(order: ArrayLike, gamma: ArrayLike, type_i: ArrayLike) -> Enclosure:
     """Enclosure of the smallest type II error that (order, gamma)-Renyi DP allows at type_i."""
     (a, g, t), shape = flat(
         checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
@@ -55,7 +56,7 @@ def type_ii(order: Any, gamma: Any, type_i: Any) -> Enclosure:
     return _shaped(both, shape)
 
 
-def type_ii_forward(order: Any, gamma: Any, type_i: Any) -> Enclosure:
+def type_ii_forward(order: ArrayLike, gamma: ArrayLike, type_i: ArrayLike) -> Enclosure:
     """The root of d(1-t||b) = gamma alone: one direction is bounded."""
     (a, g, t), shape = flat(
         checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
@@ -63,7 +64,7 @@ def type_ii_forward(order: Any, gamma: Any, type_i: Any) -> Enclosure:
     return _shaped(_from(t, lambda r: _forward(a - 1.0, g, r)), shape)
 
 
-def type_ii_backward(order: Any, gamma: Any, type_i: Any) -> Enclosure:
+def type_ii_backward(order: ArrayLike, gamma: ArrayLike, type_i: ArrayLike) -> Enclosure:
     """The root of d(1-b||t) = gamma alone: the other direction is bounded."""
     (a, g, t), shape = flat(
         checked_order(order), checked_gamma(gamma), check_probability(type_i, "type_i")
@@ -71,7 +72,7 @@ def type_ii_backward(order: Any, gamma: Any, type_i: Any) -> Enclosure:
     return _shaped(_from(t, lambda r: _backward(a - 1.0, g, r)), shape)
 
 
-def type_ii_kullback_leibler(gamma: Any, type_i: Any) -> Enclosure:
+def type_ii_kullback_leibler(gamma: ArrayLike, type_i: ArrayLike) -> Enclosure:
     """(45): both roots for Kullback-Leibler divergences at most gamma."""
     (g, t), shape = flat(checked_gamma(gamma), check_probability(type_i, "type_i"))
     z = np.full_like(g, _ORDER_ONE)
@@ -140,7 +141,7 @@ def _backward(z: FloatArray, gamma: FloatArray, t: FloatArray) -> Enclosure:
     return Enclosure(np.where(lower < TINY, 0.0, lower), np.minimum(upper, 1.0 - t))
 
 
-def _roots(shape: Shape, z: FloatArray, gamma: FloatArray, inner: Any) -> Enclosure:
+def _roots(shape: Shape, z: FloatArray, gamma: FloatArray, inner: ArrayLike) -> Enclosure:
     """Enclosure of the unknown with ln chi = that of gamma, where `inner`; 0 elsewhere."""
     lower, upper = np.zeros_like(z), np.full_like(z, np.inf)
     todo = np.flatnonzero(inner)

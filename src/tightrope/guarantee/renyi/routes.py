@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
+from numpy.typing import ArrayLike
+
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.renyi import balle, classical, closed_epsilon, optimal
 
@@ -28,19 +30,19 @@ class Route:
     delta: Callable[[Any, Any, Any], Any]
 
 
-def _optimal_epsilon(order: Any, gamma: Any, delta: Any) -> Any:
+def _optimal_epsilon(order: ArrayLike, gamma: ArrayLike, delta: ArrayLike) -> Any:
     return optimal.epsilon(order, gamma, delta).upper
 
 
-def _optimal_delta(order: Any, gamma: Any, epsilon: Any) -> Any:
+def _optimal_delta(order: ArrayLike, gamma: ArrayLike, epsilon: ArrayLike) -> Any:
     return optimal.delta(order, gamma, epsilon).upper
 
 
-def _one_sided_epsilon(order: Any, gamma: Any, delta: Any) -> Any:
+def _one_sided_epsilon(order: ArrayLike, gamma: ArrayLike, delta: ArrayLike) -> Any:
     return optimal.epsilon(order, gamma, delta, sides=1).upper
 
 
-def _one_sided_delta(order: Any, gamma: Any, epsilon: Any) -> Any:
+def _one_sided_delta(order: ArrayLike, gamma: ArrayLike, epsilon: ArrayLike) -> Any:
     return optimal.delta(order, gamma, epsilon, sides=1).upper
 
 

@@ -11,9 +11,8 @@ Vectors: tests/unit/guarantee/test_renyi_best.py.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.renyi._arrays import checked_gamma, rounded_up
@@ -25,7 +24,7 @@ __all__ = ["TabulatedCurve"]
 class TabulatedCurve:
     """Upper bounds at any order up to the largest listed one; inf beyond it."""
 
-    def __init__(self, orders: Any, gammas: Any) -> None:
+    def __init__(self, orders: ArrayLike, gammas: ArrayLike) -> None:
         a = np.atleast_1d(np.asarray(check_order(orders), dtype=np.float64))
         g = np.atleast_1d(np.asarray(checked_gamma(gammas), dtype=np.float64))
         if a.shape != g.shape or a.ndim != 1:

@@ -25,10 +25,8 @@ Vectors: thm3_gamma (gamma_two_sided) in tests/golden/renyi.json.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tightrope.guarantee.renyi import one_sided
 from tightrope.guarantee.renyi._arrays import (
@@ -49,7 +47,7 @@ __all__ = ["gamma", "log_odds", "crossing_test"]
 _UNSURE = 1e-8  # far above the rounding of the test, and the two cases then differ by its square
 
 
-def gamma(order: Any, epsilon: Any, delta: Any) -> Enclosure:
+def gamma(order: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Enclosure:
     """Enclosure of the optimal two-sided gamma; use the lower end to promise (epsilon, delta)."""
     (a, eps, d), shape = flat(checked_order(order), checked_epsilon(epsilon), checked_delta(delta))
     one = one_sided.gamma(a, eps, d)

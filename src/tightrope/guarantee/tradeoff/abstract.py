@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.numerics.interval import Interval
 from tightrope.validate import FloatArray, check_probability, check_real
@@ -64,13 +65,13 @@ class AbstractTradeoff(ABC):
         """The smallest mu with G_mu <= f everywhere; inf where there is none."""
 
     # --- what all share -------------------------------------------------------------------------
-    def type_ii(self, type_i: Any) -> Any:
+    def type_ii(self, type_i: ArrayLike) -> Any:
         """The smallest type II error at `type_i`."""
         return self._type_ii(np.asarray(check_probability(type_i, "type_i")))[()]
 
     __call__ = type_ii
 
-    def bounds(self, type_i: Any) -> tuple[Any, Any]:
+    def bounds(self, type_i: ArrayLike) -> tuple[Any, Any]:
         """(lower, upper) around the smallest type II error; `lower` is the safe side."""
         lower, upper = self._bounds(np.asarray(check_probability(type_i, "type_i")))
         return lower[()], upper[()]
@@ -78,22 +79,22 @@ class AbstractTradeoff(ABC):
     def interval(self, type_i: float) -> Interval:
         return Interval(*self.bounds(float(type_i)))
 
-    def delta_one_way(self, epsilon: Any) -> Any:
+    def delta_one_way(self, epsilon: ArrayLike) -> Any:
         """E_{e^eps}(Q||P) = 1 + f*(-e^eps) for any real eps in [-700, 700]."""
         return self._delta(_checked_epsilon(epsilon))[()]
 
-    def delta(self, epsilon: Any) -> Any:
+    def delta(self, epsilon: ArrayLike) -> Any:
         """The profile of a mechanism with this f for one order of the neighbours (both orders)."""
         eps = _checked_epsilon(epsilon)
         return np.maximum(self._delta(eps), self.inverse()._delta(eps))[()]
 
-    def delta_bounds(self, epsilon: Any) -> tuple[Any, Any]:
+    def delta_bounds(self, epsilon: ArrayLike) -> tuple[Any, Any]:
         """(lower, upper) around `delta`; `upper` is the safe side."""
         eps = _checked_epsilon(epsilon)
         first, second = self._delta_bounds(eps), self.inverse()._delta_bounds(eps)
         return np.maximum(first[0], second[0])[()], np.maximum(first[1], second[1])[()]
 
-    def conjugate(self, slope: Any) -> Any:
+    def conjugate(self, slope: ArrayLike) -> Any:
         """f*(slope) = sup_x (x slope - f(x)) for a slope < 0."""
         eps = np.log(-np.asarray(check_real(slope, "slope", low=-1e304, high=-1e-304)))
         return (self._delta(eps) - 1.0)[()]
@@ -108,11 +109,11 @@ class AbstractTradeoff(ABC):
         return self.inverse() is self
 
 
-def _checked_epsilon(epsilon: Any) -> FloatArray:
+def _checked_epsilon(epsilon: ArrayLike) -> FloatArray:
     limit = _EPSILON_LARGEST
     return np.asarray(check_real(epsilon, "epsilon", low=-limit, high=limit), dtype=np.float64)
 
 
-def outward(value: FloatArray, slack: Any) -> tuple[FloatArray, FloatArray]:
+def outward(value: FloatArray, slack: FloatArray | float) -> tuple[FloatArray, FloatArray]:
     """`value` -+ `slack`, inside [0, 1]."""
     return np.clip(value - slack, 0.0, 1.0), np.clip(value + slack, 0.0, 1.0)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff
 from tightrope.guarantee.tradeoff.closed import ApproxTradeoff
@@ -40,14 +41,14 @@ class TradeoffBracket:
     lower: AbstractTradeoff
     upper: AbstractTradeoff
 
-    def bounds(self, type_i: Any) -> tuple[Any, Any]:
+    def bounds(self, type_i: ArrayLike) -> tuple[Any, Any]:
         """(lower, upper) around the smallest type II error."""
         return self.lower.bounds(type_i)[0], self.upper.bounds(type_i)[1]
 
     def interval(self, type_i: float) -> Interval:
         return Interval(*self.bounds(float(type_i)))
 
-    def delta_bounds(self, epsilon: Any) -> tuple[Any, Any]:
+    def delta_bounds(self, epsilon: ArrayLike) -> tuple[Any, Any]:
         """(lower, upper) around the profile; the lower curve gives the upper delta."""
         return self.upper.delta_bounds(epsilon)[0], self.lower.delta_bounds(epsilon)[1]
 

@@ -18,9 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from tightrope.errors import InvalidInput
@@ -144,7 +145,7 @@ def _quantile(mass: FloatArray, complement: FloatArray) -> FloatArray:
     return np.asarray(np.where(mass < 0.5, small, large))
 
 
-def _masses(values: Any, name: str) -> tuple[FloatArray, float]:
+def _masses(values: ArrayLike, name: str) -> tuple[FloatArray, float]:
     """The masses divided by their sum, and how far that moves them beyond rounding."""
     masses = np.atleast_1d(np.asarray(check_real(values, name, low=0.0), dtype=np.float64))
     total = float(masses.sum())
