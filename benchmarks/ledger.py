@@ -36,7 +36,7 @@ def full_book(choices: str) -> Book:
     """1,000 past releases of 50 kinds."""
     chance, book = np.random.default_rng(1), Book()
     terms = with_orders(Terms("people", Total(epsilon=8.0, delta=1e-6), choices=choices))
-    book.add(next_entry(book.head, {"kind": "add", "terms": terms.to_json()}))
+    book.add(next_entry(book.head, {"kind": "add", "who": "ann", "terms": terms.to_json()}))
     rates, noises = chance.uniform(0.001, 0.01, 50), chance.uniform(1.0, 3.0, 50)
     for number in range(1000):
         run = NoisySGD(PoissonSampling(float(rates[number % 50])), float(noises[number % 50]), 10)

@@ -68,6 +68,7 @@ def add(
     fpr: Annotated[str | None, typer.Option(help="The false alarms of --tpr.")] = None,
     adjacency: Annotated[str, typer.Option(help="add-or-remove or replace-one.")] = "add-or-remove",
     unit: Annotated[str, typer.Option(help="Whose privacy it is.")] = "person",
+    records: Annotated[int, typer.Option(help="The most records that one of them has.")] = 1,
     spender: Annotated[
         list[str] | None, typer.Option(help="Who may spend; again for more. Default: everybody.")
     ] = None,
@@ -90,6 +91,7 @@ def add(
         total,
         adjacency=adjacency,  # type: ignore[arg-type]
         unit=unit,
+        records=records,
         spenders=tuple(spender or ("*",)),
         choices=IN_ADVANCE if in_advance else ALONG_THE_WAY,
     )
@@ -109,7 +111,8 @@ def reserve(
 ) -> None:
     """Put aside what a run may spend, for example of another program; prints its id."""
     process = opt.reading_of(setting, source, "ledger reserve").certifiable()
-    print(_opened(ledger, heads).reserve(name, process, note).id)
+    opened = _opened(ledger, heads)
+    print(opened.reserve(name, opened.book(name).terms.of_one(process), note).id)
 
 
 @app.command("settle")
@@ -119,7 +122,8 @@ def settle(
     ledger: Where = DEFAULT,
     heads: Heads = None,
     released: Annotated[
-        int | None, typer.Option(help="Steps that were released. Default: those announced.")
+        int | None,
+        typer.Option(help="Steps that were released. Default: those announced, if any were."),
     ] = None,
     certificate: Annotated[Path | None, typer.Option(help="The run's certificate.json.")] = None,
 ) -> None:
@@ -208,9 +212,11 @@ def check(
     ledger: Where = DEFAULT,
     heads: Heads = None,
 ) -> None:
-    """Follow the hash chain of a log, and see that it leads through a head that was kept."""
+    """Follow the hash chain of a log, work out its prices anew, and look for a head of before."""
     opened = _opened(ledger, heads)
-    last = opened.book(name).head
+    book = opened.book(name)
+    book.check_prices()
+    last = book.head
     if head is not None and head not in {str(e.head) for e in opened.store.entries(name)}:
         from tightrope.errors import LedgerDamaged
 

@@ -147,7 +147,7 @@ def learn(
     )
     entropy = Entropy(seed, cryptographic=cryptographic)
     first = _checked_start(start, problem.shape)
-    with reserved(planned.process, planned.name):
+    with reserved(planned.process, planned.name, private=entropy.private):
         weights, scaling = planned.algorithm.run(problem, entropy, first)
     if problem.public is None:
         return Learned(weights, scaling, planned, entropy.private, entropy.description)

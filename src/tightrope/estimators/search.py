@@ -99,7 +99,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         process = self._process(Budget(self.epsilon, self.delta_))
         base, held = self._base(y), self._held_out(records)
         entropy = Entropy(self.random_state, cryptographic=self.estimator.cryptographic)
-        with reserved(process, "search"), LEDGER.accounted_together():
+        inside = reserved(process, "search", private=entropy.private)
+        with inside, LEDGER.accounted_together():
             trials = [
                 self._trial(base, X, y, held, process.trial_mu, entropy)
                 for _ in range(PoissonTrials(process.mean_trials).draw(entropy.uniform))

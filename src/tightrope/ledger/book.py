@@ -1,70 +1,28 @@
 """One data set: what was reserved, spent and settled, and whether something more may be.
 
 Pure decisions, no store. An entry of the log is decided (`reserve`, `spend`, `settle` return its
-content, or refuse), written by somebody else, and then taken in by `add`.
-
-What counts against the total:
-- a reservation that is open: all of it, whatever was spent of it so far;
-- a settled one, where releases are chosen along the way: the steps that were released, if its steps
-  are drawn afresh; all of it, if it has no such steps and anything was released;
-- a settled one, where releases are chosen in advance: all of it, if anything was released. A run
-  that stops early because of what it saw was not chosen in advance.
+content, or refuse), written by somebody else, and then taken in by `add`, which refuses whatever
+would not have been decided so.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, final
 
-from tightrope.errors import BudgetExceeded, InvalidInput, LedgerDamaged
+from tightrope.errors import BudgetExceeded, InvalidInput, LedgerDamaged, TightropeError
 from tightrope.ledger.log import START, Entry, is_next
-from tightrope.ledger.meter import Charge, meter_of
+from tightrope.ledger.meter import meter_of
+from tightrope.ledger.reservation import Charge, Reservation, piece_of, pieces_of
 from tightrope.ledger.terms import IN_ADVANCE, Terms, check_name
-from tightrope.process import NoisySGD, StoppedAtWill
 from tightrope.process.codec import from_json, to_json
-from tightrope.process.composite import MEMORYLESS
-from tightrope.validate import check_count
+from tightrope.validate import check_count, check_real
 
-__all__ = ["Book", "Reservation"]
+__all__ = ["Book"]
 
-
-@final
-@dataclass(frozen=True)
-class Reservation:
-    """A process that may run on the data set, and how far it is.
-
-    spent: steps that may have been released so far, announced before they are made.
-    settled: steps that were released in the end; None while it is open.
-    """
-
-    id: str
-    process: Any
-    price: tuple[float, ...]
-    who: str
-    at: float
-    note: str = ""
-    spent: int = 0
-    settled: int | None = None
-    certificate: str | None = None
-
-    @property
-    def charge(self) -> Charge:
-        return Charge(_unit(self.process), self.price)
-
-    @property
-    def steps(self) -> int:
-        """The most it may release: steps, or 1 where it is one release."""
-        return _units(self.process)
-
-    @property
-    def open(self) -> bool:
-        return self.settled is None
-
-    def charges(self, in_advance: bool) -> Counter[Charge]:
-        """What of it counts against the total."""
-        kept = self.steps if self.open or (self.settled and in_advance) else self.settled
-        return Counter({self.charge: kept} if kept else {})
+_SAME = 1e-9  # two versions of the program may price a release so differently
 
 
 @final
@@ -83,28 +41,53 @@ class Book:
             raise _damaged(entry, f"it does not follow from entry {self.head.number}")
         try:
             self._take_in(entry.body)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise _damaged(entry, f"it makes no sense: {error!r}") from error
+        except (TightropeError, LookupError, TypeError, AttributeError, ValueError) as error:
+            raise _damaged(entry, f"it makes no sense: {error}") from error
         self.head = entry.head
 
     def _take_in(self, body: dict[str, Any]) -> None:
         if (body["kind"] == "add") != (self.head == START):
             raise InvalidInput("A data set is added once, by the first entry.")
         if body["kind"] == "add":
-            self.terms = Terms.from_json(body["terms"])
+            self.terms, self.owner = Terms.from_json(body["terms"]), str(body["who"])
             self.meter = meter_of(self.terms)
             return
-        if body["kind"] == "reserve":
-            facts = {name: body[name] for name in ("id", "who", "at", "note")}
-            price = tuple(body["price"])
-            after = Reservation(process=from_json(body["process"]), price=price, **facts)
-        else:
-            before = self.reservation(body["id"])
-            self._charged -= before.charges(self._in_advance)
-            changed = {k: body[k] for k in ("spent", "settled", "certificate") if k in body}
-            after = replace(before, **changed)
-        self._charged += after.charges(self._in_advance)
+        before, after = {"reserve": self._begun, "spend": self._spent, "settle": self._settled}[
+            body["kind"]
+        ](body)
+        self._charge(after.charges(self._in_advance), 1)
+        self._charge(before, -1)
         self.reservations[after.id] = after
+
+    def _charge(self, charges: Counter[Charge], sign: int) -> None:
+        for charge, count in charges.items():
+            self._charged[charge] += sign * count
+            if not self._charged[charge]:
+                del self._charged[charge]
+
+    def _begun(self, body: dict[str, Any]) -> tuple[Counter[Charge], Reservation]:
+        name, who, note = (check_name(body[key] or "-", key) for key in ("id", "who", "note"))
+        if name in self.reservations:
+            raise InvalidInput(f"Reservation {name} is there already.")
+        self._check_spender(who)
+        process, at = from_json(body["process"]), float(check_real(body["at"], "at"))
+        self.terms.check_process(process)
+        price = tuple(math.inf if part is None else float(part) for part in body["price"])
+        if len(price) != self.meter.width or not all(part >= 0.0 for part in price):
+            raise InvalidInput(f"{body['price']} is no price.")
+        return Counter(), Reservation(name, process, price, who, at, note if body["note"] else "")
+
+    def _spent(self, body: dict[str, Any]) -> tuple[Counter[Charge], Reservation]:
+        told = self.spend(body["id"], body["spent"], who=body["who"])
+        return self._changed(body["id"], spent=told["spent"])
+
+    def _settled(self, body: dict[str, Any]) -> tuple[Counter[Charge], Reservation]:
+        told = self.settle(body["id"], body["settled"], body["certificate"], who=body["who"])
+        return self._changed(body["id"], settled=told["settled"], certificate=told["certificate"])
+
+    def _changed(self, name: str, **facts: Any) -> tuple[Counter[Charge], Reservation]:
+        before = self.reservation(name)
+        return before.charges(self._in_advance), replace(before, **facts)
 
     @property
     def _in_advance(self) -> bool:
@@ -113,22 +96,29 @@ class Book:
     # ---- what is decided ---------------------------------------------------------------------
     def reserve(self, process: Any, who: str) -> dict[str, Any]:
         """The hard stop: refuses a process with which the total could be exceeded."""
-        if not self.terms.allows(who):
-            raise InvalidInput(
-                f"{who!r} may not spend on {self.terms.name!r}; its spenders are "
-                f"{', '.join(self.terms.spenders) or 'nobody'}. Ask one of them."
-            )
+        self._check_spender(who)
         price = self.priced(process)
         if not self.fits(process):
             raise BudgetExceeded(
                 f"This would exceed what is left of {self.terms.name!r} (total {self.terms.total}; "
                 f"{self.meter.unit}: {self.used():.4g} of {self.meter.limit:.4g} are taken)."
             )
-        return {"kind": "reserve", "process": to_json(process), "price": list(price)}
+        written = [part if math.isfinite(part) else None for part in price]
+        return {"kind": "reserve", "process": to_json(process), "price": written}
 
-    def spend(self, name: str, spent: int) -> dict[str, Any]:
-        """The first `spent` steps are about to be released, or were."""
+    def spend(self, name: str, spent: int, since: int | None = None, *, who: str) -> dict[str, Any]:
+        """The first `spent` steps are about to be released, or were.
+
+        since: what was announced before, as far as the caller knows.
+        """
+        self._check_may(who)
         reservation = self._open(name)
+        if since is not None and since != reservation.spent:
+            raise InvalidInput(
+                f"Reservation {name} was announced up to step {reservation.spent}, and this run "
+                f"knows of {since}: another copy of it is at work. Nothing was released. Go on "
+                "with one of them, or reserve anew for the other."
+            )
         steps = check_count(spent, "spent", low=reservation.spent)
         if steps > reservation.steps:
             raise BudgetExceeded(
@@ -138,13 +128,24 @@ class Book:
         return {"kind": "spend", "id": name, "spent": steps}
 
     def settle(
-        self, name: str, released: int | None = None, certificate: str | None = None
+        self,
+        name: str,
+        released: int | None = None,
+        certificate: str | None = None,
+        *,
+        who: str,
     ) -> dict[str, Any]:
-        """The end of a reservation: what was not announced, and is not told here, is free again.
+        """The end of a reservation: what was neither announced nor released is free again.
 
         released: how many steps were; by default those that were announced.
         """
+        self._check_may(who)
         reservation = self._open(name)
+        if released is None and reservation.spent == 0:
+            raise InvalidInput(
+                f"Nothing was announced of reservation {name}, so the ledger does not know how "
+                f"many of its {reservation.steps} steps were released. Say it (0 if none was)."
+            )
         steps = reservation.spent if released is None else check_count(released, "released")
         if not reservation.spent <= steps <= reservation.steps:
             raise InvalidInput(
@@ -155,6 +156,18 @@ class Book:
         if certificate is not None:
             check_name(certificate, "certificate")
         return {"kind": "settle", "id": name, "settled": steps, "certificate": certificate}
+
+    def _check_may(self, who: str) -> None:
+        """What others reserved is spent and settled by spenders, or by who added the data set."""
+        if who != self.owner:
+            self._check_spender(who)
+
+    def _check_spender(self, who: str) -> None:
+        if not self.terms.allows(who):
+            raise InvalidInput(
+                f"{who!r} may not spend on {self.terms.name!r}; its spenders are "
+                f"{', '.join(self.terms.spenders) or 'nobody'}. Ask one of them."
+            )
 
     def _open(self, name: str) -> Reservation:
         found = self.reservation(name)
@@ -170,49 +183,36 @@ class Book:
             raise InvalidInput(f"{self.terms.name!r} has no reservation {name!r}.")
         return self.reservations[name]
 
-    def _check_process(self, process: Any) -> None:
-        if isinstance(process, StoppedAtWill):
-            raise InvalidInput(
-                "Reserve the longest run that may happen, not one that is stopped at will. It may "
-                "stop earlier all the same, and is settled then."
-            )
-        adjacency = getattr(process, "adjacency", None)
-        if adjacency is not self.terms.adjacency:
-            raise InvalidInput(
-                f"{self.terms.name!r} counts {self.terms.adjacency} neighbours; got {process!r}, "
-                f"which is about {adjacency}. Describe it for the neighbours of the data set."
-            )
-
+    # ---- what is taken -----------------------------------------------------------------------
     def priced(self, process: Any) -> tuple[float, ...]:
         """What a filter adds up for a piece of it; refuses what cannot be counted here."""
-        self._check_process(process)
-        return self.meter.price(_unit(process))
+        self.terms.check_process(process)
+        return self.meter.price(piece_of(process))
 
-    def fits(self, process: Any) -> bool:
+    def fits(self, process: Any, times: int = 1) -> bool:
         """Would everything reserved and spent, and this process, stay within the total?"""
-        return self.used(process) <= self.meter.limit
+        return self.excess(process, times) <= 0.0
 
-    def used(self, process: Any = None) -> float:
+    def excess(self, process: Any = None, times: int = 1) -> float:
+        """By how much the limit would be passed; what is left, below 0."""
+        return self.used(process, times) - self.meter.limit
+
+    def used(self, process: Any = None, times: int = 1) -> float:
         """What is taken of the limit, a process more included."""
         if process is None:
             return self.meter.used(self._charged)
-        one = _unit(process)
-        more = Counter({Charge(one, self.meter.price(one)): _units(process)})
-        return self.meter.used(self._charged + more)
+        charge = Charge(piece_of(process), self.meter.price(piece_of(process)))
+        return self.meter.used(self._charged + Counter({charge: pieces_of(process) * times}))
 
-
-def _by_steps(process: Any) -> bool:
-    """Are its steps drawn afresh, so that fewer of them cost less?"""
-    return isinstance(process, NoisySGD) and isinstance(process.sampling, MEMORYLESS)
-
-
-def _unit(process: Any) -> Any:
-    """What is charged by the piece: a step, or all of it."""
-    return replace(process, steps=1) if _by_steps(process) else process
-
-
-def _units(process: Any) -> int:
-    return process.steps if _by_steps(process) else 1
+    def check_prices(self) -> None:
+        """Work out anew what every reservation costs: the log might state too little."""
+        for held in self.reservations.values():
+            due = self.meter.price(piece_of(held.process))
+            if any(part < cost * (1.0 - _SAME) for part, cost in zip(held.price, due, strict=True)):
+                raise LedgerDamaged(
+                    f"Reservation {held.id} of {self.terms.name!r}, by {held.who!r}, states a "
+                    f"price of {held.price} where {due} is due. It was not made by this program."
+                )
 
 
 def _damaged(entry: Entry, how: str) -> LedgerDamaged:

@@ -17,41 +17,37 @@ import math
 from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, Protocol, final
 
 import numpy as np
 
 from tightrope.accounting import account
 from tightrope.errors import DoesNotApply
-from tightrope.guarantee.base import Guarantee
+from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.renyi.one_sided import gamma
+from tightrope.ledger.reservation import Charge
 from tightrope.ledger.terms import IN_ADVANCE, Terms, Total
 from tightrope.process import parts_of
 
-__all__ = ["Charge", "Meter", "meter_of", "with_orders"]
+__all__ = ["Meter", "meter_of", "with_orders"]
 
 _UP, _DOWN = 1.0 + 1e-12, 1.0 - 1e-12
 _FINE = (1.0 + np.geomspace(0.1, 400.0, 120)).tolist()
-_AROUND = (0.55, 0.75, 1.4, 2.2)  # of the best order less 1
+_AROUND = (0.4, 0.55, 0.75, 1.4)  # of the best order less 1
 _LARGE_DELTA = 1e-3  # to share it costs more than further orders bring
 
 
-@final
-class Charge(NamedTuple):
-    """A step, or what has no steps, and its price: what a filter adds up; () without a filter."""
-
-    process: Any
-    price: tuple[float, ...]
-
-
 class Meter(Protocol):
-    """used: a certified upper bound, in the unit of the limit; it grows with every release."""
+    """used: a certified upper bound, in the unit of the limit; it grows with every release.
+    width: how many numbers a price has.
+    """
 
     limit: float
     unit: str
+    width: int
 
     def price(self, process: Any) -> tuple[float, ...]: ...
     def used(self, charges: Counter[Charge]) -> float: ...
@@ -82,7 +78,7 @@ class GaussianMeter:
     """mu^2 adds, whoever chose the noise; for releases with a Gaussian guarantee only."""
 
     def __init__(self, mu: float) -> None:
-        self.limit, self.unit = mu * mu * (1.0 - 1e-15), "mu squared"
+        self.limit, self.unit, self.width = mu * mu * (1.0 - 1e-15), "mu squared", 1
 
     def price(self, process: Any) -> tuple[float, ...]:
         return (_squared_mu(process),)
@@ -101,7 +97,7 @@ class RenyiMeter:
     """
 
     def __init__(self, total: Total, orders: tuple[float, ...]) -> None:
-        self.orders = orders
+        self.orders, self.width = orders, len(orders)
         self.limit, self.unit = 1.0, "share of the Renyi filter"
         epsilon, delta = _pair_of(total)
         halves = [0.5, *[0.5 / (len(orders) - 1)] * (len(orders) - 1)] if orders[1:] else [1.0]
@@ -116,7 +112,7 @@ class RenyiMeter:
             return 0.0
         prices = np.array([charge.price for charge in charges])
         sums = np.array(list(charges.values()), dtype=np.float64) @ prices
-        return float(np.min(sums / self._limits)) * _UP
+        return float(np.min(sums / self._limits)) * (_UP + len(charges) * 1e-15)
 
 
 @final
@@ -124,7 +120,7 @@ class ExactMeter:
     """The exact composition of releases that were chosen without looking at earlier ones."""
 
     def __init__(self, total: Total) -> None:
-        self.total, self.limit = total, total.limit
+        self.total, self.limit, self.width = total, total.limit, 0
         rates = total.false_positive_rate
         about = "advantage" if rates is None else f"hit rate at {rates:g} false alarms"
         self.unit = about if total.epsilon is None else f"delta at epsilon {total.epsilon:g}"
@@ -185,4 +181,8 @@ def _renyi(kind: Any, orders: tuple[float, ...]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=4096)
 def _guarantee(kind: Any, delta: float) -> Guarantee:
-    return account(kind, check="off").guarantee(delta)
+    """The exact one, where there is one and it composes: no other does better together."""
+    found = account(kind, check="off")
+    pairs = (f.outcome for f in found.certified if isinstance(f.outcome, Guarantee))
+    exact = (g for g in pairs if g.validity is Validity.EXACT and g.directions() is not None)
+    return next(exact, None) or found.guarantee(delta)

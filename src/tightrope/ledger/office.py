@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import getpass
-import json
-import os
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +12,12 @@ from pathlib import Path
 from typing import Any, final
 
 from tightrope.errors import BudgetExceeded, InvalidInput, LedgerDamaged
-from tightrope.ledger.book import Book, Reservation
+from tightrope.ledger.book import Book
 from tightrope.ledger.fitting import what_would_fit
-from tightrope.ledger.log import Entry, Head, Sign, next_entry
+from tightrope.ledger.heads import Heads
+from tightrope.ledger.log import START, Entry, Head, Sign, next_entry
 from tightrope.ledger.meter import with_orders
+from tightrope.ledger.reservation import Reservation
 from tightrope.ledger.store import Store
 from tightrope.ledger.terms import Terms, check_name
 
@@ -64,8 +65,7 @@ class BudgetLedger:
         self.store.check_version()
         self._who = check_name(getpass.getuser() if who is None else who, "who")
         self._sign, self._books = sign, dict[str, Book]()
-        self._file = None if heads is None else Path(heads)
-        self._kept = _read_heads(self._file)
+        self._heads, self._alone = Heads(heads), threading.RLock()
 
     # ---- what is written ---------------------------------------------------------------------
     def add(self, terms: Terms) -> None:
@@ -93,12 +93,15 @@ class BudgetLedger:
         try:
             return self._write(dataset, decide).reservation(name)
         except BudgetExceeded as refusal:  # looked for here: nobody else has to wait for it
-            advice = what_would_fit(process, self.book(dataset).fits)
+            advice = what_would_fit(process, self.book(dataset).excess)
             raise BudgetExceeded(f"{refusal} {advice}") from None
 
-    def spend(self, dataset: str, name: str, spent: int) -> None:
-        """Announce that the first `spent` steps of a reservation are released, before they are."""
-        self._write(dataset, lambda book, who: book.spend(name, spent))
+    def spend(self, dataset: str, name: str, spent: int, since: int | None = None) -> None:
+        """Announce that the first `spent` steps of a reservation are released, before they are.
+
+        since: refused if another number was announced before: somebody else spends it too.
+        """
+        self._write(dataset, lambda book, who: book.spend(name, spent, since, who=who))
 
     def settle(
         self,
@@ -111,13 +114,11 @@ class BudgetLedger:
 
         certificate: the SHA-256 of the run's certificate, or another name of it.
         """
-        self._write(dataset, lambda book, who: book.settle(name, released, certificate))
+        self._write(dataset, lambda book, who: book.settle(name, released, certificate, who=who))
 
     def _write(
         self, dataset: str, decide: Callable[[Book, str], dict[str, Any]], new: bool = False
     ) -> Book:
-        book = self._books.get(dataset, Book())
-
         def made(found: list[Entry], account: str | None) -> Entry:
             self._bring_up(book, dataset, found)
             if not new:
@@ -126,20 +127,26 @@ class BudgetLedger:
             body = decide(book, who) | {"dataset": dataset, "who": who, "at": time.time()}
             return next_entry(book.head, body, self._sign)
 
-        book.add(self.store.append(dataset, book.head.number, made))
-        self._keep(dataset, book)
+        check_name(dataset, "dataset")
+        with self._alone:
+            book = self._books.get(dataset, Book())
+            book.add(self.store.append(dataset, book.head.number, made))
+            self._heads.keep(dataset, book.head)
         return book
 
     # ---- what is read ------------------------------------------------------------------------
     def names(self) -> list[str]:
-        return self.store.names()
+        """The data sets, those included that are known from before and have vanished."""
+        return sorted({*self.store.names(), *self._heads.read()})
 
     def book(self, dataset: str) -> Book:
         """The data set as it stands now."""
-        book = self._books.get(dataset, Book())
-        self._bring_up(book, dataset, self.store.entries(dataset, book.head.number))
-        _check_known(book, dataset)
-        self._keep(dataset, book)
+        check_name(dataset, "dataset")
+        with self._alone:
+            book = self._books.get(dataset, Book())
+            self._bring_up(book, dataset, self.store.entries(dataset, book.head.number))
+            _check_known(book, dataset)
+            self._heads.keep(dataset, book.head)
         return book
 
     def standing(self, dataset: str) -> Standing:
@@ -162,41 +169,24 @@ class BudgetLedger:
 
     def _bring_up(self, book: Book, dataset: str, found: list[Entry]) -> None:
         """Take in what others wrote; notice what is gone."""
+        self._books.pop(dataset, None)  # until all of it is known to be right
+        kept = self._heads.read().get(dataset, START)
         if book.head.number:
             found = [entry for entry in found if entry.head.number >= book.head.number]
             if not found or found.pop(0).head != book.head:
                 raise _rolled_back(dataset, book.head)
-        kept = self._kept.get(dataset)
         for entry in found:
             book.add(entry)
-            if kept is not None and kept.number == book.head.number and kept != book.head:
+            if book.head.number == kept.number and book.head != kept:
                 raise _rolled_back(dataset, kept)
-        if kept is not None and kept.number > book.head.number:
+        if book.head.number < kept.number:
             raise _rolled_back(dataset, kept)
-
-    def _keep(self, dataset: str, book: Book) -> None:
+        if book.head.number and book.terms.name != dataset:
+            raise LedgerDamaged(f"The log of {dataset!r} is that of {book.terms.name!r}.")
         self._books[dataset] = book
-        if self._file is None or self._kept.get(dataset) == book.head:
-            return
-        newer = _read_heads(self._file)
-        if newer.get(dataset, book.head).number <= book.head.number:
-            newer[dataset] = book.head
-        self._kept = newer
-        fresh = self._file.with_name(f"{self._file.name}.{os.getpid()}")
-        fresh.write_text(json.dumps({name: list(head) for name, head in newer.items()}))
-        fresh.replace(self._file)
 
     def close(self) -> None:
         self.store.close()
-
-
-def _read_heads(path: Path | None) -> dict[str, Head]:
-    if path is None or not path.exists():
-        return {}
-    try:
-        return {name: Head(*head) for name, head in json.loads(path.read_text()).items()}
-    except (ValueError, TypeError, AttributeError):
-        raise InvalidInput(f"{path} holds no heads of a ledger. Give another file.") from None
 
 
 def _check_known(book: Book, dataset: str) -> None:

@@ -7,6 +7,7 @@ that two entries follow the same one, whatever else goes wrong.
 
 from __future__ import annotations
 
+import random
 import time
 import weakref
 import zlib
@@ -19,6 +20,7 @@ import sqlalchemy as sql
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import DBAPIError
 
+from tightrope.entropy import here
 from tightrope.errors import InvalidInput
 from tightrope.ledger.log import Entry, Head
 from tightrope.ledger.migrate import newest_revision, upgrade
@@ -34,7 +36,7 @@ ENTRIES = sql.Table(
     sql.Column("chain", sql.Text, nullable=False),
     sql.Column("signature", sql.Text),
 )
-_ATTEMPTS, _PATIENCE_S = 50, 60.0
+_PATIENCE_S = 60.0
 _LOCKS = 7410 << 32  # apart from the advisory locks of others
 # Another writer was faster: the same again, on what is there now.
 _AGAIN = {"40001", "40P01", "23505", "SQLITE_BUSY", "SQLITE_CONSTRAINT_PRIMARYKEY"}
@@ -48,7 +50,10 @@ _ADVICE = {
     "SQLITE_NOTADB": "it is no SQLite file. Give the path of a ledger",
     "SQLITE_CORRUPT": "the file is damaged. Restore it from a copy",
     "SQLITE_BUSY": "other writers held it too long: nothing was written. Try again",
+    "55P03": "another writer held it too long: nothing was written. Try again",
 }
+_NOTHING = "Nothing was written"
+_UNCERTAIN = "Whether it was written is not known: see tightrope ledger history"
 
 
 @final
@@ -58,9 +63,12 @@ class Store:
     def __init__(self, url: str | Path) -> None:
         self.url = _url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        options: dict[str, Any] = {"isolation_level": "SERIALIZABLE", "pool_pre_ping": True}
-        if self.is_sqlite:
-            options = {"connect_args": {"timeout": _PATIENCE_S}}
+        options: dict[str, Any] = {"connect_args": {"timeout": _PATIENCE_S}}
+        if not self.is_sqlite:
+            waiting = {"options": f"-c lock_timeout={_PATIENCE_S:.0f}s", "connect_timeout": 10}
+            options = {"isolation_level": "SERIALIZABLE", "pool_pre_ping": True}
+            options["connect_args"] = waiting
+        self._home = here()
         self._engine = sql.create_engine(self.url, **options)
         weakref.finalize(self, self._engine.dispose)
         if self.is_sqlite:
@@ -111,7 +119,8 @@ class Store:
 
         Whatever it raises, nothing is written.
         """
-        for attempt in range(_ATTEMPTS):
+        begun = time.monotonic()
+        while True:
             try:
                 with self._alone(dataset) as connection, connection.begin():
                     known = _entries(connection, dataset, since)
@@ -119,10 +128,9 @@ class Store:
                     connection.execute(ENTRIES.insert(), _row(dataset, entry))
                     return entry
             except DBAPIError as error:
-                if _code(error) not in _AGAIN or attempt == _ATTEMPTS - 1:
+                if _code(error) not in _AGAIN or time.monotonic() - begun > _PATIENCE_S:
                     raise _refusal(self.url, error) from error
-                time.sleep(0.01 * min(attempt + 1, 20))
-        raise AssertionError("the last attempt returns or raises")
+                time.sleep(random.uniform(0.0, 0.05))
 
     def _account(self, connection: sql.Connection) -> str | None:
         """Who PostgreSQL says is writing; SQLite has no accounts."""
@@ -133,7 +141,7 @@ class Store:
     @contextmanager
     def _alone(self, dataset: str) -> Iterator[sql.Connection]:
         """A connection that holds the data set's lock, which goes with the process if it dies."""
-        with self._engine.connect() as connection:
+        with self._connected() as connection:
             if self.is_sqlite:
                 connection.info["writing"] = True
                 try:
@@ -151,8 +159,14 @@ class Store:
 
     @contextmanager
     def _reading(self) -> Iterator[sql.Connection]:
-        with _explained(self.url), self._engine.connect() as connection:
+        with _explained(self.url), self._connected() as connection:
             yield connection
+
+    def _connected(self) -> sql.Connection:
+        if self._home != here():  # a connection of the parent process is not ours to use
+            self._home = here()
+            self._engine.dispose(close=False)
+        return self._engine.connect()
 
     def run(self, statements: list[str]) -> None:
         """Statements of the owner (roles), all or none of them."""
@@ -234,7 +248,7 @@ def _code(error: DBAPIError) -> str:
 
 
 def _refusal(url: sql.URL, error: DBAPIError) -> InvalidInput:
-    code = _code(error)
+    code, lost = _code(error), error.connection_invalidated
     known = (advice for start, advice in _ADVICE.items() if code.startswith(start))
-    told = next(known, f"{str(error.orig).strip()} (nothing was written)")
+    told = next(known, f"{str(error.orig).strip()}. {_UNCERTAIN if lost else _NOTHING}")
     return InvalidInput(f"{url.render_as_string(hide_password=True)}: {told}.")

@@ -9,9 +9,10 @@ from tightrope.calibrate import Target
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.interval import Interval
-from tightrope.process import Adjacency
+from tightrope.process import Adjacency, StoppedAtWill, UserLevel
 from tightrope.process.adjacency import check_adjacency
-from tightrope.validate import check_order, check_positive, check_real
+from tightrope.process.users import unit_name
+from tightrope.validate import check_count, check_order, check_real
 
 __all__ = ["Total", "Terms", "ALONG_THE_WAY", "IN_ADVANCE", "EVERYBODY", "check_name"]
 
@@ -50,7 +51,7 @@ class Total:
                 f"false_positive_rate; got {sorted(self.numbers()) or 'nothing'}."
             )
         if self.mu is not None:
-            check_positive(self.mu, "mu")
+            check_real(self.mu, "mu", low=1e-100, high=1e100)  # so are its square and its root
         else:
             self.target()
 
@@ -90,6 +91,7 @@ class Terms:
     """The promise about one data set; nothing of it can be changed afterwards.
 
     unit: whose privacy it is, in words: "person", "household", "record".
+    records: the most records that one of them has in the data.
     spenders: names that may reserve; ("*",) is everybody.
     choices: "along the way" where a release may be chosen by looking at earlier ones (filters),
     "in advance" where none is (exact composition); docs/ledger.md.
@@ -103,11 +105,15 @@ class Terms:
     spenders: tuple[str, ...] = (EVERYBODY,)
     choices: str = ALONG_THE_WAY
     orders: tuple[float, ...] = ()
+    records: int = 1
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
         check_name(self.unit, "unit")
         object.__setattr__(self, "adjacency", check_adjacency(self.adjacency))
+        object.__setattr__(self, "records", check_count(self.records, "records", low=1))
+        if isinstance(self.spenders, str):
+            raise InvalidInput(f"spenders are several names; got {self.spenders!r} alone.")
         object.__setattr__(self, "spenders", tuple(self.spenders))
         for spender in self.spenders:
             check_name(spender, "spender")
@@ -122,6 +128,33 @@ class Terms:
 
     def allows(self, who: str) -> bool:
         return who in self.spenders or EVERYBODY in self.spenders
+
+    def check_process(self, process: Any) -> None:
+        """Refuse what is not about the neighbours, and the people, of this data set."""
+        if isinstance(process, StoppedAtWill):
+            raise InvalidInput(
+                "Reserve the longest run that may happen, not one that is stopped at will. It may "
+                "stop earlier all the same, and is settled then."
+            )
+        adjacency = getattr(process, "adjacency", None)
+        if adjacency is not self.adjacency:
+            raise InvalidInput(
+                f"{self.name!r} counts {self.adjacency} neighbours; got {process!r}, which is "
+                f"about {adjacency}. Describe it for the neighbours of the data set."
+            )
+        records = process.records if isinstance(process, UserLevel) else 1
+        if records != self.records:
+            raise InvalidInput(
+                f"One {self.unit} of {self.name!r} has at most {self.records} records, and "
+                f"{process!r} is about {unit_name(records)}. Reserve "
+                + ("the run alone." if self.records == 1 else f"process.group({self.records}).")
+            )
+
+    def of_one(self, process: Any) -> Any:
+        """A process that is told by what it does to a record, for all records of one person."""
+        if self.records == 1 or isinstance(process, UserLevel):
+            return process
+        return UserLevel(process, self.records)
 
     def to_json(self) -> dict[str, Any]:
         plain = {

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from tightrope.ledger.book import Book, Reservation
+from tightrope.ledger.book import Book
 from tightrope.ledger.office import BudgetLedger
+from tightrope.ledger.reservation import Reservation
 from tightrope.ledger.terms import IN_ADVANCE
-from tightrope.process import Repeated
 from tightrope.process.codec import to_json
 
 __all__ = ["standing_view", "history_view", "forecast_view", "export_view"]
@@ -24,6 +24,7 @@ def standing_view(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
     return {
         "dataset": dataset,
         "unit": found.terms.unit,
+        "records": found.terms.records,
         "neighbours": str(found.terms.adjacency),
         "total": found.terms.total.numbers(),
         "chosen": found.terms.choices,
@@ -79,7 +80,7 @@ def forecast_view(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
 def _repeats(book: Book, process: Any) -> int:
     """How many more of the same would fit."""
     counts = range(1, _MOST_REPEATS + 1)
-    return bisect_left(counts, True, key=lambda n: not book.fits(Repeated(process, n)))
+    return bisect_left(counts, True, key=lambda n: not book.fits(process, n))
 
 
 def _days_left(times: list[float], share: float) -> tuple[float | None, str | None]:

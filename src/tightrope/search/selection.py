@@ -54,7 +54,7 @@ class PrivateSelection:
     def run(self, seed: int | None = None) -> Selected:
         """Search once. A seed makes the number of trials known: then nothing is private."""
         source = open_stream("search", seed=seed, cryptographic=True)
-        with reserved(self.guarantee, "search"):
+        with reserved(self.guarantee, "search", private=source.private):
             best = self._best(self.trials.draw(source.uniform))
         if best is None:
             raise NotCertified(

@@ -16,6 +16,7 @@ from tightrope.errors import BudgetExceeded, InvalidInput
 from tightrope.ledger.fitting import noise_that_fits
 from tightrope.process import NoisySGD
 from tightrope.train.corrected_adam import CorrectedAdam
+from tightrope.train.distributed import by_rank_0
 from tightrope.train.ledger import Budget
 from tightrope.train.noise import GaussianNoise
 from tightrope.train.optimizer import PrivateOptimizer
@@ -126,7 +127,8 @@ def noise_for(budget: Budget, sampler: AbstractSampler, *, steps: int) -> Gaussi
     if budget.dataset is None:
         return GaussianNoise(noise)
     start = replace(run, noise_multiplier=max(noise, 1.0))
-    left = noise_that_fits(start, Reserved(budget.ledger, budget.dataset).fits)
+    excess = Reserved(budget.ledger, budget.dataset).excess
+    left = by_rank_0(lambda: noise_that_fits(start, excess))
     if left is None:
         raise BudgetExceeded(f"No noise makes {steps} steps fit into {budget.dataset!r}.")
     return GaussianNoise(max(noise, left))

@@ -9,14 +9,14 @@ a total without noise.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, TightropeError
 from tightrope.train.feed import Rows
 from tightrope.train.fingerprint import marks_of
 from tightrope.train.noise import Noise
@@ -26,6 +26,7 @@ from tightrope.train.sharded import is_sharded
 __all__ = [
     "rank_and_size",
     "from_all_ranks",
+    "by_rank_0",
     "sum_over_ranks_",
     "start_together",
     "check_splits",
@@ -53,6 +54,20 @@ def from_all_ranks(local: Any) -> list[Any]:
     values: list[Any] = [None] * ranks
     dist.all_gather_object(values, local)
     return values
+
+
+def by_rank_0(action: Callable[[], Any]) -> Any:
+    """What rank 0 gets of it, on every rank; what it is refused, all are. The others do nothing."""
+    answer: tuple[Any, TightropeError | None] = (None, None)
+    if rank_and_size()[0] == 0:
+        try:
+            answer = (action(), None)
+        except TightropeError as refusal:
+            answer = (None, refusal)
+    value, refused = from_all_ranks(answer)[0]
+    if refused is not None:
+        raise refused
+    return value
 
 
 def sum_over_ranks_(sums: Sequence[Tensor]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, final
 from tightrope.accounting import account
 from tightrope.calibrate import Target, find_steps
 from tightrope.errors import BudgetExceeded, InvalidInput
+from tightrope.ledger.spending import check_private, in_force
 from tightrope.numerics.interval import Interval
 from tightrope.process import (
     AbstractSampling,
@@ -90,6 +91,8 @@ class Ledger:
         self.reserved: Reserved | None = None
         if budget is not None and budget.dataset is not None:
             self.reserved = Reserved(budget.ledger, budget.dataset)
+        elif (place := in_force()) is not None:
+            self.reserved = Reserved(*place)
         self.released = 0
         self.taken = 0
         self.forfeited: tuple[str, ...] = ()
@@ -119,6 +122,7 @@ class Ledger:
         """
         self._check_history()
         if self.reserved is not None:
+            check_private(self.forfeited)
             self.reserved.announce(step)
         self.taken = step
         self.released = max(self.released, step)
@@ -231,6 +235,7 @@ class Ledger:
                 "A run that spends from a ledger reserves its length before its first step, and "
                 "nobody has said how long it is. Call run.plan(steps) first."
             )
+        check_private((*self.forfeited, *not_private_because(self._sampler, self._noise)))
         within = longest if self.budget is None else self._steps_within(self.budget)
         steps = min(longest, within)
         if steps:
@@ -249,6 +254,7 @@ class Ledger:
         if name is not None and self.reserved is not None:
             self.reserved.resume(name)
             self.length.planned = self.reserved.steps
+            self.released = self.taken = max(self.released, self.reserved.announced)
 
     def settle(self, certificate: str | None = None) -> None:
         """The run is over: the ledger of its data set gets back what it did not announce."""

@@ -118,11 +118,6 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.company = Company(model, optimizer, self.gradients.parameters, self._found_mixing)
         self._scale, self._turn = BatchScale(), Turn()
         self._rank, self._ranks = rank_and_size()
-        if self._ranks > 1 and self.ledger.reserved is not None:
-            raise InvalidInput(
-                "A run over several ranks cannot reserve in a ledger by itself. Reserve its whole "
-                "length by hand (tightrope ledger reserve), and give it Budget(epsilon, delta)."
-            )
         if self._ranks > 1:
             check_splits(sampler, noise, self._sums_of.exact)
             sampler.for_rank(self._rank)

@@ -1,16 +1,22 @@
 """A run's place in the ledger of its data set: reserved before its first step, settled at its end.
 
 Steps are announced to the ledger in blocks, before the first of a block is released. So whatever
-crashes, what may have been seen is never more than what the ledger says was spent.
+crashes, what may have been seen is never more than what the ledger says was spent. A run that is
+resumed goes on after what was announced, and an announcement is refused if somebody else made one
+meanwhile: copies of a run cannot spend the same steps twice.
+
+Over several ranks, rank 0 speaks with the ledger, and what it is refused all are.
 """
 
 from __future__ import annotations
 
 from typing import Any, final
 
+from tightrope.entropy import here
 from tightrope.errors import InvalidInput
 from tightrope.ledger import open_ledger
 from tightrope.process import NoisySGD
+from tightrope.train.distributed import by_rank_0, rank_and_size
 
 __all__ = ["Reserved", "check_source"]
 
@@ -25,46 +31,56 @@ class Reserved:
     """
 
     def __init__(self, ledger: Any, dataset: str) -> None:
-        self._ledger = ledger if hasattr(ledger, "reserve") else open_ledger(ledger)
-        self.dataset = dataset
+        self._ledger: Any = None
+        if rank_and_size()[0] == 0:
+            self._ledger = ledger if hasattr(ledger, "reserve") else open_ledger(ledger)
+        self.dataset, self._home = dataset, here()
         self.id: str | None = None
-        self.steps = self._units = self._announced = 0
+        self.steps = self.announced = 0
 
-    def fits(self, process: Any) -> bool:
-        """Would it, if it were reserved now?"""
-        fitting: bool = self._ledger.book(self.dataset).fits(process)
-        return fitting
+    def excess(self, process: Any) -> float:
+        """By how much the limit would be passed, if it were reserved now."""
+        book = self._ledger.book(self.dataset)
+        over: float = book.excess(process and book.terms.of_one(process))
+        return over
 
     def begin(self, run: NoisySGD) -> None:
         """Reserve; BudgetExceeded, with what would fit, if it is too much."""
-        self._take(self._ledger.reserve(self.dataset, run))
+
+        def reserve() -> Any:
+            terms = self._ledger.book(self.dataset).terms
+            return self._ledger.reserve(self.dataset, terms.of_one(run))
+
+        self._take(by_rank_0(reserve))
 
     def resume(self, name: str) -> None:
-        """Go on with a reservation that was made before a crash."""
-        self._take(self._ledger.book(self.dataset).reservation(name))
+        """Go on with a reservation that was made before a crash, after what was announced."""
+        self._take(by_rank_0(lambda: self._ledger.book(self.dataset).reservation(name)))
 
     def _take(self, held: Any) -> None:
-        self.id, self.steps, self._units = held.id, held.process.steps, held.steps
-        self._announced = self.steps if held.spent == self._units else held.spent
+        self.id, self.steps, self.announced = held.id, held.steps, held.spent
 
     def announce(self, step: int) -> None:
         """Step `step` is about to be released."""
         if self.id is None:
             raise InvalidInput("This run has no reservation in its ledger, so it takes no step.")
-        if step <= self._announced:
-            return
-        if self._units < self.steps:  # its steps hang together: with the first, all are spent
-            self._ledger.spend(self.dataset, self.id, self._units)
-            self._announced = self.steps
+        if self._home != here():
+            raise InvalidInput(
+                "The reservation of this run belongs to the process that made it, and this is a "
+                "forked copy, whose steps would not be counted. Give each process a run of its own."
+            )
+        if step <= self.announced:
             return
         last = max(step, min(self.steps, step - 1 + max(self.steps // _BLOCKS, 1)))
-        self._ledger.spend(self.dataset, self.id, last)
-        self._announced = last
+        by_rank_0(lambda: self._ledger.spend(self.dataset, self.id, last, self.announced))
+        self.announced = last
 
     def settle(self, certificate: str | None) -> None:
         """The run is over: what was not announced is free again. Nothing was reserved: nothing."""
-        if self.id is not None and self._ledger.book(self.dataset).reservation(self.id).open:
-            self._ledger.settle(self.dataset, self.id, certificate=certificate)
+        if self.id is None or self._ledger is None:
+            return
+        if self._ledger.book(self.dataset).reservation(self.id).open:
+            self._ledger.settle(self.dataset, self.id, self.announced, certificate)
 
 
 def check_source(ledger: Any, dataset: Any) -> None:

@@ -140,6 +140,8 @@ class RunFolder:
         if rank_and_size()[0] == 0:
             _check_without_releases(self.path / JOURNAL)
             self._journal = Journal(self.path / JOURNAL, self._run_id)
+            if run.ledger.reserved is not None and run.ledger.reserved.id is not None:
+                self._journal.reserved(run.ledger.reserved.id)
         self.save()
 
     def _keep_key(self, run: PrivateOptimizer) -> None:
@@ -235,9 +237,11 @@ class RunFolder:
         run.ledger.length.resume(state["length"])
         run.ledger.forget_allowance()
         run.ledger.forfeit(state["not_private_because"])
-        released = self._count_of_all_ranks(run, state["step"])
-        if self._journal is not None:
-            run.ledger.resume_reservation(self._journal.reservation)
+        self._count_of_all_ranks(run, state["step"])
+        run.ledger.resume_reservation(
+            _shared(None if self._journal is None else self._journal.reservation)
+        )
+        released = run.ledger.released
         now = run.model.state_dict()
         run.model.load_state_dict(
             {k: placed_like(now.get(k, v), v) for k, v in tensors["model"].items()}
@@ -254,13 +258,12 @@ class RunFolder:
             run.ledger.taken = run.sampler.go_on_after(released)
             run.sampler_state = run.sampler.state()
 
-    def _count_of_all_ranks(self, run: PrivateOptimizer, saved: int) -> int:
+    def _count_of_all_ranks(self, run: PrivateOptimizer, saved: int) -> None:
         known = (0, True) if self._journal is None else (self._journal.last, self._journal.private)
         last, private = _shared(known)
         if not private:
             run.ledger.forfeit(["steps before it was resumed were not private"])
         run.ledger.released = run.ledger.taken = max(last, saved)
-        return run.ledger.released
 
     def _check_extras(self, stored: dict[str, Any]) -> None:
         missing = sorted(self._extras.keys() - stored.keys())

@@ -34,7 +34,7 @@ def made(total: Total | None = None, **terms: Any) -> Book:
     book = Book()
     total = Total(epsilon=EPSILON, delta=DELTA) if total is None else total
     described = with_orders(Terms("people", total, **terms)).to_json()
-    book.add(next_entry(book.head, {"kind": "add", "terms": described}))
+    book.add(next_entry(book.head, {"kind": "add", "who": "olga", "terms": described}))
     return book
 
 
@@ -46,6 +46,14 @@ def reserve(book: Book, process: Any) -> str:
     name = f"r{len(book.reservations)}"
     write(book, book.reserve(process, "ann") | {"id": name})
     return name
+
+
+def spend(book: Book, name: str, spent: int, since: int | None = None) -> dict[str, Any]:
+    return book.spend(name, spent, since, who="ann")
+
+
+def settle(book: Book, name: str, released: int | None = None) -> dict[str, Any]:
+    return book.settle(name, released, who="ann")
 
 
 def fill(book: Book, random: np.random.Generator) -> list[Any]:
@@ -89,9 +97,9 @@ def test_what_is_fixed_in_advance_is_used_to_the_last_step() -> None:
 def test_a_refusal_says_what_would_fit_and_it_does() -> None:
     book = made()
     long = replace(RUN, steps=10_000)
-    steps, noise = steps_that_fit(long, book.fits), noise_that_fits(long, book.fits)
+    steps, noise = steps_that_fit(long, book.fits), noise_that_fits(long, book.excess)
     assert noise is not None
-    told = what_would_fit(long, book.fits)
+    told = what_would_fit(long, book.excess)
     assert (
         told == f"What would fit: {steps} steps at noise 1.1, or noise {noise:g} for these steps."
     )
@@ -107,9 +115,9 @@ def test_an_open_reservation_counts_in_full_and_a_settled_one_by_what_was_releas
     book = made()
     name = reserve(book, RUN)
     whole = book.used()
-    write(book, book.spend(name, 100))
+    write(book, spend(book, name, 100))
     assert book.used() == whole
-    write(book, book.settle(name))
+    write(book, settle(book, name))
     assert book.used() == pytest.approx(whole / 4, rel=1e-12)
 
 
@@ -117,11 +125,11 @@ def test_nothing_comes_back_where_releases_are_chosen_in_advance() -> None:
     book = made(choices=IN_ADVANCE)
     name = reserve(book, RUN)
     whole = book.used()
-    write(book, book.spend(name, 1))
-    write(book, book.settle(name))
+    write(book, spend(book, name, 1))
+    write(book, settle(book, name))
     assert book.used() == whole
     unused = reserve(book, RUN)
-    write(book, book.settle(unused))  # nothing was seen of it
+    write(book, settle(book, unused, 0))  # nothing was seen of it
     assert book.used() == whole
 
 
@@ -130,8 +138,8 @@ def test_a_run_whose_steps_hang_together_is_all_or_nothing() -> None:
     cyclic = NoisySGD(CyclicSampling(10), 3.0, 20)
     name = reserve(book, cyclic)
     whole = book.used()
-    write(book, book.spend(name, 1))
-    write(book, book.settle(name))
+    write(book, spend(book, name, 1))
+    write(book, settle(book, name))
     assert book.used() == whole > 0.0
 
 
@@ -171,19 +179,19 @@ def test_refusals() -> None:
         ),
         (lambda: book.reserve(replace(RUN, noise_multiplier=0.0), "ann"), BudgetExceeded, "exceed"),
         (lambda: book.reserve(DeclaredApproxDP(0.1, 1e-9), "ann"), BudgetExceeded, "exceed"),
-        (lambda: book.spend(name, 401), BudgetExceeded, "beyond reservation"),
-        (lambda: book.spend("other", 1), InvalidInput, "no reservation"),
-        (lambda: book.settle(name, 401), InvalidInput, "cannot be what was released"),
+        (lambda: spend(book, name, 401), BudgetExceeded, "beyond reservation"),
+        (lambda: spend(book, "other", 1), InvalidInput, "no reservation"),
+        (lambda: settle(book, name, 401), InvalidInput, "cannot be what was released"),
     ):
         with pytest.raises(refusal, match=said):
             wrong()
-    write(book, book.spend(name, 7))
+    write(book, spend(book, name, 7))
     with pytest.raises(InvalidInput, match="7 were announced"):
-        book.settle(name, 6)
+        settle(book, name, 6)
     with pytest.raises(InvalidInput):
-        book.spend(name, 6)
-    write(book, book.settle(name, 9))
-    for again in (lambda: book.settle(name), lambda: book.spend(name, 9)):
+        spend(book, name, 6)
+    write(book, settle(book, name, 9))
+    for again in (lambda: settle(book, name), lambda: spend(book, name, 9)):
         with pytest.raises(InvalidInput, match="settled already"):
             again()
 

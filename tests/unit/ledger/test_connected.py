@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,13 @@ from torch import nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
 
 from tightrope import account  # noqa: E402
-from tightrope.errors import BudgetExceeded, InvalidInput  # noqa: E402
+from tightrope.errors import BudgetExceeded, InvalidInput, ModelNotPrivate  # noqa: E402
 from tightrope.estimators import PrivateLogisticRegression, PrivateSearch  # noqa: E402
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee  # noqa: E402
 from tightrope.ledger import IN_ADVANCE, Terms, Total, create_ledger  # noqa: E402
+from tightrope.ledger.fitting import steps_that_fit  # noqa: E402
 from tightrope.ledger.spending import spending  # noqa: E402
-from tightrope.process import Adjacency, Sequence  # noqa: E402
+from tightrope.process import Adjacency, NoisySGD, PoissonSampling  # noqa: E402
 from tightrope.search import PoissonTrials, PrivateSelection  # noqa: E402
 from tightrope.train import (  # noqa: E402
     Budget,
@@ -74,23 +78,35 @@ def train(run: Any, steps: int) -> int:
 
 
 @pytest.mark.parametrize("dataset", ["people", "fixed"])
-def test_two_trainings_end_at_the_budget_and_the_third_is_refused(
+def test_two_trainings_end_exactly_at_the_budget_and_the_third_is_refused(
     ledger: Any, dataset: str
 ) -> None:
     budget = Budget(ledger=ledger, dataset=dataset)
     first = run_on(budget)
-    assert train(first, 40) == 40
+    assert train(first, 10) == 10
     first.settle()
+    second = run_on(budget)
+    with pytest.raises(BudgetExceeded, match="What would fit"):
+        train(second, 10_000)
+    longest = NoisySGD(PoissonSampling(0.1), 2.0, 10_000)
+    steps = steps_that_fit(longest, ledger.book(dataset).fits)
+    assert train(second, steps) == steps > 10
+    second.settle()
+    with pytest.raises(BudgetExceeded, match="exceed what is left"):
+        train(run_on(budget), 1)  # not a single step more
+    assert ledger.standing(dataset).open == 0
+    together = [account(replace(longest, steps=10 + steps + more)) for more in (0, 1)]
+    assert together[0].epsilon(1e-5).upper <= 3.0
+    if dataset == "fixed":
+        assert together[1].epsilon(1e-5).upper > 3.0
+
+
+def test_the_noise_for_what_is_left(ledger: Any) -> None:
+    budget = Budget(ledger=ledger, dataset="people")
+    train(run_on(budget), 40)
     second = run_on(budget, noise_for(budget, PoissonSampler(0.1), steps=40))
     assert train(second, 40) == 40
-    second.settle()
-    both = account(Sequence((first.process, second.process)))
-    assert both.epsilon(1e-5).upper <= 3.0
-    # one hundredth of the noise is all that is left
-    assert ledger.standing(dataset).share > 0.9
-    with pytest.raises(BudgetExceeded, match="exceed what is left"):
-        train(run_on(budget), 40)
-    assert ledger.standing(dataset).open == 0
+    assert ledger.standing("people").share > 0.9  # one hundredth of the noise is all that is left
 
 
 def test_a_run_reserves_before_its_first_step_and_gives_back_the_rest(ledger: Any) -> None:
@@ -139,7 +155,8 @@ def test_steps_that_hang_together_are_spent_with_the_first(ledger: Any) -> None:
     assert train(run, 2) == 2
     run.settle()
     (held,) = ledger.book("rows").reservations.values()
-    assert (held.steps, held.settled) == (1, 1)
+    assert (held.steps, held.settled) == (12, 2)
+    assert ledger.standing("rows").used == ledger.book("rows").used() > 0.0
 
 
 def test_the_trainer_settles_with_the_certificate(ledger: Any, tmp_path: Path) -> None:
@@ -173,14 +190,130 @@ def test_a_crashed_run_keeps_what_it_spent_and_goes_on(ledger: Any, tmp_path: Pa
     assert held.open and held.spent == 9  # announced in blocks of 3
     run = run_on(Budget(ledger=ledger, dataset="people"), GaussianNoise(4.0))
     RunFolder(folder).attach(run, (X, Y))
-    assert run.ledger.released == 7
-    assert train(run, 20) == 27
-    assert ledger.book("people").reservation(held.id).spent == 27
+    assert run.ledger.released == 9
+    assert train(run, 20) == 29
+    assert ledger.book("people").reservation(held.id).spent == 30
     run.settle()
-    assert ledger.book("people").reservation(held.id).settled == 27
+    assert ledger.book("people").reservation(held.id).settled == 30
     without = run_on(Budget(3.0, 1e-5), GaussianNoise(4.0))
     with pytest.raises(InvalidInput):
         RunFolder(folder).attach(without, (X, Y))
+
+
+def test_copies_of_a_run_do_not_spend_a_step_twice(ledger: Any, tmp_path: Path) -> None:
+    """The folder is copied after 7 of 300 steps; the ledger knows of 9, announced by threes."""
+    budget, noise = Budget(ledger=ledger, dataset="people"), GaussianNoise(4.0)
+    first = run_on(budget, noise)
+    first.plan(300)
+    store = RunFolder(tmp_path / "run")
+    store.attach(first, (X, Y))
+    assert train(first, 7) == 7
+    store.save()
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    copy = run_on(budget, GaussianNoise(4.0))
+    RunFolder(tmp_path / "copy").attach(copy, (X, Y))
+    assert train(copy, 1) == 10  # after what was announced
+    assert train(first, 2) == 9
+    with pytest.raises(InvalidInput, match="another copy"):
+        train(first, 1)
+    first.abandon_batch()
+    (held,) = ledger.book("people").reservations.values()
+    assert held.spent == 12
+
+
+def test_a_reservation_made_before_the_folder_is_known_to_it(ledger: Any, tmp_path: Path) -> None:
+    budget = Budget(ledger=ledger, dataset="people")
+    run = run_on(budget)
+    run.plan(5)
+    assert not run.exhausted
+    store = RunFolder(tmp_path / "run")
+    store.attach(run, (X, Y))
+    train(run, 2)
+    store.close()
+    again = run_on(budget)
+    RunFolder(tmp_path / "run").attach(again, (X, Y))
+    assert train(again, 5) == 5
+    assert len(ledger.book("people").reservations) == 1
+
+
+def test_a_forked_copy_takes_no_step(ledger: Any) -> None:
+    run = run_on(Budget(ledger=ledger, dataset="people"))
+    run.plan(100)
+    train(run, 1)
+    child = os.fork()
+    if child == 0:
+        try:
+            run.ledger.reserved.announce(2)
+        except InvalidInput:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_what_is_not_private_has_no_price(ledger: Any) -> None:
+    budget = Budget(ledger=ledger, dataset="people")
+    for noise, sampler in (
+        (GaussianNoise(2.0, seed=1), PoissonSampler(0.1)),
+        (GaussianNoise(2.0), PoissonSampler(0.1, seed=1)),
+        (GaussianNoise(0.0), PoissonSampler(0.1)),
+    ):
+        with pytest.raises(ModelNotPrivate, match="no budget of a ledger"):
+            train(run_on(budget, noise, sampler), 3)
+    rows, labels = X.numpy().astype(float), Y.numpy()
+    model = PrivateLogisticRegression(0.5, delta=1e-5, data_norm=3.0, classes=[0, 1])
+    with spending(ledger, "rows"), pytest.raises(ModelNotPrivate):
+        model.set_params(random_state=3).fit(rows, labels)
+    run = run_on(budget)
+    run.plan(10)
+    train(run, 3)
+    run.ledger.forfeit(["examples were mixed"])
+    with pytest.raises(ModelNotPrivate, match="mixed"):
+        train(run, 1)
+    assert run.steps == 3
+    assert all(ledger.standing(name).settled == 0 for name in ledger.names())
+
+
+def test_the_people_of_the_data_set_are_charged(ledger: Any) -> None:
+    """A training is told by what it does to a record; one person may have several."""
+    total = Total(epsilon=6.0, delta=1e-5)
+    ledger.add(Terms("visits", total, choices=IN_ADVANCE, records=2))
+    train(run_on(Budget(ledger=ledger, dataset="visits")), 10)
+    (held,) = ledger.book("visits").reservations.values()
+    assert held.process == replace(held.process.run).group(2)
+    assert (held.steps, held.spent) == (10, 10)
+
+
+def test_trainings_inside_a_with_are_counted(ledger: Any) -> None:
+    with spending(ledger, "people"):
+        run = run_on(Budget(3.0, 1e-5))
+        train(run, 3)
+    run.settle()
+    assert [r.settled for r in ledger.book("people").reservations.values()] == [3]
+
+
+FIT = """
+import numpy as np
+from tightrope.estimators import PrivateLogisticRegression
+rows = np.random.default_rng(0).uniform(-1, 1, (60, 5))
+PrivateLogisticRegression(0.5, delta=1e-5, data_norm=3.0, classes=[0, 1]).fit(rows, rows[:, 0] > 0)
+"""
+
+
+@pytest.mark.filterwarnings("ignore::tightrope.estimators.FitsAddUp")
+def test_threads_are_counted_and_other_processes_refuse(ledger: Any) -> None:
+    rows, labels = X.numpy().astype(float), Y.numpy()
+    model = PrivateLogisticRegression(0.2, delta=1e-6, data_norm=3.0, classes=[0, 1])
+    with spending(ledger, "rows"):
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda _: model.fit(rows, labels), range(2)))
+        other = subprocess.run([sys.executable, "-c", FIT], capture_output=True, text=True)
+        with spending(ledger, "people"), ThreadPoolExecutor(1) as pool:
+            unsure = pool.submit(model.fit, rows, labels)
+            with pytest.raises(InvalidInput, match="several data sets"):
+                unsure.result()
+    assert "started inside `with spending(...)`" in other.stderr
+    assert ledger.standing("rows").settled == 2
+    assert "TIGHTROPE_SPENDING" not in os.environ
 
 
 @pytest.mark.filterwarnings("ignore::tightrope.estimators.FitsAddUp")

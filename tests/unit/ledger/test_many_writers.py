@@ -77,7 +77,7 @@ def test_sixty_four_writers(url: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_thousand_kills(url: str, tmp_path: Path) -> None:
     """SIGKILL from outside, over all moments of a writer's life."""
-    create_ledger(url).add(Terms("people", Total(epsilon=30.0, delta=1e-5)))
+    create_ledger(url).add(Terms("people", Total(epsilon=5000.0, delta=1e-5)))
     said = said_by(url, tmp_path, 1000, 10**6, kill=0.6)
     assert any(fact["deed"] == "settle" for fact in said)
-    check(url, said, 30.0)
+    check(url, said, 5000.0)

@@ -168,7 +168,7 @@ def test_roles_are_kept_by_postgresql(server: str) -> None:
     held = sam.reserve("people", RUN)
     assert held.who == "sam"  # the account's name, whatever was given
     with pytest.raises(InvalidInput, match="may not do this"):
-        rita.settle("people", held.id)
+        rita.settle("people", held.id, 0)
     assert rita.standing("people").open == 1
     forged = "INSERT INTO tightrope_entries VALUES ('people', 3, :content, 'x', NULL)"
     for body in ({"kind": "settle", "who": "olga"}, {"kind": "add", "who": "sam"}):

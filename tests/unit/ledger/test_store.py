@@ -153,7 +153,7 @@ def test_a_full_store_and_a_read_only_one(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="full: nothing was written"):
         for _ in range(100):
             held = small.reserve("people", RUN, note="x" * 200)
-            small.settle("people", held.id)
+            small.settle("people", held.id, 0)
     history = open_ledger(path).history("people")  # whole, and in its chain
     reader = open_ledger(f"sqlite:///file:{path}?mode=ro&uri=true")
     with pytest.raises(InvalidInput, match="read-only: nothing was written"):

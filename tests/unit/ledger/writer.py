@@ -13,20 +13,22 @@ import random
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tightrope.errors import BudgetExceeded
 from tightrope.ledger import open_ledger
 from tightrope.ledger.fitting import what_would_fit
-from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.process import FullBatch, NoisySGD
+
+RUN = NoisySGD(FullBatch(), 20.0, 60)
 
 
-def write(url: str, out: IO[str], chance: random.Random, operations: int, crash: float) -> None:
+def write(ledger: Any, out: IO[str], chance: random.Random, operations: int, crash: float) -> None:
     def say(**fact: object) -> None:
         print(json.dumps(fact), file=out, flush=True)
 
-    ledger = open_ledger(url, who="writer")
     held: dict[str, int] = {}
     for _ in range(operations):
         if chance.random() < crash:
@@ -35,7 +37,7 @@ def write(url: str, out: IO[str], chance: random.Random, operations: int, crash:
         deed = chance.choice(["reserve", "spend", "settle"]) if name else "reserve"
         try:
             if deed == "reserve":
-                run = NoisySGD(PoissonSampling(0.01), 1.1, chance.randint(1, 60))
+                run = replace(RUN, steps=chance.randint(1, 60))
                 name = ledger.reserve("people", run).id
                 held[name] = 0
                 say(deed=deed, id=name, steps=run.steps)
@@ -45,21 +47,21 @@ def write(url: str, out: IO[str], chance: random.Random, operations: int, crash:
                 ledger.spend("people", name, held[name])
                 say(deed=deed, id=name, steps=held[name])
             else:
-                ledger.settle("people", name)
+                ledger.settle("people", name, held[name])
                 say(deed=deed, id=name, steps=held.pop(name))
         except BudgetExceeded:
             say(deed="refused")
 
 
-def forked(url: str, path: Path, seed: int, operations: int, crash: float) -> int:
-    """The id of a new process; numpy and all are there already."""
+def forked(ledger: Any, path: Path, seed: int, operations: int, crash: float) -> int:
+    """The id of a new process, which knows the log so far; numpy and all are there already."""
     child = os.fork()
     if child:
         return child
     status = 1
     try:
         with path.open("w") as out:
-            write(url, out, random.Random(seed), operations, crash)
+            write(ledger, out, random.Random(seed), operations, crash)
         status = 0
     finally:
         os._exit(status)
@@ -67,15 +69,17 @@ def forked(url: str, path: Path, seed: int, operations: int, crash: float) -> in
 
 def main(url: str, folder: str, writers: int, operations: int, crash: float, kill: float) -> None:
     chance = random.Random(writers)
-    ledger = open_ledger(url)
+    ledger = open_ledger(url, who="writer")
     # what is imported late, and what is remembered, is so for all writers
-    what_would_fit(NoisySGD(PoissonSampling(0.01), 1.1, 60), ledger.book("people").fits)
-    ledger.close()
+    what_would_fit(RUN, ledger.book("people").excess)
     together = 8 if kill else writers
     for first in range(0, writers, together):
         seeds = range(first, min(first + together, writers))
         paths = [Path(folder) / f"{seed}.jsonl" for seed in seeds]
-        children = [forked(url, p, s, operations, crash) for p, s in zip(paths, seeds, strict=True)]
+        ledger.book("people")
+        children = [
+            forked(ledger, p, s, operations, crash) for p, s in zip(paths, seeds, strict=True)
+        ]
         for child in children if kill else []:
             time.sleep(chance.random() * kill / together)
             os.kill(child, signal.SIGKILL)

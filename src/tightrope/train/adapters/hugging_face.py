@@ -147,7 +147,10 @@ class PrivateTrainer(transformers.Trainer):
                 "A checkpoint of transformers does not hold the privacy spent, so resuming from it "
                 "would under-count. Store private runs with tightrope.train.RunFolder."
             )
-        return super().train(None, *rest, **options)
+        outcome = super().train(None, *rest, **options)
+        if self.run is not None:
+            self.run.settle()  # what was reserved in a ledger and not used is free again
+        return outcome
 
 
 def _length(arguments: transformers.TrainingArguments, per_epoch: int) -> int:

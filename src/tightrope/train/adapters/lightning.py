@@ -71,6 +71,10 @@ class PrivateModule(lightning.LightningModule):
                 "tightrope.train under torchrun."
             )
 
+    def on_fit_end(self) -> None:
+        """What was reserved in a ledger and not used is free again; not after an exception."""
+        self.run.settle()
+
     def training_step(self, batch: Any, index: int) -> None:
         if not self._examples_apart and self.run.rows is not None:
             check_independent_losses(self, self.losses, self.run.rows, self.run.device)

@@ -1,0 +1,66 @@
+"""The last heads that this machine saw, in a file: what a store must still lead to.
+
+One file for each ledger. Writers take turns by a lock on a file beside it, so that none of them
+puts an older head over a newer one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import final
+
+from tightrope.errors import InvalidInput
+from tightrope.ledger.log import Head
+
+__all__ = ["Heads"]
+
+
+@final
+class Heads:
+    """Of every data set the last head. path: None keeps nothing."""
+
+    def __init__(self, path: str | Path | None) -> None:
+        self._path = None if path is None else Path(path)
+        if self._path is not None and not self._path.parent.is_dir():
+            raise InvalidInput(f"There is no folder {self._path.parent} to keep the heads in.")
+        self.read()
+
+    def read(self) -> dict[str, Head]:
+        if self._path is None or not self._path.exists():
+            return {}
+        try:
+            stored = json.loads(self._path.read_text())
+            return {str(name): Head(int(n), str(chain)) for name, (n, chain) in stored.items()}
+        except (ValueError, TypeError, AttributeError):
+            raise InvalidInput(
+                f"{self._path} holds no heads of a ledger. Give another file."
+            ) from None
+
+    def keep(self, dataset: str, head: Head) -> None:
+        """Remember a head, unless a later one is known."""
+        if self._path is None or self.read().get(dataset) == head:
+            return
+        try:
+            self._write(self._path, dataset, head)
+        except OSError as error:
+            raise InvalidInput(
+                f"The ledger is as it should be, but {self._path} could not be written ({error}), "
+                "so a rollback to before this moment would not be noticed. Make it writable."
+            ) from error
+
+    def _write(self, path: Path, dataset: str, head: Head) -> None:
+        import fcntl  # not on every system
+
+        with path.with_name(f"{path.name}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            known = self.read()
+            if known.get(dataset, head).number <= head.number:
+                known[dataset] = head
+            fresh = path.with_name(f"{path.name}.new")
+            with fresh.open("w") as file:
+                json.dump({name: list(head) for name, head in known.items()}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
