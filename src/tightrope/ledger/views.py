@@ -53,9 +53,9 @@ def _reservation(held: Reservation) -> dict[str, Any]:
         "at": moment(held.at),
         "note": held.note,
         "process": to_json(held.process),
-        "words": str(held.process),
+        "words": words(to_json(held.process)),
         "reserved": held.steps,
-        "spent": held.spent,
+        "spent": held.spent if held.settled is None else held.settled,
         "settled": held.settled,
         "state": state,
         "certificate": held.certificate,
@@ -69,7 +69,7 @@ def forecast_view(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
     view: dict[str, Any] = {"dataset": dataset, "share": min(book.used() / book.meter.limit, 1.0)}
     if book.reservations:
         last = list(book.reservations.values())[-1]
-        view |= {"last": str(last.process), "more_like_the_last": _repeats(book, last.process)}
+        view |= {"last": words(to_json(last.process)), "more_like_the_last": _repeats(book, last.process)}
     days: float | None = None
     why: str | None = "it does not grow evenly where releases are chosen in advance"
     if book.terms.choices != IN_ADVANCE:
@@ -107,6 +107,20 @@ def export_view(ledger: BudgetLedger) -> dict[str, Any]:
         for name in ledger.names()
     }
     return {"format": "tightrope ledger 1", "logs": logs}
+
+
+def words(data: Any) -> str:
+    """A process as to_json has it, for people; the neighbours are those of the data set."""
+    if isinstance(data, list):
+        return ", ".join(map(words, data))
+    if not isinstance(data, dict):
+        return f"{data:g}" if isinstance(data, float) else str(data)
+    parts = [
+        f"{name.replace('_', ' ')} {words(value)}"
+        for name, value in data.items()
+        if name not in ("type", "adjacency")
+    ]
+    return f"{data['type']} ({', '.join(parts)})" if parts else str(data["type"])
 
 
 def moment(seconds: float) -> str:

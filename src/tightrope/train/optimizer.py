@@ -52,7 +52,6 @@ from tightrope.validate import check_count, check_positive
 
 __all__ = ["PrivateOptimizer", "WriteAhead"]
 
-
 # Shown the step and its noisy sums before they are used; may refuse the release by raising.
 WriteAhead = Callable[[int, Sequence[Tensor]], None]
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -114,32 +110,6 @@ def test_off_loopback_there_is_a_token(ledger: Any) -> None:
     assert client.get("/", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
     assert client.get("/", params={"token": TOKEN}).status_code == 200  # and a cookie from now on
     assert client.get("/").status_code == 200
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
-@pytest.mark.slow
-def test_the_page_in_a_real_browser(ledger: Any, tmp_path: Path) -> None:
-    uvicorn = pytest.importorskip("uvicorn")
-    ledger.reserve("people", RUN, note="<img src=x onerror=document.title='hit'>")
-    server = uvicorn.Server(uvicorn.Config(page_app(ledger), port=0, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            thread.join(0.05)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-        for path in ("/", "/dataset?name=people"):
-            url = f"http://127.0.0.1:{port}{path}"
-            home = {**os.environ, "HOME": str(tmp_path)}
-            done = subprocess.run(
-                [*browser, url], capture_output=True, text=True, timeout=60, env=home, check=True
-            )
-            assert "% left" in done.stdout and "<title>hit" not in done.stdout
-            assert "<script" not in done.stdout and "<img" not in done.stdout
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 def test_roles_are_kept_by_postgresql(server: str) -> None:
