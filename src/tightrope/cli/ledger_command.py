@@ -37,6 +37,10 @@ Heads = Annotated[
         help="Keep the last heads in this file; a store that was rolled back is refused.",
     ),
 ]
+Key = Annotated[
+    Path | None,
+    typer.Option("--sign", envvar="TIGHTROPE_LEDGER_KEY", help="Sign the entry by a secret key."),
+]
 Name = Annotated[str, typer.Argument(help="The data set.")]
 DEFAULT = "ledger.db"
 
@@ -60,6 +64,7 @@ def add(
     name: Name,
     ledger: Where = DEFAULT,
     heads: Heads = None,
+    key: Key = None,
     epsilon: Annotated[str | None, typer.Option(help="With --delta.", metavar="EPS")] = None,
     delta: Annotated[str | None, typer.Option(help="With --epsilon.")] = None,
     mu: Annotated[str | None, typer.Option(help="A Gaussian mu.")] = None,
@@ -95,7 +100,7 @@ def add(
         spenders=tuple(spender or ("*",)),
         choices=IN_ADVANCE if in_advance else ALONG_THE_WAY,
     )
-    _opened(ledger, heads).add(terms)
+    _opened(ledger, heads, key).add(terms)
     print(f"{name}: {total}")
 
 
@@ -106,12 +111,13 @@ def reserve(
     name: Name,
     ledger: Where = DEFAULT,
     heads: Heads = None,
+    key: Key = None,
     source: opt.Source = None,
     note: Annotated[str, typer.Option(help="What it is for.")] = "",
 ) -> None:
     """Put aside what a run may spend, for example of another program; prints its id."""
     process = opt.reading_of(setting, source, "ledger reserve").certifiable()
-    opened = _opened(ledger, heads)
+    opened = _opened(ledger, heads, key)
     print(opened.reserve(name, opened.book(name).terms.of_one(process), note).id)
 
 
@@ -121,6 +127,7 @@ def settle(
     reservation: Annotated[str, typer.Argument(help="Its id.")],
     ledger: Where = DEFAULT,
     heads: Heads = None,
+    key: Key = None,
     released: Annotated[
         int | None,
         typer.Option(help="Steps that were released. Default: those announced, if any were."),
@@ -129,7 +136,7 @@ def settle(
 ) -> None:
     """End a reservation; what was neither announced nor released is free again."""
     mark = None if certificate is None else sha256(certificate.read_bytes()).hexdigest()
-    _opened(ledger, heads).settle(name, reservation, released, mark)
+    _opened(ledger, heads, key).settle(name, reservation, released, mark)
     print(f"Settled: {reservation}")
 
 
@@ -211,12 +218,21 @@ def check(
     head: Annotated[str | None, typer.Option(help="A head somebody kept: NUMBER:HASH.")] = None,
     ledger: Where = DEFAULT,
     heads: Heads = None,
+    key: Annotated[
+        list[Path] | None, typer.Option("--key", help="Public keys; one signed every entry.")
+    ] = None,
+    trust: Annotated[Path | None, typer.Option(help="A folder of such keys.")] = None,
 ) -> None:
     """Follow the hash chain of a log, work out its prices anew, and look for a head of before."""
     opened = _opened(ledger, heads)
     book = opened.book(name)
     book.check_prices()
     last = book.head
+    if key or trust is not None:
+        from tightrope.evidence.log_signature import check_signatures
+        from tightrope.evidence.signature import Trust
+
+        check_signatures(opened.store.entries(name), Trust.of(key or (), trust))
     if head is not None and head not in {str(e.head) for e in opened.store.entries(name)}:
         from tightrope.errors import LedgerDamaged
 
@@ -252,7 +268,11 @@ def serve(
     uvicorn.run(application, host=host, port=port, log_level="warning")
 
 
-def _opened(url: str, heads: Path | None) -> BudgetLedger:
+def _opened(url: str, heads: Path | None, key: Path | None = None) -> BudgetLedger:
     from tightrope.ledger import open_ledger
 
-    return open_ledger(url, heads=heads)
+    if key is None:
+        return open_ledger(url, heads=heads)
+    from tightrope.evidence.log_signature import head_signer
+
+    return open_ledger(url, heads=heads, sign=head_signer(key))

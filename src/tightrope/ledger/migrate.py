@@ -24,9 +24,8 @@ def newest_revision() -> str:
     return str(ScriptDirectory.from_config(_config()).get_current_head())
 
 
-def upgrade(engine: sql.Engine) -> None:
-    """All steps that are missing, in one transaction."""
+def upgrade(connection: sql.Connection) -> None:
+    """All steps that are missing, in the transaction of this connection."""
     config = _config()
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

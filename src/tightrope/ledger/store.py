@@ -77,8 +77,8 @@ class Store:
 
     def create(self) -> None:
         """Make the tables, or bring older ones up to date."""
-        with _explained(self.url):
-            upgrade(self._engine)
+        with _explained(self.url), self._alone("") as connection, connection.begin():
+            upgrade(connection)
 
     def check_version(self) -> None:
         """Refuse a store that is not one, or that an older or a newer version made."""
@@ -170,7 +170,7 @@ class Store:
 
     def run(self, statements: list[str]) -> None:
         """Statements of the owner (roles), all or none of them."""
-        with _explained(self.url), self._engine.begin() as connection:
+        with _explained(self.url), self._alone("") as connection, connection.begin():
             for statement in statements:
                 connection.execute(sql.text(statement))
 

@@ -69,7 +69,10 @@ def forecast_view(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
     view: dict[str, Any] = {"dataset": dataset, "share": min(book.used() / book.meter.limit, 1.0)}
     if book.reservations:
         last = list(book.reservations.values())[-1]
-        view |= {"last": words(to_json(last.process)), "more_like_the_last": _repeats(book, last.process)}
+        view |= {
+            "last": words(to_json(last.process)),
+            "more_like_the_last": _repeats(book, last.process),
+        }
     days: float | None = None
     why: str | None = "it does not grow evenly where releases are chosen in advance"
     if book.terms.choices != IN_ADVANCE:

@@ -14,6 +14,7 @@ import pytest
 from tightrope.errors import BudgetExceeded, InvalidInput, LedgerDamaged
 from tightrope.ledger import IN_ADVANCE, Terms, Total, create_ledger, open_ledger
 from tightrope.ledger.log import Entry, next_entry
+from tightrope.ledger.roles import grant_roles
 from tightrope.process import (
     DeclaredRenyi,
     FullBatch,
@@ -159,6 +160,25 @@ def test_a_forked_process_takes_connections_of_its_own(ledger: Any) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     ledger.reserve("people", PLAIN)
     assert ledger.standing("people").open == 2
+
+
+def test_many_make_the_same_ledger_at_once(url: str) -> None:
+    children = [os.fork()]
+    while children[-1] and len(children) < 4:
+        children.append(os.fork())
+    if not children[-1]:
+        status = 1
+        try:
+            made = create_ledger(url)
+            grant_roles(made.store)
+            made.add(TERMS)
+            status = 0
+        except InvalidInput as error:
+            status = 2 if "in the ledger already" in str(error) else 1
+        finally:
+            os._exit(status)
+    ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert sorted(ended) == [0, 2, 2, 2]
 
 
 def test_a_data_set_that_vanished_is_missed(tmp_path: Path) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-uvicorn = pytest.importorskip("uvicorn", reason="the page needs uvicorn")
+pytest.importorskip("uvicorn", reason="the page needs uvicorn")
 pytest.importorskip("starlette", reason="the page needs Starlette")
+
+import uvicorn
 
 from tightrope.ledger import Terms, Total, create_ledger
 from tightrope.ledger.serve import page_app
@@ -27,7 +28,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ledger = create_ledger(tmp_path_factory.mktemp("pages") / "ledger.db", who="<b>ann</b>")
     ledger.add(Terms("people", Total(epsilon=3.0, delta=1e-5)))
     for name in (HOSTILE, LONG):
-        ledger.add(Terms(name, Total(mu=1.0), unit="<i>person</i>", spenders=(HOSTILE, "<b>ann</b>")))
+        ledger.add(
+            Terms(name, Total(mu=1.0), unit="<i>person</i>", spenders=(HOSTILE, "<b>ann</b>"))
+        )
         held = ledger.reserve(name, RUN, note=name)
         ledger.settle(name, held.id, 50, certificate="ab" * 32)
         ledger.reserve(name, RUN, note=HOSTILE)

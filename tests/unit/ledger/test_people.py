@@ -17,11 +17,13 @@ from typer.testing import CliRunner
 
 from tightrope.cli.ledger_command import app
 from tightrope.errors import InvalidInput, TightropeError
+from tightrope.evidence.log_signature import head_signer
+from tightrope.evidence.signature import new_key_pair
 from tightrope.ledger import IN_ADVANCE, Terms, Total, create_ledger, open_ledger
 from tightrope.ledger.roles import grant_roles
 from tightrope.ledger.serve import page_app
 from tightrope.ledger.views import forecast_view
-from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.process import GaussianMechanism, NoisySGD, PoissonSampling
 from tightrope.serving import check_host
 
 RUN = NoisySGD(PoissonSampling(0.01), 1.1, 400)
@@ -65,6 +67,30 @@ def test_the_command_from_init_to_export(tmp_path: Path) -> None:
     out = tmp_path / "export.json"
     assert command("export", "--out", str(out), *at).startswith("Export: ")
     assert len(json.loads(out.read_text())["logs"]["people"]) == 3
+
+
+def test_entries_are_signed_and_the_signatures_checked(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    at = ["--ledger", str(tmp_path / "l.db")]
+    command("init", *at)
+    (ann, ann_pub), (eve, _) = (new_key_pair(tmp_path / f"{name}.key") for name in ("ann", "eve"))
+    command("add", "people", "--mu", "1", "--sign", str(ann), *at)
+    trust = ["check", "people", "--key", str(ann_pub), *at]
+    assert "1 entries" in command(*trust)
+    ledger = open_ledger(tmp_path / "l.db", sign=head_signer(eve))
+    held = ledger.reserve("people", GaussianMechanism(50.0))
+    assert "none that you trust" in command(*trust)
+    open_ledger(tmp_path / "l.db").settle("people", held.id, 1)
+    ledger.store.run(["DROP TRIGGER tightrope_entries_UPDATE"])
+    first = ledger.store.entries("people")[0].signature
+    for signature, said in (
+        (first, "does not fit"),
+        ("x", "does not fit"),
+        (None, "there is none"),
+    ):
+        told = "NULL" if signature is None else "'" + signature.replace(":", r"\:") + "'"
+        ledger.store.run([f"UPDATE tightrope_entries SET signature = {told} WHERE number > 1"])
+        assert said in command(*trust)
 
 
 def test_a_forecast_says_why_there_is_none(ledger: Any, monkeypatch: pytest.MonkeyPatch) -> None:
