@@ -11,6 +11,7 @@ print(run.epsilon(delta=1e-5))
 from typing import Any
 from warnings import warn
 
+from tightrope.train.augment import CropAndFlip
 from tightrope.train.clip import AutomaticClip, FlatClip, PerLayerClip
 from tightrope.train.constructions import (
     noise_for,
@@ -39,6 +40,7 @@ from tightrope.train.samplers import (
     PoissonSampler,
     ShuffledSampler,
 )
+from tightrope.train.standard_convolution import StandardConv2d
 from tightrope.train.trainer import Evaluation, Outcome, Trainer, accuracy
 
 __all__ = [
@@ -55,6 +57,8 @@ __all__ = [
     "Evaluation",
     "Outcome",
     "accuracy",
+    "CropAndFlip",
+    "StandardConv2d",
     "Budget",
     "PoissonSampler",
     "FixedSizeSampler",
