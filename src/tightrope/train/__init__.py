@@ -11,6 +11,7 @@ print(run.epsilon(delta=1e-5))
 from typing import Any
 from warnings import warn
 
+from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.augment import CropAndFlip
 from tightrope.train.clip import AutomaticClip, FlatClip, PerLayerClip
 from tightrope.train.constructions import (
@@ -69,6 +70,7 @@ __all__ = [
     "FlatClip",
     "PerLayerClip",
     "AutomaticClip",
+    "AdaptiveClip",
     "Gradients",
     "OneByOne",
     "GaussianNoise",

@@ -22,6 +22,7 @@ from torch import Tensor
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.evidence.commitment import new_key
 from tightrope.train.accounted import Accounted
+from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.batch_scale import BatchScale
 from tightrope.train.captured import CapturedStep
 from tightrope.train.clip import as_tensor
@@ -290,6 +291,11 @@ class PrivateOptimizer(Accounted, NotCopied):
         """
         if self._sums_of.exact:
             raise refuse("A captured step", "it computes whole batches")
+        if isinstance(self.clip, AdaptiveClip):
+            raise InvalidInput(
+                "A captured step has the clip norm recorded in it, and AdaptiveClip changes it at "
+                "every step. Leave capture out, or use FlatClip."
+            )
         self.company.asleep = True
         return CapturedStep(self, losses, self._take, size)
 
@@ -323,8 +329,10 @@ class PrivateOptimizer(Accounted, NotCopied):
             raise
         self._tickets.popleft()
         report = StepReport(self.steps + 1, ticket.last, Sensitive(batch, losses))
+        adaptive = isinstance(self.clip, AdaptiveClip)
         with torch.no_grad():
-            self._sums = self._sums_of.add(self._sums, batch.sums)
+            part = self.clip.counted(batch) if adaptive else batch.sums
+            self._sums = self._sums_of.add(self._sums, part)
             if ticket.last:
                 self._release(ticket)
         self._turn.end()  # not if anything was raised: then the batch must be abandoned
@@ -356,6 +364,8 @@ class PrivateOptimizer(Accounted, NotCopied):
         sums = self._sums_of.noisy(sums, self.noise, float(self.clip.sensitivity), ticket.whole)
         if self.write_ahead is not None:
             self.write_ahead(step, sums)
+        if isinstance(self.clip, AdaptiveClip):
+            self.clip.follow(float(sums.pop()), self.expected_batch_size)
         self._apply(sums)
 
     def _apply(self, sums: list[Tensor]) -> None:

@@ -21,7 +21,7 @@ _LEAST = 1e-4  # added to the square of a channel's norm
 class StandardConv2d(nn.Conv2d):
     """A convolution by standardised weights."""
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  as PyTorch names it
+    def forward(self, input: Tensor) -> Tensor:
         return self._conv_forward(input, standardised(self.weight)[0], self.bias)
 
 

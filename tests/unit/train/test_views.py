@@ -23,6 +23,8 @@ from tightrope.train import (
     StandardConv2d,
     Trainer,
     accuracy,
+    check_model,
+    check_run,
     noisy_sgd,
 )
 from tightrope.train.average import Average
@@ -319,3 +321,39 @@ def test_a_trainer_refuses_views_that_mix_and_inputs_without_views():
         Trainer(made(small_net()), losses, delta=1e-3, average=1.0)
     with pytest.raises(InvalidInput, match="keeps no average"):
         Trainer(made(small_net()), losses, delta=1e-3).averaged()
+
+
+# ---- the doctor ----------------------------------------------------------------------------------
+def test_the_doctor_takes_an_example_with_its_views(data):
+    run = made(network(), sampler=PoissonSampler(0.3), noise=GaussianNoise(1.0))
+    loss = lambda x, y: losses_of(run.model, x, y)  # noqa: E731
+    diagnosis = check_run(run, loss, data, steps=8)
+    assert diagnosis.healthy, str(diagnosis)
+    diagnosis = check_model(network(), losses_of, data, clip=FlatClip(CLIP), views=VIEWS)
+    assert diagnosis.healthy, str(diagnosis)
+
+
+def test_the_doctor_finds_views_that_are_clipped_one_by_one(data):
+    """An engine that takes every view for an example lets one record move the sum three times."""
+    model = network()
+
+    class EachView:
+        views = VIEWS
+
+        def __init__(self):
+            self._inner = Gradients(model)
+            self.names, self.parameters = self._inner.names, self._inner.parameters
+
+        def clipped_sum(self, losses, clip, **how):
+            rows = self._inner._recorder.uses[0].inputs[0]
+            self._inner.forget()
+            each = model(rows).square().sum(1)
+            return self._inner.clipped_sum(each, clip)
+
+        def __getattr__(self, name):
+            return getattr(self._inner, name)
+
+    found = check_model(
+        model, losses_of, data, clip=FlatClip(CLIP), views=VIEWS, gradients=EachView()
+    )
+    assert any(fault.check == "clip bound" for fault in found.faults), str(found)
