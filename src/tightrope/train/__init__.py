@@ -11,6 +11,8 @@ print(run.epsilon(delta=1e-5))
 from typing import Any
 from warnings import warn
 
+from tightrope.train.adaptive_clip import AdaptiveClip
+from tightrope.train.augment import CropAndFlip
 from tightrope.train.clip import AutomaticClip, FlatClip, PerLayerClip
 from tightrope.train.constructions import (
     noise_for,
@@ -39,6 +41,7 @@ from tightrope.train.samplers import (
     PoissonSampler,
     ShuffledSampler,
 )
+from tightrope.train.standard_convolution import StandardConv2d
 from tightrope.train.trainer import Evaluation, Outcome, Trainer, accuracy
 
 __all__ = [
@@ -55,6 +58,8 @@ __all__ = [
     "Evaluation",
     "Outcome",
     "accuracy",
+    "CropAndFlip",
+    "StandardConv2d",
     "Budget",
     "PoissonSampler",
     "FixedSizeSampler",
@@ -65,6 +70,7 @@ __all__ = [
     "FlatClip",
     "PerLayerClip",
     "AutomaticClip",
+    "AdaptiveClip",
     "Gradients",
     "OneByOne",
     "GaussianNoise",

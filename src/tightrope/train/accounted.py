@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tightrope.errors import ModelNotPrivate
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process
 from tightrope.train.describe import certificate_of, record_of, settings_of
@@ -23,6 +24,8 @@ class Accounted:
     data: RunData
     arithmetic: Any
     clip: Any
+    sampler: Any
+    noise: Any
 
     @property
     def process(self) -> Process:
@@ -78,6 +81,22 @@ class Accounted:
     def exhausted(self) -> bool:
         """Would one more step exceed the budget or the plan?"""
         return self.ledger.exhausted
+
+    def _check_accounted(self, place: int | None) -> None:
+        """Before a release, of the sampler's batch `place`."""
+        own = self.sampler.belongs_to(self)
+        if not own or not self.ledger.accounts_for(self.sampler, self.noise):
+            raise ModelNotPrivate(
+                "The sampler of this run was exchanged, or its noise for one with other "
+                "parameters, which is not what is accounted. Start a new run with "
+                "history=run.record() instead."
+            )
+        if place not in (None, self.steps):
+            raise ModelNotPrivate(
+                f"This is batch {place} of the sampler, and {self.steps} were released before it: "
+                "batches of an epoch were drawn elsewhere, so records could join twice in what "
+                "counts as one epoch. Call abandon_batch(), and draw by batches(...) alone."
+            )
 
     @property
     def sensitivity_charged(self) -> float:

@@ -23,19 +23,32 @@ import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
+from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.feed import slice_rows, tensors_of
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.losses import check_losses
 from tightrope.train.padded import PaddedBatch, Program
 from tightrope.train.record import StepReport
+from tightrope.train.strict import refuse
 from tightrope.validate import check_count
 
 if TYPE_CHECKING:
     from tightrope.train.optimizer import PrivateOptimizer
 
-__all__ = ["CapturedStep"]
+__all__ = ["CapturedStep", "check_capturable"]
 
 Clipped = tuple[ClippedBatch, Tensor]
+
+
+def check_capturable(clip: Any, *, exact: bool) -> None:
+    """Refuse what cannot be recorded once. exact: is the run in strict mode?"""
+    if exact:
+        raise refuse("A captured step", "it computes whole batches")
+    if isinstance(clip, AdaptiveClip):
+        raise InvalidInput(
+            "A captured step has the clip norm recorded in it, and AdaptiveClip changes it at "
+            "every step. Leave capture out, or use FlatClip."
+        )
 
 
 @final

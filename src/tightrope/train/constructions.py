@@ -15,6 +15,7 @@ from tightrope.calibrate import Target, find_noise
 from tightrope.errors import BudgetExceeded, InvalidInput
 from tightrope.ledger.fitting import noise_that_fits
 from tightrope.process import NoisySGD
+from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.corrected_adam import CorrectedAdam
 from tightrope.train.distributed import by_rank_0
 from tightrope.train.ledger import Budget
@@ -81,6 +82,11 @@ def noisy_adam(
         rule = torch.optim.Adam(_trainable(model), lr=learning_rate, betas=betas)
     else:
         _check_complete(parts)
+        if isinstance(parts["clip"], AdaptiveClip):
+            raise InvalidInput(
+                "correct_noise_bias=True needs noise of one variance, and AdaptiveClip changes it "
+                "at every step. Use FlatClip, or leave the correction out."
+            )
         deviation = parts["noise"].noise_multiplier * float(parts["clip"].sensitivity)
         variance = (deviation / parts["expected_batch_size"]) ** 2
         rule = CorrectedAdam(

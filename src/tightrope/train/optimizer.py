@@ -19,11 +19,12 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.errors import InvalidInput
 from tightrope.evidence.commitment import new_key
 from tightrope.train.accounted import Accounted
+from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.batch_scale import BatchScale
-from tightrope.train.captured import CapturedStep
+from tightrope.train.captured import CapturedStep, check_capturable
 from tightrope.train.clip import as_tensor
 from tightrope.train.company import Company
 from tightrope.train.distributed import (
@@ -282,8 +283,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         size: examples computed at a time, always that many; batches are padded and split. By
         default room for nearly every Poisson batch.
         """
-        if self._sums_of.exact:
-            raise refuse("A captured step", "it computes whole batches")
+        check_capturable(self.clip, exact=self._sums_of.exact)
         self.company.asleep = True
         return CapturedStep(self, losses, self._take, size)
 
@@ -306,7 +306,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         if not self.model.training:
             raise InvalidInput("The model is in evaluation mode; call model.train() before step().")
         if ticket.last:
-            self._check_accounted()
+            self._check_accounted(ticket.place)
             self.ledger.check_allowance()
         self._turn.begin()
         try:
@@ -317,28 +317,14 @@ class PrivateOptimizer(Accounted, NotCopied):
             raise
         self._tickets.popleft()
         report = StepReport(self.steps + 1, ticket.last, Sensitive(batch, losses))
+        adaptive = isinstance(self.clip, AdaptiveClip)
         with torch.no_grad():
-            self._sums = self._sums_of.add(self._sums, batch.sums)
+            part = self.clip.counted(batch) if adaptive else batch.sums
+            self._sums = self._sums_of.add(self._sums, part)
             if ticket.last:
                 self._release(ticket)
         self._turn.end()  # not if anything was raised: then the batch must be abandoned
         return report
-
-    def _check_accounted(self) -> None:
-        own = self.sampler.belongs_to(self)
-        if not own or not self.ledger.accounts_for(self.sampler, self.noise):
-            raise ModelNotPrivate(
-                "The sampler of this run was exchanged, or its noise for one with other "
-                "parameters, which is not what is accounted. Start a new run with "
-                "history=run.record() instead."
-            )
-        place = self._tickets[0].place
-        if place not in (None, self.steps):
-            raise ModelNotPrivate(
-                f"This is batch {place} of the sampler, and {self.steps} were released before it: "
-                "batches of an epoch were drawn elsewhere, so records could join twice in what "
-                "counts as one epoch. Call abandon_batch(), and draw by batches(...) alone."
-            )
 
     def _release(self, ticket: Ticket) -> None:
         sums, self._sums = self._sums, None
@@ -350,6 +336,8 @@ class PrivateOptimizer(Accounted, NotCopied):
         sums = self._sums_of.noisy(sums, self.noise, float(self.clip.sensitivity), ticket.whole)
         if self.write_ahead is not None:
             self.write_ahead(step, sums)
+        if isinstance(self.clip, AdaptiveClip):
+            self.clip.follow(float(sums.pop()), self.expected_batch_size)
         self._apply(sums)
 
     def _apply(self, sums: list[Tensor]) -> None:

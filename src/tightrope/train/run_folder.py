@@ -27,6 +27,7 @@ from tightrope.evidence.certificate import FILE, write
 from tightrope.evidence.commitment import read_key, write_key
 from tightrope.evidence.diagnostics import FILE as DIAGNOSTICS
 from tightrope.evidence.run_facts import Measured
+from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.describe import certificate_of
 from tightrope.train.diagnostics import Diagnostics
 from tightrope.train.distributed import from_all_ranks, rank_and_size
@@ -88,6 +89,8 @@ class RunFolder:
         _check_new(run)
         run.watch(data, fingerprint=fingerprint)
         self._extras = dict(extras or {})
+        if isinstance(run.clip, AdaptiveClip):
+            self._extras["clip"] = run.clip
         self._facts = run.settings() | {
             "optimizer": type(run.optimizer).__name__,
             "data": run.data.fingerprint,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
+from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.arithmetic import Arithmetic, strict
 from tightrope.train.deterministic import Deterministic
 from tightrope.train.discrete_noise import DiscreteGaussianNoise
@@ -34,6 +35,11 @@ class Strict:
             raise InvalidInput(
                 'arithmetic="strict" computes every example alone and in no other way; got '
                 f"gradients={type(gradients).__name__}(...). Leave `gradients` out."
+            )
+        if isinstance(clip, AdaptiveClip):
+            raise InvalidInput(
+                'arithmetic="strict" adds whole numbers in units of one clip norm; AdaptiveClip '
+                "changes it. Use FlatClip."
             )
         self.gradients = Alone(model)
         self._noise = _discrete(noise)

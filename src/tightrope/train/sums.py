@@ -87,5 +87,6 @@ class Rounded:
             return [t.double() for t in total]
         if self.arithmetic.chain(examples, 1) == 0:
             return total
-        wanted = zip(total, self._wide, strict=True)
+        more = [torch.float32] * (len(total) - len(self._wide))  # the count of an adaptive clip
+        wanted = zip(total, [*self._wide, *more], strict=True)
         return [t if t.dtype is dtype else t.to(dtype) for t, dtype in wanted]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import Any, Protocol, final
 
@@ -13,8 +14,10 @@ from torch import Tensor
 from tightrope.errors import InvalidInput
 from tightrope.evidence.run_facts import Measured
 from tightrope.numerics.interval import Interval
+from tightrope.train.augment import Augment, check_augment, losses_of_views
+from tightrope.train.average import Average
 from tightrope.train.describe import certificate_of
-from tightrope.train.feed import as_rows, to_device
+from tightrope.train.feed import Rows, as_rows, to_device
 from tightrope.train.independence import Recheck, check_independent_losses
 from tightrope.train.losses import LossFunction, losses_on
 from tightrope.train.modes import in_mode
@@ -82,6 +85,11 @@ class Trainer:
     loss: `loss(model(inputs), *targets)` gives one loss per example, shape (batch,); where the
     dataset gives dictionaries, `loss(model, batch)`.
     collate: makes a batch of a list of items, for data whose items differ in length.
+    augment: views of the inputs, `augment(inputs, views)` -> (examples, views, ...), for a run with
+    views=K; for example CropAndFlip().
+    average: the decay of a running average of the weights (0.999, say), which then is what is
+    measured; `averaged()` gives it.
+    schedule: a learning-rate schedule of torch over the run's optimizer, stepped at each release.
     capture: run the step as one CUDA graph (PrivateOptimizer.capture): several times faster where
     the model is small for the GPU.
     log: told the public numbers only (epsilon, measurements on the evaluation data).
@@ -98,6 +106,9 @@ class Trainer:
         evaluation: Evaluation | None = None,
         micro_batch: int | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
+        augment: Augment | None = None,
+        average: float | None = None,
+        schedule: torch.optim.lr_scheduler.LRScheduler | None = None,
         capture: bool = False,
         progress: bool = True,
         log: Logger | None = None,
@@ -119,7 +130,9 @@ class Trainer:
         self._evaluation, self._micro_batch = evaluation, micro_batch
         self._progress, self._log = progress, log
         self._measured: dict[int, float] = {}
-        self._collate, self._recheck = collate, Recheck(self._losses)
+        self._augment, self._schedule = augment, schedule
+        self._average = None if average is None else Average(run.model, run.optimizer, average)
+        self._collate, self._recheck = collate, Recheck(self._plain_losses)
         self._captured = run.capture(self._losses, size=micro_batch) if capture else None
 
     def fit(self, data: Any, *, steps: int | None = None, epochs: float | None = None) -> Outcome:
@@ -129,9 +142,10 @@ class Trainer:
         """
         run, total = self.run, self._total(steps, epochs)
         rows = as_rows(data, self._collate)
-        check_independent_losses(run.model, self._losses, rows, run.device)
+        self._check_losses(rows)
         if self._folder is not None:
-            self._folder.attach(run, data)
+            extras = {} if self._schedule is None else {"schedule": self._schedule}
+            self._folder.attach(run, data, extras=extras)
         measured: dict[int, float] = {}
         remaining = max(total - run.steps, 0)
         self._note_every = max(remaining // DIAGNOSED, 1)
@@ -171,7 +185,24 @@ class Trainer:
         )
 
     def _losses(self, batch: Any) -> Tensor:
-        return losses_on(self.run.model, self.loss, batch)
+        model, views = self.run.model, self.run.views
+        if views > 1 or self._augment is not None:
+            return losses_of_views(model, self.loss, batch, views, self._augment)
+        return losses_on(model, self.loss, batch)
+
+    def _plain_losses(self, batch: Any) -> Tensor:
+        """One for each example, without the draws of an augmentation."""
+        if self._augment is not None:
+            return losses_on(self.run.model, self.loss, batch)
+        losses = self._losses(batch)
+        return losses.mean(1) if self.run.views > 1 else losses
+
+    def _check_losses(self, rows: Rows) -> None:
+        run = self.run
+        check_independent_losses(run.model, self._plain_losses, rows, run.device)
+        if self._augment is not None and rows.length:
+            some = to_device(rows.take(_range(0, min(8, rows.length))), run.device)
+            check_augment(self._augment, some[0], run.views)
 
     def _total(self, steps: int | None, epochs: float | None) -> int:
         if (steps is None) == (epochs is None):
@@ -183,6 +214,10 @@ class Trainer:
 
     def _after_step(self, report: StepReport, measured: dict[int, float], bar: ProgressBar) -> None:
         evaluation, step = self._evaluation, self.run.steps
+        if self._schedule is not None:
+            self._schedule.step()
+        if self._average is not None:
+            self._average.update(step)
         if self._folder is not None:
             if step % self._note_every == 0:
                 self._folder.note(report)
@@ -196,21 +231,32 @@ class Trainer:
         if step % (self._log_every if evaluation is None else evaluation.every) == 0:
             self._log_epsilon()
 
+    def averaged(self) -> dict[str, Tensor]:
+        """The running average of the trained weights, by name."""
+        if self._average is None:
+            raise InvalidInput("This Trainer keeps no average; make it with average=0.999, say.")
+        return self._average.weights()
+
     def _log_epsilon(self) -> None:
         if self._log is not None:
             self._log("epsilon", self.run.spent(self.delta).upper, self.run.steps)
 
     def evaluate(self, evaluation: Evaluation) -> float:
-        """Mean of the measure over public data, in evaluation mode."""
+        """Mean of the measure over public data, in evaluation mode, of the averaged weights."""
         model, rows = self.run.model, as_rows(evaluation.data)
+        shown: Any = model if self._average is None else partial(_with, model, self.averaged())
         total = 0.0
         with in_mode(model, training=False), torch.no_grad():
             for start in range(0, rows.length, evaluation.batch_size):
                 stop = min(start + evaluation.batch_size, rows.length)
                 batch = to_device(rows.take(_range(start, stop)), self.run.device)
-                values = losses_on(model, evaluation.measure, batch)
+                values = losses_on(shown, evaluation.measure, batch)
                 total += _sum_over(values, stop - start)
         return total / rows.length
+
+
+def _with(model: torch.nn.Module, weights: dict[str, Tensor], *args: Any, **named: Any) -> Any:
+    return torch.func.functional_call(model, weights, args, named)
 
 
 def _sum_over(values: Any, count: int) -> float:

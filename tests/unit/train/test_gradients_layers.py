@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from tightrope.train.clip import FlatClip
 from tightrope.train.gradients import Gradients
 from tightrope.train.gradients.reference import loop_clipped_sum
+from tightrope.train.standard_convolution import StandardConv2d
 
 
 def losses_of(model, *inputs):
@@ -86,6 +87,12 @@ def convolution(kind, **options):
     return nn.Sequential(kind(*channels, **options), nn.Tanh())
 
 
+class OwnStandard(nn.Conv2d):
+    def forward(self, x):
+        spread, mean = torch.var_mean(self.weight, (1, 2, 3), keepdim=True)
+        return self._conv_forward(x, (self.weight - mean) / (spread + 1e-3).sqrt(), self.bias)
+
+
 IMAGE, SIGNAL, VOLUME = (4, 7, 6), (4, 9), (4, 5, 4, 6)
 WORDS = ("ids", (7,), 11)
 LAYERS = {
@@ -124,6 +131,19 @@ LAYERS = {
     ),
     "conv2d many channels": (
         lambda: convolution(nn.Conv2d, channels=(4, 200), kernel_size=5),
+        IMAGE,
+    ),
+    "conv2d standardised": (lambda: convolution(StandardConv2d, kernel_size=3, padding=1), IMAGE),
+    "conv2d standardised, grouped and strided": (
+        lambda: convolution(StandardConv2d, kernel_size=3, groups=2, stride=2),
+        IMAGE,
+    ),
+    "conv2d standardised, many channels": (
+        lambda: convolution(StandardConv2d, channels=(4, 200), kernel_size=5, bias=False),
+        IMAGE,
+    ),
+    "conv2d standardised in a layer of one's own": (
+        lambda: convolution(OwnStandard, kernel_size=3, stride=2),
         IMAGE,
     ),
     "conv3d": (

@@ -40,6 +40,16 @@ def test_mnist_example(tmp_path):
 
 
 @pytest.mark.slow
+def test_cifar10_example_in_two_pieces(tmp_path):
+    options = ["--made-up", "--epsilon", "8", "--steps", "6", "--piece", "3", "--batch", "24"]
+    shape = ["--micro", "8", "--views", "2", "--width", "1", "--folder", str(tmp_path / "run")]
+    told = [run_example("cifar10.py", *options, *shape) for _ in range(2)]
+    assert "steps           3 of 6" in told[0] and "steps           6 of 6" in told[1]
+    assert "epsilon <= 8 at delta = 1e-5" in told[1]
+    assert (tmp_path / "run" / "certificate.json").exists()
+
+
+@pytest.mark.slow
 def test_nanogpt_example(tmp_path):
     text = tmp_path / "lines.txt"
     text.write_text("\n".join(["the cat sat on the mat.", "a dog ran.", "we like it!"] * 20))

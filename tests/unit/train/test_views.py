@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -9,14 +11,23 @@ from torch.nn.functional import cross_entropy
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train import (
+    CropAndFlip,
     DiscreteGaussianNoise,
+    Evaluation,
     FlatClip,
     GaussianNoise,
     Gradients,
     OneByOne,
     PoissonSampler,
+    RunFolder,
+    StandardConv2d,
+    Trainer,
+    accuracy,
+    check_model,
+    check_run,
     noisy_sgd,
 )
+from tightrope.train.average import Average
 from tightrope.train.gradients.owners import Owners
 
 VIEWS, CLIP = 3, 0.2
@@ -204,3 +215,145 @@ def test_owners_of_one_row_each_in_any_order():
     torch.testing.assert_close(found.norms[order], plain.norms.to(found.norms), rtol=1e-3, atol=0)
     for a, b in zip(found.sums, plain.sums, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
+
+
+# ---- in a Trainer --------------------------------------------------------------------------------
+def pictures(count=40):
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(count) % 2
+    images = torch.randn(count, 2, 6, 6, generator=generator) + 3 * labels[:, None, None, None]
+    return images, labels
+
+
+def small_net():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        StandardConv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)
+    )
+
+
+def losses(outputs, labels):
+    return cross_entropy(outputs, labels, reduction="none")
+
+
+def test_views_are_pieces_of_the_reflected_image():
+    torch.manual_seed(0)
+    images = torch.arange(2 * 36).view(2, 1, 6, 6).to(torch.uint8)
+    views = CropAndFlip(padding=2)(images, 50)
+    assert views.shape == (2, 50, 1, 6, 6) and views.dtype is torch.uint8
+    wide = nn.functional.pad(images, [2] * 4, mode="reflect")
+    for own, found in zip(wide, views, strict=True):
+        pieces = [own[:, i : i + 6, j : j + 6] for i in range(5) for j in range(5)]
+        allowed = {tuple(p.flatten().tolist()) for one in pieces for p in (one, one.flip(2))}
+        seen = {tuple(view.flatten().tolist()) for view in found}
+        assert seen <= allowed and len(seen) > 20
+    assert torch.equal(CropAndFlip(0, flip=False)(images, 1)[:, 0], images)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_trainer_augments_averages_and_schedules(tmp_path, folder):
+    data = pictures()
+
+    def trainer():
+        run = made(
+            small_net(), sampler=PoissonSampler(0.5), noise=GaussianNoise(0.5),
+            expected_batch_size=20,
+        )  # fmt: skip
+        schedule = torch.optim.lr_scheduler.StepLR(run.optimizer, 5, 0.5)
+        return Trainer(
+            run, losses, delta=1e-3, augment=CropAndFlip(1), average=0.9, schedule=schedule,
+            evaluation=Evaluation(data, accuracy, every=10), progress=False,
+            folder=RunFolder(tmp_path / "run") if folder else None,
+        )  # fmt: skip
+
+    first = trainer()
+    outcome = first.fit(data, steps=10)
+    assert first.run.optimizer.param_groups[0]["lr"] == 0.25
+    mean, own = first.averaged(), dict(first.run.model.named_parameters())
+    shown = copy.deepcopy(first.run.model).eval()
+    shown.load_state_dict(mean)
+    assert outcome.measured == {10: pytest.approx(float(accuracy(shown(data[0]), data[1]).mean()))}
+    assert mean.keys() == own.keys() and not torch.equal(mean["0.weight"], own["0.weight"])
+    if folder:
+        first._folder.close()
+        again = trainer()
+        again.fit(data, steps=15)
+        assert again.run.steps == 15 and again.run.optimizer.param_groups[0]["lr"] == 0.125
+
+
+def test_the_average_is_the_running_mean_of_the_released_weights():
+    model = nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    average, told, expected = Average(model, optimizer, 0.5), [], None
+    for step in range(1, 6):
+        model.weight.grad = torch.ones(1, 1)
+        optimizer.step()
+        average.update(step)
+        decay, now = min(0.5, (1 + step) / (10 + step)), model.weight.item()
+        expected = now if expected is None else decay * expected + (1 - decay) * now
+        told.append(float(average.weights()["weight"]) - expected)
+    assert max(map(abs, told)) < 1e-6
+
+
+def test_inputs_may_come_as_views():
+    x, y = pictures()
+    run = made(small_net(), expected_batch_size=40)
+    Trainer(run, losses, delta=1e-3, progress=False).fit((views_of_images(x), y), steps=1)
+    assert run.steps == 1
+
+
+def views_of_images(x):
+    return torch.stack([x, x.flip(3), x.flip(2)], 1)
+
+
+def test_a_trainer_refuses_views_that_mix_and_inputs_without_views():
+    x, y = pictures()
+
+    def mixup(images, views):
+        return ((images + images.roll(1, 0)) / 2)[:, None].expand(-1, views, -1, -1, -1)
+
+    with pytest.raises(ModelNotPrivate, match="mixup"):
+        run = made(small_net())
+        Trainer(run, losses, delta=1e-3, progress=False, augment=mixup).fit((x, y), steps=1)
+    with pytest.raises(InvalidInput, match=r"augment=CropAndFlip\(\)"):
+        Trainer(made(small_net()), losses, delta=1e-3, progress=False).fit((x, y), steps=1)
+    with pytest.raises(InvalidInput, match="decay"):
+        Trainer(made(small_net()), losses, delta=1e-3, average=1.0)
+    with pytest.raises(InvalidInput, match="keeps no average"):
+        Trainer(made(small_net()), losses, delta=1e-3).averaged()
+
+
+# ---- the doctor ----------------------------------------------------------------------------------
+def test_the_doctor_takes_an_example_with_its_views(data):
+    run = made(network(), sampler=PoissonSampler(0.3), noise=GaussianNoise(1.0))
+    loss = lambda x, y: losses_of(run.model, x, y)  # noqa: E731
+    diagnosis = check_run(run, loss, data, steps=8)
+    assert diagnosis.healthy, str(diagnosis)
+    diagnosis = check_model(network(), losses_of, data, clip=FlatClip(CLIP), views=VIEWS)
+    assert diagnosis.healthy, str(diagnosis)
+
+
+def test_the_doctor_finds_views_that_are_clipped_one_by_one(data):
+    """An engine that takes every view for an example lets one record move the sum three times."""
+    model = network()
+
+    class EachView:
+        views = VIEWS
+
+        def __init__(self):
+            self._inner = Gradients(model)
+            self.names, self.parameters = self._inner.names, self._inner.parameters
+
+        def clipped_sum(self, losses, clip, **how):
+            rows = self._inner._recorder.uses[0].inputs[0]
+            self._inner.forget()
+            each = model(rows).square().sum(1)
+            return self._inner.clipped_sum(each, clip)
+
+        def __getattr__(self, name):
+            return getattr(self._inner, name)
+
+    found = check_model(
+        model, losses_of, data, clip=FlatClip(CLIP), views=VIEWS, gradients=EachView()
+    )
+    assert any(fault.check == "clip bound" for fault in found.faults), str(found)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.distributed import rank_and_size
 from tightrope.train.doctor.columns import Columns
 from tightrope.train.doctor.held_data import check_held_data
@@ -51,21 +52,23 @@ def check_model(
     gradients: Any | None = None,
     micro_batch: int | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
+    views: int = 1,
 ) -> Diagnosis:
     """Can this model be trained privately with this loss? Looks at some examples of `data`.
 
     loss: one number per example, as `loss(model(x), y)`, `loss(x, y)` or `loss(model, x, y)`;
     `loss(model, batch)` where the dataset gives dictionaries.
-    micro_batch, collate: as for `run.batches`.
+    micro_batch, collate: as for `run.batches`. views: rows of the model for each example; the loss
+    then gives (examples, views), of views that do not change from one call to the next.
     """
     rows, reach = _rows(data, collate), micro_batch or SOME
     try:
-        engine = Gradients(model, method="auto") if gradients is None else gradients
+        engine = Gradients(model, method="auto", views=views) if gradients is None else gradients
     except ModelNotPrivate as refusal:
         return Diagnosis((fault("model", str(refusal)),))
     try:
         with in_mode(model, training=True), as_it_was(model):
-            losses_of = loss_on_batches(model, loss, rows, engine)
+            losses_of = loss_on_batches(model, loss, rows, engine, views)
             draw = np.random.default_rng()
             subject = Subject(model, engine, clip, losses_of, rows, reach, draw)
             findings = [
@@ -121,6 +124,11 @@ def _check_examinable(run: Any) -> None:
             "computes no batches. Examine the same model, loss, sampler and noise in a run with "
             'arithmetic="bounded".'
         )
+    if isinstance(run.clip, AdaptiveClip):
+        raise InvalidInput(
+            "The doctor compares steps with one clip norm, and AdaptiveClip changes it at every "
+            f"step. Examine the same parts with clip=FlatClip({run.clip.clip_norm:g})."
+        )
     if run.pending:
         raise InvalidInput("A batch is half done; call the doctor between steps.")
 
@@ -143,7 +151,7 @@ def _examine(
 ) -> list[Finding]:
     bypass, columns = _bypass(run), Columns(run.gradients.parameters)
     with restored(run):
-        losses_of = loss_on_batches(run.model, loss, rows, run.gradients)
+        losses_of = loss_on_batches(run.model, loss, rows, run.gradients, run.views)
         batches = draw_batches(run, rows.length)
     reach, draw = micro_batch or max(len(batch) for batch in batches), np.random.default_rng()
     subject = Subject(run.model, run.gradients, run.clip, losses_of, rows, reach, draw)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ FORMS = "loss(model(x), y), loss(x, y) or loss(model, x, y), for dictionaries lo
 
 
 def loss_on_batches(
-    model: torch.nn.Module, loss: LossFunction, rows: Rows, engine: Any
+    model: torch.nn.Module, loss: LossFunction, rows: Rows, engine: Any, views: int = 1
 ) -> LossesOf:
     """From a batch to one loss per example, found by trying two examples.
 
+    views: of each example; a loss for each of them is averaged here.
     loss(x, y) is told from loss(output, y) by what it does with raw inputs: it runs the model.
     """
     if not callable(loss):
@@ -38,9 +40,15 @@ def loss_on_batches(
         losses_of = lambda b: loss(*_parts(b))  # noqa: E731
     else:
         losses_of = lambda b: losses_on(model, loss, b)  # noqa: E731
+    losses_of = losses_of if views == 1 else partial(_averaged, losses_of, views)
     _check(losses_of, batch, count)
     getattr(engine, "forget", lambda: None)()
     return losses_of
+
+
+def _averaged(losses_of: LossesOf, views: int, batch: Any) -> Tensor:
+    losses = losses_of(batch)
+    return losses.mean(1) if losses.dim() == 2 and losses.shape[1] == views else losses
 
 
 def _first(rows: Rows, count: int, device: torch.device) -> Any:

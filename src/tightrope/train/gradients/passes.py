@@ -24,7 +24,7 @@ from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.plan import Source
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rules import normalisation
-from tightrope.train.gradients.rules.convolution import convolution
+from tightrope.train.gradients.rules.convolution import convolution, standard_convolution
 
 __all__ = ["Work", "book_keeping", "two_pass"]
 
@@ -140,7 +140,7 @@ def _shrinks(use: Use, *, thorough: bool) -> bool:
     """
     if use.rule in normalisation.LARGE or (thorough and use.rule in normalisation.ALL):
         return True
-    return use.rule is convolution and use.inputs[0].numel() > _LARGE_INPUT
+    return use.rule in (convolution, standard_convolution) and use.inputs[0].numel() > _LARGE_INPUT
 
 
 def _with_direct(work: Work, found: Found, grads: Grads) -> Found:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, final
 
 import torch
@@ -26,6 +27,7 @@ __all__ = [
     "LARGEST_RHO",
     "TINY",
     "UNIT",
+    "exact_layers",
     "exact_products",
     "gamma",
     "longest_chain",
@@ -86,6 +88,32 @@ class exact_products:  # noqa: N801
         if self._lower:
             _set_precision(self._before)
         _setting.release()
+
+
+@contextmanager
+def exact_layers() -> Iterator[None]:
+    """Convolutions and recurrent layers too: CUDA devices use tf32 there if nobody forbids it."""
+    with exact_products():
+        before = _precision_of_layers()
+        try:
+            _set_precision_of_layers([_FULL[0]] * 2 if len(_FULL) > 1 else [False])
+            yield
+        finally:
+            _set_precision_of_layers(before)
+
+
+def _precision_of_layers() -> list[Any]:
+    if len(_FULL) > 1:
+        return [torch._C._get_fp32_precision_getter("cuda", kind) for kind in ("conv", "rnn")]
+    return [torch.backends.cudnn.allow_tf32]
+
+
+def _set_precision_of_layers(wanted: list[Any]) -> None:
+    if len(_FULL) > 1:
+        for kind, precision in zip(("conv", "rnn"), wanted, strict=True):
+            torch._C._set_fp32_precision_setter("cuda", kind, precision)
+    else:
+        torch.backends.cudnn.allow_tf32 = wanted[0]
 
 
 def precision_of_products() -> tuple[str, ...]:

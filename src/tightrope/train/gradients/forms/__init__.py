@@ -5,6 +5,7 @@ from __future__ import annotations
 from tightrope.train.gradients.forms.base import Form
 from tightrope.train.gradients.forms.combine import combine
 from tightrope.train.gradients.forms.dense import Dense
+from tightrope.train.gradients.forms.mapped import Mapped
 from tightrope.train.gradients.forms.outer import Outer
 from tightrope.train.gradients.forms.patches import Convolution, Patches
 from tightrope.train.gradients.forms.rank_one import RankOne, Shift, Signal
@@ -15,6 +16,7 @@ __all__ = [
     "Convolution",
     "Dense",
     "Form",
+    "Mapped",
     "Outer",
     "Patches",
     "RankOne",

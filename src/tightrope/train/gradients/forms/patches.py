@@ -122,10 +122,15 @@ class Patches(Form):
 
     def settle(self) -> None:
         """Written-out gradients that are smaller than the images they were made from."""
+        if self.shrinks:
+            self._squares = self.squared_norms()
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether the gradients are written out at once, to hold less."""
         stored = 4 * self._examples * self.convolution.weight_shape.numel()
         smaller = stored < self.x.nbytes + self.g.nbytes
-        if smaller and not self._by_kernel() and self.instantiated:
-            self._squares = self.squared_norms()
+        return smaller and not self._by_kernel() and self.instantiated
 
     def squared_norms(self) -> Tensor:
         if self._squares is not None:
@@ -192,6 +197,16 @@ class Patches(Form):
         else:
             total = sum_of_parts(self._parts(), factors, chain)
         return self.convolution.in_order(total, self.x).contiguous()
+
+    def parts(self) -> Iterator[tuple[slice, Tensor]]:
+        """(B, *weight shape), all at once where they are instantiated, else some at a time."""
+        for part, gradients in self._parts():
+            yield part, self.convolution.in_order(gradients, self.x)
+
+    def drop(self) -> None:
+        """Nothing will be asked of it any more."""
+        self._direct = None
+        self._let_go()
 
     def _fused_sum(self, factors: Tensor, chain: int) -> Tensor:
         from tightrope.train.gradients.kernels.products import weighted_products

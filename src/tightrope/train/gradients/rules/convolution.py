@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tightrope.train.gradients.forms import Convolution, Dense, Patches
+from tightrope.train.gradients.forms import Convolution, Dense, Mapped, Patches
 from tightrope.train.gradients.rules.base import Forms, summed, trainable
+from tightrope.train.standard_convolution import StandardConv2d, taken_back
 
-__all__ = ["convolution"]
+__all__ = ["convolution", "standard_convolution"]
 
 AnyConv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
@@ -24,6 +27,15 @@ def convolution(module: AnyConv, x: Tensor, g: Tensor) -> Forms:
     if module.bias is not None and trainable(module.bias):
         forms.append((module.bias, Dense(summed(g.flatten(2), 2))))
     return forms
+
+
+def standard_convolution(module: StandardConv2d, x: Tensor, g: Tensor) -> Forms:
+    """The same, with the gradients taken back to the weights before they were standardised."""
+    back = partial(taken_back, weight=module.weight.detach())
+    return [
+        (parameter, Mapped(form, back) if isinstance(form, Patches) else form)
+        for parameter, form in convolution(module, x, g)
+    ]
 
 
 def _seen_by_the_kernel(module: AnyConv, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:

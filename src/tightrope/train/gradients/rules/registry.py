@@ -17,6 +17,7 @@ from tightrope.train.gradients.rules import (
     recurrent,
 )
 from tightrope.train.gradients.rules.base import LayerRule
+from tightrope.train.standard_convolution import StandardConv2d
 
 __all__ = ["LayerRule", "layer_rule", "replacement_forward"]
 
@@ -25,6 +26,7 @@ _RULES: dict[type[nn.Module], LayerRule] = {
     nn.Conv1d: convolution.convolution,
     nn.Conv2d: convolution.convolution,
     nn.Conv3d: convolution.convolution,
+    StandardConv2d: convolution.standard_convolution,
     nn.Embedding: embedding.embedding,
     nn.EmbeddingBag: embedding.bag,
     nn.LayerNorm: normalisation.layer_norm,
