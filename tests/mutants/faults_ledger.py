@@ -2,9 +2,9 @@
 
 FOLDER = "tests/unit/ledger/"
 BOOK, HOSTILE, STORE = (f"{FOLDER}test_{name}.py" for name in ("book", "hostile", "store"))
-COPIES = f"{FOLDER}test_connected.py -k copies"
-SEEDED = f"{FOLDER}test_connected.py -k not_private"
-THREADS = f"{FOLDER}test_connected.py -k threads"
+COPIES = f"{FOLDER}test_connected.py::test_copies_of_a_run_do_not_spend_a_step_twice"
+SEEDED = f"{FOLDER}test_connected.py::test_what_is_not_private_has_no_price"
+THREADS = f"{FOLDER}test_connected.py::test_threads_are_counted_and_other_processes_refuse"
 
 FAULTS = [
     # a settled run that hangs together, or was fixed in advance, comes back in part
