@@ -10,8 +10,10 @@ from tightrope.process import Process
 from tightrope.train.describe import certificate_of, record_of, settings_of
 from tightrope.train.feed import Rows
 from tightrope.train.ledger import Ledger
+from tightrope.train.noise import Noise
 from tightrope.train.record import RunRecord
 from tightrope.train.run_data import RunData
+from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_delta
 
 __all__ = ["Accounted"]
@@ -24,8 +26,8 @@ class Accounted:
     data: RunData
     arithmetic: Any
     clip: Any
-    sampler: Any
-    noise: Any
+    sampler: AbstractSampler
+    noise: Noise
 
     @property
     def process(self) -> Process:

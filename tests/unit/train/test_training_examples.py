@@ -49,6 +49,34 @@ def test_cifar10_example_in_two_pieces(tmp_path):
     assert (tmp_path / "run" / "certificate.json").exists()
 
 
+@pytest.fixture
+def small_encoder(tmp_path):
+    """A BERT of random weights with a tokenizer of a few words, and a few reviews."""
+    tf = pytest.importorskip("transformers")
+    pytest.importorskip("peft")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film", "!"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    tf.BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "encoder")
+    config = tf.BertConfig(
+        vocab_size=10, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+        num_attention_heads=2, max_position_embeddings=12,
+    )  # fmt: skip
+    tf.BertModel(config).save_pretrained(tmp_path / "encoder")
+    (tmp_path / "imdb").mkdir()
+    (tmp_path / "imdb" / "reviews.txt").write_text("\n".join(["a good film !", "a bad film"] * 40))
+    label, split = np.arange(80) % 2 == 0, np.arange(80) >= 60
+    np.savez(tmp_path / "imdb" / "imdb_meta.npz", split=split.astype(int), label=label)
+    return {"TIGHTROPE_ENCODER": str(tmp_path / "encoder"), "TIGHTROPE_DATA": str(tmp_path)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trained", ["head", "lora", "all"])
+def test_finetune_example(small_encoder, trained):
+    options = ["--steps", "4", "--batch", "12", "--micro", "5", "--length", "8", "--records", "60"]
+    told = run_example("finetune.py", "--train", trained, *options, **small_encoder)
+    assert f"weights ({trained}), 4 steps" in told and "epsilon <= 3 at delta = 1e-5" in told
+
+
 @pytest.mark.slow
 def test_nanogpt_example(tmp_path):
     text = tmp_path / "lines.txt"
