@@ -30,6 +30,7 @@ from tightrope.audit.result import Audit, audit_one_run
 from tightrope.audit.scores import Bits, log_likelihood_ratio
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling
+from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.noise import Noise
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.validate import FloatArray, check_count
@@ -46,6 +47,11 @@ class GradientCanaries:
 
     def __init__(self, run: PrivateOptimizer, canaries: int, seed: int | None = None) -> None:
         count = check_count(canaries, "canaries", low=1)
+        if isinstance(run.clip, AdaptiveClip):
+            raise InvalidInput(
+                "Canaries are added to gradients of one clip norm, and AdaptiveClip changes it at "
+                f"every step. Audit the same run with clip=FlatClip({run.clip.clip_norm:g})."
+            )
         self.rate = _rate(run)
         self._inner, self._clip = run.noise, run.clip
         self._random = np.random.default_rng(seed)

@@ -18,7 +18,7 @@ from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.losses import LossFunction, losses_on
 from tightrope.validate import check_count
 
-__all__ = ["Augment", "CropAndFlip", "check_augment", "losses_of_views"]
+__all__ = ["Augment", "CropAndFlip", "check_augment", "inputs_of", "losses_of_views"]
 
 Augment = Callable[[Tensor, int], Tensor]  # (B, ...) and K -> (B, K, ...)
 
@@ -61,13 +61,7 @@ def losses_of_views(
 
     Without an augmentation the inputs are (B, K, ...) already.
     """
-    if not isinstance(batch, tuple | list):
-        raise InvalidInput(
-            f"views={views} in a Trainer needs batches (inputs, *targets); got "
-            f"{type(batch).__name__}. Take the loop into your own hands: run.step(losses) with "
-            "losses of shape (examples, views)."
-        )
-    inputs, targets = batch[0], batch[1:]
+    inputs, targets = inputs_of(batch, views), batch[1:]
     inputs = inputs if augment is None else augment(inputs, views)
     if inputs.dim() < 2 or inputs.shape[1] != views:
         raise InvalidInput(
@@ -77,6 +71,17 @@ def losses_of_views(
         )
     rows = (inputs.flatten(0, 1), *(t.repeat_interleave(views, 0) for t in targets))
     return losses_on(model, loss, rows).view(-1, views)
+
+
+def inputs_of(batch: Any, views: int) -> Tensor:
+    """The first of (inputs, *targets)."""
+    if not isinstance(batch, tuple | list) or not isinstance(batch[0], Tensor):
+        raise InvalidInput(
+            f"views={views} in a Trainer needs batches (inputs, *targets) of tensors; got "
+            f"{type(batch).__name__}. Take the loop into your own hands: run.step(losses) with "
+            "losses of shape (examples, views)."
+        )
+    return batch[0]
 
 
 def check_augment(augment: Augment, inputs: Tensor, views: int) -> None:

@@ -43,4 +43,4 @@ class Average:
     def weights(self) -> dict[str, Tensor]:
         """By name; the weights themselves before the first step."""
         state = self._optimizer.state
-        return {name: state[p].get(_KEY, p.detach()) for name, p in self._named}
+        return {name: state.get(p, {}).get(_KEY, p.detach()) for name, p in self._named}

@@ -14,7 +14,7 @@ from torch import Tensor
 from tightrope.errors import InvalidInput
 from tightrope.evidence.run_facts import Measured
 from tightrope.numerics.interval import Interval
-from tightrope.train.augment import Augment, check_augment, losses_of_views
+from tightrope.train.augment import Augment, check_augment, inputs_of, losses_of_views
 from tightrope.train.average import Average
 from tightrope.train.describe import certificate_of
 from tightrope.train.feed import Rows, as_rows, to_device
@@ -202,7 +202,7 @@ class Trainer:
         check_independent_losses(run.model, self._plain_losses, rows, run.device)
         if self._augment is not None and rows.length:
             some = to_device(rows.take(_range(0, min(8, rows.length))), run.device)
-            check_augment(self._augment, some[0], run.views)
+            check_augment(self._augment, inputs_of(some, run.views), run.views)
 
     def _total(self, steps: int | None, epochs: float | None) -> int:
         if (steps is None) == (epochs is None):

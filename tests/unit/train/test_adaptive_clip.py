@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from tightrope.audit.gradient_attack import GradientCanaries
 from tightrope.errors import InvalidInput
 from tightrope.train import (
     AdaptiveClip,
@@ -118,6 +119,8 @@ def test_what_needs_one_norm_is_refused(data):
         run.capture(lambda x, y: run.model(x).sum(1))
     with pytest.raises(InvalidInput, match=r"clip=FlatClip\(1\)"):
         check_run(run, lambda out, y: cross_entropy(out, y, reduction="none"), data)
+    with pytest.raises(InvalidInput, match="Audit the same run"):
+        GradientCanaries(run, 8)
     parts = {"sampler": PoissonSampler(0.1), "clip": AdaptiveClip(), "expected_batch_size": 6}
     with pytest.raises(InvalidInput, match="strict"):
         noise = DiscreteGaussianNoise(1.0)

@@ -317,6 +317,10 @@ def test_a_trainer_refuses_views_that_mix_and_inputs_without_views():
         Trainer(run, losses, delta=1e-3, progress=False, augment=mixup).fit((x, y), steps=1)
     with pytest.raises(InvalidInput, match=r"augment=CropAndFlip\(\)"):
         Trainer(made(small_net()), losses, delta=1e-3, progress=False).fit((x, y), steps=1)
+    with pytest.raises(InvalidInput, match="into your own hands"):
+        run = made(small_net())
+        loss = lambda outputs: outputs.sum(1)  # noqa: E731
+        Trainer(run, loss, delta=1e-3, progress=False, augment=CropAndFlip(1)).fit(x, steps=1)
     with pytest.raises(InvalidInput, match="decay"):
         Trainer(made(small_net()), losses, delta=1e-3, average=1.0)
     with pytest.raises(InvalidInput, match="keeps no average"):
