@@ -20,7 +20,7 @@ from typing import TypeVar
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.closed_form import is_single, log_delta_single, log_gaussian_delta
-from tightrope.guarantee.loss.contour_inverse import Goal, Inverse, invert_closed_form
+from tightrope.guarantee.loss.contour_inverse import EpsilonGoal, Inverse, invert_closed_form
 from tightrope.guarantee.loss.contour_line import (
     FINE,
     AlsoRead,
@@ -240,13 +240,13 @@ def _epsilon(
     if share > 1.0 - 1e-9:
         return Interval(0.0, math.inf), None  # too close to tell; sound on both sides
     slack = 8.0 * UNIT * (abs(log_target) + abs(log_target) * share + 4.0) / (1.0 - share)
-    goal = Goal(log_target + math.log1p(-share), relative_width, slack)
+    goal = EpsilonGoal(log_target + math.log1p(-share), relative_width, slack)
     whole = partial(_invert_whole, held, goal, also)
     found, line = _first(held, whole, partial(_invert_without_rare, held, goal))
     return found, line if log_infinite == -math.inf else None
 
 
-def _invert_whole(held: Components, goal: Goal, also: AlsoRead | None, limit: Limit) -> Read:
+def _invert_whole(held: Components, goal: EpsilonGoal, also: AlsoRead | None, limit: Limit) -> Read:
     """The smallest epsilon >= 0, from the transform of the whole law."""
     law = sum_law(held)
     inverse = Inverse(law, -math.inf, goal, limit, FINE, also)
@@ -261,7 +261,7 @@ def _invert_whole(held: Components, goal: Goal, also: AlsoRead | None, limit: Li
     return inverse.solve(x), inverse.line
 
 
-def _invert_without_rare(held: Components, goal: Goal, limit: Limit) -> Read:
+def _invert_without_rare(held: Components, goal: EpsilonGoal, limit: Limit) -> Read:
     """The same where rare losses are too rare to matter."""
     law, missing = without_rare(held, goal.log_target, goal.relative_width)
     tolerance = max(FINE, _COARSE * goal.relative_width)

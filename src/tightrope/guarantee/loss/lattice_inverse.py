@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tightrope.guarantee.loss import lattice_delta as lattice
 from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.lattice_law import infinite_log_mass
-from tightrope.guarantee.loss.lattice_plan import Plan, best_plan, guesses
+from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, guesses
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 from tightrope.numerics.interval import Interval
 
@@ -104,7 +104,7 @@ def _affordable(
     failed: tuple[float, ...],
     many: bool,
     most: float,
-) -> Plan:
+) -> LatticePlan:
     """The best plan for `width`, or for what little more can be had for so much work."""
     plan = best_plan(components, guess, target, width, failed=failed, many=many)
     for _ in range(2):
