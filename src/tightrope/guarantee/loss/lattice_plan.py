@@ -121,11 +121,13 @@ def best_plan(
     finer: float = 1.0,
     failed: tuple[float, ...] = (),
     many: bool = False,
+    compound: bool = True,
 ) -> LatticePlan:
     """The cheapest plan expected to give ln delta to `width`, if ln delta is about `log_delta`.
 
     Cuts near the `failed` ones, whose rounding came out too large, are the last resort.
-    `many` jumps are dear to follow, and the way out where a spike and its tail need one lattice.
+    `many` jumps are dear to follow, and the way out where a spike and its tail need one lattice;
+    `compound` allows plans that sum any number of them.
     """
     goal = LatticeGoal(
         components, epsilon, log_delta, width, finer, MANY_JUMPS if many else FEW_JUMPS
@@ -135,7 +137,7 @@ def best_plan(
     if len(components) == 1 and has_jumps(components[0][0]):
         depths = (*_SHALLOW, *_DEPTHS) if many else _DEPTHS
         plans += [_plan(goal, whole, cut) for cut in _cuts_at(goal, whole, depths)]
-        if goal.steps >= _COMPOUND_STEPS:
+        if compound and goal.steps >= _COMPOUND_STEPS:
             cuts = _cuts_at(goal, whole, (*_VERY_SHALLOW, *_SHALLOW, *_DEPTHS))
             saddle = whole.without_jumps(last_loss(goal, whole)).saddle(epsilon)
             plans += [_compound_plan(goal, whole, cut, saddle) for cut in cuts]
