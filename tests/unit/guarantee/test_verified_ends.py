@@ -389,12 +389,12 @@ def test_trivial_zero_is_claimed_only_where_it_is_proved() -> None:
     at_zero = math.exp(contour.log_delta(parts, 0.0).lower)
     second = 0.5 * math.sqrt(math.expm1(100 * math.log1p(1e-4 * math.expm1(1.0))))
     assert at_zero <= second
-    assert contour._trivially_zero(parts, math.log(second * (1 + 1e-9)))
-    assert not contour._trivially_zero(parts, math.log(second * (1 - 1e-9)))
+    assert contour.trivially_zero(parts, math.log(second * (1 + 1e-9)))
+    assert not contour.trivially_zero(parts, math.log(second * (1 - 1e-9)))
     assert np.isinf(LaplacePair(1.0).log_mean_square)
     both = (*parts, (SampledGaussianPair(0.01, 1.0, "add"), 100))  # kinds of steps add up
-    assert contour._trivially_zero(both, math.log(2.0 * second * (1 + 1e-9)))
-    assert not contour._trivially_zero(both, math.log(2.0 * second * (1 - 1e-9)))
+    assert contour.trivially_zero(both, math.log(2.0 * second * (1 + 1e-9)))
+    assert not contour.trivially_zero(both, math.log(2.0 * second * (1 - 1e-9)))
 
 
 @pytest.mark.parametrize("mu", [1e-3, 0.7, 3.0])

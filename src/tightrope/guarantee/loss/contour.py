@@ -36,6 +36,7 @@ from tightrope.numerics.inversion_saddle import log_estimate, saddle
 from tightrope.numerics.rounding import UNIT
 
 __all__ = ["log_delta", "log_delta_and_reverse", "epsilon", "epsilon_and_reverse"]
+__all__ += ["trivially_zero"]
 
 Answer = TypeVar("Answer")
 # an interval, and the line of the whole law that it was read from, if it was
@@ -234,7 +235,7 @@ def _epsilon(
     if _closed_form(held, 0.0) is not None:
         top = _largest_loss(held)
         return invert_closed_form(lambda e: log_delta(held, e), log_target, top), None
-    if _trivially_zero(held, log_target):
+    if trivially_zero(held, log_target):
         return Interval(0.0, 0.0), None
     share = math.exp(log_infinite - log_target)  # of delta that infinite losses take
     if share > 1.0 - 1e-9:
@@ -276,7 +277,7 @@ def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:
     return log_infinite > (math.log(delta) if delta > 0.0 else -math.inf)
 
 
-def _trivially_zero(components: Components, log_target: float) -> bool:
+def trivially_zero(components: Components, log_target: float) -> bool:
     """Whether the kinds of steps, whose total variations add up, vary too little to lose delta."""
     total = math.fsum(_most_variation(pair, count) for pair, count in components)
     return total * (1.0 + 1e-12) <= math.exp(log_target)

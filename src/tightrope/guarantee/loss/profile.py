@@ -118,8 +118,10 @@ def _epsilon_and_reverse(
         return gaussian.epsilon_interval(delta, mu), 0.0
     if is_single(components):
         return _single_epsilon(components[0][0], delta), 0.0
-    if delta > _MUCH and _delta_and_reverse(components, 0.0, False)[0].upper <= delta:
-        return Interval.exact(0.0), 0.0  # a search for it would be slow near epsilon 0
+    if delta > _MUCH:  # a search would be slow near epsilon 0
+        zero = contour.trivially_zero(components, log_down(delta))
+        if zero or _delta_and_reverse(components, 0.0, False)[0].upper <= delta:
+            return Interval.exact(0.0), 0.0
     try:
         return contour.epsilon_and_reverse(components, delta, reverse=reverse)
     except NotCertified as problem:
