@@ -31,6 +31,7 @@ __all__ = [
 
 _HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
 _MUCH = 0.1  # of delta
+_MANY, _CLOSE = 10**6, 5e-6  # steps, and the relative width of an epsilon
 
 
 def delta(components: Components, epsilon: float) -> Interval:
@@ -74,6 +75,12 @@ def _log_delta(components: Components, epsilon: float, reverse: bool) -> tuple[I
         return contour.log_delta_and_reverse(components, epsilon, reverse=reverse)
     except NotCertified as problem:
         return _with_reached(lambda: lattice.log_delta(components, epsilon), problem), 0.0
+
+
+def _is_enough(components: Components, reached: tuple[float, float]) -> bool:
+    """Is what was proved so close that a lattice of very many steps is not worth its seconds?"""
+    many = sum(count for _, count in components) > _MANY
+    return many and Interval(*reached).relative_width < _CLOSE
 
 
 def _with_reached(other: Callable[[], Interval], problem: NotCertified) -> Interval:
@@ -125,6 +132,8 @@ def _epsilon_and_reverse(
     try:
         return contour.epsilon_and_reverse(components, delta, reverse=reverse)
     except NotCertified as problem:
+        if problem.reached is not None and _is_enough(components, problem.reached):
+            return Interval(*problem.reached), 0.0
         return _with_reached(lambda: lattice.epsilon(components, delta), problem), 0.0
 
 
