@@ -2,7 +2,8 @@
 
 TightropeError
  ├── InvalidInput (also ValueError)      what came, what is allowed, why, what to do
- │    └── AdjacencyMismatch              two guarantees about different neighbours
+ │    ├── AdjacencyMismatch              two guarantees about different neighbours
+ │    └── DataNotFound                   a named data set is not on this machine
  ├── DoesNotApply                        a theorem's conditions fail; carries the reason
  ├── NotCertified                        no certified answer of the width asked for was found
  ├── ContradictoryMethods                two independent methods disagree: a bug, never an answer
@@ -18,6 +19,7 @@ __all__ = [
     "TightropeError",
     "InvalidInput",
     "AdjacencyMismatch",
+    "DataNotFound",
     "DoesNotApply",
     "NotCertified",
     "ContradictoryMethods",
@@ -38,6 +40,10 @@ class InvalidInput(TightropeError, ValueError):
 
 class AdjacencyMismatch(InvalidInput):
     """Guarantees about different neighbouring relations were combined."""
+
+
+class DataNotFound(InvalidInput):
+    """A named data set is not on this machine."""
 
 
 class DoesNotApply(TightropeError):

@@ -1,13 +1,12 @@
 """Cumulants: strips, grids, panels, densities, tails."""
 
 BOUNDS = "tests/unit/guarantee/test_cumulant_bounds.py"
-STRIP, GRID, EXCESS, PANELS, PART, SAMPLED, FIXED, LAPLACE, DISCRETE = (
+STRIP, GRID, PANELS, PART, SAMPLED, FIXED, LAPLACE, DISCRETE = (
     f"guarantee/loss/cumulant_{part}.py"
     for part in (
         [
             "strip",
             "grid",
-            "excess",
             "panels",
             "part",
             "sampled",

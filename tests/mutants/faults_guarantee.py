@@ -82,8 +82,8 @@ FAULTS = [
     ),
     (
         CONTOUR,
-        "goal = Goal(log_target + math.log1p(-share)",
-        "goal = Goal(log_target",
+        "goal = EpsilonGoal(log_target + math.log1p(-share)",
+        "goal = EpsilonGoal(log_target",
         "tests/unit/guarantee/test_contour.py " + ENDS,
     ),
     (CONTOUR, "square = 0.25 * math.expm1", "square = 0.2 * math.expm1", ENDS),

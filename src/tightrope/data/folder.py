@@ -12,7 +12,7 @@ from typing import Any, final
 
 from numpy.typing import NDArray
 
-from tightrope.errors import InvalidInput
+from tightrope.errors import DataNotFound, InvalidInput
 
 __all__ = ["Split", "Dataset", "find_folder", "find_file", "read_bytes", "read_text", "VARIABLE"]
 
@@ -57,7 +57,7 @@ def find_folder(name: str, folder: str | Path | None = None) -> Path:
         if place.is_dir():
             return place
     looked = ", ".join(str(place) for place in places)
-    raise InvalidInput(
+    raise DataNotFound(
         f"The dataset {name!r} was not found (looked in {looked}). Nothing is downloaded by "
         f"itself: put its files in a folder {name!r} and set {VARIABLE} to the folder around it."
     )

@@ -26,7 +26,7 @@ from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
-from tightrope.guarantee.loss.lattice_plan import Plan, best_plan, has_jumps, plain_plan
+from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, has_jumps, plain_plan
 from tightrope.guarantee.loss.lattice_sketch import sketch_of
 from tightrope.guarantee.loss.lattice_step import Side
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, SampledGaussianPair
@@ -62,11 +62,11 @@ class _Look:
         return self.width <= _THOROUGH
 
     @cached_property
-    def plain(self) -> Plan:
+    def plain(self) -> LatticePlan:
         return plain_plan(self.order, self.epsilon, math.log(self.delta), self.width)
 
     @cached_property
-    def with_jumps(self) -> Plan:
+    def with_jumps(self) -> LatticePlan:
         return best_plan(self.order, self.epsilon, math.log(self.delta), self.width)
 
     def is_far_below(self) -> bool:

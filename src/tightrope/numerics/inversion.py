@@ -27,7 +27,7 @@ from tightrope.numerics.inversion_saddle import (
 from tightrope.numerics.quadrature import FloatArray, dyadic_floor
 from tightrope.numerics.rounding import UNIT
 
-__all__ = ["Enclosure", "Line", "Limit", "NO_LIMIT"]
+__all__ = ["LogEnclosure", "Line", "Limit", "NO_LIMIT"]
 
 MAX_FREQUENCIES = 30_000
 _AT_ONCE = 12  # ends tried in one go, each 15 % further out
@@ -47,7 +47,7 @@ NO_LIMIT = Limit()
 
 @final
 @dataclass(frozen=True)
-class Enclosure:
+class LogEnclosure:
     """lower <= ln g <= upper; the error terms are relative to g."""
 
     lower: float
@@ -179,7 +179,7 @@ class Line:
         lead = self.log_mass - self.c * x + log_kernel(self.c)
         return lead + math.log(total), -self.c + turned / total
 
-    def certified(self, x: float) -> Enclosure:
+    def certified(self, x: float) -> LogEnclosure:
         """ln g(x) between two proved bounds."""
         angle = self.phase + self.y * (self.mean - x)
         total = float(np.sum(self.size * np.cos(angle)))
@@ -193,7 +193,7 @@ class Line:
         )
         low, high = total - spent - alias, total + spent
         value = max(total, 1e-300)
-        return Enclosure(
+        return LogEnclosure(
             lower=log_lead + math.log(low) - scale if low > 0 else -math.inf,
             upper=log_lead + math.log(high) + scale,
             quadrature=self.size_error / value + self.log_mass_error,

@@ -27,7 +27,7 @@ _ROUNDING, _HARM = -32.0, 0.7  # ln of the rounding of a law; nats worth a short
 _MAX_BOTH = 9.0, 30.0  # the same where a line is read twice: at x, and at the other point
 
 __all__ = ["log_kernel", "kernel_slope", "kernel_ratio", "log_peak"]
-__all__ += ["saddle", "saddle_of_level", "log_estimate", "Plan", "Reading", "plan"]
+__all__ += ["saddle", "saddle_of_level", "log_estimate", "LinePlan", "Reading", "plan"]
 
 
 def log_kernel(c: float) -> float:
@@ -139,7 +139,7 @@ class Reading:
 
 @final
 @dataclass(frozen=True)
-class Plan:
+class LinePlan:
     """Where the line runs, the period of its samples, and the two tilts that bound the aliases.
 
     log_losses: ln of the sum of |terms| over g(x), and over the error permitted at the other point
@@ -160,7 +160,7 @@ def plan(
     tolerance: float,
     caution: float,
     also: Reading | None = None,
-) -> Plan:
+) -> LinePlan:
     """The line at or inside the saddle c with the shortest period, some cancellation permitted.
 
     Chernoff's bound at z limits the aliases on one side of c by A(z) - |z - c| period; near a phase
@@ -203,4 +203,4 @@ def plan(
     score = np.where(fits, np.log(best) + caution * loss, np.inf)
     i = int(score.argmin())
     ends = float(tilts[up[i].argmin()]), float(tilts[down[i].argmin()])
-    return Plan(float(candidates[i]), float(best[i]), ends, (float(loss[i]), float(other[i])))
+    return LinePlan(float(candidates[i]), float(best[i]), ends, (float(loss[i]), float(other[i])))

@@ -22,7 +22,7 @@ from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss import contour, profile
 from tightrope.guarantee.loss.closed_form import log_delta_single
-from tightrope.guarantee.loss.contour_inverse import Goal, Inverse, invert_closed_form
+from tightrope.guarantee.loss.contour_inverse import EpsilonGoal, Inverse, invert_closed_form
 from tightrope.guarantee.loss.contour_line import log_chernoff, log_reverse
 from tightrope.guarantee.loss.lattice_inverse import _crossing
 from tightrope.guarantee.loss.pair import (
@@ -34,7 +34,7 @@ from tightrope.guarantee.loss.pair import (
 )
 from tightrope.numerics import rounding
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.inversion import NO_LIMIT, Enclosure
+from tightrope.numerics.inversion import NO_LIMIT, LogEnclosure
 from tightrope.numerics.inversion_law import SumLaw
 
 TARGET = math.log(1e-5)
@@ -52,10 +52,10 @@ class FakeLine:
     def __init__(self, off: float = 0.1) -> None:
         self.off, self.asked = off, list[float]()
 
-    def certified(self, x: float) -> Enclosure:
+    def certified(self, x: float) -> LogEnclosure:
         self.asked.append(x)
         value = TARGET - 2.0 * (x - 3.0)
-        return Enclosure(value - self.off, value + self.off)
+        return LogEnclosure(value - self.off, value + self.off)
 
     def quick(self, x: float) -> tuple[float, float]:
         return TARGET - 2.0 * (x - 3.0), -20.0
@@ -64,7 +64,7 @@ class FakeLine:
 def inverse(
     relative_width: float = 1.0, slack: float = 0.01, missing: float = -math.inf
 ) -> Inverse:
-    goal = Goal(TARGET, relative_width, slack)
+    goal = EpsilonGoal(TARGET, relative_width, slack)
     return Inverse(SumLaw((), 0.5, 1.0), missing, goal, NO_LIMIT)
 
 
@@ -81,7 +81,7 @@ def test_the_safe_end_is_proved_by_the_upper_value_and_the_other_by_the_lower() 
 def test_neither_end_is_proved_by_the_other_one(under: float, over: float) -> None:
     """Values far looser on one side: the end that needs that side must wait for it."""
     line: Any = FakeLine()
-    line.certified = lambda x: Enclosure(line.quick(x)[0] - under, line.quick(x)[0] + over)
+    line.certified = lambda x: LogEnclosure(line.quick(x)[0] - under, line.quick(x)[0] + over)
     found = inverse(slack=0.1)._verify(line, 3.0)
     assert found is not None
     assert line.certified(found.upper).upper <= TARGET - 0.1
@@ -92,9 +92,9 @@ def test_nothing_is_proved_by_values_too_wide_or_on_one_side() -> None:
     wide: Any = FakeLine(0.6)
     assert inverse()._verify(wide, 3.0) is None
     one_sided: Any = FakeLine()
-    one_sided.certified = lambda x: Enclosure(TARGET + 0.5, TARGET + 0.6)
+    one_sided.certified = lambda x: LogEnclosure(TARGET + 0.5, TARGET + 0.6)
     assert inverse()._verify(one_sided, 3.0) is None
-    one_sided.certified = lambda x: Enclosure(TARGET - 0.6, TARGET - 0.5)
+    one_sided.certified = lambda x: LogEnclosure(TARGET - 0.6, TARGET - 0.5)
     assert inverse()._verify(one_sided, 3.0) is None
 
 
@@ -117,7 +117,7 @@ def test_what_a_law_misses_moves_the_target() -> None:
 
 def test_an_answer_at_zero_has_no_lower_end_to_prove() -> None:
     line: Any = FakeLine()
-    line.certified = lambda x: Enclosure(TARGET - 0.3 - x, TARGET - 0.2 - x)
+    line.certified = lambda x: LogEnclosure(TARGET - 0.3 - x, TARGET - 0.2 - x)
     found = inverse()._verify(line, 0.001)
     assert found is not None and found.lower == 0.0
 
@@ -227,11 +227,11 @@ def test_the_worse_delta_of_both_orders(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_other_order_read_off_a_line() -> None:
     """delta'(eps) = 1 - e^eps + e^eps delta(-eps), from the upper end."""
     for epsilon, upper in ((0.5, -0.4), (2.0, -0.13)):
-        line: Any = SimpleNamespace(certified=lambda x, u=upper: Enclosure(u - 1.0, u))
+        line: Any = SimpleNamespace(certified=lambda x, u=upper: LogEnclosure(u - 1.0, u))
         truth = 1 - math.exp(epsilon) + math.exp(epsilon + upper)
         found = log_reverse(line, epsilon)
         assert math.log(truth) <= found <= math.log(truth) + 1e-12
-    line = SimpleNamespace(certified=lambda x: Enclosure(-9.0, math.log(1 - math.exp(-3.0))))
+    line = SimpleNamespace(certified=lambda x: LogEnclosure(-9.0, math.log(1 - math.exp(-3.0))))
     assert log_reverse(line, 3.0) >= math.log(2.0**-53) + 3.0
 
 
@@ -389,12 +389,12 @@ def test_trivial_zero_is_claimed_only_where_it_is_proved() -> None:
     at_zero = math.exp(contour.log_delta(parts, 0.0).lower)
     second = 0.5 * math.sqrt(math.expm1(100 * math.log1p(1e-4 * math.expm1(1.0))))
     assert at_zero <= second
-    assert contour._trivially_zero(parts, math.log(second * (1 + 1e-9)))
-    assert not contour._trivially_zero(parts, math.log(second * (1 - 1e-9)))
+    assert contour.trivially_zero(parts, math.log(second * (1 + 1e-9)))
+    assert not contour.trivially_zero(parts, math.log(second * (1 - 1e-9)))
     assert np.isinf(LaplacePair(1.0).log_mean_square)
     both = (*parts, (SampledGaussianPair(0.01, 1.0, "add"), 100))  # kinds of steps add up
-    assert contour._trivially_zero(both, math.log(2.0 * second * (1 + 1e-9)))
-    assert not contour._trivially_zero(both, math.log(2.0 * second * (1 - 1e-9)))
+    assert contour.trivially_zero(both, math.log(2.0 * second * (1 + 1e-9)))
+    assert not contour.trivially_zero(both, math.log(2.0 * second * (1 - 1e-9)))
 
 
 @pytest.mark.parametrize("mu", [1e-3, 0.7, 3.0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from tightrope.errors import InvalidInput
+from tightrope.errors import DataNotFound
 from tightrope_reproduce.item import Line, Printed, Setting, Verdict
 from tightrope_reproduce.learning.quick import QUICK, QUICK_TWIN
 from tightrope_reproduce.learning.recipe import Recipe
@@ -39,10 +39,8 @@ def trained(recipe: Recipe, setting: Setting) -> Summary | str:
             _train(chosen, store, 1 if setting.quick else RUNS[recipe.group], setting)
     except ModuleNotFoundError as missing:
         return f"training needs {missing.name}"
-    except InvalidInput as refusal:
-        if "was not found" in str(refusal):  # whose words name folders of this machine
-            return f"the data of {recipe.task} is not on this machine; set TIGHTROPE_DATA"
-        raise
+    except DataNotFound:  # whose words name folders of this machine
+        return f"the data of {recipe.task} is not on this machine; set TIGHTROPE_DATA"
     found = store.results(chosen)
     return "no run has finished" if found is None else found
 

@@ -20,7 +20,7 @@ from typing import TypeVar
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.closed_form import is_single, log_delta_single, log_gaussian_delta
-from tightrope.guarantee.loss.contour_inverse import Goal, Inverse, invert_closed_form
+from tightrope.guarantee.loss.contour_inverse import EpsilonGoal, Inverse, invert_closed_form
 from tightrope.guarantee.loss.contour_line import (
     FINE,
     AlsoRead,
@@ -36,6 +36,7 @@ from tightrope.numerics.inversion_saddle import log_estimate, saddle
 from tightrope.numerics.rounding import UNIT
 
 __all__ = ["log_delta", "log_delta_and_reverse", "epsilon", "epsilon_and_reverse"]
+__all__ += ["trivially_zero"]
 
 Answer = TypeVar("Answer")
 # an interval, and the line of the whole law that it was read from, if it was
@@ -234,19 +235,19 @@ def _epsilon(
     if _closed_form(held, 0.0) is not None:
         top = _largest_loss(held)
         return invert_closed_form(lambda e: log_delta(held, e), log_target, top), None
-    if _trivially_zero(held, log_target):
+    if trivially_zero(held, log_target):
         return Interval(0.0, 0.0), None
     share = math.exp(log_infinite - log_target)  # of delta that infinite losses take
     if share > 1.0 - 1e-9:
         return Interval(0.0, math.inf), None  # too close to tell; sound on both sides
     slack = 8.0 * UNIT * (abs(log_target) + abs(log_target) * share + 4.0) / (1.0 - share)
-    goal = Goal(log_target + math.log1p(-share), relative_width, slack)
+    goal = EpsilonGoal(log_target + math.log1p(-share), relative_width, slack)
     whole = partial(_invert_whole, held, goal, also)
     found, line = _first(held, whole, partial(_invert_without_rare, held, goal))
     return found, line if log_infinite == -math.inf else None
 
 
-def _invert_whole(held: Components, goal: Goal, also: AlsoRead | None, limit: Limit) -> Read:
+def _invert_whole(held: Components, goal: EpsilonGoal, also: AlsoRead | None, limit: Limit) -> Read:
     """The smallest epsilon >= 0, from the transform of the whole law."""
     law = sum_law(held)
     inverse = Inverse(law, -math.inf, goal, limit, FINE, also)
@@ -261,7 +262,7 @@ def _invert_whole(held: Components, goal: Goal, also: AlsoRead | None, limit: Li
     return inverse.solve(x), inverse.line
 
 
-def _invert_without_rare(held: Components, goal: Goal, limit: Limit) -> Read:
+def _invert_without_rare(held: Components, goal: EpsilonGoal, limit: Limit) -> Read:
     """The same where rare losses are too rare to matter."""
     law, missing = without_rare(held, goal.log_target, goal.relative_width)
     tolerance = max(FINE, _COARSE * goal.relative_width)
@@ -276,7 +277,7 @@ def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:
     return log_infinite > (math.log(delta) if delta > 0.0 else -math.inf)
 
 
-def _trivially_zero(components: Components, log_target: float) -> bool:
+def trivially_zero(components: Components, log_target: float) -> bool:
     """Whether the kinds of steps, whose total variations add up, vary too little to lose delta."""
     total = math.fsum(_most_variation(pair, count) for pair, count in components)
     return total * (1.0 + 1e-12) <= math.exp(log_target)

@@ -18,14 +18,14 @@ from tightrope.numerics.inversion_law import SumLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle, saddle_of_level
 from tightrope.numerics.rounding import UNIT
 
-__all__ = ["Goal", "Inverse", "invert_closed_form"]
+__all__ = ["EpsilonGoal", "Inverse", "invert_closed_form"]
 
 _MAX_LINES = 24
 
 
 @final
 @dataclass(frozen=True)
-class Goal:
+class EpsilonGoal:
     """The target of ln g, the width of epsilon asked for, and the rounding of the target."""
 
     log_target: float
@@ -44,7 +44,7 @@ class Inverse:
         self,
         law: SumLaw,
         log_missing: float,
-        goal: Goal,
+        goal: EpsilonGoal,
         limit: Limit,
         tolerance: float = FINE,
         also: AlsoRead | None = None,

@@ -17,7 +17,7 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.discrete import DiscretePair
-from tightrope.numerics.inversion import NO_LIMIT, Enclosure, Limit, Line
+from tightrope.numerics.inversion import NO_LIMIT, Limit, Line, LogEnclosure
 from tightrope.numerics.inversion_law import SumLaw
 from tightrope.numerics.inversion_saddle import Reading, kernel_slope, log_kernel, log_peak, saddle
 from tightrope.numerics.rounding import UNIT
@@ -41,7 +41,7 @@ def certified_value(
     limit: Limit = NO_LIMIT,
     tolerance: float = FINE,
     also: AlsoRead | None = None,
-) -> tuple[Enclosure, Line]:
+) -> tuple[LogEnclosure, Line]:
     """ln g(x) and its line, on further lines when the guess was far off or too much cancelled.
 
     `also` tells from x and ln g where else the line is read.
@@ -69,7 +69,7 @@ def certified_value(
     )
 
 
-def _better_guess(line: Line, found: Enclosure) -> float:
+def _better_guess(line: Line, found: LogEnclosure) -> float:
     """What ln g could be as low as, to size the aliases against."""
     low = found.lower if found.lower > -math.inf else min(found.upper, line.log_guess) - 5.0
     return min(low, line.log_guess - 3.0)

@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 from scipy.special import log_ndtr
 
-from tightrope.guarantee.loss.cumulant_excess import Excess, log_mass
+from tightrope.guarantee.loss.cumulant_grid import Excess, log_mass
 from tightrope.guarantee.loss.cumulant_panels import POINTS, TURN, Panels, panel_points
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, layers_of_density
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair

@@ -20,7 +20,7 @@ from typing import final
 from tightrope.errors import ContradictoryMethods, NotCertified
 from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
-from tightrope.guarantee.loss.lattice_plan import Plan, best_plan, guesses
+from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, guesses
 from tightrope.numerics.interval import Interval
 
 __all__ = [
@@ -63,7 +63,7 @@ class Explanation:
 class LatticeLaw:
     """The composed law from above and below, planned for one epsilon, valid at every one."""
 
-    plan: Plan
+    plan: LatticePlan
     above: OneSide
     below: OneSide
 
@@ -99,7 +99,7 @@ def _share(log_part: float, log_whole: float) -> float:
     return math.exp(min(log_part - log_whole, 700.0)) if log_part > -math.inf else 0.0
 
 
-def build(plan: Plan) -> LatticeLaw:
+def build(plan: LatticePlan) -> LatticeLaw:
     """The law of a plan, from both sides."""
     return LatticeLaw(plan, one_side(plan, "upper"), one_side(plan, "lower"))
 

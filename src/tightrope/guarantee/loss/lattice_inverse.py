@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import final
 
 from tightrope.guarantee.loss import lattice_delta as lattice
 from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.lattice_law import infinite_log_mass
-from tightrope.guarantee.loss.lattice_plan import Plan, best_plan, guesses
+from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, guesses
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 from tightrope.numerics.interval import Interval
 
@@ -56,63 +57,81 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
 def _bracketed(
     components: Components, target: float, highest: float, relative_width: float
 ) -> Interval:
+    """Jumps one by one first; sums of any number of them where that is not narrow enough."""
+    search = _Search(components, target, highest, relative_width)
+    search.refine(False, _MOST_WORK)
+    search.refine(True, search.left)  # coarse ones can do better than their plans expect
+    search.refine(True, _MOST_WORK)
+    return search.answer
+
+
+@final
+class _Search:
     """The best of several laws: each bracket is valid, so what they have in common is."""
-    law, guess, slope = _near(components, target, min(highest, _LARGEST))
-    done = law.plan
 
-    def bracket(law: lattice.LatticeLaw) -> Interval:
-        upper = _crossing(law.above.log_upper, target, guess, highest, slope, relative_width)[1]
-        lower = _crossing(law.below.log_lower, target, guess, highest, slope, relative_width)[0]
-        return Interval(min(lower, upper), upper)
+    def __init__(
+        self, components: Components, target: float, highest: float, relative_width: float
+    ) -> None:
+        self.components, self.target, self.highest = components, target, highest
+        self.wanted, self.left = relative_width, 0.0
+        law, self.guess, self.slope = _near(components, target, min(highest, _LARGEST))
+        self.done, self.answer = law.plan, self._bracket(law)
 
-    answer, failed, many = bracket(law), list[float](), False
-    width = min(max(0.5 * relative_width * guess * slope, 1e-8), _ROUGH)
-    left = _MOST_WORK
-    for _ in range(_MOST_LAWS):
-        if answer.relative_width <= relative_width:
-            break
-        plan = _affordable(components, guess, target, width, tuple(failed), many, left)
-        if plan.like(done) and not many:  # as fine as such a plan can be: another kind
-            failed.append(plan.split.cut)
-            many = True
-            plan = _affordable(components, guess, target, width, tuple(failed), many, left)
-        coarser = plan.goal.width > 2.0 * answer.relative_width * guess * slope
-        dear = answer.relative_width <= _MODEST and (plan.work > left or coarser)
-        if dear or plan.like(done) or plan.rounding > _HOPELESS:
-            break
-        del law  # one at a time in memory
-        law, done = lattice.build(plan), plan
-        left -= plan.work
-        found, before = bracket(law), answer.relative_width
-        answer = answer.intersect(found)
-        won = answer.relative_width <= 0.7 * before
-        if answer.relative_width <= relative_width or (plan.work > _DEAR and not won):
-            break
-        if law.rounding(guess) > width:  # the plan knew only its order of size
-            failed.append(plan.split.cut)
-        else:
-            share = relative_width / max(found.relative_width, relative_width)
-            width = max(width * (0.6 * share if found.upper < math.inf else 0.2), 1e-9)
-    return answer
+    def _bracket(self, law: lattice.LatticeLaw) -> Interval:
+        near = (self.target, self.guess, self.highest, self.slope, self.wanted)
+        upper = _crossing(law.above.log_upper, *near)[1]
+        return Interval(min(_crossing(law.below.log_lower, *near)[0], upper), upper)
 
+    def refine(self, compound: bool, work: float) -> None:
+        """Finer laws, until the answer is narrow enough or nothing more is won."""
+        failed, many, self.left = list[float](), False, work
+        width = min(max(0.5 * self.wanted * self.guess * self.slope, 1e-8), _ROUGH)
+        for _ in range(_MOST_LAWS):
+            if self.answer.relative_width <= self.wanted:
+                return
+            plan = self._affordable(width, tuple(failed), many, compound)
+            if plan.like(self.done) and not many:  # as fine as such a plan can be: another kind
+                failed.append(plan.split.cut)
+                many = True
+                plan = self._affordable(width, tuple(failed), many, compound)
+            if plan.compound != compound or self._is_idle(plan):
+                return
+            before = self.answer.relative_width
+            law = lattice.build(plan)
+            found = self._bracket(law)
+            self.done, self.left = plan, self.left - plan.work
+            self.answer = self.answer.intersect(found)
+            if plan.work > _DEAR and self.answer.relative_width > 0.7 * before:
+                return
+            if law.rounding(self.guess) > width:  # the plan knew only its order of size
+                failed.append(plan.split.cut)
+            else:
+                share = self.wanted / max(found.relative_width, self.wanted)
+                width = max(width * (0.6 * share if found.upper < math.inf else 0.2), 1e-9)
 
-def _affordable(
-    components: Components,
-    guess: float,
-    target: float,
-    width: float,
-    failed: tuple[float, ...],
-    many: bool,
-    most: float,
-) -> Plan:
-    """The best plan for `width`, or for what little more can be had for so much work."""
-    plan = best_plan(components, guess, target, width, failed=failed, many=many)
-    for _ in range(2):
-        if plan.work <= most or width >= _ROUGH:
-            break
-        width = min(width * max(2.0, 1.5 * (plan.work / max(most, 1e4)) ** 2), _ROUGH)
-        plan = best_plan(components, guess, target, width, failed=failed, many=many)
-    return plan
+    def _is_idle(self, plan: LatticePlan) -> bool:
+        """Would it win nothing, or too little for its work?"""
+        known = self.answer.relative_width
+        coarser = plan.goal.width > 2.0 * known * self.guess * self.slope
+        dear = known <= _MODEST and (plan.work > self.left or coarser)
+        return dear or plan.like(self.done) or plan.rounding > _HOPELESS
+
+    def _affordable(
+        self, width: float, failed: tuple[float, ...], many: bool, compound: bool
+    ) -> LatticePlan:
+        """The best plan for `width`, or for what little more can be had for so much work."""
+
+        def plan_for(width: float) -> LatticePlan:
+            goal = (self.components, self.guess, self.target, width)
+            return best_plan(*goal, failed=failed, many=many, compound=compound)
+
+        plan = plan_for(width)
+        for _ in range(2):
+            if plan.work <= self.left or width >= _ROUGH:
+                break
+            width = min(width * max(2.0, 1.5 * (plan.work / max(self.left, 1e4)) ** 2), _ROUGH)
+            plan = plan_for(width)
+        return plan
 
 
 def _from_below(components: Components, upper: float, target: float) -> float:

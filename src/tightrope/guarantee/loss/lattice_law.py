@@ -21,7 +21,7 @@ from tightrope.guarantee.loss.lattice_jumps import (
     one_jump,
     several_jumps,
 )
-from tightrope.guarantee.loss.lattice_plan import MAX_SIZE, Plan, has_jumps
+from tightrope.guarantee.loss.lattice_plan import MAX_SIZE, LatticePlan, has_jumps
 from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
 from tightrope.guarantee.loss.lattice_step import Side
 from tightrope.numerics.interval import Interval
@@ -37,7 +37,7 @@ __all__ = ["OneSide", "infinite_log_mass", "one_side"]
 class OneSide:
     """Values and error bounds of one side (upper or lower) of the composed law."""
 
-    plan: Plan
+    plan: LatticePlan
     side: Side
     tables: tuple[TailLadder, ...]  # for 0, 1, ... jumps
     laws: tuple[JumpLaw, ...]  # for 1, 2, ... jumps
@@ -100,7 +100,7 @@ def infinite_log_mass(components: Components) -> Interval:
     return Interval(value - 1e-14, min(0.0, value + 1e-14))
 
 
-def one_side(plan: Plan, side: Side) -> OneSide:
+def one_side(plan: LatticePlan, side: Side) -> OneSide:
     small = _Small(plan, side)
     tables = small.tables()
     pair, count = plan.components[0]
@@ -140,7 +140,7 @@ def one_side(plan: Plan, side: Side) -> OneSide:
     )
 
 
-def _highest(plan: Plan) -> float:
+def _highest(plan: LatticePlan) -> float:
     """Largest sum of the small losses, rounded up."""
     tops = [
         n * _small_top(pair, cut) for (pair, n), cut in zip(plan.components, plan.cuts, strict=True)
@@ -154,7 +154,7 @@ def _small_top(pair: AbstractLossPair, cut: float) -> float:
     return float(log_ratio(cut, getattr(pair, "rate", 1.0), getattr(pair, "mu", 1.0)))
 
 
-def _log_moment(plan: Plan) -> float:
+def _log_moment(plan: LatticePlan) -> float:
     """ln of a bound on E[e^{rate L}] of the sum of small losses: under Q it is convex in e^L."""
     if plan.rate == 0.0:
         return 0.0
@@ -165,7 +165,7 @@ def _log_moment(plan: Plan) -> float:
     return math.fsum(logs) + 1e-12 * (1.0 + math.fsum(abs(log) for log in logs))
 
 
-def _spare(plan: Plan) -> float:
+def _spare(plan: LatticePlan) -> float:
     """By how much epsilon and ln delta change when up to `jumps` small losses are added or dropped.
 
     Small losses have masses 1 - p under P and 1 - q under Q, q <= p: by Jensen's inequality
@@ -192,7 +192,7 @@ def _log_beyond(pair: AbstractLossPair, point: float) -> float:
     return float(np.logaddexp(hit, math.log1p(-rate) + log_ndtr(-point)))
 
 
-def _jump_laws(plan: Plan, side: Side) -> tuple[JumpLaw, ...]:
+def _jump_laws(plan: LatticePlan, side: Side) -> tuple[JumpLaw, ...]:
     """The sum of 1, 2, ... jumps."""
     pair = plan.components[0][0]
     rate, mu = float(getattr(pair, "rate", 1.0)), float(getattr(pair, "mu", 1.0))
@@ -211,7 +211,7 @@ def _jump_laws(plan: Plan, side: Side) -> tuple[JumpLaw, ...]:
 class _Small:
     """Compositions of the small losses."""
 
-    def __init__(self, plan: Plan, side: Side) -> None:
+    def __init__(self, plan: LatticePlan, side: Side) -> None:
         self.plan, self.side = plan, side
         self.parts, jumps = plan.sketch.parts, plan.jumps
         if plan.compound:  # all sums of jumps share one composition, from below the shortest

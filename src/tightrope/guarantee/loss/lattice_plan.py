@@ -17,7 +17,7 @@ from tightrope.guarantee.loss.lattice_split import (
     FEW_JUMPS,
     MANY_JUMPS,
     MAX_SIZE,
-    Goal,
+    LatticeGoal,
     Split,
     end_points,
     guesses,
@@ -30,7 +30,7 @@ from tightrope.guarantee.loss.lattice_split import (
 from tightrope.guarantee.loss.lattice_staging import staging
 from tightrope.numerics.lattice import fast_size
 
-__all__ = ["Plan", "best_plan", "plain_plan", "guesses", "has_jumps", "MAX_SIZE"]
+__all__ = ["LatticePlan", "best_plan", "plain_plan", "guesses", "has_jumps", "MAX_SIZE"]
 
 _UNIT = 1e-14  # rounding of one step, relative to the tilted mass
 _LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0)  # ln of the expected number of jumps
@@ -45,8 +45,8 @@ _MOST_ONE, _MOST_SEVERAL = 40000, 6000  # cells of the two grids of jumps
 
 @final
 @dataclass(frozen=True)
-class Plan:
-    goal: Goal
+class LatticePlan:
+    goal: LatticeGoal
     split: Split
     cuts: tuple[float, ...]  # points s where the small losses of each component end
     last: float  # point s beyond which a loss counts as infinite
@@ -60,14 +60,14 @@ class Plan:
     cost: float  # how bad the plan is: its work, more where it misses the goal
     work: float  # in points of windows, about half a microsecond each
 
-    def no_finer_than(self, other: Plan) -> bool:
+    def no_finer_than(self, other: LatticePlan) -> bool:
         """Would this plan repeat the work of the other?"""
         same = (self.cuts, self.last, self.cells, self.levels, self.jump_lattice)
         return same == (other.cuts, other.last, other.cells, other.levels, other.jump_lattice) and (
             self.step > 0.95 * other.step
         )
 
-    def like(self, other: Plan) -> bool:
+    def like(self, other: LatticePlan) -> bool:
         """Is what it would win over the other hardly worth its work?"""
         same = (self.jumps, self.levels, self.followed, self.compound)
         return (
@@ -121,30 +121,34 @@ def best_plan(
     finer: float = 1.0,
     failed: tuple[float, ...] = (),
     many: bool = False,
-) -> Plan:
+    compound: bool = True,
+) -> LatticePlan:
     """The cheapest plan expected to give ln delta to `width`, if ln delta is about `log_delta`.
 
     Cuts near the `failed` ones, whose rounding came out too large, are the last resort.
-    `many` jumps are dear to follow, and the way out where a spike and its tail need one lattice.
+    `many` jumps are dear to follow, and the way out where a spike and its tail need one lattice;
+    `compound` allows plans that sum any number of them.
     """
-    goal = Goal(components, epsilon, log_delta, width, finer, MANY_JUMPS if many else FEW_JUMPS)
+    goal = LatticeGoal(
+        components, epsilon, log_delta, width, finer, MANY_JUMPS if many else FEW_JUMPS
+    )
     whole = sketch_of(components)
     plans = [_plan(goal, whole, math.inf)]
     if len(components) == 1 and has_jumps(components[0][0]):
         depths = (*_SHALLOW, *_DEPTHS) if many else _DEPTHS
         plans += [_plan(goal, whole, cut) for cut in _cuts_at(goal, whole, depths)]
-        if goal.steps >= _COMPOUND_STEPS:
+        if compound and goal.steps >= _COMPOUND_STEPS:
             cuts = _cuts_at(goal, whole, (*_VERY_SHALLOW, *_SHALLOW, *_DEPTHS))
             saddle = whole.without_jumps(last_loss(goal, whole)).saddle(epsilon)
             plans += [_compound_plan(goal, whole, cut, saddle) for cut in cuts]
 
-    def badness(plan: Plan) -> tuple[bool, float]:
+    def badness(plan: LatticePlan) -> tuple[bool, float]:
         return any(_close(plan.split.cut, cut) for cut in failed), plan.cost
 
     return min((plan for plan in plans if plan is not None), key=badness)
 
 
-def _cuts_at(goal: Goal, whole: Sketch, depths: tuple[float, ...]) -> list[float]:
+def _cuts_at(goal: LatticeGoal, whole: Sketch, depths: tuple[float, ...]) -> list[float]:
     """Losses where jumps may begin: so many are expected, or so deep in the tail."""
     levels = (*_LEVELS, *(depth * goal.log_delta for depth in depths))
     log_count = math.log(goal.steps)
@@ -155,14 +159,18 @@ def _close(cut: float, other: float) -> bool:
     return cut == other or abs(cut - other) < _SAME * abs(other)
 
 
-def plain_plan(components: Components, epsilon: float, log_delta: float, width: float) -> Plan:
+def plain_plan(
+    components: Components, epsilon: float, log_delta: float, width: float
+) -> LatticePlan:
     """The plan without jumps: quicker to make, and enough where no loss is rare and large."""
-    plan = _plan(Goal(components, epsilon, log_delta, width), sketch_of(components), math.inf)
+    plan = _plan(
+        LatticeGoal(components, epsilon, log_delta, width), sketch_of(components), math.inf
+    )
     assert plan is not None  # only jumps can be too many
     return plan
 
 
-def _plan(goal: Goal, whole: Sketch, cut_loss: float) -> Plan | None:
+def _plan(goal: LatticeGoal, whole: Sketch, cut_loss: float) -> LatticePlan | None:
     split = split_at(goal, whole, cut_loss)
     if split is None:
         return None
@@ -184,12 +192,14 @@ def _plan(goal: Goal, whole: Sketch, cut_loss: float) -> Plan | None:
     if rounding > goal.width:
         cost *= 1e6 * rounding / goal.width
     work = size + sums
-    return Plan(
+    return LatticePlan(
         goal, split, cuts, last, cells, tilt, (0.0, 0), step, levels, nats, rounding, cost, work
     )
 
 
-def _compound_plan(goal: Goal, whole: Sketch, cut_loss: float, saddle: Saddle) -> Plan | None:
+def _compound_plan(
+    goal: LatticeGoal, whole: Sketch, cut_loss: float, saddle: Saddle
+) -> LatticePlan | None:
     """The plan that follows any number of jumps above the cut, by an FFT of their own."""
     split = split_at(goal, whole, cut_loss, saddle)
     if split is None:
@@ -218,19 +228,19 @@ def _compound_plan(goal: Goal, whole: Sketch, cut_loss: float, saddle: Saddle) -
     if rounding > goal.width:
         cost *= 1e6 * rounding / goal.width
     lattice = (jump_step, size)
-    return Plan(
+    return LatticePlan(
         goal, split, cuts, last, (0, 0), tilt, lattice, step, levels, nats, rounding, cost, work
     )
 
 
-def _nats(goal: Goal, log_whole: float) -> float:
+def _nats(goal: LatticeGoal, log_whole: float) -> float:
     """How much a window may miss of a tilted law whose mass is e^log_whole at epsilon."""
     above = max(0.0, log_whole - goal.log_delta)
     return min(12.0 - math.log(goal.width) + above, 42.0)
 
 
 def _jump_lattice(
-    goal: Goal, whole: Sketch, split: Split, tilt: float
+    goal: LatticeGoal, whole: Sketch, split: Split, tilt: float
 ) -> tuple[float, float, float]:
     """Step and reach of the lattice for sums of jumps, and their number under the tilt."""
     losses, logs, count = whole.parts[0]
@@ -246,7 +256,7 @@ def _jump_lattice(
     return step, max(min(options), 1.1 * split.last), number
 
 
-def _jump_terms(goal: Goal, whole: Sketch, split: Split) -> tuple[float, list[float], float]:
+def _jump_terms(goal: LatticeGoal, whole: Sketch, split: Split) -> tuple[float, list[float], float]:
     """Tilt for several jumps, ln delta from 1, 2, ... jumps, and the scale of their rounding."""
     if split.jumps == 0:
         return 0.0, [], -math.inf
@@ -257,7 +267,7 @@ def _jump_terms(goal: Goal, whole: Sketch, split: Split) -> tuple[float, list[fl
 
 
 def _cells(
-    goal: Goal, split: Split, points: tuple[float, float], terms: list[float]
+    goal: LatticeGoal, split: Split, points: tuple[float, float], terms: list[float]
 ) -> tuple[int, int]:
     """Cells for one jump (on a grid of s) and for several (on a lattice of losses).
 

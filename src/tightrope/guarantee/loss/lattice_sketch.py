@@ -77,7 +77,7 @@ class Saddle:
 @final
 @dataclass(frozen=True)
 class Sketch:
-    """Losses and log masses of each component, with its count; jumps beyond `cut` left out."""
+    """Losses and log masses of each component, with its count. What was asked once is kept."""
 
     parts: tuple[tuple[FloatArray, FloatArray, int], ...]
     _windows: dict[tuple[float, float], Window] = field(
@@ -87,12 +87,18 @@ class Sketch:
     _points: list[tuple[float, float, float]] = field(
         default_factory=list, compare=False, repr=False
     )
+    _saddles: dict[tuple[float, float], Saddle] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    _cuts: dict[int, Sketch] = field(default_factory=dict, compare=False, repr=False)
 
     def without_jumps(self, cut: float) -> Sketch:
         """Only losses up to `cut` of the first (then only) component."""
         losses, logs, count = self.parts[0]
         keep = max(2, int(np.searchsorted(losses, cut, side="right")))
-        return Sketch(((losses[:keep], logs[:keep], count),))
+        if keep not in self._cuts:
+            self._cuts[keep] = Sketch(((losses[:keep], logs[:keep], count),))
+        return self._cuts[keep]
 
     def cumulant(self, rate: float) -> tuple[float, float, float]:
         """ln E[e^{rate L}] of the sum, and its first two derivatives."""
@@ -134,7 +140,13 @@ class Sketch:
         return sum(count * float(losses[-1]) for losses, _, count in self.parts)
 
     def saddle(self, epsilon: float, steepest: float = math.inf) -> Saddle:
-        """Minimiser of n K(c) - c eps - ln c - ln(1 + c), which is convex, by bisection in ln c."""
+        """Minimiser of n K(c) - c eps - ln c - ln(1 + c), which is convex."""
+        if (epsilon, steepest) not in self._saddles:
+            self._saddles[epsilon, steepest] = self._saddle(epsilon, steepest)
+        return self._saddles[epsilon, steepest]
+
+    def _saddle(self, epsilon: float, steepest: float) -> Saddle:
+        """By bisection in ln c."""
         low, high = -12.0, min(38.0, math.log(steepest))
         while high - low > 2e-3:
             c = math.exp(0.5 * (low + high))
@@ -248,5 +260,6 @@ def log_choose(n: int, k: int) -> float:
     return math.log(math.comb(n, k)) if k <= n else -math.inf  # exact integers: nothing cancels
 
 
+@lru_cache(maxsize=8)
 def sketch_of(components: Components) -> Sketch:
     return Sketch(tuple((*_losses(pair), count) for pair, count in components))

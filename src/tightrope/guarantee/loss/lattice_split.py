@@ -22,7 +22,7 @@ __all__ = [
     "MAX_SIZE",
     "FEW_JUMPS",
     "MANY_JUMPS",
-    "Goal",
+    "LatticeGoal",
     "Split",
     "split_at",
     "has_jumps",
@@ -40,7 +40,7 @@ _MAX_TILTS = 8
 
 @final
 @dataclass(frozen=True)
-class Goal:
+class LatticeGoal:
     """What a plan is for: ln delta, about `log_delta`, to `width`; `finer` shrinks the lattice."""
 
     components: Components
@@ -89,7 +89,7 @@ def point_of(pair: AbstractLossPair, loss: float) -> float:
     return float(point_of_log_ratio(loss, rate, mu))
 
 
-def end_points(goal: Goal, whole: Sketch, split: Split) -> tuple[tuple[float, ...], float]:
+def end_points(goal: LatticeGoal, whole: Sketch, split: Split) -> tuple[tuple[float, ...], float]:
     """Points s where the small losses of each component end, and where the last jumps do."""
     ends, pair = [], goal.components[0][0]
     if math.isfinite(split.cut):
@@ -133,7 +133,7 @@ def guesses(components: Components, epsilon: float) -> tuple[float, ...]:
     return (smooth, rare) if whole.jumps_at(saddle.rate, cut) > 3.0 else (rare, smooth)
 
 
-def last_loss(goal: Goal, whole: Sketch) -> float:
+def last_loss(goal: LatticeGoal, whole: Sketch) -> float:
     """The loss beyond which a jump may be given away; inf where there are none."""
     pair, count = goal.components[0]
     if len(goal.components) > 1 or not has_jumps(pair):
@@ -142,7 +142,7 @@ def last_loss(goal: Goal, whole: Sketch) -> float:
 
 
 def split_at(
-    goal: Goal, whole: Sketch, cut: float, all_jumps: Saddle | None = None
+    goal: LatticeGoal, whole: Sketch, cut: float, all_jumps: Saddle | None = None
 ) -> Split | None:
     """Losses above `cut` as jumps (none for cut = inf); None where too many would be needed.
 
@@ -185,7 +185,7 @@ def split_at(
     )
 
 
-def _steepest(goal: Goal) -> float:
+def _steepest(goal: LatticeGoal) -> float:
     """The steepest tilt whose law a lattice can hold, next to the end of bounded losses.
 
     A lattice of one release resolves its span; where all losses lie on it, one atom is enough.

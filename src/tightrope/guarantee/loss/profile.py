@@ -31,6 +31,7 @@ __all__ = [
 
 _HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
 _MUCH = 0.1  # of delta
+_MANY, _CLOSE = 10**6, 5e-6  # steps, and the relative width of an epsilon
 
 
 def delta(components: Components, epsilon: float) -> Interval:
@@ -76,6 +77,12 @@ def _log_delta(components: Components, epsilon: float, reverse: bool) -> tuple[I
         return _with_reached(lambda: lattice.log_delta(components, epsilon), problem), 0.0
 
 
+def _is_enough(components: Components, reached: tuple[float, float]) -> bool:
+    """Is what was proved so close that a lattice of very many steps is not worth its seconds?"""
+    many = sum(count for _, count in components) > _MANY
+    return many and Interval(*reached).relative_width < _CLOSE
+
+
 def _with_reached(other: Callable[[], Interval], problem: NotCertified) -> Interval:
     """What the other method proves, and what the first proved before it gave up."""
     if problem.reached is None:
@@ -118,11 +125,15 @@ def _epsilon_and_reverse(
         return gaussian.epsilon_interval(delta, mu), 0.0
     if is_single(components):
         return _single_epsilon(components[0][0], delta), 0.0
-    if delta > _MUCH and _delta_and_reverse(components, 0.0, False)[0].upper <= delta:
-        return Interval.exact(0.0), 0.0  # a search for it would be slow near epsilon 0
+    if delta > _MUCH:  # a search would be slow near epsilon 0
+        zero = contour.trivially_zero(components, log_down(delta))
+        if zero or _delta_and_reverse(components, 0.0, False)[0].upper <= delta:
+            return Interval.exact(0.0), 0.0
     try:
         return contour.epsilon_and_reverse(components, delta, reverse=reverse)
     except NotCertified as problem:
+        if problem.reached is not None and _is_enough(components, problem.reached):
+            return Interval(*problem.reached), 0.0
         return _with_reached(lambda: lattice.epsilon(components, delta), problem), 0.0
 
 
