@@ -1,42 +1,71 @@
 """The ledger: what counts, who may, what is noticed."""
 
-FOLDER = "tests/unit/ledger/"
-BOOK, HOSTILE, STORE = (f"{FOLDER}test_{name}.py" for name in ("book", "hostile", "store"))
-COPIES = f"{FOLDER}test_connected.py::test_copies_of_a_run_do_not_spend_a_step_twice"
-SEEDED = f"{FOLDER}test_connected.py::test_what_is_not_private_has_no_price"
-THREADS = f"{FOLDER}test_connected.py::test_threads_are_counted_and_other_processes_refuse"
+FOLDER = "tests/unit/ledger/test_"
+
+
+def _book(name: str) -> str:
+    return f"{FOLDER}book.py::test_{name}"
+
+
+def _hostile(name: str) -> str:
+    return f"{FOLDER}hostile.py::test_{name}"
+
+
+OPEN = _book("an_open_reservation_counts_in_full_and_a_settled_one_by_what_was_released")
+WHOLE = _book("a_run_whose_steps_hang_together_is_all_or_nothing")
+ADVANCE = _book("nothing_comes_back_where_releases_are_chosen_in_advance")
+LAST_STEP = _book("what_is_fixed_in_advance_is_used_to_the_last_step")
+WITHIN = _book("whatever_is_reserved_stays_within_the_total")
+REFUSALS = _book("refusals")
+FORGED = _hostile("an_entry_that_nobody_would_have_decided_is_damage")
+UNIT = _hostile("the_unit_of_privacy_is_that_of_the_data_set")
+UNSAID = _hostile("a_reservation_of_which_nothing_was_announced_is_not_settled_for_nothing[sqlite]")
+COPY = _hostile("two_that_spend_one_reservation_are_told_apart[sqlite]")
+VANISHED, BEHIND = (
+    _hostile("a_data_set_that_vanished_is_missed"),
+    _hostile("heads_of_others_are_seen_while_a_ledger_is_open"),
+)
+EDITED = f"{FOLDER}store.py::test_an_edit_and_a_rollback_are_noticed[sqlite]"
+COPIES = f"{FOLDER}connected.py::test_copies_of_a_run_do_not_spend_a_step_twice"
+SEEDED = f"{FOLDER}connected.py::test_what_is_not_private_has_no_price"
+THREADS = f"{FOLDER}connected.py::test_threads_are_counted_and_other_processes_refuse"
 
 FAULTS = [
     # a settled run that hangs together, or was fixed in advance, comes back in part
-    ("ledger/reservation.py", "and _afresh(self.process):", "and True:", BOOK),
-    ("ledger/reservation.py", "is not None and not in_advance and", "is not None and", BOOK),
+    ("ledger/reservation.py", "and _afresh(self.process):", "and True:", WHOLE),
+    ("ledger/reservation.py", "is not None and not in_advance and", "is not None and", ADVANCE),
     # an open reservation counts by what was spent of it
     (
         "ledger/reservation.py",
         "if self.settled == 0 or kept == 0:",
         "kept = kept if self.settled is not None else min(kept, self.spent)\n"
         "        if self.settled == 0 or kept == 0:",
-        BOOK,
+        OPEN,
     ),
-    ("ledger/book.py", "if released is None and reservation.spent == 0:", "if False:", HOSTILE),
-    ("ledger/book.py", "if not reservation.spent <= steps <=", "if not 0 <= steps <=", HOSTILE),
-    ("ledger/book.py", "if steps > reservation.steps:", "if False:", BOOK),
-    ("ledger/book.py", "since != reservation.spent:", "since > reservation.spent:", HOSTILE),
-    ("ledger/book.py", "if name in self.reservations:", "if False:", HOSTILE),
-    ("ledger/book.py", "self._charge(before, -1)", "self._charge(before, -2)", BOOK),
-    ("ledger/book.py", "pieces_of(process) * times", "times", BOOK),
-    ("ledger/meter.py", "np.min(sums / self._limits)", "0.9 * np.min(sums / self._limits)", BOOK),
-    ("ledger/meter.py", "epsilon, delta * part) for a, part", "epsilon, delta) for a, part", BOOK),
-    ("ledger/meter.py", "kinds[part] += times * count", "kinds[part] += times", BOOK),
-    ("ledger/terms.py", "if adjacency is not self.adjacency:", "if adjacency is None:", BOOK),
-    ("ledger/terms.py", "if records != self.records:", "if records < 1:", HOSTILE),
-    ("ledger/log.py", 'f"{before}\\n{content}"', 'f"{before.number}\\n{content}"', STORE),
-    ("ledger/office.py", "if book.head.number < kept.number:", "if False:", HOSTILE),
+    ("ledger/book.py", "if released is None and reservation.spent == 0:", "if False:", UNSAID),
+    ("ledger/book.py", "if not reservation.spent <= steps <=", "if not 0 <= steps <=", FORGED),
+    ("ledger/book.py", "if steps > reservation.steps:", "if False:", REFUSALS),
+    ("ledger/book.py", "since != reservation.spent:", "since > reservation.spent:", COPY),
+    ("ledger/book.py", "if name in self.reservations:", "if False:", FORGED),
+    ("ledger/book.py", "self._charge(before, -1)", "self._charge(before, -2)", OPEN),
+    ("ledger/book.py", "pieces_of(process) * times", "times", LAST_STEP),
+    # the share of delta of an order, the count of a kind
+    (
+        "ledger/meter.py",
+        "epsilon, delta * part) for a, part",
+        "epsilon, 1e3 * delta) for a, part",
+        WITHIN,
+    ),
+    ("ledger/meter.py", "kinds[part] += times * count", "kinds[part] += times", LAST_STEP),
+    ("ledger/terms.py", "if adjacency is not self.adjacency:", "if adjacency is None:", REFUSALS),
+    ("ledger/terms.py", "if records != self.records:", "if records < 1:", UNIT),
+    ("ledger/log.py", 'f"{before}\\n{content}"', 'f"{before.number}"', EDITED),
+    ("ledger/office.py", "if book.head.number < kept.number:", "if False:", BEHIND),
     (
         "ledger/office.py",
         "{*self.store.names(), *self._heads.read()}",
         "{*self.store.names()}",
-        HOSTILE,
+        VANISHED,
     ),
     ("ledger/spending.py", "(_ANYWHERE[-1] if _ANYWHERE else None)", "None", THREADS),
     ("train/ledger.py", "            check_private(self.forfeited)\n", "", SEEDED),

@@ -122,6 +122,7 @@ def test_hugging_face(ledger: Any, tmp_path: Path) -> None:
     assert settled(ledger) == [4]
 
 
+@pytest.mark.slow
 def test_two_ranks_reserve_once(ledger: Any, tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*torchrun, str(RANKS), str(tmp_path / "ledger.db"), str(tmp_path / "run")]
