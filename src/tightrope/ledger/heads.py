@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import final
 
 from tightrope.errors import InvalidInput
-from tightrope.ledger.log import Head
+from tightrope.ledger.log import START, Head
 
 __all__ = ["Heads"]
 
@@ -56,7 +56,7 @@ class Heads:
         with path.with_name(f"{path.name}.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             known = self.read()
-            if known.get(dataset, head).number <= head.number:
+            if known.get(dataset, START).number < head.number:
                 known[dataset] = head
             fresh = path.with_name(f"{path.name}.new")
             with fresh.open("w") as file:

@@ -138,7 +138,7 @@ def test_a_run_whose_steps_hang_together_is_all_or_nothing() -> None:
     cyclic = NoisySGD(CyclicSampling(10), 3.0, 20)
     name = reserve(book, cyclic)
     whole = book.used()
-    write(book, spend(book, name, 1))
+    write(book, spend(book, name, 3))
     write(book, settle(book, name))
     assert book.used() == whole > 0.0
 
