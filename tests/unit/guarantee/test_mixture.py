@@ -21,7 +21,7 @@ from tightrope.guarantee.loss.cumulant import law_of, renyi
 from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.guarantee.loss.lattice_step import step_measure
-from tightrope.guarantee.loss.mixture import GaussianMixturePair
+from tightrope.guarantee.loss.mixture import Arm, GaussianMixturePair
 from tightrope.process import Adjacency, FixedSizeSampling, Sequence, UserLevel
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "mixture.json").read_text())
@@ -137,6 +137,25 @@ def test_losses_are_right_to_their_error(pair: GaussianMixturePair) -> None:
     x = np.linspace(-9.0, 14.0, 47)
     off = np.abs(_exact_loss(pair, x) - pair.loss(x)).astype(float)
     assert np.all(off <= pair.loss_error(x) + 1e-18)
+
+
+@pytest.mark.parametrize("size", [3, 40, 200])
+@pytest.mark.parametrize("rate", [1e-9, 0.01, 0.5, 0.999])
+def test_arms_of_any_size_are_right_to_their_error(rate: float, size: int) -> None:
+    """Nobody of the group in the batch may be next to impossible, and a term beyond all doubles."""
+    mp.dps = 40
+    for mu in (0.004, 0.7, 30.0):
+        arm, x = Arm(rate, mu, size), np.array([-9.0, -1.0, 0.5, 3.0, 0.5 * mu * size, 1.1 * mu * size])
+        value = arm.log(x)
+        for at, found, error in zip(x, value, arm.log_error(x, value), strict=True):
+            terms = (
+                mp.binomial(size, k)
+                * mpf(rate) ** k
+                * (1 - mpf(rate)) ** (size - k)
+                * mp.exp(k * mpf(mu) * mpf(at) - (k * mpf(mu)) ** 2 / 2)
+                for k in range(size + 1)
+            )
+            assert abs(mp.log(mp.fsum(terms)) - mpf(found)) <= mpf(error)
 
 
 @pytest.mark.parametrize("pair", PAIRS[:3], ids=str)
