@@ -25,6 +25,7 @@ from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.progress import ProgressBar
 from tightrope.train.record import StepReport
 from tightrope.train.run_folder import RunFolder
+from tightrope.train.users import rows_for
 from tightrope.validate import check_count, check_delta, check_positive
 
 __all__ = ["Trainer", "Evaluation", "Outcome", "Logger", "accuracy"]
@@ -141,7 +142,7 @@ class Trainer:
         After a resume the steps of the stored run count.
         """
         run, total = self.run, self._total(steps, epochs)
-        rows = as_rows(data, self._collate)
+        rows = rows_for(data, self._collate, run.sampler.users)
         self._check_losses(rows)
         if self._folder is not None:
             extras = {} if self._schedule is None else {"schedule": self._schedule}
