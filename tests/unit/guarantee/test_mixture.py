@@ -145,7 +145,10 @@ def test_arms_of_any_size_are_right_to_their_error(rate: float, size: int) -> No
     """Nobody of the group in the batch may be next to impossible, and a term beyond all doubles."""
     mp.dps = 40
     for mu in (0.004, 0.7, 30.0):
-        arm, x = Arm(rate, mu, size), np.array([-9.0, -1.0, 0.5, 3.0, 0.5 * mu * size, 1.1 * mu * size])
+        arm, x = (
+            Arm(rate, mu, size),
+            np.array([-9.0, -1.0, 0.5, 3.0, 0.5 * mu * size, 1.1 * mu * size]),
+        )
         value = arm.log(x)
         for at, found, error in zip(x, value, arm.log_error(x, value), strict=True):
             terms = (

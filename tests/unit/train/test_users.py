@@ -41,7 +41,9 @@ def network(kind: str = "linear") -> nn.Module:
     if kind == "linear":
         return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
     image = nn.Unflatten(1, (1, 2, 3))
-    return nn.Sequential(image, nn.Conv2d(1, 4, 2), nn.Flatten(), nn.GroupNorm(2, 8), nn.Linear(8, 3))
+    return nn.Sequential(
+        image, nn.Conv2d(1, 4, 2), nn.Flatten(), nn.GroupNorm(2, 8), nn.Linear(8, 3)
+    )
 
 
 def run_of(model: nn.Module, sampler, noise: float = 0.0, clip: float = 0.4, **more):
@@ -64,7 +66,7 @@ def slow_sum(model: nn.Module, x, y, clip: float) -> list[torch.Tensor]:
     """Users one by one: the mean loss of the user's rows, its gradient clipped."""
     total = [torch.zeros_like(p) for p in model.parameters()]
     for name in np.unique(NAMES):
-        rows = torch.from_numpy(np.flatnonzero(NAMES == name))
+        rows = torch.from_numpy(np.flatnonzero(name == NAMES))
         grads = torch.autograd.grad(loss(model(x[rows]), y[rows]).mean(), list(model.parameters()))
         norm = torch.sqrt(sum((g**2).sum() for g in grads))
         for t, g in zip(total, grads, strict=True):
