@@ -112,8 +112,9 @@ def _learn(
 
     from tightrope.train import FlatClip, GaussianNoise, Trainer, noisy_sgd
 
-    model = nn.Sequential(nn.Embedding(movies, 1), nn.Flatten(0))
-    nn.init.zeros_(model[0].weight)
+    table = nn.Embedding(movies, 1)
+    nn.init.zeros_(table.weight)
+    model = nn.Sequential(table, nn.Flatten(0))
     private = noisy_sgd(
         model,
         learning_rate=LEARNING_RATE,
@@ -129,7 +130,7 @@ def _learn(
         return 0.5 * (guess - stars) ** 2
 
     Trainer(private, loss, delta=DELTA, progress=False).fit(data, steps=steps)
-    return np.asarray(model[0].weight.detach().numpy()[:, 0])
+    return np.asarray(table.weight.detach().numpy()[:, 0])
 
 
 def _rmse(above: np.ndarray, movie: np.ndarray, stars: np.ndarray) -> float:
