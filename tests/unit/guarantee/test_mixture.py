@@ -295,18 +295,20 @@ def _fft_enclosure(
     return ends[0] - slack, ends[1] + slack
 
 
-def _check_random(seed: int, count: int) -> None:
+def _check_random(seed: int, count: int, rare: bool = True) -> None:
+    """rare: small groups and rates; others can have so few and so large losses that it is wide."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
-        size = int(rng.integers(1, 13))
+        size = int(rng.integers(1, 13)) if rare else int(64 ** rng.uniform(0, 1))
         plus, minus = ((size, 0), (0, size), (1, 1))[int(rng.integers(3))]
-        rate, mu = 10 ** rng.uniform(-3, -0.4), 10 ** rng.uniform(-1.3, 0.3)
+        rate, mu = 10 ** rng.uniform(-3, -0.4 if rare else -0.05), 10 ** rng.uniform(-1.3, 0.3)
         pair, steps = GaussianMixturePair(rate, mu, plus, minus), int(10 ** rng.uniform(0, 2.5))
         try:
             found = profile.epsilon(((pair, steps),), delta := 10 ** rng.uniform(-6, -2))
         except NotCertified:
             continue
-        assert found.width <= 1e-3 * found.upper + 1e-12, (pair, steps, delta)
+        if rare:
+            assert found.width <= 1e-3 * found.upper + 1e-12, (pair, steps, delta)
         if found.lower > 0.0:
             low, high = _fft_enclosure(pair, steps, found.upper)
             assert low <= delta * (1 + 1e-9), (pair, steps, delta, found)
@@ -321,7 +323,8 @@ def test_random_mixtures_against_a_plain_lattice() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 20))
 def test_500_random_mixtures_against_a_plain_lattice(seed: int) -> None:
-    _check_random(seed, 50)
+    _check_random(seed, 25)
+    _check_random(seed + 100, 25, rare=False)
 
 
 # ---- users and replaced records
