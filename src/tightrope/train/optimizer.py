@@ -42,7 +42,7 @@ from tightrope.train.losses import check_losses
 from tightrope.train.noise import Noise
 from tightrope.train.packed import whole
 from tightrope.train.parts import check_parts
-from tightrope.train.protected import Users
+from tightrope.train.protected import rows_each
 from tightrope.train.record import Sensitive, StepReport
 from tightrope.train.run_data import Loops, RunData
 from tightrope.train.samplers import AbstractSampler, Indices
@@ -99,7 +99,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         self._stepped = [p for p in model.parameters() if p.requires_grad]
         self._held = [local_part(p) for p in self._stepped]
         self.sharding.gather()
-        self.views = _rows_each(views, sampler.users)
+        self.views = rows_each(views, sampler.users)
         self._sums_of = sums_of(
             arithmetic, model, clip, noise, gradients, self.expected_batch_size, self.views
         )
@@ -388,16 +388,3 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.settle()
         self.guard.close()
         self.gradients.detach()
-
-
-def _rows_each(views: int, users: Users | None) -> int:
-    """Rows of the model for each example: those of a user, where whole users are drawn."""
-    views = check_count(views, "views", low=1)
-    if users is None or not users.together:
-        return views
-    if views > 1:
-        raise InvalidInput(
-            f"The sampler draws whole users of at most {users.most} rows, and views={views} asks "
-            "for several rows of each of them again. Leave views out."
-        )
-    return users.most

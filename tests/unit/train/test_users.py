@@ -147,6 +147,8 @@ def test_what_is_not_said_of_users_is_refused(data) -> None:
         next(run_of(network(), PoissonSampler(0.5)).batches(keyed, steps=1))
     with pytest.raises(InvalidInput, match="1 of these users have more"):
         next(run_of(network(), PoissonSampler(0.5, users=Users(3))).batches(keyed, steps=1))
+    with pytest.raises(InvalidInput, match="Leave both out"):
+        Trainer(run_of(network(), PoissonSampler(0.5, users=users)), loss, delta=1e-5, capture=True)
     with pytest.raises(InvalidInput, match="Leave views out"):
         run_of(network(), PoissonSampler(0.5, users=users), views=2)
     for names in (NAMES[:-1], NAMES[None], np.full(10, np.nan), [None] * 10):
