@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, cast, final
 
@@ -28,6 +28,7 @@ from tightrope.guarantee.compose import compose
 from tightrope.guarantee.estimate import Estimate, compose_estimates
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process, UserLevel, parts_of
@@ -258,20 +259,25 @@ def account(
 
 def find(analysis: Analysis, process: Process) -> Finding:
     """What one analysis says of a process."""
-    if isinstance(process, UserLevel):
-        return _of_users(process, find(analysis, process.run))
     if stopping_times.covers(process):
         whole, share = stopping_times.covering(process)
         return _stopped(share, find(analysis, whole))
+    if isinstance(process, UserLevel):
+        return _of_users(process, find(analysis, process.run))
     return _try(analysis, process)
 
 
 def _of_users(process: UserLevel, one: Finding) -> Finding:
     """The guarantee of the run, for a user's records together."""
-    if isinstance(one.outcome, Guarantee):
-        together = one.outcome.group(process.records)
-        return Finding(one.analysis, together, None, one.theorems)
     missing = Refusal("An estimate says nothing about several records together.")
+    if process.together:  # the record of the run is a user: the same numbers, said of users
+        if isinstance(one.outcome, GaussianGuarantee | LossGuarantee | RenyiGuarantee):
+            users: Guarantee = replace(one.outcome, records=process.records)
+            return Finding(one.analysis, users, None, one.theorems)
+        missing = Refusal("This bound is not said of users that are drawn as a whole.")
+    elif isinstance(one.outcome, Guarantee):
+        users = one.outcome.group(process.records)
+        return Finding(one.analysis, users, None, one.theorems)
     return Finding(one.analysis, None, one.reason or missing, ())
 
 

@@ -19,7 +19,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.tradeoff.one_line import HitRate
 from tightrope.numerics.roots import crossing, last_integer
-from tightrope.process import NoisySGD
+from tightrope.process import NoisySGD, UserLevel
 from tightrope.theorems.catalog import ANALYSES, Analysis
 from tightrope.validate import check_delta, check_epsilon, check_probability
 
@@ -154,12 +154,14 @@ class Calibrated:
 
 
 def find_noise(
-    run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES
+    run: NoisySGD | UserLevel, target: Target, analyses: tuple[Analysis, ...] = ANALYSES
 ) -> Calibrated:
     """The smallest noise_multiplier that meets the target, certified, 1e-7 above the truth.
 
     Where the best analysis has no number near the answer, the best of the others is asked.
     """
+    if isinstance(run, UserLevel):
+        return _noise_for_users(run, target, analyses)
     if isinstance(run, NoisySGD) and (run.steps == 0 or run.sampling.rate == 0.0):
         return Calibrated(
             "noise_multiplier", 0.0, replace(run, noise_multiplier=0.0), target, "none"
@@ -179,6 +181,26 @@ def find_noise(
             raise
         return find_noise(run, target, others)
     return Calibrated("noise_multiplier", value, with_noise(value), target, judge.key)
+
+
+def _noise_for_users(
+    users: UserLevel, target: Target, analyses: tuple[Analysis, ...]
+) -> Calibrated:
+    """Searched from the noise for one record on."""
+    alone = find_noise(users.run, target, analyses)
+
+    def with_noise(noise: float) -> UserLevel:
+        return replace(users, run=replace(users.run, noise_multiplier=noise))
+
+    def guarantee(noise: float) -> Guarantee:
+        return account(with_noise(noise), analyses, check="off").guarantee(target.delta)
+
+    if users.together or alone.value == 0.0:
+        return replace(alone, process=with_noise(alone.value))
+    limits = {"smallest": _SMALLEST_NOISE, "largest": _LARGEST_NOISE}
+    least = crossing(lambda x: target.excess(guarantee(x)), 1.5 * alone.value, **limits).below
+    value = _safe(least, lambda noise: target.met_by(guarantee(noise)))
+    return Calibrated("noise_multiplier", value, with_noise(value), target, alone.analysis)
 
 
 def _least(

@@ -56,6 +56,7 @@ MODULES = {
     "survey-frontier": "survey.frontier",
     "today-gains": "today.gains",
     "today-beyond": "today.beyond",
+    "today-users": "today.users",
 }
 
 

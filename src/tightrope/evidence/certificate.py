@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tightrope.accounting import Account, Finding, account
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, NotCertified
 from tightrope.evidence.code import library
 from tightrope.evidence.form import SCHEMAS
 from tightrope.evidence.run_facts import RunFacts
@@ -107,9 +107,17 @@ def claims_of(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     return {
         "epsilon": [_claim("delta", d, guarantee.epsilon(d)) for d in deltas],
         "type_ii_error": [_claim("type_i", a, guarantee.tradeoff(a)) for a in TYPE_I_ERRORS],
-        "renyi": [_claim("order", a, guarantee.renyi(a)) for a in ORDERS],
+        "renyi": [_claim("order", a, claimed_renyi(guarantee, a)) for a in ORDERS],
         "advantage": _ends(guarantee.advantage()),
     }
+
+
+def claimed_renyi(guarantee: Guarantee, order: float) -> Interval:
+    """Nothing is claimed where no divergence is certified."""
+    try:
+        return guarantee.renyi(order)
+    except NotCertified:
+        return Interval(0.0, math.inf)
 
 
 def _claim(name: str, at: float, value: Interval) -> dict[str, Any]:

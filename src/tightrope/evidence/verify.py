@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from tightrope.accounting import Account, account
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.evidence.certificate import analysis_of, chain_of, sections_of
+from tightrope.evidence.certificate import analysis_of, chain_of, claimed_renyi, sections_of
 from tightrope.evidence.check import DECISIVE, Check, holds, stated, yours
 from tightrope.evidence.code import library
 from tightrope.evidence.form import SCHEMAS, faults, schema_of
@@ -197,7 +198,7 @@ def _claims(claims: dict[str, Any], guarantee: Guarantee) -> Iterator[Check]:
     kinds = (
         ("epsilon", "delta", guarantee.epsilon, "upper"),
         ("type_ii_error", "type_i", guarantee.tradeoff, "lower"),
-        ("renyi", "order", guarantee.renyi, "upper"),
+        ("renyi", "order", partial(claimed_renyi, guarantee), "upper"),
     )
     for name, argument, view, safe in kinds:
         rows = claims[name]

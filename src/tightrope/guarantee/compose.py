@@ -22,6 +22,7 @@ from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.failing import FailingGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
@@ -49,11 +50,23 @@ def compose(guarantees: Sequence[Guarantee], times: Sequence[int] | None = None)
         return GaussianGuarantee(math.inf, adjacency, validity, records)
     if all(isinstance(part, GaussianGuarantee) for part, _ in parts):
         return _gaussian(parts, adjacency, validity)
+    if all(isinstance(part, GroupGuarantee) for part, _ in parts):
+        chained = _one_chain([(part, n) for part, n in parts if isinstance(part, GroupGuarantee)])
+        if chained is not None:
+            return chained
     if not any(isinstance(part, RenyiGuarantee) for part, _ in parts):
         composed = _by_pairs(parts, adjacency, validity)
         if composed is not None:
             return composed
     return _by_renyi(parts, adjacency)
+
+
+def _one_chain(parts: list[tuple[GroupGuarantee, int]]) -> Guarantee | None:
+    """Chains of equally many neighbours: one chain of what is composed for its links."""
+    first, links = parts[0][0], [part.inner for part, _ in parts]
+    if any((part.size, part.relation) != (first.size, first.relation) for part, _ in parts):
+        return None
+    return replace(first, inner=compose(links, [count for _, count in parts]))
 
 
 def _counted(

@@ -9,7 +9,7 @@ from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency
 from tightrope.process.composite import Sequence
 from tightrope.process.training import NoisySGD
-from tightrope.process.users import OneRecord
+from tightrope.process.users import OneRecord, UserLevel
 from tightrope.validate import check_count
 
 __all__ = ["StoppedAtWill", "steps_of", "with_steps"]
@@ -50,7 +50,7 @@ class StoppedAtWill(OneRecord):
 
 def steps_of(process: Any) -> int | None:
     """The steps of a process, or of the last part of one; None where it has no steps."""
-    if isinstance(process, StoppedAtWill):
+    if isinstance(process, StoppedAtWill | UserLevel):
         return steps_of(process.run)
     if isinstance(process, Sequence):
         return steps_of(process.parts[-1])
@@ -62,6 +62,8 @@ def with_steps(process: Any, steps: int) -> Any:
     """The process as it stands after so many steps of its last part."""
     if isinstance(process, StoppedAtWill):
         return with_steps(process.run, steps)
+    if isinstance(process, UserLevel):
+        return replace(process, run=with_steps(process.run, steps))
     if isinstance(process, Sequence):
         return Sequence((*process.parts[:-1], with_steps(process.parts[-1], steps)))
     return replace(process, steps=steps)

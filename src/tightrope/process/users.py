@@ -35,11 +35,13 @@ class OneRecord:
 class UserLevel:
     """A run whose neighbours differ in all records, at most `records`, of one user.
 
-    Nothing about the run changes; records are drawn and clipped one by one.
+    together: a user's records are drawn and clipped as one, so that the run's own record is the
+    user. Otherwise they are drawn and clipped one by one, as in the run alone.
     """
 
     run: Any
     records: int
+    together: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(getattr(self.run, "adjacency", None), Adjacency):
@@ -50,6 +52,8 @@ class UserLevel:
                 "Say it once, by the larger number."
             )
         object.__setattr__(self, "records", check_count(self.records, "records", low=1))
+        if not isinstance(self.together, bool):
+            raise InvalidInput(f"together must be True or False; got {self.together!r}.")
 
     @property
     def adjacency(self) -> Adjacency:

@@ -4,8 +4,8 @@ Statement: the steps compose like any others: the pairs of Poisson-sampled Gauss
     scheduled noises are multiplied, order by order of the neighbours; full batches add mu^2. With
     more than 1,000 distinct noises they are first rounded down to a grid of relative width 1e-3,
     which can only overstate the loss (less noise is a less private step).
-Conditions: Poisson sampling and add-or-remove neighbours, or full batches. The schedule must not
-    depend on the data; otherwise use a filter.
+Conditions: Poisson sampling, or full batches. The schedule must not depend on the data; otherwise
+    use a filter.
 Validity: exact up to 1,000 distinct noises, above an upper bound (about 1e-3 relative).
 Source: Zhu, Dong, Wang 2022 (arXiv:2106.08567), Theorem 10 (composition of dominating pairs).
 Error: the rounding of the grid, on the safe side; the numerical composition states its own.
@@ -21,8 +21,19 @@ import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.compose import compose
-from tightrope.process import FullBatch, NoiseSchedule, NoisySGD, PoissonSampling, Process
-from tightrope.theorems import gaussian_gdp_drs19, poisson_gaussian_exact_zdw22
+from tightrope.process import (
+    Adjacency,
+    FullBatch,
+    NoiseSchedule,
+    NoisySGD,
+    PoissonSampling,
+    Process,
+)
+from tightrope.theorems import (
+    gaussian_gdp_drs19,
+    poisson_gaussian_exact_zdw22,
+    poisson_replace_one_exact,
+)
 from tightrope.theorems.base import Refusal, Source, foreign, require
 from tightrope.validate import FloatArray
 
@@ -60,8 +71,10 @@ def guarantee(process: NoiseSchedule) -> Guarantee:
 
 
 def _one_step(process: NoiseSchedule) -> Any:
-    full = isinstance(process.sampling, FullBatch)
-    return gaussian_gdp_drs19 if full else poisson_gaussian_exact_zdw22
+    if isinstance(process.sampling, FullBatch):
+        return gaussian_gdp_drs19
+    replaced = process.adjacency is Adjacency.REPLACE_ONE
+    return poisson_replace_one_exact if replaced else poisson_gaussian_exact_zdw22
 
 
 def _rounded_down(noises: FloatArray, counts: Any) -> tuple[FloatArray, Any]:

@@ -30,11 +30,12 @@ from __future__ import annotations
 
 import bisect
 import math
+from dataclasses import replace
 from functools import cache
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Validity
-from tightrope.process import Process, Sequence, StoppedAtWill
+from tightrope.process import Process, Sequence, StoppedAtWill, UserLevel
 from tightrope.process.stopping import steps_of, with_steps
 from tightrope.theorems.base import Source
 
@@ -59,6 +60,8 @@ def covers(process: Process) -> bool:
 
     Only the last run may have gone beyond a length that was named for it.
     """
+    if isinstance(process, UserLevel):
+        return covers(process.run)
     if isinstance(process, StoppedAtWill):
         return _bounded(process.run)
     return isinstance(process, Sequence) and _stopped(process) and _bounded(process)
@@ -82,6 +85,9 @@ def covering(process: Process) -> tuple[Process, float]:
         length, own = stated(steps_of(process) or 0, process.first)
         whole, share = covering(with_steps(process, length))
         return whole, own * share
+    if isinstance(process, UserLevel):
+        whole, share = covering(process.run)
+        return replace(process, run=whole), share
     if not isinstance(process, Sequence):
         return process, 1.0
     parts = [covering(part) for part in process.parts]

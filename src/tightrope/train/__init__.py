@@ -31,6 +31,7 @@ from tightrope.train.gradients.one_by_one import OneByOne
 from tightrope.train.ledger import Budget
 from tightrope.train.noise import GaussianNoise
 from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.protected import Users
 from tightrope.train.record import RunRecord, StepReport
 from tightrope.train.run_folder import RunFolder
 from tightrope.train.samplers import (
@@ -43,6 +44,7 @@ from tightrope.train.samplers import (
 )
 from tightrope.train.standard_convolution import StandardConv2d
 from tightrope.train.trainer import Evaluation, Outcome, Trainer, accuracy
+from tightrope.train.users import UserData, first_rows
 
 __all__ = [
     "private",
@@ -67,6 +69,9 @@ __all__ = [
     "CyclicSampler",
     "BallsInBinsSampler",
     "FullBatchSampler",
+    "Users",
+    "UserData",
+    "first_rows",
     "FlatClip",
     "PerLayerClip",
     "AutomaticClip",

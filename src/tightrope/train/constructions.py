@@ -129,7 +129,8 @@ def noise_for(budget: Budget, sampler: AbstractSampler, *, steps: int) -> Gaussi
     run = NoisySGD(sampler.sampling, 1.0, check_count(steps, "steps", low=1), sampler.adjacency)
     noise = 0.0
     if budget.pair is not None:
-        noise = find_noise(run, Target.approx_dp(*budget.pair)).value
+        protected = run if sampler.users is None else sampler.users.process(run)
+        noise = find_noise(protected, Target.approx_dp(*budget.pair)).value
     if budget.dataset is None:
         return GaussianNoise(noise)
     start = replace(run, noise_multiplier=max(noise, 1.0))

@@ -33,6 +33,7 @@ def settings_of(run: Any) -> dict[str, Any]:
         "parameters": [list(pair) for pair in zip(run.gradients.names, shapes, strict=True)],
         "ranks": rank_and_size()[1],
         "history": repr(run.ledger.history),
+        **({"users": repr(run.sampler.users)} if run.sampler.users else {}),
         **({"views": run.views} if run.views > 1 else {}),  # folders of before say nothing of it
     }
 

@@ -7,7 +7,7 @@ that run, so what is accounted is what is trained.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 from tightrope.accounting import account
@@ -16,12 +16,11 @@ from tightrope.errors import BudgetExceeded, InvalidInput
 from tightrope.ledger.spending import check_private, in_force
 from tightrope.numerics.interval import Interval
 from tightrope.process import (
-    AbstractSampling,
-    Adjacency,
     NoisySGD,
     Process,
     Sequence,
     StoppedAtWill,
+    UserLevel,
 )
 from tightrope.process.stopping import steps_of
 from tightrope.theorems.stopping_times import stated
@@ -109,6 +108,7 @@ class Ledger:
                 "(run.plan(steps)) before its first step, or state both runs, each at a delta of "
                 "its own: their epsilons and their deltas add up."
             )
+        self._check_users()
         self._check_history()
         self.length = Length()
         self._epsilons: dict[tuple[int, float], Interval] = {}
@@ -131,6 +131,27 @@ class Ledger:
         if self.journal is not None:
             self.journal(step)
 
+    def _check_users(self) -> None:
+        """What ran before must have protected the same users; it is then counted beside the run."""
+        users = self._sampler.users
+        if users is not None and self.reserved is not None:
+            raise InvalidInput(
+                "A ledger keeps its account by records, and this run protects users. Reserve "
+                "outside of the run, or give it Budget(epsilon, delta)."
+            )
+        if self.history is None or (users is None and not isinstance(self.history, UserLevel)):
+            return
+        same = users is not None and users.process(
+            getattr(self.history, "run", None) or self._run(0)
+        )
+        if not isinstance(self.history, UserLevel) or same != self.history:
+            raise InvalidInput(
+                f"This run protects {users or 'single records'}, and the one before it "
+                f"{self.history!r}: what they lost together is not known. Let both protect the "
+                "same users, drawn in the same way."
+            )
+        self.history = self.history.run
+
     def _check_history(self) -> None:
         """The run before must not have gone on beyond what its record said."""
         if self._before is not None and not self._before.is_current():
@@ -151,11 +172,19 @@ class Ledger:
 
     def process(self, steps: int | None = None) -> Process:
         """The process of `steps` steps (those released so far) and of the history before them."""
-        run = self._run(self.released if steps is None else steps)
+        return self._for_users(self._whole(self.released if steps is None else steps))
+
+    def _whole(self, steps: int) -> Process:
+        """The same, of single records."""
+        run = self._run(steps)
         return run if self.history is None else Sequence((self.history, run))
 
+    def _for_users(self, process: Process) -> Process:
+        users = self._sampler.users
+        return process if users is None else users.process(process)
+
     def _run(self, steps: int) -> NoisySGD:
-        sampling, noise_multiplier, adjacency = _accounted(self._sampler, self._noise)
+        sampling, noise_multiplier, adjacency, _ = _accounted(self._sampler, self._noise)
         return NoisySGD(sampling, noise_multiplier, steps, adjacency)
 
     def epsilon(self, delta: float, steps: int | None = None) -> Interval:
@@ -179,7 +208,8 @@ class Ledger:
         if self.released == 0:
             return Claim(self.process(), "nothing released")
         if self.budget is None and self.length.planned is None:
-            return self.length.unbound(self.process())
+            unbound = self.length.unbound(self._whole(self.released))
+            return replace(unbound, process=self._for_users(unbound.process))
         steps = max(self.steps_allowed, self.released)
         planned = self.length.planned is not None and steps == self.length.planned
         return Claim(self.process(steps), "planned" if planned else "budget")
@@ -187,6 +217,8 @@ class Ledger:
     def claimed_epsilon(self, delta: float) -> Interval:
         """Epsilon of the claim; its safe end holds whenever the run is stopped."""
         process, level = self.claim().process, float(check_delta(delta))
+        if isinstance(process, UserLevel):
+            process = process.run
         if not isinstance(process, StoppedAtWill):
             return self.epsilon(level, steps_of(process))
         length, share = stated(self.released, process.first)
@@ -194,7 +226,8 @@ class Ledger:
 
     def odometer(self, delta: float) -> Interval:
         """An epsilon for those who state this one whenever they stop."""
-        return account(StoppedAtWill(self.process())).epsilon(float(check_delta(delta)))
+        process = StoppedAtWill(self._whole(self.released))
+        return account(self._for_users(process)).epsilon(float(check_delta(delta)))
 
     def plan(self, steps: int | None) -> None:
         """Fix the length before the first step; None: it will be stopped at will."""
@@ -306,9 +339,9 @@ def not_private_because(sampler: AbstractSampler, noise: Noise) -> tuple[str, ..
     return tuple(reasons)
 
 
-def _accounted(sampler: AbstractSampler, noise: Noise) -> tuple[AbstractSampling, float, Adjacency]:
+def _accounted(sampler: AbstractSampler, noise: Noise) -> tuple[Any, ...]:
     """What of the running objects is accounted."""
-    return sampler.sampling, noise.noise_multiplier, sampler.adjacency
+    return sampler.sampling, noise.noise_multiplier, sampler.adjacency, sampler.users
 
 
 def _largest(holds: Callable[[int], bool], guess: int) -> int:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
+from tightrope.train.users import UserRows
 
 __all__ = ["LossFunction", "check_losses", "losses_on"]
 
@@ -23,9 +24,14 @@ def _inputs_and_targets(batch: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def losses_on(model: torch.nn.Module, loss: LossFunction, batch: Any) -> Tensor:
-    """loss(model(inputs), *targets) on a tuple; loss(model, batch) on a dictionary of tensors."""
+    """loss(model(inputs), *targets) on a tuple; loss(model, batch) on a dictionary of tensors.
+
+    On the rows of users, the mean of each user.
+    """
     if isinstance(batch, Mapping):
         return loss(model, batch)
+    if isinstance(batch, UserRows):
+        return batch.mean(losses_on(model, loss, batch.rows()))
     inputs, targets = _inputs_and_targets(batch)
     return loss(model(inputs), *targets)
 

@@ -33,7 +33,7 @@ from tightrope.train.distributed import (
     rank_and_size,
     start_together,
 )
-from tightrope.train.feed import Rows, Ticket, as_rows, split_ticket, to_device
+from tightrope.train.feed import Rows, Ticket, split_ticket, to_device
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.batch import empty_batch
 from tightrope.train.guard import Guard
@@ -42,6 +42,7 @@ from tightrope.train.losses import check_losses
 from tightrope.train.noise import Noise
 from tightrope.train.packed import whole
 from tightrope.train.parts import check_parts
+from tightrope.train.protected import rows_each
 from tightrope.train.record import Sensitive, StepReport
 from tightrope.train.run_data import Loops, RunData
 from tightrope.train.samplers import AbstractSampler, Indices
@@ -49,6 +50,7 @@ from tightrope.train.sharded import Sharding, check_whole, local_part
 from tightrope.train.strict import refuse
 from tightrope.train.sums import sums_of
 from tightrope.train.turn import NotCopied, Turn
+from tightrope.train.users import rows_for
 from tightrope.validate import check_count, check_positive
 
 __all__ = ["PrivateOptimizer", "WriteAhead"]
@@ -97,7 +99,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         self._stepped = [p for p in model.parameters() if p.requires_grad]
         self._held = [local_part(p) for p in self._stepped]
         self.sharding.gather()
-        self.views = check_count(views, "views", low=1)
+        self.views = rows_each(views, sampler.users)
         self._sums_of = sums_of(
             arithmetic, model, clip, noise, gradients, self.expected_batch_size, self.views
         )
@@ -193,7 +195,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         fingerprint: your name for data that change when they are read, or are too many to read
         twice; the certificate then says that their content was not compared.
         """
-        rows, under_way = as_rows(data, collate), self.sampler.position > 0
+        rows, under_way = rows_for(data, collate, self.sampler.users), self.sampler.position > 0
         return self.data.watch(rows, fingerprint, within_epoch=under_way)
 
     def draw(self) -> tuple[Indices, Ticket]:

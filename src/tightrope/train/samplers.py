@@ -32,6 +32,7 @@ from tightrope.process import (
     PoissonSampling,
     ShuffledSampling,
 )
+from tightrope.train.protected import Users, check_users
 from tightrope.validate import check_count
 
 __all__ = [
@@ -74,8 +75,10 @@ class AbstractSampler(ABC):
         adjacency: Adjacency | None = None,
         seed: int | None = None,
         cryptographic: bool = False,
+        users: Users | None = None,
     ) -> None:
-        self._sampling = sampling
+        """users: a `Users`, where whole users or rows of users are drawn, and users protected."""
+        self._sampling, self._users = sampling, check_users(users)
         self._adjacency = self.adjacencies[0] if adjacency is None else adjacency
         if self._adjacency not in self.adjacencies:
             raise InvalidInput(
@@ -93,6 +96,11 @@ class AbstractSampler(ABC):
     @property
     def adjacency(self) -> Adjacency:
         return self._adjacency
+
+    @property
+    def users(self) -> Users | None:
+        """Which users are protected, and how they are drawn; None: single records are."""
+        return self._users
 
     @property
     def stream(self) -> WordStream:

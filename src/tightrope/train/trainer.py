@@ -25,6 +25,7 @@ from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.progress import ProgressBar
 from tightrope.train.record import StepReport
 from tightrope.train.run_folder import RunFolder
+from tightrope.train.users import UserRows, rows_for
 from tightrope.validate import check_count, check_delta, check_positive
 
 __all__ = ["Trainer", "Evaluation", "Outcome", "Logger", "accuracy"]
@@ -125,6 +126,11 @@ class Trainer:
                 "evaluation must be an Evaluation, for example Evaluation((images, labels), "
                 f"accuracy, every=500); got {type(evaluation).__name__}."
             )
+        if run.sampler.users is not None and (augment is not None or capture):
+            raise InvalidInput(
+                "A run that protects users neither augments nor captures its step here: rows of "
+                "one user take the place of views, and their number differs. Leave both out."
+            )
         self.run, self.loss, self.delta = run, loss, float(check_delta(delta))
         self._folder, self._save_every = folder, check_count(save_every, "save_every", low=1)
         self._evaluation, self._micro_batch = evaluation, micro_batch
@@ -141,7 +147,7 @@ class Trainer:
         After a resume the steps of the stored run count.
         """
         run, total = self.run, self._total(steps, epochs)
-        rows = as_rows(data, self._collate)
+        rows = rows_for(data, self._collate, run.sampler.users)
         self._check_losses(rows)
         if self._folder is not None:
             extras = {} if self._schedule is None else {"schedule": self._schedule}
@@ -186,6 +192,8 @@ class Trainer:
 
     def _losses(self, batch: Any) -> Tensor:
         model, views = self.run.model, self.run.views
+        if isinstance(batch, UserRows):
+            return losses_on(model, self.loss, batch)
         if views > 1 or self._augment is not None:
             return losses_of_views(model, self.loss, batch, views, self._augment)
         return losses_on(model, self.loss, batch)
@@ -195,7 +203,7 @@ class Trainer:
         if self._augment is not None:
             return losses_on(self.run.model, self.loss, batch)
         losses = self._losses(batch)
-        return losses.mean(1) if self.run.views > 1 else losses
+        return losses.mean(1) if losses.ndim > 1 else losses
 
     def _check_losses(self, rows: Rows) -> None:
         run = self.run

@@ -14,6 +14,8 @@ from scipy.special import ndtr
 
 from tightrope.accounting import account
 from tightrope.errors import NotCertified
+from tightrope.evidence.certificate import certify
+from tightrope.evidence.verify import verify
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.curve import LossCurve
 from tightrope.guarantee.loss.pair import AllocationPair
@@ -186,3 +188,12 @@ def test_random_settings_against_a_slow_method(seed: int) -> None:
 def test_five_hundred_random_settings(block: int) -> None:
     for seed in range(1000 + 10 * block, 1010 + 10 * block):
         _agrees(seed)
+
+
+def test_certificates_of_few_batches_are_made_and_hold() -> None:
+    """Beyond the reach of the law less is claimed, and nothing is refused."""
+    certificate = certify(NoisySGD(BallsInBinsSampling(3), 1.5, 6), 1e-5)
+    assert not [check for check in verify(certificate) if check.holds is False]
+    rare = certificate["claims"]["type_ii_error"][0]
+    assert 1.0 - 20.0 * rare["type_i"] < rare["lower"] <= rare["upper"] <= 1.0 - rare["type_i"]
+    assert certificate["claims"]["renyi"][-1]["upper"] is None

@@ -6,9 +6,13 @@ import math
 
 import pytest
 
+from tightrope.accounting import account
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
+from tightrope.process import BallsInBinsSampling, DeclaredApproxDP, NoisySGD
+
+BALLS = BallsInBinsSampling(10)
 
 
 @pytest.mark.parametrize("size", [2, 3, 7])
@@ -33,3 +37,14 @@ def test_epsilon_is_the_inverse_of_delta(size, mu, delta) -> None:
 def test_pure_privacy_adds_up() -> None:
     assert GroupGuarantee(ApproxGuarantee(0.3), 4).epsilon(0.0).upper == pytest.approx(1.2)
     assert GroupGuarantee(GaussianGuarantee(1.0), 4).epsilon(0.0).upper == math.inf
+
+
+@pytest.mark.parametrize("single", [DeclaredApproxDP(0.5, 1e-7), NoisySGD(BALLS, 1.0, 20)], ids=str)
+def test_chains_compose_link_by_link(single) -> None:
+    """Replaced twice, or two of a group twice: the chain of what is composed for one record."""
+    one = account(single).guarantee()
+    for moved in (lambda g: g.as_replace_one(), lambda g: g.group(2)):
+        twice, whole = moved(one) ** 2, moved(one**2)
+        assert twice.epsilon(1e-5) == whole.epsilon(1e-5)
+        assert twice.epsilon(1e-5).upper < math.inf
+        assert twice.unit_of_privacy == whole.unit_of_privacy

@@ -40,6 +40,13 @@ def test_a_schedule_is_its_steps_in_any_order() -> None:
     assert schedule.epsilon(1e-5).meets(account(written).epsilon(1e-5))
 
 
+def test_replaced_records_have_their_own_pairs() -> None:
+    replaced = account(NoiseSchedule(POISSON, (1.0, 2.0) * 20, Adjacency.REPLACE_ONE))
+    added = account(NoiseSchedule(POISSON, (1.0, 2.0) * 20)).guarantee()
+    assert replaced.guarantee().validity is Validity.EXACT
+    assert replaced.epsilon(1e-5).meets(added.as_replace_one().epsilon(1e-5))
+
+
 def test_many_distinct_noises_are_rounded_to_the_safe_side() -> None:
     noises = np.linspace(1.0, 1.2, 20_000)
     many = account(NoiseSchedule(POISSON, tuple(noises)))
@@ -62,5 +69,3 @@ def test_schedules_survive_json_and_refuse_nonsense() -> None:
         NoiseSchedule(POISSON, (1.0, -1.0))
     with pytest.raises(DoesNotApply):
         account(NoiseSchedule(CyclicSampling(3), (1.0,))).epsilon(1e-5)
-    with pytest.raises(DoesNotApply, match="add-or-remove"):
-        account(NoiseSchedule(POISSON, (1.0,), Adjacency.REPLACE_ONE)).epsilon(1e-5)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import lattice
 from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.lattice import LatticeLaw, build
@@ -50,8 +51,15 @@ class LossCurve:
         return found if found.width <= room else found.intersect(self._exact(epsilon))
 
     def _exact(self, epsilon: float) -> Interval:
+        """By the exact method; where it has no answer, at most delta of a smaller epsilon."""
         if epsilon not in self.known:
-            self.known[epsilon] = self.exact(epsilon)
+            below = [found.upper for known, found in self.known.items() if known <= epsilon]
+            try:
+                self.known[epsilon] = self.exact(epsilon)
+            except NotCertified:
+                if not below:
+                    raise
+                self.known[epsilon] = Interval(0.0, min(below))
         return self.known[epsilon]
 
 

@@ -34,8 +34,10 @@ from tightrope.validate import FloatArray, check_count, check_positive, check_re
 __all__ = ["Arm", "GaussianMixturePair", "MOST_MEMBERS"]
 
 MOST_MEMBERS = 512
-_LOG_TINY = math.log(1e-40)
-_FAR, _HUGE = 30.0, 600.0  # exponents from which e^x - 1 is e^x, and too large to be taken
+_HUGE = 600.0  # an exponent too large to be taken
+_FARTHEST = 1e9  # of points
+_REACH, _TINY = 300.0, 92.0  # largest |k mu x| of a stretch; nats of terms that are left out
+_AT_ONCE = 4096  # points, so that their powers stay in the cache
 
 
 @final
@@ -47,37 +49,17 @@ class Arm:
         self.weights, self.logs = _binomial(rate, size)
         self.k = np.arange(1.0, size + 1.0)
 
-    def _members(self, x: FloatArray) -> int:
-        """How many k count: of all others weight and term stay below 1e-40 for these x."""
-        if x.size == 0:
-            return self.size
-        top = np.maximum(self.k * self.mu * float(x.max()) - 0.5 * (self.mu * self.k) ** 2, 0.0)
-        held = np.flatnonzero(top + self.logs[1:] > _LOG_TINY)
-        return int(held[-1]) + 1 if len(held) else 1
-
-    def _exponents(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """k mu x - k^2 mu^2/2, ln b_k and b_k for the k = 1, ... that count, along a first axis."""
-        n = self._members(x)
-        shape = (n,) + (1,) * x.ndim
-        k = self.k[:n].reshape(shape)
-        u = k * (self.mu * x) - 0.5 * (self.mu * k) ** 2
-        return u, self.logs[1 : n + 1].reshape(shape), self.weights[1 : n + 1].reshape(shape)
-
     def log(self, x: FloatArray) -> FloatArray:
         """ln A, with a small relative error where A is near 1."""
         if self.size == 0:
             return np.zeros_like(x)
-        u, logs, weights = self._exponents(x)
-        if x.size == 0 or float(u.max()) <= _FAR:
-            return np.asarray(np.log1p((weights * np.expm1(u)).sum(axis=0)))
-        whole = u + logs
-        near = weights * np.expm1(np.minimum(u, _FAR))
-        far = np.exp(np.minimum(whole, _HUGE)) - weights
-        value, top = np.log1p(np.where(u > _FAR, far, near).sum(axis=0)), whole.max(axis=0)
-        if not bool(np.any(top > _HUGE)):
-            return np.asarray(value)
-        large = top + np.log(np.exp(whole - top).sum(axis=0))
-        return np.asarray(np.where(top > _HUGE, np.logaddexp(large, self.logs[0]), value))
+        first, missing = self.logs[0], float(self.weights[1:].sum())
+        (rest,), scale = self._sums(x, np.ones(self.size))
+        log_rest = np.log(rest) + scale
+        over = np.exp(np.minimum(log_rest, _HUGE)) - missing  # A - 1
+        near = np.log1p(np.maximum(over, -0.5))
+        low = np.logaddexp(log_rest, first)  # of terms that cannot cancel
+        return np.asarray(np.where((over > -0.5) & (log_rest < _HUGE), near, low))
 
     def mean(self, x: FloatArray) -> FloatArray:
         """m(x), the expected k given x."""
@@ -87,12 +69,35 @@ class Arm:
         """The expectations of functions of k that are 0 at 0."""
         if self.size == 0:
             return tuple(np.zeros_like(x) for _ in values)
-        u, logs, _ = self._exponents(x)
-        u = u + logs
-        top = np.maximum(u.max(axis=0), self.logs[0])
-        p = np.exp(u - top)
-        whole = p.sum(axis=0) + np.exp(self.logs[0] - top)
-        return tuple(np.asarray(np.tensordot(v[: len(p)], p, 1) / whole) for v in values)
+        (rest, *sums), scale = self._sums(x, np.ones(self.size), *values)
+        whole = rest + np.exp(np.minimum(self.logs[0] - scale, _HUGE))
+        return tuple(np.asarray(total / whole) for total in sums)
+
+    def _sums(self, x: FloatArray, *values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Sums over k >= 1 of values_k b_k e^{k mu x - k^2 mu^2/2} in units of e^scale, and scale.
+
+        They are polynomials of e^{mu (x - centre)}, taken on stretches on which no power leaves the
+        range of doubles.
+        """
+        flat, weights = np.clip(x.reshape(-1), -_FARTHEST, _FARTHEST), np.stack(values)
+        sums, scale = np.empty((len(values), flat.size)), np.empty(flat.size)
+        width = 2.0 * _REACH / (self.mu * self.size)
+        stretch = np.round(flat / width)
+        for number in np.unique(stretch):
+            at = np.flatnonzero(stretch == number)
+            for first in range(0, len(at), _AT_ONCE):
+                part = at[first : first + _AT_ONCE]
+                sums[:, part], scale[part] = self._around(width * number, flat[part], weights)
+        return sums.reshape(len(values), *x.shape), scale.reshape(x.shape)
+
+    def _around(
+        self, centre: float, x: FloatArray, weights: FloatArray
+    ) -> tuple[FloatArray, float]:
+        exponents = self.logs[1:] + self.k * (self.mu * centre) - 0.5 * (self.mu * self.k) ** 2
+        scale = float(exponents.max())
+        held = int(np.flatnonzero(exponents > scale - 2.0 * _REACH - _TINY)[-1]) + 1
+        terms = weights[:, :held] * np.exp(exponents[:held] - scale)
+        return terms @ _powers(np.exp(self.mu * (x - centre)), held), scale
 
     def log_error(self, x: FloatArray, value: FloatArray) -> FloatArray:
         """Rounding of ln A: of the exponents (points included) and weights of k >= 1, and of sums.
@@ -101,7 +106,7 @@ class Arm:
         """
         if self.size == 0:
             return np.zeros_like(x)
-        sums = 16.0 + self.size + 4.0 * np.abs(self.logs[1:])
+        sums = 16.0 + 2.0 * self.size + 4.0 * np.abs(self.logs[1:])
         steady, mean = self._expected(x, 4.0 * (self.mu * self.k) ** 2 + sums, self.k)
         floor = (float(self.weights[1:] @ sums) + 1e-20) * np.exp(np.minimum(-value, 0.0))
         moved = steady + 6.0 * self.mu * np.abs(x) * mean
@@ -125,6 +130,17 @@ class Arm:
 
     def _centred(self, sign: float, point: FloatArray) -> FloatArray:
         return sign * (np.asarray(point)[..., None] - self.mu * np.arange(self.size + 1.0))
+
+
+def _powers(y: FloatArray, most: int) -> FloatArray:
+    """(most, len(y)): y, y^2, ..."""
+    powers = np.empty((most, len(y)))
+    powers[0], done = y, 1
+    while done < most:
+        more = min(done, most - done)
+        np.multiply(powers[:more], powers[done - 1], out=powers[done : done + more])
+        done += more
+    return powers
 
 
 @lru_cache(maxsize=64)

@@ -29,12 +29,14 @@ from tightrope.train.doctor.release_checks import check_release
 from tightrope.train.doctor.sampler_checks import check_rehearsed, check_sampler, draw_batches
 from tightrope.train.doctor.subject import Subject
 from tightrope.train.doctor.verdict import Diagnosis, Finding, fault, good
-from tightrope.train.feed import Rows, as_rows
+from tightrope.train.feed import Rows
 from tightrope.train.gradients import Gradients
 from tightrope.train.held import as_it_was
 from tightrope.train.independence import ROUNDING, mixing_of_losses
 from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.protected import Users
+from tightrope.train.users import rows_for
 from tightrope.validate import check_count, check_probability
 
 __all__ = ["check_model", "check_run"]
@@ -101,7 +103,7 @@ def check_run(
     tests (noise and sampler) together.
     """
     _check_examinable(run)
-    rows, steps = _rows(data, collate), check_count(steps, "steps", low=2)
+    rows, steps = _rows(data, collate, run.sampler.users), check_count(steps, "steps", low=2)
     level = float(check_probability(false_alarm, "false_alarm"))
     try:
         findings = _examine(run, loss, data, rows, steps, micro_batch, level)
@@ -133,8 +135,10 @@ def _check_examinable(run: Any) -> None:
         raise InvalidInput("A batch is half done; call the doctor between steps.")
 
 
-def _rows(data: Any, collate: Callable[[list[Any]], Any] | None) -> Rows:
-    rows = as_rows(data, collate)
+def _rows(
+    data: Any, collate: Callable[[list[Any]], Any] | None, users: Users | None = None
+) -> Rows:
+    rows = rows_for(data, collate, users)
     if rows.length == 0:
         raise InvalidInput("The dataset is empty; the doctor needs examples to look at.")
     return rows

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.process import FixedSizeSampling, PoissonSampling
+from tightrope.process import FixedSizeSampling, PoissonSampling, UserLevel
 from tightrope.train.doctor.sampler_trials import SAMPLER, trials_of
 from tightrope.train.doctor.trials import judge
 from tightrope.train.doctor.verdict import Finding, fault
@@ -30,6 +30,7 @@ def check_sampler(
     rate: the chance that any of these tests accuses a sound sampler.
     """
     declared, process = run.sampler.sampling, run.ledger.process(1)
+    process = process.run if isinstance(process, UserLevel) else process
     accounted: Any = getattr(process, "parts", (process,))[-1]
     if accounted.sampling != declared or accounted.adjacency != run.sampler.adjacency:
         return [fault(SAMPLER, f"runs {declared}, accounts {accounted.sampling}")]
