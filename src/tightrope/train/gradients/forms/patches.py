@@ -26,6 +26,7 @@ from tightrope.train.gradients.forms.base import (
     without_memory,
     zero_examples,
 )
+from tightrope.train.gradients.forms.depthwise import depthwise_gradients, is_depthwise
 from tightrope.train.gradients.forms.outer import fused, per_example_products, squared_norms
 from tightrope.train.gradients.kernels import usable
 from tightrope.train.gradients.owners import Owners
@@ -165,7 +166,9 @@ class Patches(Form):
     @property
     def instantiated(self) -> bool:
         """Whether norm and sum go through the written-out gradients; both must go one way."""
-        return self._direct is not None or direct_is_cheaper(self._sizes(), self.g.device)
+        if self._direct is not None or is_depthwise(self.convolution):
+            return True
+        return direct_is_cheaper(self._sizes(), self.g.device)
 
     def _operands(self, room: int) -> Iterator[tuple[Tensor, Tensor]]:
         """a: (B * groups, T, d) and g: (B * groups, T, p / groups), in chunks of `room` bytes.
@@ -235,6 +238,9 @@ class Patches(Form):
 
     def _written(self) -> Tensor:
         """(B, N): the gradients as the products of patches write them."""
+        if self._direct is None and is_depthwise(self.convolution):
+            self._direct = depthwise_gradients(self.x, self.g, self.convolution).flatten(1)
+            self._let_go()
         if self._direct is None:
             batch, _, columns, rows = self._sizes()
             dtype = full_precision(self.g[:0]).dtype
