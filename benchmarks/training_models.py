@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-
 Data = Callable[[int, bool], tuple[Tensor, Tensor]]  # of so many examples, for a GPU?
 
 

@@ -177,7 +177,10 @@ def convnext(gpu: bool) -> nn.Module:
     parts: list[nn.Module] = [nn.Conv2d(3, first, 4, 4), ChannelNorm(first)]
     for stage, depth in enumerate(depths):
         if stage:
-            parts += [ChannelNorm(widths[stage - 1]), nn.Conv2d(widths[stage - 1], widths[stage], 2, 2)]
+            parts += [
+                ChannelNorm(widths[stage - 1]),
+                nn.Conv2d(widths[stage - 1], widths[stage], 2, 2),
+            ]
         parts += [ConvNextBlock(widths[stage]) for _ in range(depth)]
     tail = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(widths[3])]
     return nn.Sequential(*parts, *tail, nn.Linear(widths[3], 1000))

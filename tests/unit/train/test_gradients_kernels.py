@@ -51,13 +51,15 @@ def test_weighted_rows_are_added_in_float64(batch, length):
     assert bool((error <= 35 * rounding).all())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("positions", [3, 16, 17, 70])
 @pytest.mark.parametrize(("d", "p"), [(5, 3), (200, 130), (300, 64)])
-def test_norms_and_sums_are_of_the_same_products(positions, d, p):
+def test_norms_and_sums_are_of_the_same_products(positions, d, p, dtype):
     """What a product's square is taken of is what the sum adds, bit for bit, also in tf32."""
-    a, g = random(9, d, positions).transpose(1, 2), random(9, positions, p)
+    a, g = random(9, d, positions).transpose(1, 2).to(dtype), random(9, positions, p).to(dtype)
     written = products.written_products(a, g)
-    torch.testing.assert_close(written, torch.bmm(g.transpose(1, 2), a), rtol=1e-2, atol=0.05)
+    truth = torch.bmm(g.float().transpose(1, 2), a.float())
+    torch.testing.assert_close(written, truth, rtol=1e-2, atol=0.05)
     exact = written.double().square().sum((1, 2))
     assert bool((products.product_squares(a, g) / exact - 1).abs().max() <= 2.0**-20)
     for example in range(9):

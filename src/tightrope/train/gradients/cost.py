@@ -26,7 +26,7 @@ _OPERATIONS_PER_BYTE = {"cpu": 4.0, "cuda": 12.0}
 _LARGEST_BYTES = {"cpu": 2**29, "cuda": 2**30}
 
 # See `formed_twice`; measured on an H200.
-_FEW_POSITIONS = 256
+_FEW_POSITIONS = 64
 
 
 def direct_is_cheaper(sizes: tuple[int, int, int, int], device: torch.device) -> bool:

@@ -44,16 +44,14 @@ def _by_taps(x: Tensor, g: Tensor, convolution: Any) -> Tensor:
     x, g = x.movedim(1, -1), g.movedim(1, -1).contiguous()
     multiple = g.shape[-1] // x.shape[-1]
     x = x.contiguous() if multiple == 1 else x.repeat_interleave(multiple, -1)
-    space = range(1, g.dim() - 1)
-    out = g.new_empty(len(g), *convolution.kernel, g.shape[-1])
-    for tap in product(*map(range, convolution.kernel)):
-        seen = x
-        for dim, at, size, step, apart in zip(
-            space, tap, g.shape[1:-1], convolution.stride, convolution.dilation, strict=True
-        ):
-            start = at * apart
-            seen = seen[(slice(None),) * dim + (slice(start, start + (size - 1) * step + 1, step),)]
-        out[(slice(None), *tap)] = (seen * g).sum(tuple(space))
+    space, reach = tuple(range(1, g.dim() - 1)), g.shape[1:-1]
+    kernel: tuple[int, ...] = convolution.kernel
+    out = g.new_empty(len(g), *kernel, g.shape[-1])
+    for tap in product(*(range(k) for k in kernel)):
+        sides = zip(tap, reach, convolution.stride, convolution.dilation, strict=True)
+        seen = [slice(t * d, t * d + (size - 1) * s + 1, s) for t, size, s, d in sides]
+        place: Any = (slice(None), *tap)
+        out[place] = (x[(slice(None), *seen)] * g).sum(space)
     return out.movedim(-1, 1).unsqueeze(2)
 
 

@@ -39,7 +39,7 @@ class _Cell(Protocol):
 class _Lstm:
     def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
         if x.is_cuda:
-            out, c, gates = torch._thnn_fused_lstm_cell(x, h, state[1])
+            out, c, gates = torch.ops.aten._thnn_fused_lstm_cell(x, h, state[1])
             return (out, c), (gates, state[1], c)
         gates = x + h
         i, f, g, o = gates.chunk(4, dim=1)
@@ -51,6 +51,8 @@ class _Lstm:
     def backward(
         self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor, going: Tensor | None
     ) -> tuple[Tensor, State]:
+        if kept[0].is_cuda and going is None:
+            return _fused_lstm(kept, outs, last, weight)
         gates, before, c = (_wide(part) for part in kept)
         i, f, g, o = gates.unflatten(2, (4, -1)).unbind(2)
         t = torch.tanh(c)
@@ -73,6 +75,22 @@ class _Lstm:
             if stay is not None:
                 dh, dc = dh + stay[0] * (1 - stay[2]), dc + stay[1] * (1 - stay[2])
         return found, (dh, dc)
+
+
+def _fused_lstm(
+    kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
+) -> tuple[Tensor, State]:
+    """Two launches for each position: what CUDA has for one step, and the matrix product."""
+    gates, before, c = kept
+    found = torch.empty_like(gates)
+    dh, dc = (part.to(gates.dtype) for part in last)
+    outs = outs.to(gates.dtype)
+    for step in reversed(range(len(outs))):
+        found[step], dc, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(
+            dh + outs[step], dc, before[step], c[step], gates[step], False
+        )
+        dh = found[step] @ weight
+    return found, (dh, dc)
 
 
 class _Gru:
