@@ -1,11 +1,12 @@
 """Private against ordinary training steps: time, memory, and whether the clip holds.
 
     python benchmarks/training.py                         # CPU, small sizes, one thread
-    python benchmarks/training.py --device cuda           # GPU sizes, CUDA events
+    python benchmarks/training.py --device cuda           # GPU sizes, CUDA events, and compiled
     python benchmarks/training.py --peer-python .../bin/python   # beside Opacus
 
 A step is forward, backward, clipping, noise and update. Variants run interleaved in one process on
-the same model and data; the table shows medians and ratios to the ordinary eager step.
+the same model and data; the table shows medians and ratios to the ordinary step, eager and
+compiled (torch.compile). What cannot run says why.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -23,9 +25,13 @@ import torch
 from training_models import CASES, Case
 from training_steps import private_step, vmap_step
 from training_timing import Step, captured_plain_step, fresh, measure, peak_memory, plain_step
+from training_zoo import ZOO
 
+from tightrope.errors import TightropeError
 from tightrope.train.clip import FlatClip
 from tightrope.train.gradients import Gradients
+
+ALL = CASES | {case.name: case for case in ZOO}
 
 
 def clip_check(case: Case, device: str, *, half: bool, tries: int = 8) -> float:
@@ -55,14 +61,15 @@ def variants(case: Case, device: str, options: argparse.Namespace) -> dict[str, 
     made: dict[str, Callable[[], Step]] = {
         "plain": lambda: plain_step(case, device),
         "tightrope": lambda: private_step(case, device),
-        "tightrope two-pass": lambda: private_step(case, device, method="two-pass"),
     }
     if device == "cuda":
-        made["plain captured"] = lambda: captured_plain_step(case, device)
         made["tightrope captured"] = lambda: private_step(case, device, captured=True)
-    if options.compiled:
+    if device == "cuda" or options.compiled:
         made["plain compiled"] = lambda: plain_step(case, device, compiled=True)
-        made["tightrope compiled"] = lambda: private_step(case, device, compiled=True)
+    if options.more:
+        made["tightrope two-pass"] = lambda: private_step(case, device, method="two-pass")
+    if options.more and device == "cuda":
+        made["plain captured"] = lambda: captured_plain_step(case, device)
     if options.vmap:
         made["vmap"] = lambda: vmap_step(case, device)
     wanted = options.variants
@@ -71,11 +78,15 @@ def variants(case: Case, device: str, options: argparse.Namespace) -> dict[str, 
 
 def run_case(case: Case, options: argparse.Namespace) -> dict[str, object]:
     device = options.device
-    made = variants(case, device, options)
-    result: dict[str, object] = {}
-    if device == "cuda":
-        result["memory_mb"] = {name: peak_memory(make) for name, make in made.items()}
-    result["times"] = measure({n: m() for n, m in made.items()}, device, options.seconds)
+    made, failures = variants(case, device, options), dict[str, str]()
+    result: dict[str, object] = {"failures": failures}
+    if device == "cuda":  # of compiled code the first pass would count what compiling took
+        wanted = {name: make for name, make in made.items() if "compiled" not in name}
+        result["memory_mb"] = tried(wanted, peak_memory, failures)
+    made = {name: make for name, make in made.items() if name not in failures}
+    steps = tried(made, lambda make: warm(make()), failures)
+    result["times"] = measure(steps, device, options.seconds) if "plain" in steps else {}
+    del steps
     if not options.no_clip_check:
         result["clip"] = {
             "float32": clip_check(case, device, half=False),
@@ -84,6 +95,28 @@ def run_case(case: Case, options: argparse.Namespace) -> dict[str, object]:
     if options.peer_python:
         result["peer"] = run_peer(case.name, options)
     return result
+
+
+def tried(
+    made: dict[str, Callable[[], Step]],
+    use: Callable[[Callable[[], Step]], Any],
+    failures: dict[str, str],
+) -> dict[str, Any]:
+    """What becomes of each variant; why not, where it cannot run."""
+    done = {}
+    for name, make in made.items():
+        try:
+            done[name] = use(make)
+        except (ImportError, RuntimeError, AssertionError, TightropeError) as error:
+            failures[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
+    return done
+
+
+def warm(step: Step) -> Step:
+    """Two steps ahead: plans, kernels and compiled code are made."""
+    step()
+    step()
+    return step
 
 
 def run_peer(name: str, options: argparse.Namespace) -> object:
@@ -98,27 +131,30 @@ def run_peer(name: str, options: argparse.Namespace) -> object:
 
 def table(results: dict[str, dict]) -> str:  # type: ignore[type-arg]
     lines = [
-        "| model | variant | step, ms | ratio to plain | allocated MB (ratio) | reserved MB "
-        "(ratio) | released / clip norm |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| model | variant | step, ms | ratio to plain | to compiled | allocated MB (ratio) | "
+        "reserved MB (ratio) | released / clip norm |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for model, result in results.items():
         rows = dict(result["times"])
-        plain = rows["plain"]["ms"]
+        plain = rows.get("plain", {}).get("ms")
+        compiled = rows.get("plain compiled", {}).get("ms")
         clip = result.get("clip", {})
         shown = ", ".join(f"{k} {v:.6f}" for k, v in clip.items())
         for name, row in rows.items():
             held = shown if name == "tightrope" else ""
-            time = f"{row['ms']:.2f} | {row['ms'] / plain:.2f}"
+            time = f"{row['ms']:.2f} | {row['ms'] / plain:.2f} | "
+            time += "" if compiled is None else f"{row['ms'] / compiled:.2f}"
             mb = memory_cells(name, result.get("memory_mb"))
             lines.append(f"| {model} | {name} | {time} | {mb} | {held} |")
+        lines += failure_lines(model, result["failures"])
         lines += peer_lines(model, result.get("peer"))
     return "\n".join(lines)
 
 
 def memory_cells(name: str, memory: dict | None) -> str:  # type: ignore[type-arg]
     """What tensors held and what the allocator held, each over the ordinary step's."""
-    if memory is None:
+    if memory is None or name not in memory:
         return "|"
     used, plain = memory[name], memory["plain"]
     cells = [f"{used[kind]:.0f} ({used[kind] / plain[kind]:.2f})" for kind in used]
@@ -132,8 +168,12 @@ def peer_lines(model: str, peer: dict | None) -> list[str]:  # type: ignore[type
     for name, row in times.items():
         if name != "plain":
             ratio = row["ms"] / times["plain"]["ms"]
-            lines.append(f"| {model} | {name} | {row['ms']:.2f} | {ratio:.2f} | | | |")
-    return lines + [f"| {model} | {k} | failed: {v} | | | | |" for k, v in peer["failures"].items()]
+            lines.append(f"| {model} | {name} | {row['ms']:.2f} | {ratio:.2f} | | | | |")
+    return lines + failure_lines(model, peer["failures"])
+
+
+def failure_lines(model: str, failures: dict[str, str]) -> list[str]:
+    return [f"| {model} | {name} | failed: {why} | | | | | |" for name, why in failures.items()]
 
 
 def arguments() -> argparse.Namespace:
@@ -141,9 +181,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5.0, help="time spent on each model")
-    parser.add_argument("--models", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--models", nargs="*", default=list(ALL), choices=list(ALL))
     parser.add_argument("--variants", nargs="*", default=[], help="only these, besides plain")
-    parser.add_argument("--compiled", action="store_true", help="also torch.compile")
+    parser.add_argument("--compiled", action="store_true", help="torch.compile, also on the CPU")
+    parser.add_argument("--more", action="store_true", help="also two passes, and captured plain")
     parser.add_argument("--vmap", action="store_true", help="also torch.func's vmap of grad")
     parser.add_argument("--no-clip-check", action="store_true")
     parser.add_argument("--peer-python", help="interpreter of an environment with Opacus")
@@ -159,7 +200,7 @@ def main() -> None:
         torch.backends.cudnn.allow_tf32 = True
     results = {}
     for name in options.models:
-        results[name] = run_case(CASES[name], options)
+        results[name] = run_case(ALL[name], options)
         print(table({name: results[name]}), flush=True)
         if options.output:
             options.output.write_text(json.dumps(results, indent=1))

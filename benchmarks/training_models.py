@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+Data = Callable[[int, bool], tuple[Tensor, Tensor]]  # of so many examples, for a GPU?
+
 
 @dataclass(frozen=True)
 class Case:
@@ -16,7 +18,7 @@ class Case:
 
     name: str
     build: Callable[[bool], nn.Module]  # on a GPU?
-    data: Callable[[int, bool], tuple[Tensor, Tensor]]
+    data: Data
     losses: Callable[[nn.Module, Tensor, Tensor], Tensor]
     sizes: tuple[int, int]
     adam: bool = False
@@ -191,7 +193,7 @@ def wide_resnet(gpu: bool) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1, bias=False), *blocks, *tail, nn.Linear(256, 10))
 
 
-def images(channels: int, side: int, classes: int) -> Callable[[int, bool], tuple[Tensor, Tensor]]:
+def images(channels: int, side: int, classes: int) -> Data:
     def data(batch: int, gpu: bool) -> tuple[Tensor, Tensor]:
         return torch.randn(batch, channels, side, side), torch.randint(0, classes, (batch,))
 

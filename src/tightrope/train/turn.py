@@ -29,8 +29,9 @@ class Turn:
         return self._busy.locked()
 
     def begin(self) -> None:
-        self._home = here() if self._home is None else self._home
-        if self._home != here():
+        now = here()
+        self._home = now if self._home is None else self._home
+        if self._home != now:
             raise InvalidInput(
                 "This run began in another process, and this is a forked copy of it: its releases "
                 "would not be counted there. Make a run in each process, or fork before its first "

@@ -14,7 +14,13 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("the kernels need a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
 from tightrope.train.gradients.forms import Convolution
-from tightrope.train.gradients.kernels import convolution, normalisation, products, tokens
+from tightrope.train.gradients.kernels import (
+    convolution,
+    depthwise,
+    normalisation,
+    products,
+    tokens,
+)
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -45,13 +51,15 @@ def test_weighted_rows_are_added_in_float64(batch, length):
     assert bool((error <= 35 * rounding).all())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("positions", [3, 16, 17, 70])
 @pytest.mark.parametrize(("d", "p"), [(5, 3), (200, 130), (300, 64)])
-def test_norms_and_sums_are_of_the_same_products(positions, d, p):
+def test_norms_and_sums_are_of_the_same_products(positions, d, p, dtype):
     """What a product's square is taken of is what the sum adds, bit for bit, also in tf32."""
-    a, g = random(9, d, positions).transpose(1, 2), random(9, positions, p)
+    a, g = random(9, d, positions).transpose(1, 2).to(dtype), random(9, positions, p).to(dtype)
     written = products.written_products(a, g)
-    torch.testing.assert_close(written, torch.bmm(g.transpose(1, 2), a), rtol=1e-2, atol=0.05)
+    truth = torch.bmm(g.float().transpose(1, 2), a.float())
+    torch.testing.assert_close(written, truth, rtol=1e-2, atol=0.05)
     exact = written.double().square().sum((1, 2))
     assert bool((products.product_squares(a, g) / exact - 1).abs().max() <= 2.0**-20)
     for example in range(9):
@@ -113,3 +121,33 @@ def test_convolutions(channels, outputs, options):
         gradients.flatten(2).double(), expected, rtol=rounding, atol=10 * rounding
     )
     torch.testing.assert_close(squares, gradients.flatten(1).square().sum(1), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(
+    ("channels", "outputs", "options"),
+    [
+        (5, 5, {"kernel_size": 7, "padding": 3}),
+        (40, 40, {"kernel_size": (2, 3), "stride": (2, 1), "padding": (0, 2), "dilation": (1, 2)}),
+        (3, 9, {"kernel_size": 1}),
+    ],
+)
+def test_depthwise_convolutions(channels, outputs, options, half, last):
+    torch.manual_seed(0)
+    layer = nn.Conv2d(channels, outputs, groups=channels, **options).to(DEVICE)
+    x = random(2, channels, 12, 11)
+    g = random(*layer(x).shape)
+    x, g = ((v.half() if half else v) for v in (x, g))
+    if last:
+        x, g = (v.contiguous(memory_format=torch.channels_last) for v in (x, g))
+    geometry = Convolution(
+        layer.weight.shape, layer.stride, layer.padding, layer.dilation, channels
+    )
+    found = depthwise.written_depthwise(x, g, geometry)
+    for one in range(2):
+        exact = torch.nn.grad.conv2d_weight(
+            x[one : one + 1].double().cpu(), layer.weight.shape, g[one : one + 1].double().cpu(),
+            layer.stride, layer.padding, layer.dilation, channels,
+        )  # fmt: skip
+        torch.testing.assert_close(found[one].double().cpu(), exact, rtol=1e-5, atol=1e-5)

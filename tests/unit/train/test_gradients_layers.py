@@ -114,6 +114,30 @@ LAYERS = {
         lambda: convolution(nn.Conv2d, channels=(4, 8), kernel_size=3, groups=4, padding=2),
         IMAGE,
     ),
+    "conv2d depthwise strided": (
+        lambda: convolution(
+            nn.Conv2d, channels=(4, 4), kernel_size=(3, 2), groups=4, stride=2, dilation=(1, 2)
+        ),
+        IMAGE,
+    ),
+    "conv2d depthwise, large": (
+        lambda: convolution(nn.Conv2d, channels=(4, 8), kernel_size=3, groups=4, padding=1),
+        (4, 18, 16),
+    ),
+    "conv1d depthwise, large": (
+        lambda: convolution(nn.Conv1d, channels=(4, 4), kernel_size=5, groups=4, dilation=2),
+        (4, 300),
+    ),
+    "conv1d depthwise circular": (
+        lambda: convolution(
+            nn.Conv1d, channels=(4, 4), kernel_size=3, groups=4, padding=1, padding_mode="circular"
+        ),
+        SIGNAL,
+    ),
+    "conv3d depthwise": (
+        lambda: convolution(nn.Conv3d, channels=(4, 8), kernel_size=2, groups=4, stride=(1, 2, 1)),
+        VOLUME,
+    ),
     "conv2d circular": (
         lambda: convolution(nn.Conv2d, kernel_size=3, padding=2, padding_mode="circular"),
         IMAGE,
@@ -162,6 +186,11 @@ LAYERS = {
         lambda: nn.Sequential(nn.Embedding(11, 4, padding_idx=2), nn.Tanh(), Mean()),
         WORDS,
     ),
+    "embedding of few rows": (
+        lambda: nn.Sequential(nn.Embedding(3, 4, padding_idx=1), nn.Tanh(), Mean()),
+        ("ids", (6,), 3),
+    ),
+    "embedding of one position": (lambda: nn.Embedding(11, 4), ("ids", (), 11)),
     "embedding bag": (lambda: nn.EmbeddingBag(11, 4, mode="mean", padding_idx=3), WORDS),
     "embedding bag sum": (lambda: nn.EmbeddingBag(11, 4, mode="sum"), WORDS),
     "layer norm": (lambda: nn.Sequential(nn.Linear(5, 6), nn.LayerNorm(6)), (3, 5)),

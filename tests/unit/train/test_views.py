@@ -217,6 +217,24 @@ def test_owners_of_one_row_each_in_any_order():
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("side", [5, 19])  # tap by tap, and example by example
+def test_rows_of_a_depthwise_convolution_are_added_before_clipping(side):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(3, 6, 3, groups=3)), torch.randn(5, 3, side, side)
+    order, clip = torch.tensor([1, 0, 1, 0, 1]), FlatClip(0.3)
+    truth = 0.0
+    for example in (0, 1):
+        loss = model(x[order == example]).square().flatten(1).mean(1).sum()
+        g = nn.utils.parameters_to_vector(torch.autograd.grad(loss, model.parameters()))
+        truth = truth + g * min(1.0, 0.3 / float(g.norm()))
+    engine = Gradients(model)
+    rows = model(x).square().flatten(1).mean(1)
+    mine = torch.zeros(2).index_add(0, order, rows)
+    found = engine.clipped_sum(mine, clip, owners=Owners.of(order, 2))
+    sums = torch.cat([total.reshape(-1) for total in found.sums])
+    torch.testing.assert_close(sums, truth, rtol=1e-3, atol=1e-5)
+
+
 # ---- in a Trainer --------------------------------------------------------------------------------
 def pictures(count=40):
     generator = torch.Generator().manual_seed(1)

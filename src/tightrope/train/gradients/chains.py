@@ -14,7 +14,14 @@ from torch import Tensor
 from tightrope.train.gradients.kernels import usable
 from tightrope.train.gradients.rounding import exact_products
 
-__all__ = ["chained_product", "chained_sum", "chained_total", "slices", "sum_of_parts"]
+__all__ = [
+    "chained_product",
+    "chained_sum",
+    "chained_total",
+    "inside_product",
+    "slices",
+    "sum_of_parts",
+]
 
 _ROOM = 2**24  # values of the chains' results that are kept at a time
 
@@ -52,18 +59,26 @@ def _in_parts(flat: Tensor, factors: Tensor) -> Tensor:
 
 def chained_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
     """left^T right for (B, p) and (B, d)."""
+    with exact_products():
+        return inside_product(left, right, chain)
+
+
+def inside_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
+    """The same for those who are inside `exact_products` already."""
     if chain == 0 or left.dtype is torch.float64:
         return torch.mm(left.double().t(), right.double())
-    with exact_products():
-        if left.shape[0] <= chain:
-            return torch.mm(left.t(), right)
-        return _blocks(left, right, chain).float()
+    if left.shape[0] <= chain:
+        return torch.mm(left.t(), right)
+    return _blocks(left, right, chain).float()
 
 
 def _blocks(left: Tensor, right: Tensor, chain: int) -> Tensor:
     """Blocks of examples side by side, as many as there is room for, added in float64."""
     size = 1 << (chain.bit_length() - 1)  # a power of two leaves fewer rests
     room = size * max(1, _ROOM // max(1, left.shape[1] * right.shape[1]))
+    if len(left) <= room and len(left) % size == 0:
+        cut = left.unflatten(0, (-1, size)).transpose(1, 2)
+        return torch.bmm(cut, right.unflatten(0, (-1, size))).sum(0, dtype=torch.float64)
     whole = len(left) - len(left) % size
     parts = [
         torch.bmm(_cut(left[s], size).transpose(1, 2), _cut(right[s], size))

@@ -12,6 +12,7 @@ import torch
 
 __all__ = [
     "direct_is_cheaper",
+    "formed_twice",
     "half_gradients_fit",
     "small_convolution",
     "together",
@@ -23,6 +24,9 @@ __all__ = [
 _OPERATIONS_PER_BYTE = {"cpu": 4.0, "cuda": 12.0}
 # A per-example gradient larger than this is not instantiated for the whole batch at once.
 _LARGEST_BYTES = {"cpu": 2**29, "cuda": 2**30}
+
+# See `formed_twice`; measured on an H200.
+_FEW_POSITIONS = 64
 
 
 def direct_is_cheaper(sizes: tuple[int, int, int, int], device: torch.device) -> bool:
@@ -45,6 +49,14 @@ def half_gradients_fit(sizes: tuple[int, int, int, int]) -> bool:
     """
     batch, _, d, p = sizes
     return 2.0 * batch * d * p < 2**31
+
+
+def formed_twice(positions: int) -> bool:
+    """Whether bfloat16 products on CUDA are formed twice by a kernel rather than stored.
+
+    Many positions make forming dear; few make moving the gradients so.
+    """
+    return positions <= _FEW_POSITIONS
 
 
 def small_convolution(sizes: tuple[int, int, int, int]) -> bool:

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from tightrope.train.clip import Clip
 from tightrope.train.gradients.batch import ClippedBatch, find_factors
-from tightrope.train.gradients.chains import chained_product, chained_sum
+from tightrope.train.gradients.chains import chained_sum, inside_product
 from tightrope.train.gradients.forms.base import blocked_squares, full_precision, zero_examples
 from tightrope.train.gradients.forms.rank_one import rank_one_squares
 from tightrope.train.gradients.passes import Work
+from tightrope.train.gradients.rounding import exact_products
 from tightrope.train.gradients.rules.linear import linear
 
 __all__ = ["only_vectors", "sum_of_vectors"]
@@ -52,10 +53,11 @@ def sum_of_vectors(work: Work, clip: Clip) -> ClippedBatch:
         total = torch.zeros_like(full_precision(work.losses))
     factors = find_factors(total, clip, work.scale, work.chain, work.present)
     column, sums = factors.column(), dict[int, Tensor]()
-    for own, a, g in found:
-        if factors.bad is not None:
-            a, g = zero_examples(a, factors.bad), zero_examples(g, factors.bad)
-        scaled = g * (column if column.dtype is g.dtype else column.to(g.dtype))
-        sums[work.rows[id(own["weight"])]] = chained_product(scaled, a, work.chain)
-        sums[work.rows[id(own["bias"])]] = chained_sum(scaled, work.chain)
+    with exact_products():  # once for all layers
+        for own, a, g in found:
+            if factors.bad is not None:
+                a, g = zero_examples(a, factors.bad), zero_examples(g, factors.bad)
+            scaled = g * (column if column.dtype is g.dtype else column.to(g.dtype))
+            sums[work.rows[id(own["weight"])]] = inside_product(scaled, a, work.chain)
+            sums[work.rows[id(own["bias"])]] = chained_sum(scaled, work.chain)
     return factors.batch(work.in_order(sums))

@@ -16,6 +16,7 @@ from torch import Tensor
 from tightrope.train.gradients.forms.base import Form
 from tightrope.train.gradients.forms.dense import Dense
 from tightrope.train.gradients.forms.outer import Outer, half_operands
+from tightrope.train.gradients.forms.rank_one import Shift
 
 __all__ = ["Bundle", "take_bundles"]
 
@@ -68,7 +69,7 @@ def _bundle_dense(forms: dict[int, Form]) -> Bundle | None:
     small = {
         row: form.values
         for row, form in forms.items()
-        if isinstance(form, Dense)
+        if isinstance(form, Dense | Shift)
         and form.values.is_cuda
         and form.values.dtype is torch.float32
         and form.values.numel() <= _LARGEST * len(form.values)

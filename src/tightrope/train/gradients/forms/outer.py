@@ -2,7 +2,7 @@
 
 Each example's sum over its positions is formed on its own, so that cancellation inside one example
 stays inside it. Where the gradients of the whole batch do not fit, they are formed some at a time:
-once for the sum, and for the norm by Gram matrices (float32) or once more (half precision).
+once for the sum, and for the norm by Gram matrices (float32) or once more (tf32, half precision).
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from torch.nn import functional
 
 from tightrope.train.gradients.buffers import scratch, scratch_scope
 from tightrope.train.gradients.chains import slices, sum_of_parts
-from tightrope.train.gradients.cost import direct_is_cheaper, half_gradients_fit, together
+from tightrope.train.gradients.cost import (
+    direct_is_cheaper,
+    formed_twice,
+    half_gradients_fit,
+    together,
+)
 from tightrope.train.gradients.forms.base import (
     Form,
     blocked_squares,
@@ -45,7 +50,9 @@ class Outer(Form):
 
     def __init__(self, a: Tensor, g: Tensor) -> None:
         self.a, self.g = a, g
-        self._fused = fused(g) and a.dtype is g.dtype
+        both = a.dtype is g.dtype
+        twice = g.dtype is torch.bfloat16 and usable(g) and formed_twice(g.shape[1])
+        self._fused = both and (twice or fused(g))
         self._direct: Tensor | None = None  # (B, p, d) once instantiated
 
     @property
@@ -69,7 +76,7 @@ class Outer(Form):
         if self._direct is not None:
             return True
         if self.half:
-            return half_gradients_fit(self.sizes)
+            return not self._fused and half_gradients_fit(self.sizes)
         return direct_is_cheaper(self.sizes, self.g.device)
 
     def together(self, owners: Owners) -> Outer:
@@ -80,7 +87,7 @@ class Outer(Form):
         self.a, self.g = without_memory(self.a), without_memory(self.g)
 
     def squared_norms(self) -> Tensor:
-        if self.instantiated or self.half:
+        if self.instantiated or (self.half and not self._fused):
             return torch.cat([blocked_squares(part) for _, part in self.parts()])
         return squared_norms(self.a, self.g, fused=self._fused)
 
@@ -100,7 +107,7 @@ class Outer(Form):
         for part in slices(batch, together(d * p, self.g.device)):
             with scratch_scope():
                 a, g = self.a[part], self.g[part]
-                if self.half:
+                if self.half and not self._fused:
                     yield part, half_products(a, g)
                 else:
                     yield part, per_example_products(a, g, fused=self._fused)
@@ -119,7 +126,7 @@ class Outer(Form):
 
 
 def fused(g: Tensor) -> bool:
-    """Whether products that are not written out for the whole batch come from a kernel, in tf32."""
+    """Whether float32 products not written out for the whole batch come from a kernel, in tf32."""
     return g.dtype is torch.float32 and usable(g) and lower_products()
 
 

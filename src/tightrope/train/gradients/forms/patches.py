@@ -15,6 +15,8 @@ from tightrope.train.gradients.buffers import scratch, scratch_scope
 from tightrope.train.gradients.chains import slices, sum_of_parts
 from tightrope.train.gradients.cost import (
     direct_is_cheaper,
+    formed_twice,
+    half_gradients_fit,
     small_convolution,
     together,
     unfold_room,
@@ -26,6 +28,7 @@ from tightrope.train.gradients.forms.base import (
     without_memory,
     zero_examples,
 )
+from tightrope.train.gradients.forms.depthwise import depthwise_gradients, is_depthwise
 from tightrope.train.gradients.forms.outer import fused, per_example_products, squared_norms
 from tightrope.train.gradients.kernels import usable
 from tightrope.train.gradients.owners import Owners
@@ -59,6 +62,8 @@ class Convolution:
                 x.shape[2:], self.padding, self.kernel, self.stride, self.dilation, strict=True
             )
         ]
+        if self.groups == each == 1 and self._copies:
+            return x.flatten(2).transpose(1, 2)
         if self._by_kernel(x):
             from tightrope.train.gradients.kernels import convolution
 
@@ -66,6 +71,11 @@ class Convolution:
         if any(self.padding):
             x = functional.pad(x, [n for n in reversed(self.padding) for _ in range(2)])
         return self._unfold_padded(x, space, each)
+
+    @property
+    def _copies(self) -> bool:
+        """Whether the patches are the image itself: one tap, which sees every place once."""
+        return not any(self.padding) and {*self.kernel, *self.stride} == {1}
 
     def _by_kernel(self, x: Tensor) -> bool:
         return self.groups == 1 and x.dim() == 4 and usable(x)
@@ -107,13 +117,20 @@ class Convolution:
         return gradients.view(*lead, outputs, *self.kernel, inputs).movedim(-1, len(lead) + 1)
 
 
+def _half_kernels(x: Tensor, g: Tensor, convolution: Convolution) -> bool:
+    """Whether bfloat16 images stay as they are, and gradients are stored as such (see Outer)."""
+    plain = convolution.groups == 1 and g.dim() == 4 and x.dtype is g.dtype
+    return plain and g.dtype is torch.bfloat16 and usable(x, g)
+
+
 @final
 class Patches(Form):
     """x: (B * each, C, *space) input; g: (B * each, P, *out) output gradient."""
 
     def __init__(self, x: Tensor, g: Tensor, convolution: Convolution, each: int = 1) -> None:
         self.x, self.g, self.convolution, self.each = x, g, convolution, each
-        self._fused = fused(g) and x.dtype is g.dtype
+        self._half = _half_kernels(x, g, convolution)
+        self._fused = self._half or (fused(g) and x.dtype is g.dtype)
         self._direct: Tensor | None = None  # (B, N) once instantiated
         self._squares: Tensor | None = None  # (B,) once the norms are taken
 
@@ -165,7 +182,12 @@ class Patches(Form):
     @property
     def instantiated(self) -> bool:
         """Whether norm and sum go through the written-out gradients; both must go one way."""
-        return self._direct is not None or direct_is_cheaper(self._sizes(), self.g.device)
+        if self._direct is not None or is_depthwise(self.convolution):
+            return True
+        if self._half:
+            sizes = self._sizes()
+            return not formed_twice(sizes[1]) and half_gradients_fit(sizes)
+        return direct_is_cheaper(self._sizes(), self.g.device)
 
     def _operands(self, room: int) -> Iterator[tuple[Tensor, Tensor]]:
         """a: (B * groups, T, d) and g: (B * groups, T, p / groups), in chunks of `room` bytes.
@@ -174,7 +196,7 @@ class Patches(Form):
         """
         batch, positions, columns, _ = self._sizes()
         groups = self.convolution.groups
-        chunk = max(1, room // (4 * max(1, columns * positions * groups)))
+        chunk = max(1, room // (self.g.element_size() * max(1, columns * positions * groups)))
         for start in range(0, batch // groups, chunk):
             with scratch_scope():
                 yield self._operands_of(slice(start, start + chunk))
@@ -182,7 +204,9 @@ class Patches(Form):
     def _operands_of(self, examples: slice) -> tuple[Tensor, Tensor]:
         groups, each = self.convolution.groups, self.each
         rows = slice(examples.start * each, examples.stop * each)
-        x, g = full_precision(self.x[rows]), full_precision(self.g[rows]).flatten(2)
+        x, g = self.x[rows], self.g[rows].flatten(2)
+        if not self._half:
+            x, g = full_precision(x), full_precision(g)
         if each > 1:
             g = g.unflatten(0, (-1, each)).transpose(1, 2).flatten(2)
         if groups > 1:
@@ -231,13 +255,18 @@ class Patches(Form):
                 yield part, products.view(-1, self.convolution.weight_shape.numel())
 
     def dense(self) -> Tensor:
-        return self.convolution.in_order(self._written(), self.x)
+        return self.convolution.in_order(full_precision(self._written()), self.x)
 
     def _written(self) -> Tensor:
         """(B, N): the gradients as the products of patches write them."""
+        if self._direct is None and is_depthwise(self.convolution):
+            each_row = depthwise_gradients(self.x, self.g, self.convolution).flatten(1)
+            whole = each_row.unflatten(0, (-1, self.each)).sum(1) if self.each > 1 else each_row
+            self._direct = whole
+            self._let_go()
         if self._direct is None:
             batch, _, columns, rows = self._sizes()
-            dtype = full_precision(self.g[:0]).dtype
+            dtype = self.g.dtype if self._half else full_precision(self.g[:0]).dtype
             out = scratch((batch, rows, columns), dtype, self.g.device)
             start = 0
             for a, g in self._operands(unfold_room(self.g.device)):

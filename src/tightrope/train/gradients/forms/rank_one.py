@@ -95,6 +95,11 @@ class Shift(Form):
     def __init__(self, signal: Signal) -> None:
         self.signal = signal
 
+    @property
+    def values(self) -> Tensor:
+        """(B, p)."""
+        return self.signal.values
+
     def squared_norms(self) -> Tensor:
         return self.signal.squares()
 

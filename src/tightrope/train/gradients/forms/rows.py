@@ -42,6 +42,8 @@ class Rows(Form):
 
     def merged(self) -> Tensor:
         """(B, T, d) with the gradients of equal ids summed into one of their positions."""
+        if self._merged is None and self.g.shape[1] == 1:
+            self._merged = full_precision(self.g)
         if self._merged is None:
             batch, positions, width = self.g.shape
             offset = torch.arange(batch, device=self.ids.device)[:, None] * positions

@@ -77,8 +77,15 @@ def convolution_gradients(x: Tensor, g: Tensor, geometry: Any) -> tuple[Tensor, 
         ROWS=rows, COLUMNS=columns, DEPTH=32,
         num_warps=4 if rows < 128 else 8, num_stages=2,
     )  # fmt: skip
+    return _added(squares), out
+
+
+def _added(squares: Tensor) -> Tensor:
+    """(B,) from the squares of the tiles."""
+    if squares.shape[1] == 1:
+        return squares.view(-1)
     many = squares.shape[1] > _MOST_TILES
-    return (squares.sum(1, dtype=torch.float64).float() if many else squares.sum(1)), out
+    return squares.sum(1, dtype=torch.float64).float() if many else squares.sum(1)
 
 
 @triton.jit

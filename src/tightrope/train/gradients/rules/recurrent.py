@@ -21,36 +21,11 @@ from tightrope.train.gradients.forms import Outer
 from tightrope.train.gradients.recorder import Recorder, autocast_input
 from tightrope.train.gradients.rules.base import Forms, show, shows, trainable
 from tightrope.train.gradients.rules.linear import bias_form
+from tightrope.train.gradients.rules.recurrence import recurrence
 
 __all__ = ["forward_of", "forward_of_cell"]
 
 State = tuple[Tensor, ...]
-# (input projection, hidden projection, state) -> (new state, reset gate or None)
-Cell = Callable[[Tensor, Tensor, State], tuple[State, Tensor | None]]
-
-
-def _lstm(x: Tensor, h: Tensor, state: State) -> tuple[State, None]:
-    i, f, g, o = (x + h).chunk(4, dim=1)
-    c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
-    return (torch.sigmoid(o) * torch.tanh(c), c), None
-
-
-def _gru(x: Tensor, h: Tensor, state: State) -> tuple[State, Tensor]:
-    (xr, xz, xn), (hr, hz, hn) = x.chunk(3, dim=1), h.chunk(3, dim=1)
-    r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
-    n = torch.tanh(xn + r * hn)
-    return ((1 - z) * n + z * state[0],), r
-
-
-def _tanh(x: Tensor, h: Tensor, state: State) -> tuple[State, None]:
-    return (torch.tanh(x + h),), None
-
-
-def _relu(x: Tensor, h: Tensor, state: State) -> tuple[State, None]:
-    return (torch.relu(x + h),), None
-
-
-_CELLS: dict[str, Cell] = {"LSTM": _lstm, "GRU": _gru, "RNN_TANH": _tanh, "RNN_RELU": _relu}
 
 
 def forward_of(module: nn.RNNBase, recorder: Recorder) -> Callable[..., Any]:
@@ -188,25 +163,10 @@ def _run(
     projected = functional.linear(x, w_ih, b_ih)  # (B, T, gates)
     if not projected.requires_grad:
         projected.requires_grad_()
-    cell, before, resets = _CELLS[mode], [], []
-    outs = []
-    hidden_bias = None if b_hh is None else b_hh.detach()
-    for t in range(x.shape[1]):
-        before.append(state[0].detach())
-        hidden = functional.linear(state[0], w_hh.detach(), hidden_bias)
-        new, reset = cell(projected[:, t], hidden, state)
-        if lengths is not None:
-            here = (t < lengths)[:, None]
-            new = tuple(torch.where(here, a, b) for a, b in zip(new, state, strict=True))
-        state = new
-        outs.append(state[0])
-        if reset is not None:
-            resets.append(reset.detach())
-    inputs = (x, torch.stack(before, dim=1))
-    if resets:
-        inputs = (*inputs, torch.stack(resets, dim=1))
-    show(recorder, module, _rule, inputs, (projected,), parameters=(w_ih, w_hh, b_ih, b_hh))
-    return torch.stack(outs, dim=1), state
+    outs, end, aside = recurrence(mode, projected, state, (w_hh, b_hh), lengths)
+    parameters = (w_ih, w_hh, b_ih, b_hh)
+    show(recorder, module, _rule, (x, *aside), (projected,), parameters=parameters)
+    return outs, end
 
 
 def _rule(module: nn.Module, *values: Tensor, parameters: tuple[nn.Parameter | None, ...]) -> Forms:

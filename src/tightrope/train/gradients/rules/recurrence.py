@@ -1,0 +1,237 @@
+"""A recurrent layer's steps as one node of the graph, with the backward pass written out.
+
+Autograd would keep a dozen small nodes for each position. What a step's gradient is multiplied by
+depends on the forward pass alone, so it is computed for all positions at once; what is left for
+each position is one matrix product and a few small operations. In half precision the recursions of
+the backward pass are kept in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tightrope.train.gradients.rounding import no_autocast
+
+__all__ = ["recurrence"]
+
+State = tuple[Tensor, ...]
+
+
+class _Cell(Protocol):
+    """forward: (input projection, hidden projection, state) -> new state, what is to be kept.
+
+    backward: gradients at the input and at the hidden projections, (T, B, gates) each, and at the
+    first state; from what was kept, stacked, the gradients of all outputs (T, B, h) and of the last
+    state, the hidden weights, and (T, B, 1) where a sequence is still going on, or None.
+    """
+
+    def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]: ...
+    def backward(
+        self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor, going: Tensor | None
+    ) -> tuple[Tensor, State]: ...
+
+
+class _Lstm:
+    def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
+        if x.is_cuda:
+            out, c, gates = torch.ops.aten._thnn_fused_lstm_cell(x, h, state[1])
+            return (out, c), (gates, state[1], c)
+        gates = x + h
+        i, f, g, o = gates.chunk(4, dim=1)
+        for part in (i, f, o):
+            part.sigmoid_()
+        c = torch.addcmul(f * state[1], i, g.tanh_())
+        return (o * torch.tanh(c), c), (gates, state[1], c)
+
+    def backward(
+        self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor, going: Tensor | None
+    ) -> tuple[Tensor, State]:
+        if kept[0].is_cuda and going is None:
+            return _fused_lstm(kept, outs, last, weight)
+        gates, before, c = (_wide(part) for part in kept)
+        i, f, g, o = gates.unflatten(2, (4, -1)).unbind(2)
+        t = torch.tanh(c)
+        slopes = torch.stack(
+            [g * i * (1 - i), before * f * (1 - f), i * (1 - g * g), t * o * (1 - o)], dim=2
+        )  # (T, B, 4, h): of the first three by the cell's gradient, of the last by the output's
+        through = o * (1 - t * t)
+        found = torch.empty(gates.shape, dtype=kept[0].dtype, device=gates.device)
+        dh, dc = last
+        for step in reversed(range(len(outs))):
+            dh = dh + outs[step]
+            stay = None if going is None else (dh, dc, going[step])
+            if going is not None:
+                dh, dc = dh * going[step], dc * going[step]
+            total = torch.addcmul(dc, dh, through[step])
+            parts = found[step].unflatten(1, (4, -1))
+            torch.mul(slopes[step, :, :3], total[:, None], out=parts[:, :3])
+            torch.mul(slopes[step, :, 3], dh, out=parts[:, 3])
+            dh, dc = _wide(found[step] @ weight), total * f[step]
+            if stay is not None:
+                dh, dc = dh + stay[0] * (1 - stay[2]), dc + stay[1] * (1 - stay[2])
+        return found, (dh, dc)
+
+
+def _fused_lstm(
+    kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
+) -> tuple[Tensor, State]:
+    """Two launches for each position: what CUDA has for one step, and the matrix product."""
+    gates, before, c = kept
+    found = torch.empty_like(gates)
+    dh, dc = (part.to(gates.dtype) for part in last)
+    outs = outs.to(gates.dtype)
+    for step in reversed(range(len(outs))):
+        found[step], dc, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(
+            dh + outs[step], dc, before[step], c[step], gates[step], False
+        )
+        dh = found[step] @ weight
+    return found, (dh, dc)
+
+
+class _Gru:
+    def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
+        (xr, xz, xn), (hr, hz, hn) = x.chunk(3, dim=1), h.chunk(3, dim=1)
+        r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+        n = torch.tanh(torch.addcmul(xn, r, hn))
+        return (n + z * (state[0] - n),), (r, z, n, hn, state[0])
+
+    def backward(
+        self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor, going: Tensor | None
+    ) -> tuple[Tensor, State]:
+        r, z, n, hn, before = (_wide(part) for part in kept)
+        new = (1 - z) * (1 - n * n)
+        slopes = torch.stack([hn * r * (1 - r) * new, (before - n) * z * (1 - z), new], dim=2)
+        hidden = slopes.clone()
+        hidden[:, :, 2] *= r
+        return _unrolled((slopes, hidden, z), kept[0].dtype, outs, last, weight, going)
+
+
+class _Simple:
+    def __init__(self, kind: str) -> None:
+        self._relu = kind == "RNN_RELU"
+
+    def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
+        out = torch.relu(x + h) if self._relu else torch.tanh(x + h)
+        return (out,), (out,)
+
+    def backward(
+        self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor, going: Tensor | None
+    ) -> tuple[Tensor, State]:
+        out = _wide(kept[0])
+        slopes = ((out > 0).to(out.dtype) if self._relu else 1 - out * out).unsqueeze(2)
+        none = torch.zeros((), dtype=out.dtype, device=out.device).expand(len(out))
+        return _unrolled((slopes, slopes, none), kept[0].dtype, outs, last, weight, going)
+
+
+def _unrolled(
+    slopes: tuple[Tensor, Tensor, Tensor],
+    dtype: torch.dtype,
+    outs: Tensor,
+    last: list[Tensor],
+    weight: Tensor,
+    going: Tensor | None,
+) -> tuple[Tensor, State]:
+    """Cells whose state is their output. slopes: (T, B, parts, h) at the input and at the hidden
+    projection, and by how much of the output's gradient the state before gets directly."""
+    inputs, hidden, direct = slopes
+    reached = torch.empty_like(outs)
+    (dh,) = last
+    for step in reversed(range(len(outs))):
+        total = dh + outs[step]
+        live = total if going is None else total * going[step]
+        reached[step] = live
+        product = (hidden[step] * live[:, None]).flatten(1).to(dtype)
+        dh = torch.addcmul(_wide(product @ weight), direct[step], live)
+        if going is not None:
+            dh = torch.addcmul(dh, total, 1 - going[step])
+    return (inputs * reached[:, :, None]).flatten(2).to(dtype), (dh,)
+
+
+_CELLS: dict[str, _Cell] = {
+    "LSTM": _Lstm(),
+    "GRU": _Gru(),
+    "RNN_TANH": _Simple("RNN_TANH"),
+    "RNN_RELU": _Simple("RNN_RELU"),
+}
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values if values.element_size() > 2 else values.float()
+
+
+class _Recurrence(torch.autograd.Function):
+    """Outputs (B, T, h), states before each step, the GRU's reset gates, the last state."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        mode: str,
+        lengths: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        projected: Tensor,
+        *state: Tensor,
+    ) -> tuple[Tensor, ...]:
+        cell, before, outs = _CELLS[mode], list[Tensor](), list[Tensor]()
+        all_kept: list[State] = []
+        for t in range(projected.shape[1]):
+            before.append(state[0])
+            hidden = functional.linear(state[0], weight, bias)
+            new, kept = cell.forward(projected[:, t], hidden, state)
+            if lengths is not None:
+                here = (t < lengths)[:, None]
+                new = tuple(torch.where(here, a, b) for a, b in zip(new, state, strict=True))
+            state = new
+            outs.append(state[0])
+            all_kept.append(kept)
+        stacked = [torch.stack(part) for part in zip(*all_kept, strict=True)]
+        ctx.mode, ctx.lengths = mode, lengths
+        ctx.save_for_backward(weight, *stacked)
+        ctx.set_materialize_grads(False)
+        aside = [torch.stack(before, dim=1)]
+        aside += [stacked[0].transpose(0, 1)] if mode == "GRU" else []
+        ctx.mark_non_differentiable(*aside)
+        # clones: what the caller may write to is not what is kept
+        return (torch.stack(outs, dim=1), *(part.clone() for part in state), *aside)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        weight, *kept = ctx.saved_tensors
+        shape = (*kept[-1].shape[:2], weight.shape[1])
+        wide = _wide(kept[0][:0])
+        outs = wide.new_zeros(shape) if grads[0] is None else _wide(grads[0]).transpose(0, 1)
+        states = 2 if ctx.mode == "LSTM" else 1
+        last = [wide.new_zeros(shape[1:]) if g is None else _wide(g) for g in grads[1 : 1 + states]]
+        going = None
+        if ctx.lengths is not None:
+            steps = torch.arange(shape[0], device=weight.device)
+            going = (steps[:, None] < ctx.lengths)[:, :, None].to(wide.dtype)
+        with torch.no_grad(), no_autocast(weight.device):
+            found, first = _CELLS[ctx.mode].backward(tuple(kept), outs, last, weight, going)
+        narrow = [part.to(found.dtype) for part in first]
+        return (None, None, None, None, found.transpose(0, 1), *narrow)
+
+
+def recurrence(
+    mode: str,
+    projected: Tensor,
+    state: Sequence[Tensor],
+    hidden: tuple[Tensor, Tensor | None],
+    lengths: Tensor | None,
+) -> tuple[Tensor, State, State]:
+    """All steps over the input projections (B, T, gates), from a state, in their type.
+
+    hidden: weight and bias of the hidden projection; they are not differentiated here.
+    Returns the outputs (B, T, h), the last state, and what the layer's rule reads: the hidden
+    states before each step and, of a GRU, the reset gates.
+    """
+    weight, bias = (None if p is None else p.detach().to(projected.dtype) for p in hidden)
+    start = [part.to(projected.dtype) for part in state]
+    with no_autocast(projected.device):
+        outs, *rest = _Recurrence.apply(mode, lengths, weight, bias, projected, *start)  # type: ignore[no-untyped-call]
+    return outs, tuple(rest[: len(start)]), tuple(rest[len(start) :])
