@@ -20,6 +20,7 @@ from tightrope.process.sampling import (
     FullBatch,
     PoissonSampling,
     ShuffledSampling,
+    TruncatedPoissonSampling,
 )
 from tightrope.process.selection import PoissonSelection
 from tightrope.process.stopping import StoppedAtWill
@@ -40,6 +41,7 @@ __all__ = [
     "UserLevel",
     "AbstractSampling",
     "PoissonSampling",
+    "TruncatedPoissonSampling",
     "FixedSizeSampling",
     "ShuffledSampling",
     "CyclicSampling",

@@ -28,6 +28,7 @@ from tightrope.theorems import (
     sampled_gaussian_clt_bdls19,
     sampled_gaussian_replace_drs19,
     single_releases_exact,
+    truncated_poisson,
 )
 from tightrope.theorems.base import Theorem
 from tightrope.theorems.hidden_list import HIDDEN_STATE
@@ -69,13 +70,14 @@ _BINS = _theorem(balls_in_bins_exact)
 _SCHEDULE = _theorem(noise_schedule_exact)
 _REPLACED = _theorem(poisson_replace_one_exact)
 _REPLACE = _theorem(sampled_gaussian_replace_drs19)
+_CUT = _theorem(truncated_poisson)
 _ONCE = (_GAUSSIAN, _SINGLE, _DECLARED, _EPOCHWISE)
 
 ANALYSES: tuple[Analysis, ...] = (
     Analysis(
         "exact",
         _theorem(poisson_gaussian_exact_zdw22),
-        (*_ONCE, _REPLACED, _REPLACE, _BINS, _SCHEDULE),
+        (*_ONCE, _REPLACED, _REPLACE, _BINS, _SCHEDULE, _CUT),
         general=True,
     ),
     Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),

@@ -1,4 +1,4 @@
-"""Pairs whose loss takes finitely many values, and the Laplace mechanism."""
+"""Pairs whose loss takes finitely many values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from tightrope.validate import (
 
 __all__ = [
     "DiscretePair",
-    "LaplacePair",
     "approx_pair",
     "randomized_response_pair",
     "discrete_gaussian_pair",
@@ -127,64 +126,6 @@ class DiscretePair(AbstractLossPair):
 
 def _cumulative(log_terms: FloatArray) -> FloatArray:
     return np.asarray(np.logaddexp.accumulate(log_terms))
-
-
-@final
-@dataclass(frozen=True)
-class LaplacePair(AbstractLossPair):
-    """Laplace noise of `scale` (in units of the sensitivity): P = Lap(0), Q = Lap(1)."""
-
-    scale: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", check_positive(self.scale, "scale"))
-
-    @property
-    def infinite_mass(self) -> float:
-        return 0.0
-
-    @property
-    def support(self) -> tuple[float, float]:
-        return (-1.0 / self.scale, 1.0 / self.scale)
-
-    @property
-    def atoms(self) -> tuple[tuple[float, float], ...]:
-        top = 1.0 / self.scale
-        return ((-top, 0.5 * math.exp(-top)), (top, 0.5))
-
-    def reversed(self) -> LaplacePair:
-        return self
-
-    def _clipped(self, loss: ArrayLike) -> tuple[FloatArray, float]:
-        return as_losses(loss), 1.0 / self.scale
-
-    def log_survival(self, loss: ArrayLike) -> LogMasses:
-        x, top = self._clipped(loss)
-        inner = np.clip(x, -top, top)
-        with np.errstate(divide="ignore"):
-            # P(L > l) = 1 - e^{-(top - l)/2}/2 and Q(L > l) = e^{-(top + l)/2}/2 for |l| < top
-            log_p = np.log1p(-0.5 * np.exp(-0.5 * (top - inner)))
-            log_q = -math.log(2.0) - 0.5 * (top + inner)
-        below, above = x < -top, x >= top
-        return (
-            np.where(above, -np.inf, np.where(below, 0.0, log_p)),
-            np.where(above, -np.inf, np.where(below, 0.0, log_q)),
-        )
-
-    def log_cdf(self, loss: ArrayLike) -> LogMasses:
-        # by symmetry P(L <= l) = Q(L >= -l); the law is continuous strictly inside
-        x, top = self._clipped(loss)
-        inner = np.clip(x, -top, top)
-        log_p = -math.log(2.0) - 0.5 * (top - inner)
-        log_q = np.log1p(-0.5 * np.exp(-0.5 * (top + inner)))
-        below, above = x < -top, x >= top
-        return (
-            np.where(above, 0.0, np.where(below, -np.inf, log_p)),
-            np.where(above, 0.0, np.where(below, -np.inf, log_q)),
-        )
-
-    def log_error(self, loss: ArrayLike) -> FloatArray:
-        return 8.0 * ULP * (1.0 + np.abs(as_losses(loss)) + 1.0 / self.scale)
 
 
 def approx_pair(epsilon: float, delta: float) -> DiscretePair:
