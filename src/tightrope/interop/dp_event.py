@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,22 +13,32 @@ from tightrope.guarantee.approx.simple import amplified
 from tightrope.interop.events import Event, event_of
 from tightrope.interop.reading import Neighbours
 from tightrope.process import (
+    AbstractSampling,
     Adjacency,
     BallsInBinsSampling,
     DeclaredApproxDP,
     DeclaredZeroConcentrated,
     DiscreteGaussianMechanism,
+    DiscreteGaussianVector,
+    DiscreteLaplaceMechanism,
+    ExponentialMechanism,
     FixedSizeSampling,
     FullBatch,
     GaussianMechanism,
     LaplaceMechanism,
     NoiseSchedule,
     NoisySGD,
+    PermuteAndFlip,
     PoissonSampling,
     PoissonSelection,
+    RandomAllocationSampling,
     RandomizedResponse,
     Repeated,
+    SampledRelease,
     Sequence,
+    TreeAggregation,
+    TruncatedPoissonSampling,
+    UserLevel,
 )
 from tightrope.validate import (
     check_count,
@@ -40,12 +51,15 @@ from tightrope.validate import (
 
 __all__ = ["process_of", "leaves"]
 
+_UP = 1.0 + 4e-12  # weights of a mixture are binomial ones up to rounding, 1e-12
 _DOWN = 1.0 - 1e-14  # more than what a few roundings can add to a noise
 _SAMPLED = (
     "PoissonSampledDpEvent",
     "SampledWithoutReplacementDpEvent",
+    "TruncatedSubsampledGaussianDpEvent",
     "RandomAllocationDpEvent",
 )
+_NUMBERS = ("LaplaceDpEvent", "DiscreteLaplaceDpEvent", "DiscreteGaussianDpEvent")
 
 Reader = Callable[[Event, Neighbours], Any]
 
@@ -89,14 +103,34 @@ def _laplace(event: Event, neighbours: Neighbours) -> Any:
     return LaplaceMechanism(_moved(event["noise_multiplier"], neighbours), neighbours.adjacency)
 
 
+def _discrete_laplace(event: Event, neighbours: Neighbours) -> Any:
+    """A replaced record moves the number by two sensitivities."""
+    decay = float(check_non_negative(event["noise_parameter"], "noise_parameter"))
+    reach = check_count(event["sensitivity"], "sensitivity", low=1)
+    if decay == 0.0:  # endless noise
+        return _nothing(event, neighbours)
+    moved = 2 * reach if neighbours is Neighbours.REPLACE_ONE else reach
+    return DiscreteLaplaceMechanism(decay, moved, neighbours.adjacency)
+
+
 def _discrete_gaussian(event: Event, neighbours: Neighbours) -> Any:
-    """One number exactly; several as the zCDP they have (Canonne, Kamath, Steinke 2020, Prop 5)."""
-    sigma, moved = event["sigma"], event["sensitivity"]
-    if event["dimension"] == 1:
+    """One number, several, or an unknown number of them: the last as the zCDP that they have."""
+    sigma, moved, numbers = event["sigma"], event["sensitivity"], event["dimension"]
+    if numbers == 1:
         whole = check_count(moved, "sensitivity", low=1)
         return DiscreteGaussianMechanism(sigma, whole, neighbours.adjacency)
+    if numbers is not None:
+        return DiscreteGaussianVector(sigma, moved, numbers, neighbours.adjacency)
     rho = check_positive(moved, "sensitivity") ** 2 / (2.0 * check_positive(sigma, "sigma") ** 2)
     return DeclaredZeroConcentrated(rho / _DOWN, neighbours.adjacency)
+
+
+def _exponential(event: Event, neighbours: Neighbours) -> Any:
+    return ExponentialMechanism(event["epsilon"], neighbours.adjacency)
+
+
+def _permute_and_flip(event: Event, neighbours: Neighbours) -> Any:
+    return PermuteAndFlip(event["epsilon"], neighbours.adjacency)
 
 
 def _randomized_response(event: Event, neighbours: Neighbours) -> Any:
@@ -131,13 +165,11 @@ def _epsilon_delta(event: Event, neighbours: Neighbours) -> tuple[float, float] 
 
 
 def _concentrated(event: Event, neighbours: Neighbours) -> Any:
-    if event["xi"] != 0:
-        raise DoesNotApply(_LATER["ZCDpEvent with xi above 0"])
-    return DeclaredZeroConcentrated(event["rho"], neighbours.adjacency)
+    return DeclaredZeroConcentrated(event["rho"], neighbours.adjacency, event["xi"])
 
 
 def _tree(event: Event, neighbours: Neighbours) -> Any:
-    """Each record is in the nodes above one leaf: a Gaussian release of that many sums."""
+    """Several trees of one pass: a record is in one of them, at worst in the deepest."""
     if neighbours is not Neighbours.ZERO_OUT:
         raise DoesNotApply(
             f"A tree keeps its shape only if a record is replaced by a zero one; got "
@@ -145,9 +177,30 @@ def _tree(event: Event, neighbours: Neighbours) -> Any:
         )
     counts = event["step_counts"]
     counts = counts if isinstance(counts, list | tuple) else [counts]
-    depth = max((check_count(n, "step_counts", low=1).bit_length() for n in counts), default=1)
-    noise = float(check_non_negative(event["noise_multiplier"], "noise_multiplier"))
-    return GaussianMechanism(noise / math.sqrt(depth) * _DOWN, neighbours.adjacency)
+    largest = max((check_count(n, "step_counts", low=1) for n in counts), default=1)
+    return TreeAggregation(event["noise_multiplier"], largest, neighbours.adjacency)
+
+
+def _mixture(event: Event, neighbours: Neighbours) -> Any:
+    """Binomial weights on 0, 1, ... sensitivities: the records of one user on a Poisson sample."""
+    noise = check_positive(event["standard_deviation"], "standard_deviation")
+    steps, chances = _listed(event, "sensitivities"), _listed(event, "sampling_probs")
+    size, unit = len(steps) - 1, max(steps, default=0.0) / max(len(steps) - 1, 1)
+    rate = math.fsum(k * p for k, p in enumerate(chances)) / max(size, 1)
+    expected = [math.comb(size, k) * rate**k * (1.0 - rate) ** (size - k) for k in range(size + 1)]
+    alike = len(chances) == len(steps) and all(
+        math.isclose(k * unit, step, rel_tol=1e-12, abs_tol=0.0)
+        and math.isclose(chance, p, rel_tol=1e-12, abs_tol=0.0)
+        for k, (step, chance, p) in enumerate(zip(steps, chances, expected, strict=False))
+    )
+    if size < 1 or not alike or neighbours is Neighbours.REPLACE_ONE:
+        raise DoesNotApply(_LATER["MixtureOfGaussiansDpEvent"])
+    run = NoisySGD(PoissonSampling(min(rate * _UP, 1.0)), noise / unit * _DOWN, 1)
+    return run if size == 1 else UserLevel(run, size)
+
+
+def _listed(event: Event, field: str) -> list[float]:
+    return [float(check_non_negative(value, field)) for value in event[field]]
 
 
 def _nothing(event: Event, neighbours: Neighbours) -> Any:
@@ -189,22 +242,41 @@ def _without_replacement(event: Event, neighbours: Neighbours) -> Any:
 def _sampled(
     event: Event, neighbours: Neighbours, sampling: Any, amplifies_under: Neighbours
 ) -> Any:
-    """Gaussian noise as a step; what is known by (epsilon, delta) alone by what sampling leaves."""
+    """Gaussian noise as a step, single numbers exactly; else what sampling leaves of epsilon."""
     inner = event_of(event["event"])
+    fixed = isinstance(sampling, FixedSizeSampling)
+    if not fixed and inner.name in _NUMBERS and _is_one_number(inner):
+        release = _READERS[inner.name](inner, Neighbours.ADD_OR_REMOVE)
+        return SampledRelease(release, sampling.rate, neighbours.adjacency)
     pair = _epsilon_delta(inner, neighbours)
     if pair is not None and neighbours is amplifies_under:
-        fixed = isinstance(sampling, FixedSizeSampling)
         left = amplified(*pair, sampling.rate, neighbours.adjacency, fixed_size=fixed)
         return DeclaredApproxDP(*left, neighbours.adjacency)
     how = FullBatch() if sampling.rate == 1.0 else sampling
     return NoisySGD(how, _one_gaussian(event), 1, neighbours.adjacency)
 
 
+def _is_one_number(inner: Event) -> bool:
+    """Noise on one number that is not endless."""
+    if inner.name == "DiscreteGaussianDpEvent":
+        return bool(inner["dimension"] == 1)
+    return inner.name != "DiscreteLaplaceDpEvent" or bool(inner["noise_parameter"] != 0)
+
+
+def _truncated(event: Event, neighbours: Neighbours) -> Any:
+    """Under zero-out neighbours the bound for a removed record holds a fortiori."""
+    how = TruncatedPoissonSampling(
+        event["sampling_probability"], event["truncated_batch_size"], event["dataset_size"]
+    )
+    return NoisySGD(how, event["noise_multiplier"], 1, neighbours.adjacency)
+
+
 def _allocation(event: Event, neighbours: Neighbours) -> Any:
-    if event["num_selected"] != 1:
-        raise DoesNotApply(_LATER["RandomAllocationDpEvent with num_selected above 1"])
     batches = check_count(event["num_steps"], "num_steps", low=1)
-    sampling = BallsInBinsSampling(batches)
+    joins = event["num_selected"]
+    sampling: AbstractSampling = BallsInBinsSampling(batches)
+    if joins != 1:
+        sampling = RandomAllocationSampling(batches, joins)
     return NoisySGD(sampling, _one_gaussian(event), batches, neighbours.adjacency)
 
 
@@ -243,10 +315,30 @@ def _names(given: Any) -> set[str]:
 def _repeated(event: Event, neighbours: Neighbours) -> Any:
     """A sampled step repeated is a run of so many steps."""
     inner, count = process_of(event["event"], neighbours), check_count(event["count"], "count")
-    if event_of(event["event"]).name in _SAMPLED and isinstance(inner, NoisySGD):
-        steps = inner.steps * count
-        return NoisySGD(inner.sampling, inner.noise_multiplier, steps, inner.adjacency)
+    return _of_users([inner], lambda parts: _many(event, parts[0], count))
+
+
+def _many(event: Event, inner: Any, count: int) -> Any:
+    if _is_step(event["event"]) and isinstance(inner, NoisySGD):
+        return replace(inner, steps=inner.steps * count)
     return Repeated(inner, count)
+
+
+def _is_step(given: Any) -> bool:
+    return event_of(given).name in (*_SAMPLED, "MixtureOfGaussiansDpEvent")
+
+
+def _of_users(parts: list[Any], make: Callable[[list[Any]], Any]) -> Any:
+    """The records of one user are said of the whole: all parts must have as many."""
+    sizes = {part.records if isinstance(part, UserLevel) else 1 for part in parts}
+    if len(sizes) > 1:
+        raise DoesNotApply(
+            f"These events protect users of different numbers of records ({sorted(sizes)}), so "
+            "they have no account together. Read them one by one."
+        )
+    runs = [part.run if isinstance(part, UserLevel) else part for part in parts]
+    size = sizes.pop()
+    return make(runs) if size == 1 else UserLevel(make(runs), size)
 
 
 def _composed(event: Event, neighbours: Neighbours) -> Any:
@@ -255,6 +347,10 @@ def _composed(event: Event, neighbours: Neighbours) -> Any:
     found = [process_of(part, neighbours) for part in parts]
     if not found:
         return _nothing(event, neighbours)
+    return _of_users(found, lambda runs: _in_order(parts, runs, neighbours))
+
+
+def _in_order(parts: list[Any], found: list[Any], neighbours: Neighbours) -> Any:
     steps = [p for p in found if isinstance(p, NoisySGD)]
     bare = all(event_of(part).name == "PoissonSampledDpEvent" for part in parts)
     one_way = len(steps) == len(found) and len({step.sampling for step in steps}) == 1
@@ -266,26 +362,14 @@ def _composed(event: Event, neighbours: Neighbours) -> Any:
 # --- what becomes of each event ------------------------------------------------------------------
 _LATER = {
     "UnsupportedDpEvent": "UnsupportedDpEvent says itself that nothing is known about it.",
-    "ZCDpEvent with xi above 0": (
-        "zCDP with xi above 0 is not a process of Tightrope yet. Its Renyi divergences are known: "
-        "declare them as DeclaredRenyi(orders, [xi + rho * order ...])."
-    ),
-    "RandomAllocationDpEvent with num_selected above 1": (
-        "Random allocation to several of the steps is not a process of Tightrope yet. A bound: "
-        "where num_selected divides num_steps, num_selected allocations to one of num_steps / "
-        "num_selected steps each."
-    ),
     "RepeatAndSelectDpEvent": (
         "The best of a random number of trials is read for Poisson(mean) trials (shape infinity) "
         "of Gaussian releases. Account other shapes by a declared release."
     ),
     "MixtureOfGaussiansDpEvent": (
-        "Mixtures of Gaussians are not a process of Tightrope yet. For several records of one "
-        "person, read the run as PoissonSampledDpEvent and ask for --group."
-    ),
-    "TruncatedSubsampledGaussianDpEvent": (
-        "Poisson batches cut at a largest size are not a process of Tightrope yet, and the number "
-        "of plain Poisson batches does not cover them."
+        "Mixtures of Gaussians are read where they are those of several records of one person on a "
+        "Poisson sample: sensitivities 0, c, 2c, ..., binomial weights, add-or-remove or zero-out "
+        "neighbours. Other mixtures are not a process of Tightrope."
     ),
     "SampledWithReplacementDpEvent": (
         "No accountant is known for batches drawn with replacement, theirs included. Draw them "
@@ -304,20 +388,20 @@ _READERS: dict[str, Reader] = {
     "UnsupportedDpEvent": partial(_refused, "UnsupportedDpEvent"),
     "GaussianDpEvent": _gaussian,
     "LaplaceDpEvent": _laplace,
-    "DiscreteLaplaceDpEvent": _approx,
+    "DiscreteLaplaceDpEvent": _discrete_laplace,
     "DiscreteGaussianDpEvent": _discrete_gaussian,
     "RandomizedResponseDpEvent": _randomized_response,
-    "ExponentialMechanismDpEvent": _approx,
-    "PermuteAndFlipDpEvent": _approx,
+    "ExponentialMechanismDpEvent": _exponential,
+    "PermuteAndFlipDpEvent": _permute_and_flip,
     "EpsilonDeltaDpEvent": _approx,
     "ZCDpEvent": _concentrated,
-    "MixtureOfGaussiansDpEvent": partial(_refused, "MixtureOfGaussiansDpEvent"),
+    "MixtureOfGaussiansDpEvent": _mixture,
     "ComposedDpEvent": _composed,
     "SelfComposedDpEvent": _repeated,
     "PoissonSampledDpEvent": _poisson,
     "SampledWithoutReplacementDpEvent": _without_replacement,
     "SampledWithReplacementDpEvent": partial(_refused, "SampledWithReplacementDpEvent"),
-    "TruncatedSubsampledGaussianDpEvent": partial(_refused, "TruncatedSubsampledGaussianDpEvent"),
+    "TruncatedSubsampledGaussianDpEvent": _truncated,
     "RandomAllocationDpEvent": _allocation,
     "SingleEpochTreeAggregationDpEvent": _tree,
     "RepeatAndSelectDpEvent": _selection,

@@ -18,6 +18,7 @@ __all__ = [
     "ShuffledSampling",
     "CyclicSampling",
     "BallsInBinsSampling",
+    "RandomAllocationSampling",
     "FullBatch",
     "check_sampling",
 ]
@@ -117,6 +118,29 @@ class BallsInBinsSampling(_EpochSampling):
     """Each epoch every record joins exactly one batch, chosen uniformly and independently."""
 
     batches_per_epoch: int
+
+
+@final
+@dataclass(frozen=True)
+class RandomAllocationSampling(_EpochSampling):
+    """Each epoch every record joins `joins` of the batches, a uniform subset, independently."""
+
+    batches_per_epoch: int
+    joins: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        joins = check_count(self.joins, "joins", low=1)
+        if joins > self.batches_per_epoch:
+            raise InvalidInput(
+                f"A record cannot join {joins} different batches of {self.batches_per_epoch}. Give "
+                "joins <= batches_per_epoch."
+            )
+        object.__setattr__(self, "joins", joins)
+
+    @property
+    def rate(self) -> float:
+        return self.joins / self.batches_per_epoch
 
 
 @final

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -43,13 +42,19 @@ from tightrope.guarantee.loss.pair import (
     SampledGaussianPair,
 )
 from tightrope.numerics.binomial_tail import binomial_tail
-from tightrope.process import Adjacency, NoisySGD, PoissonSampling, TruncatedPoissonSampling
+from tightrope.process import (
+    Adjacency,
+    NoisySGD,
+    PoissonSampling,
+    Process,
+    TruncatedPoissonSampling,
+)
 from tightrope.theorems import (
     poisson_gaussian_exact_zdw22,
     poisson_replace_one_exact,
     sampled_gaussian_replace_drs19,
 )
-from tightrope.theorems.base import Source, require
+from tightrope.theorems.base import Refusal, Source, foreign, require
 
 NAME = "Poisson batches cut at a largest size"
 SOURCE = Source("Ganesh et al. 2025", "public mixture of two sampled Gaussians", "g25")
@@ -59,16 +64,18 @@ _DIRECTIONS: tuple[Direction, ...] = ("remove", "add")
 _SMALLEST, _UP = 1e-300, 1.0 + 1e-15
 
 
-def applies(process: Any) -> str | None:
-    if isinstance(process, NoisySGD) and isinstance(process.sampling, TruncatedPoissonSampling):
-        return None
-    came = process.sampling if isinstance(process, NoisySGD) else type(process).__name__
-    return f"{NAME} speaks about noisy SGD with TruncatedPoissonSampling; got {came}."
+def applies(process: Process) -> Refusal | None:
+    if not isinstance(process, NoisySGD):
+        return foreign(NAME, "noisy SGD", process)
+    if not isinstance(process.sampling, TruncatedPoissonSampling):
+        return Refusal(f"{NAME} needs TruncatedPoissonSampling; got {process.sampling}.", "foreign")
+    return None
 
 
-def guarantee(process: Any) -> Guarantee:
+def guarantee(process: Process) -> Guarantee:
     require(applies(process))
-    sampling = process.sampling
+    assert isinstance(process, NoisySGD)
+    sampling = _sampling(process)
     rate, mu, steps = sampling.join_rate, process.step_mu, process.steps
     if rate == 0.0 or steps == 0 or sampling.largest_batch == 0:
         return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
@@ -86,6 +93,11 @@ def guarantee(process: Any) -> Guarantee:
     )
 
 
+def _sampling(process: NoisySGD) -> TruncatedPoissonSampling:
+    assert isinstance(process.sampling, TruncatedPoissonSampling)
+    return process.sampling
+
+
 def cut(rate: float, largest: int, records: int) -> tuple[float, float]:
     """tau, and p rounded up; tau = 0 only where a batch cannot be too large."""
     if records <= largest:
@@ -97,8 +109,8 @@ def cut(rate: float, largest: int, records: int) -> tuple[float, float]:
     return min(max(float(others), _SMALLEST), 1.0 - 1e-15), min(float(kept) * _UP, rate)
 
 
-def _pairs(process: Any, tau: float, kept: float) -> list[AbstractLossPair]:
-    rate, mu = process.sampling.join_rate, 1.0 / process.noise_multiplier
+def _pairs(process: NoisySGD, tau: float, kept: float) -> list[AbstractLossPair]:
+    rate, mu = _sampling(process).join_rate, 1.0 / process.noise_multiplier
     if process.adjacency is Adjacency.REPLACE_ONE:
         usual = GaussianMixturePair(rate, mu, 1, 1)
         return [PublicMixturePair(tau, usual, FixedSizeGaussianPair(kept, 2.0 * mu))]
@@ -110,7 +122,7 @@ def _pairs(process: Any, tau: float, kept: float) -> list[AbstractLossPair]:
     ]
 
 
-def _attained(process: Any) -> tuple[Components, ...]:
+def _attained(process: NoisySGD) -> tuple[Components, ...]:
     """The other gradients are 0: only whether the record is kept counts, rounded down."""
     rate, mu = process.sampling.rate * (1.0 - 4e-15), 1.0 / process.noise_multiplier
     if process.adjacency is Adjacency.REPLACE_ONE:
@@ -118,18 +130,18 @@ def _attained(process: Any) -> tuple[Components, ...]:
     return tuple(((SampledGaussianPair(rate, mu, d), process.steps),) for d in _DIRECTIONS)
 
 
-def _poisson(process: Any) -> Guarantee:
+def _poisson(process: NoisySGD) -> Guarantee:
     if process.adjacency is Adjacency.REPLACE_ONE:
         return poisson_replace_one_exact.guarantee(process)
     return poisson_gaussian_exact_zdw22.guarantee(process)
 
 
-def _half_noise(process: Any) -> Guarantee:
+def _half_noise(process: NoisySGD) -> Guarantee:
     """Poisson steps whose record moves the sum by twice as much, or C_q(G_{2/s})."""
     if process.adjacency is Adjacency.REPLACE_ONE:
-        plain = replace(process, sampling=PoissonSampling(process.sampling.join_rate))
+        plain = replace(process, sampling=PoissonSampling(_sampling(process).join_rate))
         return sampled_gaussian_replace_drs19.guarantee(plain)
-    noise, sampling = process.noise_multiplier / 2.0, PoissonSampling(process.sampling.join_rate)
+    noise, sampling = process.noise_multiplier / 2.0, PoissonSampling(_sampling(process).join_rate)
     found = _poisson(replace(process, sampling=sampling, noise_multiplier=noise))
     if isinstance(found, LossGuarantee):  # the pairs are a bound here, not one record's own
         return replace(found, validity=VALIDITY, by_record=False)

@@ -9,7 +9,6 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
@@ -19,7 +18,6 @@ from tightrope.validate import (
     check_count,
     check_delta,
     check_epsilon,
-    check_positive,
     check_probability,
     check_real,
 )
@@ -28,7 +26,6 @@ __all__ = [
     "DiscretePair",
     "approx_pair",
     "randomized_response_pair",
-    "discrete_gaussian_pair",
 ]
 
 _SUM_TOLERANCE = 1e-12  # masses typed by people or summed in double precision
@@ -148,19 +145,3 @@ def randomized_response_pair(epsilon: float, categories: int = 2) -> DiscretePai
     if k == 2:
         return DiscretePair((-epsilon, epsilon), (low, high))
     return DiscretePair((-epsilon, 0.0, epsilon), (low, (k - 2) * low, high))
-
-
-def discrete_gaussian_pair(noise_multiplier: float, sensitivity: int = 1) -> DiscretePair:
-    """Discrete Gaussian noise of parameter sigma on an integer query (Canonne-Kamath-Steinke 2020).
-
-    Error: values beyond 38 sigma (mass below 1e-300) count as L = +inf, so the pair dominates the
-    mechanism and is above it by less than 1e-300.
-    """
-    sigma = check_positive(noise_multiplier, "noise_multiplier")
-    shift = check_count(sensitivity, "sensitivity", low=1)
-    reach = math.ceil(38.0 * sigma) + shift
-    x = np.arange(-reach, reach + 1, dtype=np.float64)
-    log_weight = -0.5 * (x / sigma) ** 2
-    masses = np.exp(log_weight - logsumexp(log_weight))
-    losses = (shift * shift - 2.0 * shift * x) / (2.0 * sigma * sigma)
-    return DiscretePair(tuple(losses.tolist()), tuple(masses.tolist()), 1e-300)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
 from tightrope.numerics.rounding import ULP
@@ -55,10 +56,10 @@ class LaplacePair(AbstractLossPair):
     def reversed(self) -> LaplacePair:
         return self
 
-    def _clipped(self, loss: Any) -> tuple[FloatArray, float]:
+    def _clipped(self, loss: ArrayLike) -> tuple[FloatArray, float]:
         return as_losses(loss), 1.0 / self.scale
 
-    def log_survival(self, loss: Any) -> LogMasses:
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
         x, top = self._clipped(loss)
         inner = np.clip(x, -top, top)
         with np.errstate(divide="ignore"):
@@ -71,7 +72,7 @@ class LaplacePair(AbstractLossPair):
             np.where(above, -np.inf, np.where(below, 0.0, log_q)),
         )
 
-    def log_cdf(self, loss: Any) -> LogMasses:
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
         # by symmetry P(L <= l) = Q(L >= -l); the law is continuous strictly inside
         x, top = self._clipped(loss)
         inner = np.clip(x, -top, top)
@@ -83,7 +84,7 @@ class LaplacePair(AbstractLossPair):
             np.where(above, 0.0, np.where(below, -np.inf, log_q)),
         )
 
-    def log_error(self, loss: Any) -> FloatArray:
+    def log_error(self, loss: ArrayLike) -> FloatArray:
         return 8.0 * ULP * (1.0 + np.abs(as_losses(loss)) + 1.0 / self.scale)
 
 
@@ -116,18 +117,18 @@ class BoundedRangePair(AbstractLossPair):
     def reversed(self) -> BoundedRangePair:
         return self
 
-    def log_survival(self, loss: Any) -> LogMasses:
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
         # P(L > l) = (1 - e^{(l - top)/2})/(1 - e^-top), Q(L > l) = e^{-(l+top)/2} of that
         x = np.clip(as_losses(loss), -self.top, self.top)
         with np.errstate(divide="ignore"):
             log_p = np.log(-np.expm1(0.5 * (x - self.top))) - math.log(-math.expm1(-self.top))
         return log_p, log_p - 0.5 * (x + self.top)
 
-    def log_cdf(self, loss: Any) -> LogMasses:
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
         q, p = self.log_survival(-as_losses(loss))
         return p, q
 
-    def log_error(self, loss: Any) -> FloatArray:
+    def log_error(self, loss: ArrayLike) -> FloatArray:
         x = np.clip(as_losses(loss), -self.top, self.top)
         gap = np.maximum(np.minimum(self.top - x, self.top + x), ULP * self.top)
         return 8.0 * ULP * (4.0 + self.top + self.top / gap)

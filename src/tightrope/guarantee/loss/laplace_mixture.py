@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
@@ -90,7 +91,7 @@ class LaplaceMixturePair(AbstractLossPair):
         u = (2.0 * side - 1.0) / self.scale
         return np.asarray(math.log(self.rate) + u - self.log_arm(side))
 
-    def point(self, loss: Any) -> tuple[FloatArray, FloatArray]:
+    def point(self, loss: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """The x with this loss, and 1/b times a bound on its error."""
         x = np.clip(as_losses(loss), *self.support)
         up = x > 0.0 if self.plus and self.minus else np.full(x.shape, self.plus)
@@ -114,21 +115,21 @@ class LaplaceMixturePair(AbstractLossPair):
         other = _log_tail((x - centre) / self.scale)
         return np.logaddexp(math.log1p(-self.rate) + one, math.log(self.rate) + other)
 
-    def log_survival(self, loss: Any) -> LogMasses:
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
         low, high = self.support
         given, (x, _) = as_losses(loss), self.point(loss)
         logs = self._log_above(x, self.ends[1]), self._log_above(x, self.ends[0])
         p, q = (np.where(given >= high, -np.inf, np.where(given < low, 0.0, v)) for v in logs)
         return p, q
 
-    def log_cdf(self, loss: Any) -> LogMasses:
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
         low, high = self.support
         given, (x, _) = as_losses(loss), self.point(loss)
         logs = self._log_above(-x, -self.ends[1]), self._log_above(-x, -self.ends[0])
         p, q = (np.where(given >= high, 0.0, np.where(given < low, -np.inf, v)) for v in logs)
         return p, q
 
-    def log_error(self, loss: Any) -> FloatArray:
+    def log_error(self, loss: ArrayLike) -> FloatArray:
         return np.asarray(self.point(loss)[1] + 16.0 * ULP * (1.0 + 1.0 / self.scale))
 
 

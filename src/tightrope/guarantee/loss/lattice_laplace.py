@@ -47,6 +47,8 @@ def sampled_laplace_atoms(
     """The same; where both sides of 0 count, 0 is on the lattice, for L' jumps there."""
     low, high = pair.support
     cells = 2 * max(_FEWEST, round(0.5 * (high - low) / step))
+    while cells > _MOST and cells % 4 == 0:  # every other point, still on the lattice
+        cells //= 2
     if cells > _MOST:
         raise NotCertified(f"A lattice of {cells} points is too long for one step.")
     own = (high - low) / cells

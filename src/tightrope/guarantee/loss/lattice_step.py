@@ -52,14 +52,21 @@ def spacing(pair: AbstractLossPair) -> float | None:
         low, high = pair.support
         return 0.5 * (high - low)
     if isinstance(pair, DiscretePair) and len(pair.losses) > 1:
-        return float(np.diff(np.array(pair.losses)).min())
+        low, high = pair.support
+        return _closest(pair) if on_one_lattice(pair) else high - low
     return None
 
 
+def _closest(pair: DiscretePair) -> float:
+    return float(np.diff(np.array(pair.losses)).min())
+
+
 def on_one_lattice(pair: AbstractLossPair) -> bool:
-    """Are all losses whole multiples of `spacing` apart, as nearly as `_atoms` asks?"""
-    grid = spacing(pair)
-    if grid is None or not isinstance(pair, DiscretePair):
+    """Are all losses whole multiples of the smallest distance apart, as nearly as `_atoms` asks?"""
+    if not isinstance(pair, DiscretePair) or len(pair.losses) < 2:
+        return False
+    grid = _closest(pair)
+    if grid <= 1e-12 * (pair.losses[-1] - pair.losses[0]):
         return False
     place = (np.array(pair.losses) - pair.losses[0]) / grid
     return bool(np.all(np.abs(place - np.round(place)) <= 1e-10))

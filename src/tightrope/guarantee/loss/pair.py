@@ -8,7 +8,6 @@ from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.discrete import (
     DiscretePair,
     approx_pair,
-    discrete_gaussian_pair,
     randomized_response_pair,
 )
 from tightrope.guarantee.loss.gaussian import (
@@ -17,6 +16,7 @@ from tightrope.guarantee.loss.gaussian import (
     GaussianPair,
     SampledGaussianPair,
 )
+from tightrope.guarantee.loss.integer_noise import discrete_gaussian_pair, discrete_laplace_pair
 from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
 from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
@@ -39,5 +39,6 @@ __all__ = [
     "approx_pair",
     "randomized_response_pair",
     "discrete_gaussian_pair",
+    "discrete_laplace_pair",
     "log_delta_single",
 ]

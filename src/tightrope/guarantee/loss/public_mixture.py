@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
@@ -56,13 +57,13 @@ class PublicMixturePair(AbstractLossPair):
     def reversed(self) -> PublicMixturePair:
         return PublicMixturePair(self.share, self.usual.reversed(), self.rare.reversed())
 
-    def log_survival(self, loss: Any) -> LogMasses:
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
         return _mixed([(w, pair.log_survival(loss)) for w, pair in self.parts])
 
-    def log_cdf(self, loss: Any) -> LogMasses:
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
         return _mixed([(w, pair.log_cdf(loss)) for w, pair in self.parts])
 
-    def log_error(self, loss: Any) -> FloatArray:
+    def log_error(self, loss: ArrayLike) -> FloatArray:
         errors = [pair.log_error(loss) for _, pair in self.parts]
         return np.maximum(*errors) + 8.0 * ULP * (1.0 + np.abs(as_losses(loss)))
 
