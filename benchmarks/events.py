@@ -62,7 +62,7 @@ LAPLACE, APPROX = (
     event("EpsilonDelta", epsilon=0.1, delta=0),
 )
 MIXTURE = event("MixtureOfGaussians", standard_deviation=1.1, sensitivities=[0, 1, 2],
-                sampling_probs=[0.98, 0.0199, 0.0001])  # fmt: skip
+                sampling_probs=[0.9801, 0.0198, 0.0001])  # fmt: skip
 CUT = event("TruncatedSubsampledGaussian", dataset_size=1000, sampling_probability=0.05,
             truncated_batch_size=60, noise_multiplier=1.0)  # fmt: skip
 # what it is, the event, the neighbours, a process it attains where we have an upper bound only
@@ -76,6 +76,8 @@ ROWS = [
      times(event("DiscreteGaussian", sigma=10.0, dimension=10), 20), AOR, None),
     ("discrete Laplace, 0.2, 20 times",
      times(event("DiscreteLaplace", noise_parameter=0.2, sensitivity=1), 20), AOR, None),
+    ("discrete Laplace, 0.05, sensitivity 3, 12 times",
+     times(event("DiscreteLaplace", noise_parameter=0.05, sensitivity=3), 12), AOR, None),
     ("randomised response, 0.5 of 2, 100 times, replace-one",
      times(event("RandomizedResponse", noise_parameter=0.5, num_buckets=2), 100), REPLACE, None),
     ("exponential mechanism, 1, 100 times",
@@ -83,6 +85,7 @@ ROWS = [
     ("permute-and-flip, 0.2, 20 times", times(event("PermuteAndFlip", epsilon=0.2), 20), AOR, None),
     ("(0.1, 0)-DP, 20 times", times(APPROX, 20), AOR, None),
     ("0.005-zCDP, 20 times", times(event("ZC", rho=0.005), 20), AOR, None),
+    ("(0.01, 0.005)-zCDP, 20 times", times(event("ZC", rho=0.005, xi=0.01), 20), AOR, None),
     ("Poisson Gaussian, MNIST", times(poisson(MNIST, gauss(1.1)), 14062), AOR, None),
     ("Poisson Gaussian, MNIST, replace-one", times(poisson(MNIST, gauss(1.1)), 14062), REPLACE,
      None),
@@ -92,6 +95,11 @@ ROWS = [
     ("the same with the noise written 4, not 4.0",
      times(poisson(0.01, times(gauss(4), 4)), 500), AOR, None),
     ("Poisson Laplace, noise 5, rate 0.1, 20 times", times(poisson(0.1, LAPLACE), 20), AOR, None),
+    ("Poisson Laplace, noise 5, rate 0.1, 20 times, replace-one",
+     times(poisson(0.1, LAPLACE), 20), REPLACE, None),
+    ("Poisson discrete Laplace, 0.2, rate 0.1, 20 times",
+     times(poisson(0.1, event("DiscreteLaplace", noise_parameter=0.2, sensitivity=1)), 20), AOR,
+     None),
     ("Poisson (0.1, 0)-DP, rate 0.1, 20 times", times(poisson(0.1, APPROX), 20), AOR, None),
     ("fixed size, MNIST, replace-one",
      times(fixed("SampledWithoutReplacement", 60000, 256, gauss(1.1)), 14062), REPLACE,
@@ -102,11 +110,15 @@ ROWS = [
     ("one random batch of 100 an epoch, noise 1, 10 epochs",
      times(event("RandomAllocation", event=gauss(1.0), num_selected=1, num_steps=100), 10), AOR,
      None),
+    ("two random batches of 100 an epoch, noise 1, 10 epochs",
+     times(event("RandomAllocation", event=gauss(1.0), num_selected=2, num_steps=100), 10), AOR,
+     None),
     ("tree of 1000 steps, noise 10, zero-out",
      event("SingleEpochTreeAggregation", noise_multiplier=10.0, step_counts=1000), ZERO, None),
     ("best of Poisson(10) trials, Gaussian of noise 5",
      event("RepeatAndSelect", event=gauss(5.0), mean=10, shape=math.inf), AOR, None),
-    ("mixture of Gaussians, 100 times", times(MIXTURE, 100), AOR, None),
+    ("mixture of Gaussians (2 records a person, rate 0.01), 100 times", times(MIXTURE, 100), AOR,
+     None),
     ("0.1-DP and Poisson Gaussian (0.01, 1, 1000) together",
      event("Composed", events=[APPROX, times(poisson(0.01, gauss(1.0)), 1000)]), AOR, None),
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Cumulants: strips, grids, panels, densities, tails."""
 
 BOUNDS = "tests/unit/guarantee/test_cumulant_bounds.py"
-STRIP, GRID, PANELS, PART, SAMPLED, FIXED, LAPLACE, DISCRETE = (
+STRIP, GRID, PANELS, PART, SAMPLED, FIXED, LAPLACE, BOUNDED, DISCRETE = (
     f"guarantee/loss/cumulant_{part}.py"
     for part in (
         [
@@ -12,6 +12,7 @@ STRIP, GRID, PANELS, PART, SAMPLED, FIXED, LAPLACE, DISCRETE = (
             "sampled",
             "fixed_size",
             "laplace",
+            "bounded",
             "discrete",
         ]
     )
@@ -66,7 +67,7 @@ FAULTS = [
     ),
     (FIXED, "sides.append(np.exp(np.minimum(g[:-1], g[1:])", "sides.append(np.exp(g[:-1]", BOUNDS),
     (FIXED, "self._panel_errors(trial, powers, frequency) + outside", "0.0", BOUNDS),
-    (LAPLACE, "quadrature = 3.0 * math.exp", "quadrature = 0.0 * math.exp", BOUNDS),
+    (BOUNDED, "quadrature = 3.0 * math.exp", "quadrature = 0.0 * math.exp", BOUNDS),
     (LAPLACE, "heights = np.exp(np.minimum(g[:-1], g[1:]))", "heights = np.exp(g[1:])", BOUNDS),
     (DISCRETE, "math.fsum(terms) - self.missing", "math.fsum(terms)", BOUNDS),
     (MIXTURE, "4.0 * spread * np.log(np.cos(half))", "0.0 * spread", MIXED),

@@ -66,7 +66,7 @@ FAULTS = [
     ),
     (STEP, "np.add.at(total, index, weights)\n", "np.add.at(total, index + 1, weights)\n", BOUNDS),
     (
-        STEP,
+        "guarantee/loss/lattice_laplace.py",
         "whole - right, right * math.exp(-own)",
         "whole - right, 0.9 * right * math.exp(-own)",
         BOUNDS,

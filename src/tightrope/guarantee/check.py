@@ -24,6 +24,7 @@ from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified, T
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import Components
+from tightrope.guarantee.loss.closed_form import has_closed_form
 from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
 from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, has_jumps, plain_plan
@@ -173,7 +174,7 @@ def _contradiction(claimed: str, epsilon: float, found: str) -> ContradictoryMet
 def _is_closed(order: Components) -> bool:
     """One release, or Gaussians only."""
     held = [(pair, n) for pair, n in order if n > 0]
-    once = sum(n for _, n in held) <= 1 and all(pair.has_masses for pair, _ in held)
+    once = sum(n for _, n in held) <= 1 and all(has_closed_form(pair) for pair, _ in held)
     return once or all(isinstance(pair, GaussianPair) for pair, _ in held)
 
 

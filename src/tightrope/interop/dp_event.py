@@ -4,48 +4,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.guarantee.approx.simple import amplified
+from tightrope.interop import releases
 from tightrope.interop.events import Event, event_of
 from tightrope.interop.reading import Neighbours
 from tightrope.process import (
+    AbstractSampling,
     Adjacency,
     BallsInBinsSampling,
     DeclaredApproxDP,
-    DeclaredZeroConcentrated,
-    DiscreteGaussianMechanism,
     FixedSizeSampling,
     FullBatch,
-    GaussianMechanism,
-    LaplaceMechanism,
     NoiseSchedule,
     NoisySGD,
     PoissonSampling,
     PoissonSelection,
-    RandomizedResponse,
+    RandomAllocationSampling,
     Repeated,
+    SampledRelease,
     Sequence,
+    TruncatedPoissonSampling,
+    UserLevel,
 )
 from tightrope.validate import (
     check_count,
-    check_delta,
-    check_epsilon,
     check_non_negative,
-    check_positive,
     check_probability,
 )
 
 __all__ = ["process_of", "leaves"]
 
-_DOWN = 1.0 - 1e-14  # more than what a few roundings can add to a noise
 _SAMPLED = (
     "PoissonSampledDpEvent",
     "SampledWithoutReplacementDpEvent",
+    "TruncatedSubsampledGaussianDpEvent",
     "RandomAllocationDpEvent",
 )
+_NUMBERS = ("LaplaceDpEvent", "DiscreteLaplaceDpEvent", "DiscreteGaussianDpEvent")
 
 Reader = Callable[[Event, Neighbours], Any]
 
@@ -74,97 +74,13 @@ def _inside(event: Event) -> list[Any]:
     return [event["event"]] if "event" in event.values else list(event.values.get("events", ()))
 
 
-# --- releases ------------------------------------------------------------------------------------
-def _moved(noise: Any, neighbours: Neighbours) -> float:
-    """Noise relative to the sensitivity; a replaced record moves a sum by two bounds."""
-    found = float(check_non_negative(noise, "noise_multiplier"))
-    return found / 2.0 if neighbours is Neighbours.REPLACE_ONE else found
-
-
-def _gaussian(event: Event, neighbours: Neighbours) -> Any:
-    return GaussianMechanism(_moved(event["noise_multiplier"], neighbours), neighbours.adjacency)
-
-
-def _laplace(event: Event, neighbours: Neighbours) -> Any:
-    return LaplaceMechanism(_moved(event["noise_multiplier"], neighbours), neighbours.adjacency)
-
-
-def _discrete_gaussian(event: Event, neighbours: Neighbours) -> Any:
-    """One number exactly; several as the zCDP they have (Canonne, Kamath, Steinke 2020, Prop 5)."""
-    sigma, moved = event["sigma"], event["sensitivity"]
-    if event["dimension"] == 1:
-        whole = check_count(moved, "sensitivity", low=1)
-        return DiscreteGaussianMechanism(sigma, whole, neighbours.adjacency)
-    rho = check_positive(moved, "sensitivity") ** 2 / (2.0 * check_positive(sigma, "sigma") ** 2)
-    return DeclaredZeroConcentrated(rho / _DOWN, neighbours.adjacency)
-
-
-def _randomized_response(event: Event, neighbours: Neighbours) -> Any:
-    if neighbours is not Neighbours.REPLACE_ONE:
-        raise DoesNotApply(
-            f"Randomised response compares two answers of one person, so it needs replace-one "
-            f"neighbours; got {neighbours.value}. Say REPLACE_ONE, as dp_accounting must."
-        )
-    return RandomizedResponse(event["noise_parameter"], event["num_buckets"])
-
-
-def _approx(event: Event, neighbours: Neighbours) -> Any:
-    pair = _epsilon_delta(event, neighbours)
-    assert pair is not None
-    return DeclaredApproxDP(*pair, neighbours.adjacency)
-
-
-def _epsilon_delta(event: Event, neighbours: Neighbours) -> tuple[float, float] | None:
-    """(epsilon, delta) of one release, where a single pair is known."""
-    if event.name == "EpsilonDeltaDpEvent":
-        return check_epsilon(event["epsilon"]), check_delta(event["delta"])
-    if event.name in ("ExponentialMechanismDpEvent", "PermuteAndFlipDpEvent"):
-        return check_epsilon(event["epsilon"]), 0.0
-    moved = 2.0 if neighbours is Neighbours.REPLACE_ONE else 1.0
-    if event.name == "DiscreteLaplaceDpEvent":
-        scale = check_non_negative(event["noise_parameter"], "noise_parameter")
-        reach = check_count(event["sensitivity"], "sensitivity", low=1)
-        return scale * reach * moved / _DOWN, 0.0
-    if event.name == "LaplaceDpEvent" and event["noise_multiplier"] != 0:
-        return moved / (check_positive(event["noise_multiplier"], "noise_multiplier") * _DOWN), 0.0
-    return None
-
-
-def _concentrated(event: Event, neighbours: Neighbours) -> Any:
-    if event["xi"] != 0:
-        raise DoesNotApply(_LATER["ZCDpEvent with xi above 0"])
-    return DeclaredZeroConcentrated(event["rho"], neighbours.adjacency)
-
-
-def _tree(event: Event, neighbours: Neighbours) -> Any:
-    """Each record is in the nodes above one leaf: a Gaussian release of that many sums."""
-    if neighbours is not Neighbours.ZERO_OUT:
-        raise DoesNotApply(
-            f"A tree keeps its shape only if a record is replaced by a zero one; got "
-            f"{neighbours.value}. Say REPLACE_SPECIAL (zero-out), as dp_accounting must."
-        )
-    counts = event["step_counts"]
-    counts = counts if isinstance(counts, list | tuple) else [counts]
-    depth = max((check_count(n, "step_counts", low=1).bit_length() for n in counts), default=1)
-    noise = float(check_non_negative(event["noise_multiplier"], "noise_multiplier"))
-    return GaussianMechanism(noise / math.sqrt(depth) * _DOWN, neighbours.adjacency)
-
-
-def _nothing(event: Event, neighbours: Neighbours) -> Any:
-    return DeclaredApproxDP(0.0, 0.0, neighbours.adjacency)
-
-
-def _not_private(event: Event, neighbours: Neighbours) -> Any:
-    return GaussianMechanism(0.0, neighbours.adjacency)
-
-
 def _selection(event: Event, neighbours: Neighbours) -> Any:
     if event["shape"] != math.inf:
         raise DoesNotApply(_LATER["RepeatAndSelectDpEvent"])
-    noise = _moved(_one_gaussian(event), neighbours)
+    noise = releases.moved_by(_one_gaussian(event), neighbours)
     if noise == 0.0:
-        return _not_private(event, neighbours)
-    return PoissonSelection(1.0 / (noise * _DOWN), event["mean"], neighbours.adjacency)
+        return releases.not_private(event, neighbours)
+    return PoissonSelection(1.0 / (noise * releases.DOWN), event["mean"], neighbours.adjacency)
 
 
 # --- sampling ------------------------------------------------------------------------------------
@@ -189,22 +105,41 @@ def _without_replacement(event: Event, neighbours: Neighbours) -> Any:
 def _sampled(
     event: Event, neighbours: Neighbours, sampling: Any, amplifies_under: Neighbours
 ) -> Any:
-    """Gaussian noise as a step; what is known by (epsilon, delta) alone by what sampling leaves."""
+    """Gaussian noise as a step, single numbers exactly; else what sampling leaves of epsilon."""
     inner = event_of(event["event"])
-    pair = _epsilon_delta(inner, neighbours)
+    fixed = isinstance(sampling, FixedSizeSampling)
+    if not fixed and inner.name in _NUMBERS and _is_one_number(inner):
+        release = _READERS[inner.name](inner, Neighbours.ADD_OR_REMOVE)
+        return SampledRelease(release, sampling.rate, neighbours.adjacency)
+    pair = releases.epsilon_delta(inner, neighbours)
     if pair is not None and neighbours is amplifies_under:
-        fixed = isinstance(sampling, FixedSizeSampling)
         left = amplified(*pair, sampling.rate, neighbours.adjacency, fixed_size=fixed)
         return DeclaredApproxDP(*left, neighbours.adjacency)
     how = FullBatch() if sampling.rate == 1.0 else sampling
     return NoisySGD(how, _one_gaussian(event), 1, neighbours.adjacency)
 
 
+def _is_one_number(inner: Event) -> bool:
+    """Noise on one number that is not endless."""
+    if inner.name == "DiscreteGaussianDpEvent":
+        return bool(inner["dimension"] == 1)
+    return inner.name != "DiscreteLaplaceDpEvent" or bool(inner["noise_parameter"] != 0)
+
+
+def _truncated(event: Event, neighbours: Neighbours) -> Any:
+    """Under zero-out neighbours the bound for a removed record holds a fortiori."""
+    how = TruncatedPoissonSampling(
+        event["sampling_probability"], event["truncated_batch_size"], event["dataset_size"]
+    )
+    return NoisySGD(how, event["noise_multiplier"], 1, neighbours.adjacency)
+
+
 def _allocation(event: Event, neighbours: Neighbours) -> Any:
-    if event["num_selected"] != 1:
-        raise DoesNotApply(_LATER["RandomAllocationDpEvent with num_selected above 1"])
     batches = check_count(event["num_steps"], "num_steps", low=1)
-    sampling = BallsInBinsSampling(batches)
+    joins = event["num_selected"]
+    sampling: AbstractSampling = BallsInBinsSampling(batches)
+    if joins != 1:
+        sampling = RandomAllocationSampling(batches, joins)
     return NoisySGD(sampling, _one_gaussian(event), batches, neighbours.adjacency)
 
 
@@ -229,7 +164,7 @@ def _one_gaussian(event: Event) -> float:
         return noises[0][0]
     if any(noise == 0.0 for noise, _ in noises):
         return 0.0
-    return _DOWN / math.sqrt(math.fsum(count / noise**2 for noise, count in noises))
+    return releases.DOWN / math.sqrt(math.fsum(count / noise**2 for noise, count in noises))
 
 
 def _names(given: Any) -> set[str]:
@@ -243,10 +178,30 @@ def _names(given: Any) -> set[str]:
 def _repeated(event: Event, neighbours: Neighbours) -> Any:
     """A sampled step repeated is a run of so many steps."""
     inner, count = process_of(event["event"], neighbours), check_count(event["count"], "count")
-    if event_of(event["event"]).name in _SAMPLED and isinstance(inner, NoisySGD):
-        steps = inner.steps * count
-        return NoisySGD(inner.sampling, inner.noise_multiplier, steps, inner.adjacency)
+    return _of_users([inner], lambda parts: _many(event, parts[0], count))
+
+
+def _many(event: Event, inner: Any, count: int) -> Any:
+    if _is_step(event["event"]) and isinstance(inner, NoisySGD):
+        return replace(inner, steps=inner.steps * count)
     return Repeated(inner, count)
+
+
+def _is_step(given: Any) -> bool:
+    return event_of(given).name in (*_SAMPLED, "MixtureOfGaussiansDpEvent")
+
+
+def _of_users(parts: list[Any], make: Callable[[list[Any]], Any]) -> Any:
+    """The records of one user are said of the whole: all parts must have as many."""
+    sizes = {part.records if isinstance(part, UserLevel) else 1 for part in parts}
+    if len(sizes) > 1:
+        raise DoesNotApply(
+            f"These events protect users of different numbers of records ({sorted(sizes)}), so "
+            "they have no account together. Read them one by one."
+        )
+    runs = [part.run if isinstance(part, UserLevel) else part for part in parts]
+    size = sizes.pop()
+    return make(runs) if size == 1 else UserLevel(make(runs), size)
 
 
 def _composed(event: Event, neighbours: Neighbours) -> Any:
@@ -254,7 +209,11 @@ def _composed(event: Event, neighbours: Neighbours) -> Any:
     parts = [part for part in event["events"] if event_of(part).name != "NoOpDpEvent"]
     found = [process_of(part, neighbours) for part in parts]
     if not found:
-        return _nothing(event, neighbours)
+        return releases.nothing(event, neighbours)
+    return _of_users(found, lambda runs: _in_order(parts, runs, neighbours))
+
+
+def _in_order(parts: list[Any], found: list[Any], neighbours: Neighbours) -> Any:
     steps = [p for p in found if isinstance(p, NoisySGD)]
     bare = all(event_of(part).name == "PoissonSampledDpEvent" for part in parts)
     one_way = len(steps) == len(found) and len({step.sampling for step in steps}) == 1
@@ -266,26 +225,9 @@ def _composed(event: Event, neighbours: Neighbours) -> Any:
 # --- what becomes of each event ------------------------------------------------------------------
 _LATER = {
     "UnsupportedDpEvent": "UnsupportedDpEvent says itself that nothing is known about it.",
-    "ZCDpEvent with xi above 0": (
-        "zCDP with xi above 0 is not a process of Tightrope yet. Its Renyi divergences are known: "
-        "declare them as DeclaredRenyi(orders, [xi + rho * order ...])."
-    ),
-    "RandomAllocationDpEvent with num_selected above 1": (
-        "Random allocation to several of the steps is not a process of Tightrope yet. A bound: "
-        "where num_selected divides num_steps, num_selected allocations to one of num_steps / "
-        "num_selected steps each."
-    ),
     "RepeatAndSelectDpEvent": (
         "The best of a random number of trials is read for Poisson(mean) trials (shape infinity) "
         "of Gaussian releases. Account other shapes by a declared release."
-    ),
-    "MixtureOfGaussiansDpEvent": (
-        "Mixtures of Gaussians are not a process of Tightrope yet. For several records of one "
-        "person, read the run as PoissonSampledDpEvent and ask for --group."
-    ),
-    "TruncatedSubsampledGaussianDpEvent": (
-        "Poisson batches cut at a largest size are not a process of Tightrope yet, and the number "
-        "of plain Poisson batches does not cover them."
     ),
     "SampledWithReplacementDpEvent": (
         "No accountant is known for batches drawn with replacement, theirs included. Draw them "
@@ -299,26 +241,26 @@ def _refused(why: str, event: Event, neighbours: Neighbours) -> Any:
 
 
 _READERS: dict[str, Reader] = {
-    "NoOpDpEvent": _nothing,
-    "NonPrivateDpEvent": _not_private,
+    "NoOpDpEvent": releases.nothing,
+    "NonPrivateDpEvent": releases.not_private,
     "UnsupportedDpEvent": partial(_refused, "UnsupportedDpEvent"),
-    "GaussianDpEvent": _gaussian,
-    "LaplaceDpEvent": _laplace,
-    "DiscreteLaplaceDpEvent": _approx,
-    "DiscreteGaussianDpEvent": _discrete_gaussian,
-    "RandomizedResponseDpEvent": _randomized_response,
-    "ExponentialMechanismDpEvent": _approx,
-    "PermuteAndFlipDpEvent": _approx,
-    "EpsilonDeltaDpEvent": _approx,
-    "ZCDpEvent": _concentrated,
-    "MixtureOfGaussiansDpEvent": partial(_refused, "MixtureOfGaussiansDpEvent"),
+    "GaussianDpEvent": releases.gaussian,
+    "LaplaceDpEvent": releases.laplace,
+    "DiscreteLaplaceDpEvent": releases.discrete_laplace,
+    "DiscreteGaussianDpEvent": releases.discrete_gaussian,
+    "RandomizedResponseDpEvent": releases.randomized_response,
+    "ExponentialMechanismDpEvent": releases.exponential,
+    "PermuteAndFlipDpEvent": releases.permute_and_flip,
+    "EpsilonDeltaDpEvent": releases.approx,
+    "ZCDpEvent": releases.concentrated,
+    "MixtureOfGaussiansDpEvent": releases.mixture,
     "ComposedDpEvent": _composed,
     "SelfComposedDpEvent": _repeated,
     "PoissonSampledDpEvent": _poisson,
     "SampledWithoutReplacementDpEvent": _without_replacement,
     "SampledWithReplacementDpEvent": partial(_refused, "SampledWithReplacementDpEvent"),
-    "TruncatedSubsampledGaussianDpEvent": partial(_refused, "TruncatedSubsampledGaussianDpEvent"),
+    "TruncatedSubsampledGaussianDpEvent": _truncated,
     "RandomAllocationDpEvent": _allocation,
-    "SingleEpochTreeAggregationDpEvent": _tree,
+    "SingleEpochTreeAggregationDpEvent": releases.tree,
     "RepeatAndSelectDpEvent": _selection,
 }

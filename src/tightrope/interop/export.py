@@ -13,21 +13,29 @@ from tightrope.process import (
     DeclaredApproxDP,
     DeclaredZeroConcentrated,
     DiscreteGaussianMechanism,
+    DiscreteGaussianVector,
+    DiscreteLaplaceMechanism,
+    ExponentialMechanism,
     FixedSizeSampling,
     FullBatch,
     GaussianMechanism,
     LaplaceMechanism,
     NoiseSchedule,
     NoisySGD,
+    PermuteAndFlip,
     PoissonSampling,
+    RandomAllocationSampling,
     RandomizedResponse,
     Repeated,
+    SampledRelease,
     Sequence,
+    TruncatedPoissonSampling,
 )
 
 __all__ = ["to_dp_event"]
 
 _MODULE = "dp_accounting.dp_event"
+_EPOCHS = (BallsInBinsSampling, RandomAllocationSampling)
 
 
 def to_dp_event(process: Any, dp_event: Any = None) -> Any:
@@ -68,7 +76,7 @@ def _event(name: str, **fields: Any) -> dict[str, Any]:
 
 def _noise(process: Any) -> float:
     """Noise relative to the bound on one record, of which a replaced one moves two."""
-    moved = 2.0 if process.adjacency is Adjacency.REPLACE_ONE else 1.0
+    moved = 2.0 if _is_replaced(process) else 1.0
     return float(process.noise_multiplier * moved)
 
 
@@ -84,11 +92,18 @@ def _step(sampling: Any, noise: float) -> dict[str, Any]:
     if isinstance(sampling, FixedSizeSampling):
         sizes = _sizes(sampling.rate)
         return _event("SampledWithoutReplacementDpEvent", **sizes, event=_gaussian(noise))
-    if isinstance(sampling, BallsInBinsSampling):
-        count = sampling.batches_per_epoch
+    if isinstance(sampling, TruncatedPoissonSampling):
         return _event(
-            "RandomAllocationDpEvent", event=_gaussian(noise), num_selected=1, num_steps=count
+            "TruncatedSubsampledGaussianDpEvent",
+            dataset_size=sampling.dataset_size,
+            sampling_probability=sampling.join_rate,
+            truncated_batch_size=sampling.largest_batch,
+            noise_multiplier=noise,
         )
+    if isinstance(sampling, _EPOCHS):
+        fields = {"num_selected": getattr(sampling, "joins", 1)}
+        fields["num_steps"] = sampling.batches_per_epoch
+        return _event("RandomAllocationDpEvent", event=_gaussian(noise), **fields)
     raise DoesNotApply(
         f"There is no event for {sampling}. dp_accounting knows Poisson batches, batches of fixed "
         "size and, in its main branch, one random batch an epoch."
@@ -108,7 +123,7 @@ def _sizes(rate: float) -> dict[str, int]:
 
 def _run(run: NoisySGD) -> dict[str, Any]:
     count, step = run.steps, _step(run.sampling, run.noise_multiplier)
-    if isinstance(run.sampling, BallsInBinsSampling):
+    if isinstance(run.sampling, _EPOCHS):
         count, left = divmod(run.steps, run.sampling.batches_per_epoch)
         if left:
             raise DoesNotApply(f"There is no event for a part of an epoch; got {left} steps of it.")
@@ -125,6 +140,30 @@ def _discrete(release: DiscreteGaussianMechanism) -> dict[str, Any]:
     return _event("DiscreteGaussianDpEvent", **fields)
 
 
+def _vector(release: DiscreteGaussianVector) -> dict[str, Any]:
+    fields = {"sigma": release.sigma, "sensitivity": release.sensitivity}
+    return _event("DiscreteGaussianDpEvent", **fields, dimension=release.dimension)
+
+
+def _discrete_laplace(release: DiscreteLaplaceMechanism) -> dict[str, Any]:
+    """The sensitivity of an event is that to one record, of which a replaced one moves two."""
+    parts, odd = divmod(release.sensitivity, 2 if _is_replaced(release) else 1)
+    if odd:
+        raise DoesNotApply(
+            f"The event's sensitivity is half of that to a replaced record; got {release}."
+        )
+    return _event("DiscreteLaplaceDpEvent", noise_parameter=release.decay, sensitivity=parts)
+
+
+def _is_replaced(process: Any) -> bool:
+    return bool(process.adjacency is Adjacency.REPLACE_ONE)
+
+
+def _on_sample(sampled: SampledRelease) -> dict[str, Any]:
+    inner = to_dp_event(sampled.release)
+    return _event("PoissonSampledDpEvent", sampling_probability=sampled.rate, event=inner)
+
+
 def _answer(release: RandomizedResponse) -> dict[str, Any]:
     fields = {"noise_parameter": release.flip, "num_buckets": release.categories}
     return _event("RandomizedResponseDpEvent", **fields)
@@ -135,10 +174,15 @@ _WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     NoiseSchedule: _schedule,
     GaussianMechanism: lambda p: _gaussian(_noise(p)),
     LaplaceMechanism: lambda p: _event("LaplaceDpEvent", noise_multiplier=_noise(p)),
+    DiscreteLaplaceMechanism: _discrete_laplace,
     DiscreteGaussianMechanism: _discrete,
+    DiscreteGaussianVector: _vector,
+    SampledRelease: _on_sample,
+    ExponentialMechanism: lambda p: _event("ExponentialMechanismDpEvent", epsilon=p.epsilon),
+    PermuteAndFlip: lambda p: _event("PermuteAndFlipDpEvent", epsilon=p.epsilon),
     RandomizedResponse: _answer,
     DeclaredApproxDP: lambda p: _event("EpsilonDeltaDpEvent", epsilon=p.epsilon, delta=p.delta),
-    DeclaredZeroConcentrated: lambda p: _event("ZCDpEvent", rho=p.rho, xi=0.0),
+    DeclaredZeroConcentrated: lambda p: _event("ZCDpEvent", rho=p.rho, xi=p.xi),
     Repeated: lambda p: _event("SelfComposedDpEvent", event=to_dp_event(p.inner), count=p.count),
     Sequence: lambda p: _event("ComposedDpEvent", events=[to_dp_event(part) for part in p.parts]),
 }

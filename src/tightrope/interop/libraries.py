@@ -134,20 +134,15 @@ def jax_privacy(data: Data, told: Setting) -> Reading:
     if data.get("use_zcdp"):
         raise DoesNotApply("Sampled zCDP has no amplification theorem; give the Gaussian noise.")
     if data.get("truncated_batch_size"):
-        event = {"class_name": "TruncatedSubsampledGaussianDpEvent"}
-        process_of({**event, **dict.fromkeys(_TRUNCATED, 1)})
+        raise DoesNotApply(
+            "Poisson batches cut at a largest size lose more than plain ones, by an amount that "
+            "depends on the number of records. Give the run as TruncatedSubsampledGaussianDpEvent, "
+            "which says it."
+        )
     process = _fixed_size(data) if "dataset_size" in data else _banded(data)
     zero_out = "dataset_size" not in data and data.get("num_examples") is not None
     claims = claims_of(data)
     return Reading(process, "JAX Privacy configuration", **claims, zero_out=zero_out)
-
-
-_TRUNCATED = (
-    "dataset_size",
-    "sampling_probability",
-    "truncated_batch_size",
-    "noise_multiplier",
-)
 
 
 def _banded(data: Data) -> NoisySGD:

@@ -1,6 +1,7 @@
 """What runs on private data: frozen descriptions, no mathematics."""
 
 from tightrope.process.adjacency import Adjacency, Released
+from tightrope.process.choice import ExponentialMechanism, PermuteAndFlip
 from tightrope.process.composite import Process, Repeated, Sequence, parts_of, same_adjacency
 from tightrope.process.mechanism import (
     DeclaredApproxDP,
@@ -8,10 +9,12 @@ from tightrope.process.mechanism import (
     DeclaredRenyi,
     DeclaredZeroConcentrated,
     DiscreteGaussianMechanism,
+    DiscreteLaplaceMechanism,
     GaussianMechanism,
     LaplaceMechanism,
     RandomizedResponse,
 )
+from tightrope.process.sampled import SampledRelease
 from tightrope.process.sampling import (
     AbstractSampling,
     BallsInBinsSampling,
@@ -19,12 +22,15 @@ from tightrope.process.sampling import (
     FixedSizeSampling,
     FullBatch,
     PoissonSampling,
+    RandomAllocationSampling,
     ShuffledSampling,
+    TruncatedPoissonSampling,
 )
 from tightrope.process.selection import PoissonSelection
 from tightrope.process.stopping import StoppedAtWill
 from tightrope.process.training import NoiseSchedule, NoisySGD
 from tightrope.process.users import UserLevel
+from tightrope.process.vector import DiscreteGaussianVector, TreeAggregation
 
 __all__ = [
     "Adjacency",
@@ -40,15 +46,23 @@ __all__ = [
     "UserLevel",
     "AbstractSampling",
     "PoissonSampling",
+    "TruncatedPoissonSampling",
     "FixedSizeSampling",
     "ShuffledSampling",
     "CyclicSampling",
     "BallsInBinsSampling",
+    "RandomAllocationSampling",
     "FullBatch",
     "PoissonSelection",
     "GaussianMechanism",
     "LaplaceMechanism",
+    "DiscreteLaplaceMechanism",
     "DiscreteGaussianMechanism",
+    "DiscreteGaussianVector",
+    "TreeAggregation",
+    "SampledRelease",
+    "ExponentialMechanism",
+    "PermuteAndFlip",
     "RandomizedResponse",
     "DeclaredApproxDP",
     "DeclaredRenyi",

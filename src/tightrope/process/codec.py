@@ -14,16 +14,19 @@ from typing import Any
 
 from tightrope.errors import InvalidInput
 from tightrope.process import (
+    choice,
     composite,
     convex,
     iteration,
     loss_constants,
     mechanism,
+    sampled,
     sampling,
     selection,
     stopping,
     training,
     users,
+    vector,
 )
 from tightrope.process.adjacency import Adjacency, Released
 
@@ -54,6 +57,9 @@ for _module in (
     selection,
     stopping,
     users,
+    choice,
+    sampled,
+    vector,
 ):
     for _name in _module.__all__:
         _found = getattr(_module, _name)

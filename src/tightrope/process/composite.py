@@ -9,7 +9,12 @@ from typing import Protocol, final
 
 from tightrope.errors import AdjacencyMismatch, InvalidInput
 from tightrope.process.adjacency import Adjacency
-from tightrope.process.sampling import FixedSizeSampling, FullBatch, PoissonSampling
+from tightrope.process.sampling import (
+    FixedSizeSampling,
+    FullBatch,
+    PoissonSampling,
+    TruncatedPoissonSampling,
+)
 from tightrope.process.training import NoisySGD
 from tightrope.process.users import OneRecord, UserLevel
 from tightrope.validate import check_count
@@ -17,7 +22,7 @@ from tightrope.validate import check_count
 __all__ = ["Process", "Repeated", "Sequence", "parts_of", "same_adjacency"]
 
 
-MEMORYLESS = (PoissonSampling, FixedSizeSampling, FullBatch)
+MEMORYLESS = (PoissonSampling, TruncatedPoissonSampling, FixedSizeSampling, FullBatch)
 
 
 class Process(Protocol):

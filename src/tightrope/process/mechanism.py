@@ -16,12 +16,14 @@ from tightrope.validate import (
     check_epsilon,
     check_non_negative,
     check_order,
+    check_positive,
     one_number,
 )
 
 __all__ = [
     "GaussianMechanism",
     "LaplaceMechanism",
+    "DiscreteLaplaceMechanism",
     "DiscreteGaussianMechanism",
     "RandomizedResponse",
     "DeclaredApproxDP",
@@ -55,6 +57,23 @@ class LaplaceMechanism(OneRecord):
 
     def __post_init__(self) -> None:
         _store(self, noise_multiplier=check_non_negative(self.noise_multiplier, "noise_multiplier"))
+
+
+@final
+@dataclass(frozen=True)
+class DiscreteLaplaceMechanism(OneRecord):
+    """Noise k of mass proportional to e^{-decay |k|} on one integer of integer `sensitivity`."""
+
+    decay: float
+    sensitivity: int = 1
+    adjacency: Adjacency = _DEFAULT
+
+    def __post_init__(self) -> None:
+        _store(
+            self,
+            decay=check_positive(self.decay, "decay"),
+            sensitivity=check_count(self.sensitivity, "sensitivity", low=1),
+        )
 
 
 @final
@@ -139,13 +158,14 @@ class DeclaredGaussianDP(OneRecord):
 @final
 @dataclass(frozen=True)
 class DeclaredZeroConcentrated(OneRecord):
-    """A release known to be rho-zCDP: (order, rho * order)-Renyi DP for every order."""
+    """A release known to be (xi, rho)-zCDP: (order, xi + rho * order)-Renyi DP for every order."""
 
     rho: float
     adjacency: Adjacency = _DEFAULT
+    xi: float = 0.0
 
     def __post_init__(self) -> None:
-        _store(self, rho=check_non_negative(self.rho, "rho"))
+        _store(self, rho=check_non_negative(self.rho, "rho"), xi=check_non_negative(self.xi, "xi"))
 
 
 def _store(process: Any, **values: Any) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Protocol, final
 
 from tightrope.errors import InvalidInput
+from tightrope.numerics.binomial_tail import binomial_tail
 from tightrope.validate import check_count, check_probability, one_number
 
 __all__ = [
     "AbstractSampling",
     "PoissonSampling",
+    "TruncatedPoissonSampling",
     "FixedSizeSampling",
     "ShuffledSampling",
     "CyclicSampling",
     "BallsInBinsSampling",
+    "RandomAllocationSampling",
     "FullBatch",
     "check_sampling",
 ]
@@ -37,6 +41,35 @@ class PoissonSampling:
     def __post_init__(self) -> None:
         rate = one_number(check_probability(self.rate, "rate"), "rate")
         object.__setattr__(self, "rate", rate)
+
+
+@final
+@dataclass(frozen=True)
+class TruncatedPoissonSampling:
+    """Every record is drawn with `join_rate`; of a larger batch `largest_batch` are kept.
+
+    Those are a uniform subset. `dataset_size` is public, and counts the record that is protected:
+    of two neighbours, the larger data set has so many records.
+    """
+
+    join_rate: float
+    largest_batch: int
+    dataset_size: int
+
+    def __post_init__(self) -> None:
+        rate = one_number(check_probability(self.join_rate, "join_rate"), "join_rate")
+        object.__setattr__(self, "join_rate", rate)
+        for name, low in (("largest_batch", 0), ("dataset_size", 1)):
+            object.__setattr__(self, name, check_count(getattr(self, name), name, low=low))
+
+    @property
+    def rate(self) -> float:
+        n, most = self.dataset_size, self.largest_batch
+        if n <= most or self.join_rate in (0.0, 1.0):
+            return self.join_rate * min(1.0, most / n)
+        full = binomial_tail(n - 1, self.join_rate, most)
+        kept = binomial_tail(n, self.join_rate, most + 1) * most / n
+        return float((1 - full) * Decimal(self.join_rate) + kept)
 
 
 @final
@@ -85,6 +118,29 @@ class BallsInBinsSampling(_EpochSampling):
     """Each epoch every record joins exactly one batch, chosen uniformly and independently."""
 
     batches_per_epoch: int
+
+
+@final
+@dataclass(frozen=True)
+class RandomAllocationSampling(_EpochSampling):
+    """Each epoch every record joins `joins` of the batches, a uniform subset, independently."""
+
+    batches_per_epoch: int
+    joins: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        joins = check_count(self.joins, "joins", low=1)
+        if joins > self.batches_per_epoch:
+            raise InvalidInput(
+                f"A record cannot join {joins} different batches of {self.batches_per_epoch}. Give "
+                "joins <= batches_per_epoch."
+            )
+        object.__setattr__(self, "joins", joins)
+
+    @property
+    def rate(self) -> float:
+        return self.joins / self.batches_per_epoch
 
 
 @final

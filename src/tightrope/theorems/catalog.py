@@ -15,19 +15,26 @@ from tightrope.theorems import (
     balls_in_bins_rdp_fs25,
     composed_approx_dp,
     declared,
+    discrete_gaussian_vector,
     epochwise_gaussian_gdp,
+    exponential_mechanism_ddr20,
     gaussian_gdp_drs19,
     moments_accountant_acgmmtz16,
     noise_schedule_exact,
+    permute_and_flip,
     poisson_gaussian_exact_zdw22,
     poisson_gaussian_rdp_abadi16,
     poisson_gaussian_rdp_closed_mtz19,
     poisson_gaussian_rdp_mtz19,
+    poisson_releases_exact,
     poisson_replace_one_exact,
     poisson_selection_ps22,
+    random_allocation,
     sampled_gaussian_clt_bdls19,
     sampled_gaussian_replace_drs19,
     single_releases_exact,
+    tree_aggregation,
+    truncated_poisson,
 )
 from tightrope.theorems.base import Theorem
 from tightrope.theorems.hidden_list import HIDDEN_STATE
@@ -69,13 +76,27 @@ _BINS = _theorem(balls_in_bins_exact)
 _SCHEDULE = _theorem(noise_schedule_exact)
 _REPLACED = _theorem(poisson_replace_one_exact)
 _REPLACE = _theorem(sampled_gaussian_replace_drs19)
-_ONCE = (_GAUSSIAN, _SINGLE, _DECLARED, _EPOCHWISE)
+_SAMPLED = (
+    _theorem(truncated_poisson),
+    _theorem(random_allocation),
+    _theorem(poisson_releases_exact),
+)
+_ONCE = (
+    _GAUSSIAN,
+    _SINGLE,
+    _DECLARED,
+    _EPOCHWISE,
+    _theorem(exponential_mechanism_ddr20),
+    _theorem(permute_and_flip),
+    _theorem(discrete_gaussian_vector),
+    _theorem(tree_aggregation),
+)
 
 ANALYSES: tuple[Analysis, ...] = (
     Analysis(
         "exact",
         _theorem(poisson_gaussian_exact_zdw22),
-        (*_ONCE, _REPLACED, _REPLACE, _BINS, _SCHEDULE),
+        (*_ONCE, _REPLACED, _REPLACE, _BINS, _SCHEDULE, *_SAMPLED),
         general=True,
     ),
     Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),

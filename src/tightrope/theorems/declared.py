@@ -1,10 +1,11 @@
 """Releases whose guarantee is declared by whoever made them.
 
-Statement: a release that is (epsilon, delta)-DP, Renyi DP, mu-GDP or rho-zCDP for the declared
-    neighbours is just that; rho-zCDP means (order, rho * order)-Renyi DP for every order.
+Statement: a release that is (epsilon, delta)-DP, Renyi DP, mu-GDP or zCDP for the declared
+    neighbours is just that; (xi, rho)-zCDP means (order, xi + rho * order)-Renyi DP for every
+    order above 1.
 Conditions: the declaration is true. Tightrope cannot check it, and reports say so.
 Validity: upper bound.
-Source: the declaration; Bun, Steinke 2016 (arXiv:1605.02065), Definition 1.1 for zCDP.
+Source: the declaration; Bun, Steinke 2016 (arXiv:1605.02065), Definition 1.1 and 8.1 for zCDP.
 Error: none.
 Vectors: tradeoff_eps_delta, thm3_eps.
 """
@@ -48,5 +49,5 @@ def guarantee(process: Process) -> Guarantee:
         term: TableTerm | LinearTerm = TableTerm(process.orders, process.gammas)
     else:
         assert isinstance(process, DeclaredZeroConcentrated)
-        term = LinearTerm(process.rho)
+        term = LinearTerm(process.rho, process.xi)
     return RenyiGuarantee(RenyiCurve.of(term), process.adjacency)

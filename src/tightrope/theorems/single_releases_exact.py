@@ -1,21 +1,24 @@
-"""Laplace, discrete Gaussian and randomised response, exactly.
+"""Laplace noise, discrete Laplace and Gaussian noise and randomised response, exactly.
 
 Statement: each is dominated by, and attains, one pair of output laws: Laplace(0, b) against
-    Laplace(1, b); the discrete Gaussian on the integers against itself moved by the sensitivity;
-    k-ary randomised response on two different answers. Composition multiplies the pairs.
+    Laplace(1, b); discrete Laplace or Gaussian noise on the integers against itself moved by the
+    sensitivity; k-ary randomised response on two different answers. Composition multiplies the
+    pairs.
 Conditions: noise drawn as described, on one number (Laplace: L1 sensitivity 1 after scaling;
-    discrete Gaussian: an integer of integer sensitivity; randomised response: one answer, and
+    discrete noise: an integer of integer sensitivity; randomised response: one answer, and
     replace-one neighbours, since an absent answer is not defined).
 Validity: exact.
 Source: Zhu, Dong, Wang 2022 (arXiv:2106.08567), Section 3 (dominating pairs); Canonne, Kamath,
     Steinke 2020 (arXiv:2004.00010), Theorem 7 (discrete Gaussian).
 Error: the discrete Gaussian's far tail is counted as an infinite loss (below 1e-300).
-Vectors: closed forms, in the tests of the pairs.
+Vectors: discrete_laplace; closed forms, in the tests of the pairs.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -24,11 +27,13 @@ from tightrope.guarantee.loss.pair import (
     AbstractLossPair,
     LaplacePair,
     discrete_gaussian_pair,
+    discrete_laplace_pair,
     randomized_response_pair,
 )
 from tightrope.process import (
     Adjacency,
     DiscreteGaussianMechanism,
+    DiscreteLaplaceMechanism,
     LaplaceMechanism,
     Process,
     RandomizedResponse,
@@ -47,32 +52,47 @@ def applies(process: Process) -> Refusal | None:
             f"replace-one neighbours; got {process.adjacency}. Declare Adjacency.REPLACE_ONE.",
             "neighbours",
         )
-    if isinstance(process, (LaplaceMechanism, DiscreteGaussianMechanism, RandomizedResponse)):
+    if type(process) in _PAIRS:
         return None
     return Refusal(
-        f"{NAME} covers the Laplace mechanism, the discrete Gaussian and randomised response; got "
-        f"{type(process).__name__}."
+        f"{NAME} covers Laplace noise, discrete Laplace and Gaussian noise, and randomised "
+        f"response; got {type(process).__name__}."
     )
 
 
 def guarantee(process: Process) -> Guarantee:
     require(applies(process))
-    pair = _pair(process)
+    pair = _PAIRS[type(process)](process)
     if pair is None:
         return GaussianGuarantee(math.inf, process.adjacency, Validity.BOUND)
     return LossGuarantee((((pair, 1),),), process.adjacency, VALIDITY)
 
 
-def _pair(process: Process) -> AbstractLossPair | None:
-    """The dominating pair; each of these is its own mirror image, so one order suffices."""
-    if isinstance(process, LaplaceMechanism):
-        return LaplacePair(process.noise_multiplier) if process.noise_multiplier > 0 else None
-    if isinstance(process, DiscreteGaussianMechanism):
-        sigma, step = process.sigma, process.sensitivity
-        return discrete_gaussian_pair(sigma, step) if sigma > 0 else None
-    assert isinstance(process, RandomizedResponse)
+def _laplace(process: LaplaceMechanism) -> AbstractLossPair | None:
+    return LaplacePair(process.noise_multiplier) if process.noise_multiplier > 0 else None
+
+
+def _discrete_laplace(process: DiscreteLaplaceMechanism) -> AbstractLossPair | None:
+    return discrete_laplace_pair(process.decay, process.sensitivity)
+
+
+def _discrete_gaussian(process: DiscreteGaussianMechanism) -> AbstractLossPair | None:
+    sigma, step = process.sigma, process.sensitivity
+    return discrete_gaussian_pair(sigma, step) if sigma > 0 else None
+
+
+def _response(process: RandomizedResponse) -> AbstractLossPair | None:
     if process.flip == 0:
         return None
     # truth with probability 1 - flip + flip/k, any other answer with flip/k
     epsilon = math.log1p(process.categories * (1.0 - process.flip) / process.flip)
     return randomized_response_pair(epsilon, process.categories)
+
+
+# the dominating pair; each of these is its own mirror image, so one order suffices
+_PAIRS: dict[type, Callable[[Any], AbstractLossPair | None]] = {
+    LaplaceMechanism: _laplace,
+    DiscreteLaplaceMechanism: _discrete_laplace,
+    DiscreteGaussianMechanism: _discrete_gaussian,
+    RandomizedResponse: _response,
+}

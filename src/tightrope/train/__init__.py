@@ -41,6 +41,7 @@ from tightrope.train.samplers import (
     FullBatchSampler,
     PoissonSampler,
     ShuffledSampler,
+    TruncatedPoissonSampler,
 )
 from tightrope.train.standard_convolution import StandardConv2d
 from tightrope.train.trainer import Evaluation, Outcome, Trainer, accuracy
@@ -64,6 +65,7 @@ __all__ = [
     "StandardConv2d",
     "Budget",
     "PoissonSampler",
+    "TruncatedPoissonSampler",
     "FixedSizeSampler",
     "ShuffledSampler",
     "CyclicSampler",

@@ -31,6 +31,7 @@ from tightrope.process import (
     FullBatch,
     PoissonSampling,
     ShuffledSampling,
+    TruncatedPoissonSampling,
 )
 from tightrope.train.protected import Users, check_users
 from tightrope.validate import check_count
@@ -38,6 +39,7 @@ from tightrope.validate import check_count
 __all__ = [
     "AbstractSampler",
     "PoissonSampler",
+    "TruncatedPoissonSampler",
     "FixedSizeSampler",
     "ShuffledSampler",
     "CyclicSampler",
@@ -193,6 +195,38 @@ class PoissonSampler(AbstractSampler):
 
 
 @final
+class TruncatedPoissonSampler(AbstractSampler):
+    """Poisson batches of `rate`; of a larger one a uniform subset of `largest_batch` is kept.
+
+    For shapes that stay what they are. The size of the data, `population`, is public.
+    """
+
+    def __init__(self, rate: float, largest_batch: int, population: int, **options: Any) -> None:
+        declared = TruncatedPoissonSampling(rate, largest_batch, population)
+        super().__init__(declared, **options)
+        self._size, self._population = declared.largest_batch, declared.dataset_size
+        self._threshold = min(int(declared.join_rate * 2.0**64), 2**64 - 1)
+        self._everybody = declared.join_rate >= 1.0
+
+    def draw(self, population: int) -> Indices:
+        _check_population(self._population, population)
+        joined = self._stream.words(population) < np.uint64(self._threshold)
+        drawn = np.flatnonzero(joined | self._everybody).astype(np.int64)
+        keys = self._stream.words(len(drawn))
+        if len(drawn) <= self._size:
+            return drawn
+        return np.sort(drawn[np.argsort(keys, kind="stable")[: self._size]])
+
+
+def _check_population(declared: int, population: int) -> None:
+    if population != declared:
+        raise InvalidInput(
+            f"This sampler was declared for {declared} records; the dataset has {population}. The "
+            "size is public with this sampling: state the right one."
+        )
+
+
+@final
 class FixedSizeSampler(AbstractSampler):
     """Every batch is a uniform subset of `batch_size` of the `population` records."""
 
@@ -209,11 +243,7 @@ class FixedSizeSampler(AbstractSampler):
         super().__init__(FixedSizeSampling(self._size / self._population), **options)
 
     def draw(self, population: int) -> Indices:
-        if population != self._population:
-            raise InvalidInput(
-                f"This sampler was declared for {self._population} records; the dataset has "
-                f"{population}. Replace-one neighbours have a public size: state the right one."
-            )
+        _check_population(self._population, population)
         keys = self._stream.words(population)
         return np.sort(np.argpartition(keys, self._size - 1)[: self._size]).astype(np.int64)
 

@@ -20,6 +20,7 @@ from tightrope.train import (
     Gradients,
     PoissonSampler,
     ShuffledSampler,
+    TruncatedPoissonSampler,
     noisy_sgd,
 )
 from tightrope.train.doctor import check_model, check_run
@@ -36,6 +37,7 @@ def weights(model):
 SAMPLERS = {
     "poisson": lambda: PoissonSampler(0.2),
     "fixed": lambda: FixedSizeSampler(12, 60),
+    "truncated": lambda: TruncatedPoissonSampler(0.2, 14, 60),
     "shuffled": lambda: ShuffledSampler(5),
     "cyclic": lambda: CyclicSampler(5),
     "balls": lambda: BallsInBinsSampler(5),

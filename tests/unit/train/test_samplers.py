@@ -16,6 +16,7 @@ from tightrope.process import (
     FullBatch,
     PoissonSampling,
     ShuffledSampling,
+    TruncatedPoissonSampling,
 )
 from tightrope.train import (
     BallsInBinsSampler,
@@ -24,11 +25,13 @@ from tightrope.train import (
     FullBatchSampler,
     PoissonSampler,
     ShuffledSampler,
+    TruncatedPoissonSampler,
 )
 
 MAKERS = {
     "poisson": lambda **o: PoissonSampler(0.25, **o),
     "fixed": lambda **o: FixedSizeSampler(8, 32, **o),
+    "truncated": lambda **o: TruncatedPoissonSampler(0.25, 9, 32, **o),
     "shuffled": lambda **o: ShuffledSampler(5, **o),
     "cyclic": lambda **o: CyclicSampler(5, **o),
     "balls": lambda **o: BallsInBinsSampler(5, **o),
@@ -37,6 +40,7 @@ MAKERS = {
 DECLARED = {
     "poisson": PoissonSampling(0.25),
     "fixed": FixedSizeSampling(0.25),
+    "truncated": TruncatedPoissonSampling(0.25, 9, 32),
     "shuffled": ShuffledSampling(5),
     "cyclic": CyclicSampling(5),
     "balls": BallsInBinsSampling(5),
@@ -108,6 +112,22 @@ def test_fixed_size_is_fixed():
         sampler.draw(31)
     with pytest.raises(InvalidInput, match="cannot be drawn"):
         FixedSizeSampler(33, 32)
+
+
+def test_batches_above_the_cap_lose_records_at_random():
+    sampler, draws = TruncatedPoissonSampler(0.5, 9, 16, seed=3), 20_000
+    counts, sizes = np.zeros(16), []
+    for _ in range(draws):
+        batch = sampler.draw(16)
+        counts[batch] += 1
+        sizes.append(len(batch))
+    assert max(sizes) == 9 and min(sizes) < 4
+    rate = sampler.sampling.rate
+    assert np.abs(counts / draws - rate).max() < 5 * (rate * (1 - rate) / draws) ** 0.5
+    assert len(TruncatedPoissonSampler(1.0, 9, 16).draw(16)) == 9
+    assert len(TruncatedPoissonSampler(0.5, 0, 16).draw(16)) == 0
+    with pytest.raises(InvalidInput, match="declared for 16"):
+        sampler.draw(15)
 
 
 @pytest.mark.parametrize("name", ["fixed", "shuffled", "cyclic"])

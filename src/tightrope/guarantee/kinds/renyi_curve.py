@@ -29,12 +29,13 @@ class RenyiTerm(Protocol):
 @final
 @dataclass(frozen=True)
 class LinearTerm:
-    """gamma = rho * order: zCDP, and the Gaussian mechanism with rho = mu^2/2."""
+    """gamma = xi + rho * order: zCDP, and the Gaussian mechanism with rho = mu^2/2 and xi = 0."""
 
     rho: float
+    xi: float = 0.0
 
     def upper(self, orders: FloatArray) -> FloatArray:
-        return self.rho * orders
+        return self.rho * orders + self.xi
 
 
 @final

@@ -27,7 +27,7 @@ class AbstractLossPair(ABC):
     the map from l to the point where the loss passes l, times the slope of the log mass there.
     """
 
-    has_masses: ClassVar[bool] = True  # are the log masses below known?
+    on_lattice: ClassVar[bool] = True  # does the lattice method have a rule for it?
 
     @property
     @abstractmethod

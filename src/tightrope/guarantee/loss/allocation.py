@@ -35,7 +35,7 @@ class AllocationPair(AbstractLossPair):
         object.__setattr__(self, "batches", check_count(self.batches, "batches", low=2))
         object.__setattr__(self, "mu", check_positive(self.mu, "mu"))
 
-    has_masses: ClassVar[bool] = False
+    on_lattice: ClassVar[bool] = False
 
     @property
     def infinite_mass(self) -> float:

@@ -8,24 +8,29 @@ add:    delta = q kappa e^eps G(-ln kappa), kappa = (e^-eps - 1 + q)/q (0 when k
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
+from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     GaussianPair,
     SampledGaussianPair,
     above_infimum,
 )
+from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
+from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
+from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 
-__all__ = ["is_single", "log_delta_single", "log_gaussian_delta"]
+__all__ = ["is_single", "has_closed_form", "log_delta_single", "log_gaussian_delta"]
 
 _NEVER = Interval.exact(-math.inf)  # delta = 0
 
@@ -66,13 +71,16 @@ def _moved(q: float, epsilon: float) -> tuple[float, float]:
     return value, 2.0 * rounding / left + 4.0 * ULP * (abs(value) - math.log(q) + 1.0)
 
 
-def _gaussian_between(centre: float, error: float, mu: float) -> Interval:
-    """The decreasing Gaussian profile over [centre - error, centre + error]."""
+_Profile = Callable[[float], Interval]  # ln delta of every real epsilon
+
+
+def _between(centre: float, error: float, base: _Profile) -> Interval:
+    """A falling profile over [centre - error, centre + error]."""
     if error == 0.0:
-        return log_gaussian_delta(centre, mu)
+        return base(centre)
     if error == math.inf:
         return Interval(-math.inf, 0.0)
-    low, high = log_gaussian_delta(centre + error, mu), log_gaussian_delta(centre - error, mu)
+    low, high = base(centre + error), base(centre - error)
     return Interval(min(low.lower, high.lower), max(low.upper, high.upper))
 
 
@@ -86,21 +94,28 @@ def _gaussian(pair: GaussianPair, epsilon: float) -> Interval:
 
 
 def _sampled(pair: SampledGaussianPair, epsilon: float) -> Interval:
+    base = partial(log_gaussian_delta, mu=pair.mu)
     if pair.direction == "remove":
-        kappa, error = _moved(pair.rate, epsilon)
-        if kappa == -math.inf or error == math.inf:  # below the support: delta = 1 - e^eps
-            value = math.log(-math.expm1(epsilon))
-            return Interval(value - 64.0 * ULP, min(0.0, value + 64.0 * ULP))  # 3 rounding/q
-        return _shifted(_gaussian_between(kappa, error, pair.mu), math.log(pair.rate))
-    kappa, error = _moved(pair.rate, -epsilon)
+        return _sampled_removed(pair.rate, epsilon, base)
+    return _sampled_added(pair.rate, epsilon, base)
+
+
+def _sampled_removed(rate: float, epsilon: float, base: _Profile) -> Interval:
+    kappa, error = _moved(rate, epsilon)
+    if kappa == -math.inf or error == math.inf:  # below the support: delta = 1 - e^eps
+        value = math.log(-math.expm1(epsilon))
+        return Interval(value - 64.0 * ULP, min(0.0, value + 64.0 * ULP))  # 3 rounding/q
+    return _shifted(_between(kappa, error, base), math.log(rate))
+
+
+def _sampled_added(rate: float, epsilon: float, base: _Profile) -> Interval:
+    kappa, error = _moved(rate, -epsilon)
     if kappa == -math.inf:
         return _NEVER
     if error == math.inf:  # kappa G(-ln kappa) increases with kappa
-        most = log_gaussian_delta(-kappa, pair.mu).upper + math.log(pair.rate) + epsilon + kappa
+        most = base(-kappa).upper + math.log(rate) + epsilon + kappa
         return Interval(-math.inf, min(0.0, most + 8.0 * ULP * (abs(most) + abs(epsilon) + 1.0)))
-    part = _shifted(
-        _gaussian_between(-kappa, error, pair.mu), math.log(pair.rate) + epsilon + kappa
-    )
+    part = _shifted(_between(-kappa, error, base), math.log(rate) + epsilon + kappa)
     return Interval(part.lower - error, min(0.0, part.upper + error))
 
 
@@ -108,17 +123,53 @@ def _fixed_size(pair: FixedSizeGaussianPair, epsilon: float) -> Interval:
     if epsilon < 0.0:
         return _mirrored(_fixed_size(pair, -epsilon), epsilon)
     kappa, error = _moved(pair.rate, epsilon)
-    return _shifted(_gaussian_between(kappa, error, pair.mu), math.log(pair.rate))
+    base = partial(log_gaussian_delta, mu=pair.mu)
+    return _shifted(_between(kappa, error, base), math.log(pair.rate))
 
 
 def _laplace(pair: LaplacePair, epsilon: float) -> Interval:
-    top = 1.0 / pair.scale
+    return _log_laplace_delta(epsilon, pair.top)
+
+
+def _log_laplace_delta(epsilon: float, top: float) -> Interval:
+    """1 - e^{(eps - top)/2}, |eps| <= top."""
     if epsilon >= top:
         return _NEVER
     gap = epsilon if epsilon <= -top else 0.5 * (epsilon - top)
     value = math.log(-math.expm1(gap))
     error = 4.0 * ULP * (1.0 + (abs(epsilon) + top) / abs(gap) + abs(value))
     return Interval(value - error, min(0.0, value + error))
+
+
+def _bounded_range(pair: BoundedRangePair, epsilon: float) -> Interval:
+    """(1 - e^{(eps - top)/2})^2/(1 - e^-top), |eps| <= top."""
+    if epsilon >= pair.top:
+        return _NEVER
+    if epsilon <= -pair.top:
+        value = math.log(-math.expm1(epsilon))
+        return Interval(value - 8.0 * ULP, min(0.0, value + 8.0 * ULP))
+    half = _log_laplace_delta(epsilon, pair.top)
+    scale = -math.log(-math.expm1(-pair.top))
+    slack = 8.0 * ULP * (1.0 + abs(scale))
+    return Interval(2.0 * half.lower + scale - slack, min(0.0, 2.0 * half.upper + scale + slack))
+
+
+def _laplace_mixture(pair: LaplaceMixturePair, epsilon: float) -> Interval:
+    """Both: P - e^eps Q = q (Lap(1) - kappa Lap(0)) for x >= 0, kappa that of eps + ln A(0)."""
+    top, both = 1.0 / pair.scale, pair.plus and pair.minus
+    base = partial(_log_laplace_delta, top=top)
+    if both and epsilon < 0.0:
+        return _mirrored(_laplace_mixture(pair, -epsilon), epsilon)
+    if epsilon >= pair.support[1] * (1.0 + 8.0 * ULP):
+        return _NEVER
+    if not pair.plus:
+        return _sampled_added(pair.rate, epsilon, base)
+    if not both:
+        return _sampled_removed(pair.rate, epsilon, base)
+    moved = epsilon + float(pair.log_arm(np.zeros(1))[0])
+    slack = 8.0 * ULP * (1.0 + abs(epsilon) + abs(moved))
+    low, high = (_sampled_removed(pair.rate, moved + way * slack, base) for way in (1.0, -1.0))
+    return Interval(low.lower, high.upper)
 
 
 def _discrete(pair: DiscretePair, epsilon: float) -> Interval:
@@ -152,19 +203,34 @@ def _mixture(pair: GaussianMixturePair, epsilon: float) -> Interval:
     return Interval(lower, min(0.0, math.log(max(most, 1e-320))))
 
 
+def _public(pair: PublicMixturePair, epsilon: float) -> Interval:
+    """delta is the mean of the parts' deltas."""
+    parts = [(math.log(w), log_delta_single(part, epsilon)) for w, part in pair.parts]
+    lower = float(np.logaddexp.reduce([w + found.lower for w, found in parts]))
+    upper = float(np.logaddexp.reduce([w + found.upper for w, found in parts]))
+    return Interval(lower - 8.0 * ULP, min(0.0, upper + 8.0 * ULP))
+
+
 _RULES = {
     GaussianPair: _gaussian,
     SampledGaussianPair: _sampled,
     FixedSizeGaussianPair: _fixed_size,
     LaplacePair: _laplace,
+    BoundedRangePair: _bounded_range,
+    LaplaceMixturePair: _laplace_mixture,
     DiscretePair: _discrete,
     GaussianMixturePair: _mixture,
+    PublicMixturePair: _public,
 }
 
 
 def is_single(components: Components) -> bool:
-    """One release, once, whose masses are known: it has a closed form."""
-    return len(components) == 1 and components[0][1] == 1 and components[0][0].has_masses
+    """One release, once, with a closed form."""
+    return len(components) == 1 and components[0][1] == 1 and has_closed_form(components[0][0])
+
+
+def has_closed_form(pair: AbstractLossPair) -> bool:
+    return type(pair) in _RULES
 
 
 def log_delta_single(pair: AbstractLossPair, epsilon: float) -> Interval:

@@ -19,7 +19,12 @@ from typing import TypeVar
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.closed_form import is_single, log_delta_single, log_gaussian_delta
+from tightrope.guarantee.loss.closed_form import (
+    has_closed_form,
+    is_single,
+    log_delta_single,
+    log_gaussian_delta,
+)
 from tightrope.guarantee.loss.contour_inverse import EpsilonGoal, Inverse, invert_closed_form
 from tightrope.guarantee.loss.contour_line import (
     FINE,
@@ -291,5 +296,5 @@ def _most_variation(pair: AbstractLossPair, count: int) -> float:
     square = 0.25 * math.expm1(min(count * pair.log_mean_square, 700.0))
     one = pair.total_variation
     if one is None:
-        one = math.exp(log_delta_single(pair, 0.0).upper) if pair.has_masses else 1.0
+        one = math.exp(log_delta_single(pair, 0.0).upper) if has_closed_form(pair) else 1.0
     return min(count * one, math.sqrt(square))

@@ -13,15 +13,19 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.cumulant import plain_mu, sum_law
+from tightrope.guarantee.loss.cumulant import law_of, plain_mu, sum_law
 from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
 from tightrope.guarantee.loss.cumulant_part import PartCumulant, log_tail
+from tightrope.guarantee.loss.cumulant_public import PublicCumulant
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
-from tightrope.numerics.inversion_law import SumLaw
+from tightrope.guarantee.loss.public_mixture import PublicMixturePair
+from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
 from tightrope.numerics.quadrature import FloatArray
 
 __all__ = ["has_jumps", "without_rare"]
+
+_FEWEST_NATS = 8.0
 
 
 def has_jumps(held: Components) -> bool:
@@ -31,6 +35,8 @@ def has_jumps(held: Components) -> bool:
 def _jumps(pair: AbstractLossPair) -> bool:
     if isinstance(pair, GaussianMixturePair):
         return pair.plus > 0
+    if isinstance(pair, PublicMixturePair):
+        return any(_jumps(part) for _, part in pair.parts)
     sampled = isinstance(pair, SampledGaussianPair) and pair.direction == "remove"
     return sampled and plain_mu(pair) is None
 
@@ -46,24 +52,47 @@ def without_rare(held: Components, log_level: float, relative_width: float) -> t
     rest = sum_law(tuple((p, n) for p, n in held if not _jumps(p)))
     steps = sum(n for _, n in jumping)
     nats = math.log(steps) - (log_level + math.log(relative_width) - 4.0)
-    kept = _cut(jumping, nats)
-    dropped = np.logaddexp.reduce([part.log_dropped() for part in kept])
-    return SumLaw((*kept, *rest.parts), rest.mean, rest.variance), float(dropped) + 1e-12
+    kept, logs = zip(*_cut(jumping, nats), strict=True)
+    dropped = float(np.logaddexp.reduce(logs)) + 1e-12
+    return SumLaw((*kept, *rest.parts), rest.mean, rest.variance), dropped
 
 
 def _cut(
     jumping: list[tuple[AbstractLossPair, int]], nats: float
-) -> list[PartCumulant | MixtureCumulant]:
-    """The laws up to points that a step passes with probability about e^-nats."""
-    mixed = [(p, n) for p, n in jumping if isinstance(p, GaussianMixturePair)]
-    kept: list[PartCumulant | MixtureCumulant] = [
-        MixtureCumulant(p, n, p.arms[0].quantile(-nats)) for p, n in mixed
-    ]
-    sampled = [(p, n) for p, n in jumping if isinstance(p, SampledGaussianPair)]
+) -> list[tuple[AbstractFamily, float]]:
+    """The laws up to points that a step passes with probability about e^-nats.
+
+    Each with ln of a bound on the probability that any of its steps passes them.
+    """
+    kept: list[tuple[AbstractFamily, float]] = []
+    sampled = []
+    for pair, count in jumping:
+        if isinstance(pair, SampledGaussianPair):
+            sampled.append((pair, count))
+        elif isinstance(pair, PublicMixturePair):
+            kept.append(_cut_public(pair, count, nats))
+        elif isinstance(pair, GaussianMixturePair):
+            law = MixtureCumulant(pair, count, pair.arms[0].quantile(-nats))
+            kept.append((law, law.log_dropped()))
     if sampled:
         pairs, counts = [p for p, _ in sampled], [n for _, n in sampled]
-        kept.append(PartCumulant(pairs, counts, _points(pairs, nats)))
+        part = PartCumulant(pairs, counts, _points(pairs, nats))
+        kept.append((part, part.log_dropped()))
     return kept
+
+
+def _cut_public(pair: PublicMixturePair, count: int, nats: float) -> tuple[AbstractFamily, float]:
+    """Each part is cut where what it is passed by weighs e^-nats in the mixture."""
+    weights, laws, logs = [], [], []
+    for weight, part in pair.parts:
+        law, dropped = law_of(part), -math.inf
+        if _jumps(part):
+            law, dropped = _cut([(part, 1)], max(nats + math.log(weight), _FEWEST_NATS))[0]
+        weights.append(weight)
+        laws.append(law)
+        logs.append(math.log(weight) + dropped)
+    total = float(np.logaddexp.reduce(logs)) + math.log(count) + 1e-9
+    return PublicCumulant(weights, laws, count), total
 
 
 def _points(pairs: list[SampledGaussianPair], nats: float) -> FloatArray:

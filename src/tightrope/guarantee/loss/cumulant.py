@@ -21,15 +21,20 @@ from tightrope.guarantee.loss.cumulant_allocation import AllocationCumulant
 from tightrope.guarantee.loss.cumulant_discrete import DiscreteCumulant
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
 from tightrope.guarantee.loss.cumulant_laplace import LaplaceCumulant
+from tightrope.guarantee.loss.cumulant_laplace_mixture import LaplaceMixtureCumulant
 from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
+from tightrope.guarantee.loss.cumulant_public import PublicCumulant
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
-from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
+from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     GaussianPair,
     SampledGaussianPair,
 )
+from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
+from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
+from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
 from tightrope.numerics.inversion_nodes import log1p_complex
 from tightrope.numerics.quadrature import FloatArray
@@ -44,9 +49,12 @@ _FAMILY = 32  # sampled Gaussians treated in one go
 _LAWS: dict[type, Any] = {
     FixedSizeGaussianPair: FixedSizeCumulant,
     LaplacePair: LaplaceCumulant,
+    BoundedRangePair: LaplaceCumulant,
+    LaplaceMixturePair: LaplaceMixtureCumulant,
     DiscretePair: DiscreteCumulant,
     AllocationPair: AllocationCumulant,
     GaussianMixturePair: MixtureCumulant,
+    PublicMixturePair: lambda pair, count: _public(pair, count),
 }
 
 
@@ -57,6 +65,11 @@ class Enclosed:
 
     value: NDArray[np.complex128]
     error: FloatArray
+
+
+def _public(pair: PublicMixturePair, count: int) -> PublicCumulant:
+    weights, pairs = zip(*pair.parts, strict=True)
+    return PublicCumulant(list(weights), [law_of(part) for part in pairs], count)
 
 
 def plain_mu(pair: AbstractLossPair) -> float | None:

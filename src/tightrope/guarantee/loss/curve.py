@@ -89,7 +89,7 @@ class _Order:
         self.highest = math.fsum(n * pair.support[1] for pair, n in self.components)
         self.laws: list[LatticeLaw] = []
         self.full = not self.components or len(self.components) > _MOST_KINDS
-        self.full |= not all(pair.has_masses for pair, _ in self.components)
+        self.full |= not all(pair.on_lattice for pair, _ in self.components)
 
     def bounds(self, epsilon: float, room: float, width: float) -> Interval:
         """From the laws there are, and one more where they are too wide."""

@@ -1,4 +1,4 @@
-"""Pairs whose loss takes finitely many values, and the Laplace mechanism."""
+"""Pairs whose loss takes finitely many values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
@@ -19,17 +18,14 @@ from tightrope.validate import (
     check_count,
     check_delta,
     check_epsilon,
-    check_positive,
     check_probability,
     check_real,
 )
 
 __all__ = [
     "DiscretePair",
-    "LaplacePair",
     "approx_pair",
     "randomized_response_pair",
-    "discrete_gaussian_pair",
 ]
 
 _SUM_TOLERANCE = 1e-12  # masses typed by people or summed in double precision
@@ -129,64 +125,6 @@ def _cumulative(log_terms: FloatArray) -> FloatArray:
     return np.asarray(np.logaddexp.accumulate(log_terms))
 
 
-@final
-@dataclass(frozen=True)
-class LaplacePair(AbstractLossPair):
-    """Laplace noise of `scale` (in units of the sensitivity): P = Lap(0), Q = Lap(1)."""
-
-    scale: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", check_positive(self.scale, "scale"))
-
-    @property
-    def infinite_mass(self) -> float:
-        return 0.0
-
-    @property
-    def support(self) -> tuple[float, float]:
-        return (-1.0 / self.scale, 1.0 / self.scale)
-
-    @property
-    def atoms(self) -> tuple[tuple[float, float], ...]:
-        top = 1.0 / self.scale
-        return ((-top, 0.5 * math.exp(-top)), (top, 0.5))
-
-    def reversed(self) -> LaplacePair:
-        return self
-
-    def _clipped(self, loss: ArrayLike) -> tuple[FloatArray, float]:
-        return as_losses(loss), 1.0 / self.scale
-
-    def log_survival(self, loss: ArrayLike) -> LogMasses:
-        x, top = self._clipped(loss)
-        inner = np.clip(x, -top, top)
-        with np.errstate(divide="ignore"):
-            # P(L > l) = 1 - e^{-(top - l)/2}/2 and Q(L > l) = e^{-(top + l)/2}/2 for |l| < top
-            log_p = np.log1p(-0.5 * np.exp(-0.5 * (top - inner)))
-            log_q = -math.log(2.0) - 0.5 * (top + inner)
-        below, above = x < -top, x >= top
-        return (
-            np.where(above, -np.inf, np.where(below, 0.0, log_p)),
-            np.where(above, -np.inf, np.where(below, 0.0, log_q)),
-        )
-
-    def log_cdf(self, loss: ArrayLike) -> LogMasses:
-        # by symmetry P(L <= l) = Q(L >= -l); the law is continuous strictly inside
-        x, top = self._clipped(loss)
-        inner = np.clip(x, -top, top)
-        log_p = -math.log(2.0) - 0.5 * (top - inner)
-        log_q = np.log1p(-0.5 * np.exp(-0.5 * (top + inner)))
-        below, above = x < -top, x >= top
-        return (
-            np.where(above, 0.0, np.where(below, -np.inf, log_p)),
-            np.where(above, 0.0, np.where(below, -np.inf, log_q)),
-        )
-
-    def log_error(self, loss: ArrayLike) -> FloatArray:
-        return 8.0 * ULP * (1.0 + np.abs(as_losses(loss)) + 1.0 / self.scale)
-
-
 def approx_pair(epsilon: float, delta: float) -> DiscretePair:
     """The four-point pair dominating every (epsilon, delta)-DP release (Kairouz-Oh-Viswanath)."""
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
@@ -207,19 +145,3 @@ def randomized_response_pair(epsilon: float, categories: int = 2) -> DiscretePai
     if k == 2:
         return DiscretePair((-epsilon, epsilon), (low, high))
     return DiscretePair((-epsilon, 0.0, epsilon), (low, (k - 2) * low, high))
-
-
-def discrete_gaussian_pair(noise_multiplier: float, sensitivity: int = 1) -> DiscretePair:
-    """Discrete Gaussian noise of parameter sigma on an integer query (Canonne-Kamath-Steinke 2020).
-
-    Error: values beyond 38 sigma (mass below 1e-300) count as L = +inf, so the pair dominates the
-    mechanism and is above it by less than 1e-300.
-    """
-    sigma = check_positive(noise_multiplier, "noise_multiplier")
-    shift = check_count(sensitivity, "sensitivity", low=1)
-    reach = math.ceil(38.0 * sigma) + shift
-    x = np.arange(-reach, reach + 1, dtype=np.float64)
-    log_weight = -0.5 * (x / sigma) ** 2
-    masses = np.exp(log_weight - logsumexp(log_weight))
-    losses = (shift * shift - 2.0 * shift * x) / (2.0 * sigma * sigma)
-    return DiscretePair(tuple(losses.tolist()), tuple(masses.tolist()), 1e-300)

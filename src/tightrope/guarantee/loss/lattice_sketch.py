@@ -12,13 +12,14 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.discrete import LaplacePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     GaussianPair,
     SampledGaussianPair,
     log_ratio,
 )
+from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
+from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.validate import FloatArray
 
@@ -49,14 +50,14 @@ def _losses(pair: AbstractLossPair) -> tuple[FloatArray, FloatArray]:
         reach = 40.0 + 1.5 * pair.mu * pair.plus
         s = np.arange(-40.0, reach, _STEP)
         return pair.loss(s), pair.arms[0].log(s) - 0.5 * s * s + math.log(_STEP) + _LOG_ROOT
-    if isinstance(pair, LaplacePair):
-        top = 1.0 / pair.scale
-        loss = np.linspace(-top, top, 401)
-        log_mass = math.log(0.25 * (loss[1] - loss[0])) + 0.5 * (loss - top)
-        log_mass[0] = np.logaddexp(log_mass[0], -top - math.log(2.0))
-        log_mass[-1] = np.logaddexp(log_mass[-1], -math.log(2.0))
-        return loss, log_mass
-    if not pair.has_masses:
+    if isinstance(pair, LaplacePair | BoundedRangePair | LaplaceMixturePair):
+        edges = np.linspace(*pair.support, 402)
+        losses = np.clip(0.5 * (edges[:-1] + edges[1:]), *pair.support)
+        losses[0], losses[-1] = pair.support
+        below = np.exp(pair.log_cdf(edges)[0])
+        below[0] = 0.0
+        return losses, np.log(np.maximum(np.diff(below), 1e-320))
+    if not pair.on_lattice:
         raise NotCertified(
             f"The lattice method needs masses of half-lines, and those of {pair} are not at hand. "
             "Only the inversion integral answers for it."

@@ -17,13 +17,15 @@ from scipy.special import log_ndtr
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.discrete import DiscretePair, LaplacePair
+from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     GaussianPair,
     SampledGaussianPair,
     log_ratio,
 )
+from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
+from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
 from tightrope.guarantee.loss.lattice_branch import (
     Branch,
     infimum,
@@ -31,10 +33,10 @@ from tightrope.guarantee.loss.lattice_branch import (
     lower_branch,
     upper_branch,
 )
+from tightrope.guarantee.loss.lattice_laplace import laplace_atoms, sampled_laplace_atoms
 from tightrope.guarantee.loss.lattice_mixture import mixture_measure
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.numerics.lattice import LatticeMeasure, normalised
-from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
@@ -46,17 +48,25 @@ _BRANCH = {"upper": upper_branch, "lower": lower_branch}
 
 def spacing(pair: AbstractLossPair) -> float | None:
     """The distance that the lattice step must divide, for pairs with several atoms."""
-    if isinstance(pair, LaplacePair):
-        return 2.0 / pair.scale
+    if isinstance(pair, LaplacePair | BoundedRangePair | LaplaceMixturePair):
+        low, high = pair.support
+        return 0.5 * (high - low)
     if isinstance(pair, DiscretePair) and len(pair.losses) > 1:
-        return float(np.diff(np.array(pair.losses)).min())
+        low, high = pair.support
+        return _closest(pair) if on_one_lattice(pair) else high - low
     return None
 
 
+def _closest(pair: DiscretePair) -> float:
+    return float(np.diff(np.array(pair.losses)).min())
+
+
 def on_one_lattice(pair: AbstractLossPair) -> bool:
-    """Are all losses whole multiples of `spacing` apart, as nearly as `_atoms` asks?"""
-    grid = spacing(pair)
-    if grid is None or not isinstance(pair, DiscretePair):
+    """Are all losses whole multiples of the smallest distance apart, as nearly as `_atoms` asks?"""
+    if not isinstance(pair, DiscretePair) or len(pair.losses) < 2:
+        return False
+    grid = _closest(pair)
+    if grid <= 1e-12 * (pair.losses[-1] - pair.losses[0]):
         return False
     place = (np.array(pair.losses) - pair.losses[0]) / grid
     return bool(np.all(np.abs(place - np.round(place)) <= 1e-10))
@@ -76,8 +86,10 @@ def step_measure(
         return _fixed_size(pair, side, step, rate, cut)
     if isinstance(pair, GaussianMixturePair):
         return mixture_measure(pair, side, step, rate)
-    if isinstance(pair, LaplacePair):
-        return _laplace(pair, side, step, rate)
+    if isinstance(pair, LaplacePair | BoundedRangePair):
+        return _atoms(*laplace_atoms(pair, side, step), side, step, rate, 16.0 * ULP)
+    if isinstance(pair, LaplaceMixturePair):
+        return _atoms(*sampled_laplace_atoms(pair, side, step), side, step, rate, 64.0 * ULP)
     if isinstance(pair, DiscretePair):
         losses, masses = np.array(pair.losses), np.array(pair.masses)
         return _atoms(losses, masses, side, step, rate, 0.0)
@@ -211,27 +223,3 @@ def _atoms(
     relative += 8.0 * ULP * (3.0 + float(np.abs(tilted).max()))
     slip = float(off[aligned].max(initial=0.0)) + 4.0 * ULP * float(np.abs(losses).max())
     return normalised(origin, step, np.trim_zeros(total, "b"), top, rate, 0.0, relative, slip)
-
-
-def _laplace(pair: LaplacePair, side: Side, step: float, rate: float) -> LatticeMeasure:
-    """Density e^{(l - top)/2}/4 under P between atoms at +-top, on a grid that ends at both."""
-    top = 1.0 / pair.scale
-    cells = max(3, round(2.0 * top / step))
-    own = 2.0 * top / cells
-    loss = -top + own * np.arange(cells + 1, dtype=np.float64)
-    density = 0.25 * np.exp(0.5 * (loss[:-1] - top))
-    right = density * 8.0 * math.sinh(0.25 * own) ** 2 / -math.expm1(-own)
-    whole = density * 2.0 * math.expm1(0.5 * own)
-    # in units of Q times e^{l_i}: the right end holds its P mass times e^-own
-    left, right = whole - right, right * math.exp(-own)
-    if side == "upper":
-        masses = gathered(left, right, own)
-    else:
-        gap = gap_bound(left, right, density * math.expm1(own))
-        low, clipped = lowered(left, right, gap, own, own, 0.0)
-        masses = low[1:]
-        if clipped > 0.0 or low[0] > 0.0:
-            raise NotCertified("The lattice is too coarse for this Laplace scale.")
-    masses[0] += pair.atoms[0][1]
-    masses[-1] += pair.atoms[1][1]
-    return _atoms(loss, masses, side, step, rate, 16.0 * ULP)

@@ -7,9 +7,7 @@ from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.discrete import (
     DiscretePair,
-    LaplacePair,
     approx_pair,
-    discrete_gaussian_pair,
     randomized_response_pair,
 )
 from tightrope.guarantee.loss.gaussian import (
@@ -18,7 +16,11 @@ from tightrope.guarantee.loss.gaussian import (
     GaussianPair,
     SampledGaussianPair,
 )
+from tightrope.guarantee.loss.integer_noise import discrete_gaussian_pair, discrete_laplace_pair
+from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
+from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
+from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 
 __all__ = [
     "AbstractLossPair",
@@ -29,10 +31,14 @@ __all__ = [
     "SampledGaussianPair",
     "FixedSizeGaussianPair",
     "GaussianMixturePair",
+    "PublicMixturePair",
     "LaplacePair",
+    "BoundedRangePair",
+    "LaplaceMixturePair",
     "DiscretePair",
     "approx_pair",
     "randomized_response_pair",
     "discrete_gaussian_pair",
+    "discrete_laplace_pair",
     "log_delta_single",
 ]

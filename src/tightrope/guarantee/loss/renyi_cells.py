@@ -29,6 +29,7 @@ from tightrope.guarantee.loss.gaussian import (
     log_ratio,
 )
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
+from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.interval import Interval
 from tightrope.validate import FloatArray, check_order
 
@@ -60,10 +61,26 @@ def renyi_by_cells(pair: AbstractLossPair, order: float) -> Interval:
         logs = np.log(pair.masses) - losses + _log_excess(losses, order)
         nowhere = math.log(max(order - 1.0, 0.0) * _only_under_q(pair) + 1e-300)
         return _divergence(np.append(logs, nowhere), np.append(logs, nowhere), order)
+    if isinstance(pair, PublicMixturePair):
+        return _of_parts(pair, order)
     edges = _edges(pair, order)
     cells = _Cells(pair, edges)
     above = np.append(cells.log_above(order), _log_tail(pair, order))
     return _divergence(cells.log_below(order), above, order)
+
+
+def _of_parts(pair: PublicMixturePair, order: float) -> Interval:
+    """e^{(order-1) D} - 1 is the mean of the parts'."""
+    found = [(math.log(w), renyi_by_cells(part, order)) for w, part in pair.parts]
+    below = np.array([w + _log_expm1((order - 1.0) * part.lower) for w, part in found])
+    above = np.array([w + _log_expm1((order - 1.0) * part.upper) for w, part in found])
+    return _divergence(below, above, order)
+
+
+def _log_expm1(value: float) -> float:
+    if value == 0.0:
+        return -math.inf
+    return math.log(math.expm1(value)) if value < 30.0 else value + math.log1p(-math.exp(-value))
 
 
 def _only_under_q(pair: DiscretePair) -> float:

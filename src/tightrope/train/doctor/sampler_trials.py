@@ -20,6 +20,7 @@ from tightrope.process import (
     FullBatch,
     PoissonSampling,
     ShuffledSampling,
+    TruncatedPoissonSampling,
 )
 from tightrope.train.doctor.trials import Trial, binomial, kolmogorov, likeliest, normal, phases
 from tightrope.train.samplers import Indices
@@ -174,6 +175,26 @@ def _fixed(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str:
     ]
 
 
+def _truncated(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str:
+    """A record is kept with the declared chance in each step; sizes are binomial up to the cap."""
+    sizes, most = np.array([len(batch) for batch in batches]), declared.largest_batch
+    if n != declared.dataset_size or (sizes > most).any():
+        return f"not every batch is of at most {most} of {declared.dataset_size} records"
+    if declared.rate in (0.0, 1.0):
+        right = (sizes == n * declared.rate).all()
+        return _exactly("all records or none") if right else "batches have other sizes"
+    law, joined = stats.binom(n, declared.join_rate), _joined(batches, n)
+    low, full = law.ppf(TAILS[0]) - 1, int((sizes == most).sum())
+    few = int((sizes <= min(low, most - 1)).sum())
+    p = binomial(joined.sum(0, dtype=np.float64), len(joined), declared.rate)
+    return [
+        _trial(binomial(full, len(sizes), law.sf(most - 1)), f"{full} batches are full"),
+        _trial(binomial(few, len(sizes), law.cdf(min(low, most - 1))), f"{few} batches are small"),
+        _trial(likeliest(p), "how often each record joins"),
+        *_shared(joined),
+    ]
+
+
 def _stretches(joined: Joined, n: int, size: int) -> Iterator[Trial]:
     p = []
     for block in np.array_split(np.arange(joined.shape[1]), min(BLOCKS, joined.shape[1])):
@@ -273,6 +294,7 @@ def _full(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str:
 
 _TESTS: dict[type, Callable[[Any, list[Indices], int], list[Trial] | str]] = {
     PoissonSampling: _poisson,
+    TruncatedPoissonSampling: _truncated,
     FixedSizeSampling: _fixed,
     ShuffledSampling: _once,
     CyclicSampling: _cyclic,

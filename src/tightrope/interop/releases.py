@@ -1,0 +1,164 @@
+"""Single releases among the events of dp_accounting, as processes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tightrope.errors import DoesNotApply
+from tightrope.interop.events import Event
+from tightrope.interop.reading import Neighbours
+from tightrope.process import (
+    DeclaredApproxDP,
+    DeclaredZeroConcentrated,
+    DiscreteGaussianMechanism,
+    DiscreteGaussianVector,
+    DiscreteLaplaceMechanism,
+    ExponentialMechanism,
+    GaussianMechanism,
+    LaplaceMechanism,
+    NoisySGD,
+    PermuteAndFlip,
+    PoissonSampling,
+    RandomizedResponse,
+    TreeAggregation,
+    UserLevel,
+)
+from tightrope.validate import (
+    check_count,
+    check_delta,
+    check_epsilon,
+    check_non_negative,
+    check_positive,
+)
+
+__all__ = ["DOWN", "epsilon_delta", "moved_by"]
+
+_UP = 1.0 + 4e-12  # weights of a mixture are binomial ones up to rounding, 1e-12
+DOWN = 1.0 - 1e-14  # more than what a few roundings can add to a noise
+
+
+def moved_by(noise: Any, neighbours: Neighbours) -> float:
+    """Noise relative to the sensitivity; a replaced record moves a sum by two bounds."""
+    found = float(check_non_negative(noise, "noise_multiplier"))
+    return found / 2.0 if neighbours is Neighbours.REPLACE_ONE else found
+
+
+def gaussian(event: Event, neighbours: Neighbours) -> Any:
+    return GaussianMechanism(moved_by(event["noise_multiplier"], neighbours), neighbours.adjacency)
+
+
+def laplace(event: Event, neighbours: Neighbours) -> Any:
+    return LaplaceMechanism(moved_by(event["noise_multiplier"], neighbours), neighbours.adjacency)
+
+
+def discrete_laplace(event: Event, neighbours: Neighbours) -> Any:
+    """A replaced record moves the number by two sensitivities."""
+    decay = float(check_non_negative(event["noise_parameter"], "noise_parameter"))
+    reach = check_count(event["sensitivity"], "sensitivity", low=1)
+    if decay == 0.0:  # endless noise
+        return nothing(event, neighbours)
+    moved = 2 * reach if neighbours is Neighbours.REPLACE_ONE else reach
+    return DiscreteLaplaceMechanism(decay, moved, neighbours.adjacency)
+
+
+def discrete_gaussian(event: Event, neighbours: Neighbours) -> Any:
+    """One number, several, or an unknown number of them: the last as the zCDP that they have."""
+    sigma, moved, numbers = event["sigma"], event["sensitivity"], event["dimension"]
+    if numbers == 1:
+        whole = check_count(moved, "sensitivity", low=1)
+        return DiscreteGaussianMechanism(sigma, whole, neighbours.adjacency)
+    if numbers is not None:
+        return DiscreteGaussianVector(sigma, moved, numbers, neighbours.adjacency)
+    rho = check_positive(moved, "sensitivity") ** 2 / (2.0 * check_positive(sigma, "sigma") ** 2)
+    return DeclaredZeroConcentrated(rho / DOWN, neighbours.adjacency)
+
+
+def exponential(event: Event, neighbours: Neighbours) -> Any:
+    return ExponentialMechanism(event["epsilon"], neighbours.adjacency)
+
+
+def permute_and_flip(event: Event, neighbours: Neighbours) -> Any:
+    return PermuteAndFlip(event["epsilon"], neighbours.adjacency)
+
+
+def randomized_response(event: Event, neighbours: Neighbours) -> Any:
+    if neighbours is not Neighbours.REPLACE_ONE:
+        raise DoesNotApply(
+            f"Randomised response compares two answers of one person, so it needs replace-one "
+            f"neighbours; got {neighbours.value}. Say REPLACE_ONE, as dp_accounting must."
+        )
+    return RandomizedResponse(event["noise_parameter"], event["num_buckets"])
+
+
+def approx(event: Event, neighbours: Neighbours) -> Any:
+    pair = epsilon_delta(event, neighbours)
+    assert pair is not None
+    return DeclaredApproxDP(*pair, neighbours.adjacency)
+
+
+def epsilon_delta(event: Event, neighbours: Neighbours) -> tuple[float, float] | None:
+    """(epsilon, delta) of one release, where a single pair is known."""
+    if event.name == "EpsilonDeltaDpEvent":
+        return check_epsilon(event["epsilon"]), check_delta(event["delta"])
+    if event.name in ("ExponentialMechanismDpEvent", "PermuteAndFlipDpEvent"):
+        return check_epsilon(event["epsilon"]), 0.0
+    moved = 2.0 if neighbours is Neighbours.REPLACE_ONE else 1.0
+    if event.name == "DiscreteLaplaceDpEvent":
+        scale = check_non_negative(event["noise_parameter"], "noise_parameter")
+        reach = check_count(event["sensitivity"], "sensitivity", low=1)
+        return scale * reach * moved / DOWN, 0.0
+    if event.name == "LaplaceDpEvent" and event["noise_multiplier"] != 0:
+        return moved / (check_positive(event["noise_multiplier"], "noise_multiplier") * DOWN), 0.0
+    return None
+
+
+def concentrated(event: Event, neighbours: Neighbours) -> Any:
+    return DeclaredZeroConcentrated(event["rho"], neighbours.adjacency, event["xi"])
+
+
+def tree(event: Event, neighbours: Neighbours) -> Any:
+    """Several trees of one pass: a record is in one of them, at worst in the deepest."""
+    if neighbours is not Neighbours.ZERO_OUT:
+        raise DoesNotApply(
+            f"A tree keeps its shape only if a record is replaced by a zero one; got "
+            f"{neighbours.value}. Say REPLACE_SPECIAL (zero-out), as dp_accounting must."
+        )
+    counts = event["step_counts"]
+    counts = counts if isinstance(counts, list | tuple) else [counts]
+    largest = max((check_count(n, "step_counts", low=1) for n in counts), default=1)
+    return TreeAggregation(event["noise_multiplier"], largest, neighbours.adjacency)
+
+
+def mixture(event: Event, neighbours: Neighbours) -> Any:
+    """Binomial weights on 0, 1, ... sensitivities: the records of one user on a Poisson sample."""
+    noise = check_positive(event["standard_deviation"], "standard_deviation")
+    steps, chances = _listed(event, "sensitivities"), _listed(event, "sampling_probs")
+    size, unit = len(steps) - 1, max(steps, default=0.0) / max(len(steps) - 1, 1)
+    rate = math.fsum(k * p for k, p in enumerate(chances)) / max(size, 1)
+    expected = [math.comb(size, k) * rate**k * (1.0 - rate) ** (size - k) for k in range(size + 1)]
+    alike = len(chances) == len(steps) and all(
+        math.isclose(k * unit, step, rel_tol=1e-12, abs_tol=0.0)
+        and math.isclose(chance, p, rel_tol=1e-12, abs_tol=0.0)
+        for k, (step, chance, p) in enumerate(zip(steps, chances, expected, strict=False))
+    )
+    if size < 1 or not alike or neighbours is Neighbours.REPLACE_ONE:
+        raise DoesNotApply(
+            "Mixtures of Gaussians are read where they are those of several records of one person "
+            "on a Poisson sample: sensitivities 0, c, 2c, ..., binomial weights, add-or-remove or "
+            "zero-out neighbours. Other mixtures are not a process of Tightrope."
+        )
+    run = NoisySGD(PoissonSampling(min(rate * _UP, 1.0)), noise / unit * DOWN, 1)
+    return run if size == 1 else UserLevel(run, size)
+
+
+def _listed(event: Event, field: str) -> list[float]:
+    return [float(check_non_negative(value, field)) for value in event[field]]
+
+
+def nothing(event: Event, neighbours: Neighbours) -> Any:
+    return DeclaredApproxDP(0.0, 0.0, neighbours.adjacency)
+
+
+def not_private(event: Event, neighbours: Neighbours) -> Any:
+    return GaussianMechanism(0.0, neighbours.adjacency)

@@ -1,0 +1,83 @@
+"""Every record in several random batches of each epoch: k of t.
+
+Statement: where a record joins k of t batches, a uniform subset, one epoch loses at most what k
+    epochs of balls in bins lose one after the other: t mod k of them with floor(t/k) + 1 batches
+    each, the others with floor(t/k).
+Proof: cut the t batches into k blocks of these sizes by a uniformly random permutation, in public,
+    and let the record join one batch of each block, uniformly. The subset is uniform, as the law
+    does not change when batches are permuted. Given the blocks, the choices are independent, and
+    the steps of each block are one epoch of balls in bins beside releases that do not depend on its
+    choice; joint convexity over the permutation.
+Conditions: fresh and secret batches each epoch, chosen independently of the data.
+Validity: upper bound; exact where k = 1 and where k = t. An epoch that is cut off counts as a
+    whole.
+Source: Feldman, Shenfeld 2025 (arXiv:2502.08202), Section 4 for k that divides t; the proof above.
+Error: none here; the exact analysis of balls in bins states its own.
+Vectors: balls_in_bins (by its parts).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.compose import compose
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.process import (
+    BallsInBinsSampling,
+    FullBatch,
+    NoisySGD,
+    Process,
+    RandomAllocationSampling,
+    Repeated,
+    Sequence,
+    parts_of,
+)
+from tightrope.theorems import balls_in_bins_exact, gaussian_gdp_drs19
+from tightrope.theorems.base import Refusal, Source, foreign, require
+
+NAME = "Random allocation to several batches"
+SOURCE = Source("Feldman, Shenfeld 2025", "Section 4", "fs25")
+VALIDITY = Validity.BOUND
+
+
+def applies(process: Process) -> Refusal | None:
+    if not isinstance(process, NoisySGD):
+        return foreign(NAME, "noisy SGD", process)
+    if not isinstance(process.sampling, RandomAllocationSampling):
+        return Refusal(f"{NAME} needs RandomAllocationSampling; got {process.sampling}.", "foreign")
+    return None
+
+
+def guarantee(process: Process) -> Guarantee:
+    require(applies(process))
+    assert isinstance(process, NoisySGD)
+    sampling = process.sampling
+    assert isinstance(sampling, RandomAllocationSampling)
+    if process.steps == 0:
+        return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
+    parts = parts_of(as_blocks(process, sampling))
+    found = compose([_of_block(part) for part in parts], list(parts.values()))
+    if isinstance(found, LossGuarantee) and 1 < sampling.joins < sampling.batches_per_epoch:
+        return replace(found, validity=VALIDITY)
+    return found
+
+
+def as_blocks(process: NoisySGD, sampling: RandomAllocationSampling) -> Sequence:
+    """The epochs of balls in bins, one after the other, that bound it."""
+    t, k = sampling.batches_per_epoch, sampling.joins
+    epochs, (size, longer) = -(-process.steps // t), divmod(t, k)
+    blocks = []
+    for batches, count in ((size + 1, longer), (size, k - longer)):
+        how = BallsInBinsSampling(batches) if batches > 1 else FullBatch()
+        run = NoisySGD(how, process.noise_multiplier, batches, process.adjacency)
+        blocks.append(Repeated(run, count * epochs))
+    return Sequence(tuple(blocks))
+
+
+def _of_block(part: Any) -> Guarantee:
+    if isinstance(part.sampling, FullBatch):
+        return gaussian_gdp_drs19.guarantee(part)
+    return balls_in_bins_exact.guarantee(part)

@@ -1,0 +1,148 @@
+"""Poisson batches that are cut to a largest size.
+
+Statement: every record joins a batch with probability q; of a batch of more than B a uniform subset
+    of B is kept. n counts the records of the data set that holds the record in question. With
+    tau = P(Bin(n-1, q) >= B) and p = P(Bin(n, q) > B) B / (n tau), a step is dominated by the
+    public mixture of
+        (1-q) N(0, s^2) + q N(1, s^2) against N(0, s^2), with probability 1 - tau, and
+        (1-p) N(0, s^2) + p N(2, s^2) against N(0, s^2), with probability tau,
+    and by the two pairs turned round (added). Where a record is replaced, the parts are the exact
+    pair of Poisson batches and that of fixed-size batches of rate p, C_p(G_{2/s}).
+Proof: give away whether the others alone fill the batch; that does not depend on the record. If
+    they do not, nothing is cut, and the step is a Poisson step. If m >= B others were drawn, the
+    record is kept with probability q B/(m + 1), and then it takes the place of one other; the kept
+    others are a uniform subset whatever m is, so only the mean p of that probability counts, which
+    is E[q B/(m + 1); m >= B]/tau = P(Bin(n, q) > B) B/(n tau). Couple the kept others with and
+    without the record so that they differ in the one who gives way: two sums of clipped gradients,
+    at most 2 apart, and joint convexity gives the second pair. Steps compose because each is
+    dominated at every epsilon (Zhu, Dong, Wang 2022, Theorem 10).
+Conditions: secret sampling and cutting; n is public; the noisy sum is divided by a public constant.
+Validity: upper bound. The lower ends are attained by data whose other gradients are 0: plain
+    Poisson steps of rate (1-tau) q + tau p.
+Source: Ganesh et al. 2025 (arXiv:2508.15089) for the mixture; the order of the pairs as above.
+Error: tau and p in 50-digit decimals; the numerical composition states its own. Outside of its
+    reach the bound is that of plain Poisson steps at half the noise, which dominate both parts.
+Vectors: truncated_poisson.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tightrope.guarantee.base import Components, Guarantee, Validity
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.loss.pair import (
+    AbstractLossPair,
+    Direction,
+    FixedSizeGaussianPair,
+    GaussianMixturePair,
+    PublicMixturePair,
+    SampledGaussianPair,
+)
+from tightrope.numerics.binomial_tail import binomial_tail
+from tightrope.process import (
+    Adjacency,
+    NoisySGD,
+    PoissonSampling,
+    Process,
+    TruncatedPoissonSampling,
+)
+from tightrope.theorems import (
+    poisson_gaussian_exact_zdw22,
+    poisson_replace_one_exact,
+    sampled_gaussian_replace_drs19,
+)
+from tightrope.theorems.base import Refusal, Source, foreign, require
+
+NAME = "Poisson batches cut at a largest size"
+SOURCE = Source("Ganesh et al. 2025", "public mixture of two sampled Gaussians", "g25")
+VALIDITY = Validity.BOUND
+
+_DIRECTIONS: tuple[Direction, ...] = ("remove", "add")
+_SMALLEST, _UP = 1e-300, 1.0 + 1e-15
+
+
+def applies(process: Process) -> Refusal | None:
+    if not isinstance(process, NoisySGD):
+        return foreign(NAME, "noisy SGD", process)
+    if not isinstance(process.sampling, TruncatedPoissonSampling):
+        return Refusal(f"{NAME} needs TruncatedPoissonSampling; got {process.sampling}.", "foreign")
+    return None
+
+
+def guarantee(process: Process) -> Guarantee:
+    require(applies(process))
+    assert isinstance(process, NoisySGD)
+    sampling = _sampling(process)
+    rate, mu, steps = sampling.join_rate, process.step_mu, process.steps
+    if rate == 0.0 or steps == 0 or sampling.largest_batch == 0:
+        return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
+    if mu == math.inf:  # no noise: nothing is promised
+        return GaussianGuarantee(math.inf, process.adjacency, VALIDITY)
+    tau, kept = cut(rate, sampling.largest_batch, sampling.dataset_size)
+    if tau == 0.0:  # there is never anything to cut
+        return _poisson(replace(process, sampling=PoissonSampling(rate)))
+    coarse = _half_noise(process)
+    if rate == 1.0 or not poisson_gaussian_exact_zdw22.within_reach(kept, 2.0 * mu, steps):
+        return coarse
+    orders = tuple(((pair, steps),) for pair in _pairs(process, tau, kept))
+    return LossGuarantee(
+        orders, process.adjacency, VALIDITY, otherwise=coarse, attained=_attained(process)
+    )
+
+
+def _sampling(process: NoisySGD) -> TruncatedPoissonSampling:
+    assert isinstance(process.sampling, TruncatedPoissonSampling)
+    return process.sampling
+
+
+def cut(rate: float, largest: int, records: int) -> tuple[float, float]:
+    """tau, and p rounded up; tau = 0 only where a batch cannot be too large."""
+    if records <= largest:
+        return 0.0, rate
+    if rate == 1.0:
+        return 1.0, largest / records
+    others = binomial_tail(records - 1, rate, largest)
+    kept = binomial_tail(records, rate, largest + 1) * largest / (records * others)
+    return min(max(float(others), _SMALLEST), 1.0 - 1e-15), min(float(kept) * _UP, rate)
+
+
+def _pairs(process: NoisySGD, tau: float, kept: float) -> list[AbstractLossPair]:
+    rate, mu = _sampling(process).join_rate, 1.0 / process.noise_multiplier
+    if process.adjacency is Adjacency.REPLACE_ONE:
+        usual = GaussianMixturePair(rate, mu, 1, 1)
+        return [PublicMixturePair(tau, usual, FixedSizeGaussianPair(kept, 2.0 * mu))]
+    return [
+        PublicMixturePair(
+            tau, SampledGaussianPair(rate, mu, d), SampledGaussianPair(kept, 2.0 * mu, d)
+        )
+        for d in _DIRECTIONS
+    ]
+
+
+def _attained(process: NoisySGD) -> tuple[Components, ...]:
+    """The other gradients are 0: only whether the record is kept counts, rounded down."""
+    rate, mu = process.sampling.rate * (1.0 - 4e-15), 1.0 / process.noise_multiplier
+    if process.adjacency is Adjacency.REPLACE_ONE:
+        return (((GaussianMixturePair(rate, mu, 1, 1), process.steps),),)
+    return tuple(((SampledGaussianPair(rate, mu, d), process.steps),) for d in _DIRECTIONS)
+
+
+def _poisson(process: NoisySGD) -> Guarantee:
+    if process.adjacency is Adjacency.REPLACE_ONE:
+        return poisson_replace_one_exact.guarantee(process)
+    return poisson_gaussian_exact_zdw22.guarantee(process)
+
+
+def _half_noise(process: NoisySGD) -> Guarantee:
+    """Poisson steps whose record moves the sum by twice as much, or C_q(G_{2/s})."""
+    if process.adjacency is Adjacency.REPLACE_ONE:
+        plain = replace(process, sampling=PoissonSampling(_sampling(process).join_rate))
+        return sampled_gaussian_replace_drs19.guarantee(plain)
+    noise, sampling = process.noise_multiplier / 2.0, PoissonSampling(_sampling(process).join_rate)
+    found = _poisson(replace(process, sampling=sampling, noise_multiplier=noise))
+    if isinstance(found, LossGuarantee):  # the pairs are a bound here, not one record's own
+        return replace(found, validity=VALIDITY, by_record=False)
+    return replace(found, validity=VALIDITY) if isinstance(found, GaussianGuarantee) else found

@@ -1,0 +1,156 @@
+"""Poisson batches cut at a largest size: golden values, brute force on few records, refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from tightrope import Adjacency, NoisySGD, PoissonSampling, Validity, account
+from tightrope.errors import InvalidInput
+from tightrope.evidence.certificate import certify
+from tightrope.evidence.check import holds
+from tightrope.evidence.verify import verify
+from tightrope.guarantee.loss.pair import PublicMixturePair, SampledGaussianPair
+from tightrope.guarantee.loss.renyi_cells import renyi_by_cells
+from tightrope.numerics.binomial_tail import binomial_tail
+from tightrope.process import TruncatedPoissonSampling
+from tightrope.theorems import truncated_poisson
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "mechanisms.json").read_text())
+CASES = [case for case in GOLDEN if case["name"] == "truncated_poisson"]
+
+
+def run(inputs: dict[str, Any]) -> NoisySGD:
+    sampling = TruncatedPoissonSampling(inputs["rate"], inputs["largest_batch"], inputs["records"])
+    return NoisySGD(sampling, inputs["noise_multiplier"], inputs["steps"])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"B{c['inputs']['largest_batch']}")
+def test_golden_enclosures_hold_the_bound_and_its_attained_end(case: dict[str, Any]) -> None:
+    found = account(run(case["inputs"])).epsilon(case["inputs"]["delta"])
+    assert case["lower"] * (1 - 1e-9) <= found.upper <= case["upper"] * (1 + 1e-9)
+    assert found.lower == pytest.approx(case["truth_at_least"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("n", "q", "k"), [(10, 0.3, 4), (9999, 0.02, 220), (49999, 0.01, 300), (10**6, 1e-3, 1400)]
+)
+def test_binomial_tails_agree_with_the_incomplete_beta_function(n: int, q: float, k: int) -> None:
+    with mpmath.workdps(40):
+        truth = mpmath.betainc(k, n - k + 1, 0, mpmath.mpf(q), regularized=True)
+        assert abs(mpmath.mpf(str(binomial_tail(n, q, k))) / truth - 1) < 1e-24
+    assert binomial_tail(n, q, 0) == 1 and binomial_tail(n, q, n + 1) == 0
+
+
+def kept_batches(n: int, q: float, most: int, size: int) -> dict[tuple[int, ...], float]:
+    """The chance of each kept batch of `size` records, all subsets enumerated."""
+    found: dict[tuple[int, ...], float] = {}
+    for drawn in product((0, 1), repeat=size):
+        members = tuple(i for i in range(size) if drawn[i])
+        chance = q ** len(members) * (1 - q) ** (size - len(members))
+        subsets = list(combinations(members, most)) if len(members) > most else [members]
+        for subset in subsets:
+            found[subset] = found.get(subset, 0.0) + chance / len(subsets)
+    return found
+
+
+def density(values: tuple[float, ...], q: float, most: int, sigma: float, x: Any) -> Any:
+    total = np.zeros_like(x)
+    for batch, chance in kept_batches(len(values), q, most, len(values)).items():
+        centre = sum(values[i] for i in batch)
+        total += chance * np.exp(-0.5 * ((x - centre) / sigma) ** 2)
+    return total / (sigma * math.sqrt(2 * math.pi))
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(("q", "most", "sigma"), [(0.5, 2, 1.0), (0.3, 1, 0.7), (0.8, 3, 2.0)])
+def test_no_small_data_set_loses_more(
+    adjacency: Adjacency, q: float, most: int, sigma: float
+) -> None:
+    x = np.linspace(-14.0 - 4 * sigma, 14.0 + 4 * sigma, 8001)
+    others, largest = (-1.0, 1.0, -1.0, -1.0), 5
+    sampling = TruncatedPoissonSampling(q, most, largest)
+    bound = account(NoisySGD(sampling, sigma, 1, adjacency))
+    most_at = {eps: bound.delta(eps).upper for eps in (0.0, 0.3, 1.0, 2.0)}
+    for rest in {others, (0.0,) * 4, (-1.0,) * 4, (1.0, 1.0, -1.0, -1.0)}:
+        with_it = density((*rest, 1.0), q, most, sigma, x)
+        replaced = (*rest, -1.0) if adjacency is Adjacency.REPLACE_ONE else rest
+        without = density(replaced, q, most, sigma, x)
+        for eps, promised in most_at.items():
+            for p, other in ((with_it, without), (without, with_it)):
+                truth = float(np.sum(np.maximum(p - math.exp(eps) * other, 0.0)) * (x[1] - x[0]))
+                assert truth <= promised + 1e-9
+    plain = tuple(density(v, q, most, sigma, x) for v in ((0.0,) * 4 + (1.0,), (0.0,) * 4))
+    if adjacency is Adjacency.ADD_OR_REMOVE:
+        truth = float(np.sum(np.maximum(plain[0] - math.e * plain[1], 0.0)) * (x[1] - x[0]))
+        assert bound.delta(1.0).lower == pytest.approx(truth, rel=1e-5)
+
+
+def test_the_rate_is_the_chance_of_being_kept() -> None:
+    sampling = TruncatedPoissonSampling(0.3, 4, 10)
+    mean = sum(min(k, 4) * binom.pmf(k, 10, 0.3) for k in range(11))
+    assert sampling.rate == pytest.approx(mean / 10, rel=1e-12)
+    assert TruncatedPoissonSampling(1.0, 4, 10).rate == 0.4
+    chances = kept_batches(5, 0.6, 2, 5)
+    kept = sum(chance for batch, chance in chances.items() if 0 in batch)
+    assert TruncatedPoissonSampling(0.6, 2, 5).rate == pytest.approx(kept, rel=1e-12)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_a_cap_that_never_cuts_is_plain_poisson(adjacency: Adjacency) -> None:
+    cut = NoisySGD(TruncatedPoissonSampling(0.1, 50, 50), 1.0, 20, adjacency)
+    plain = NoisySGD(PoissonSampling(0.1), 1.0, 20, adjacency)
+    assert account(cut).epsilon(1e-5) == account(plain).epsilon(1e-5)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_every_draw_cut_is_not_a_full_batch(adjacency: Adjacency) -> None:
+    """At rate 1 each batch is a uniform subset; a record gives way to another."""
+    cut = NoisySGD(TruncatedPoissonSampling(1.0, 5, 10), 1.0, 4, adjacency)
+    plain = NoisySGD(PoissonSampling(0.5), 0.5, 4)  # attained by opposite gradients
+    found = account(cut)
+    assert found.epsilon(1e-5).upper >= account(plain).epsilon(1e-5).lower
+    assert found.certified[0].kind is Validity.BOUND
+
+
+def test_nothing_is_released_of_empty_batches() -> None:
+    assert account(NoisySGD(TruncatedPoissonSampling(0.1, 0, 10), 1.0, 9)).epsilon(0.0).upper == 0
+    bare = NoisySGD(TruncatedPoissonSampling(0.1, 2, 10), 0.0, 9)
+    assert account(bare).epsilon(1e-5).upper == math.inf
+
+
+def test_renyi_divergences_agree_with_the_cells() -> None:
+    usual, rare = SampledGaussianPair(0.1, 0.7, "remove"), SampledGaussianPair(0.05, 1.4, "remove")
+    pair = PublicMixturePair(0.2, usual, rare)
+    cells = renyi_by_cells(pair, 5.0)
+    orders = truncated_poisson.LossGuarantee((((pair, 1),),))
+    found = orders.renyi(5.0)
+    assert cells.lower <= found.upper and found.lower <= cells.upper
+    assert cells.upper < cells.lower * (1 + 1e-3)
+
+
+def test_it_goes_into_a_certificate_and_back() -> None:
+    process = NoisySGD(TruncatedPoissonSampling(0.05, 12, 100), 2.0, 1)
+    assert holds(verify(certify(process, 1e-5)))
+
+
+@pytest.mark.parametrize(
+    "given", [(1.5, 3, 10), (0.1, -1, 10), (0.1, 3, 0), (0.1, 2.5, 10)], ids=str
+)
+def test_bad_numbers_are_refused(given: tuple[Any, Any, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        TruncatedPoissonSampling(*given)
+
+
+def test_a_share_is_neither_nothing_nor_everything() -> None:
+    pair = SampledGaussianPair(0.1, 0.7, "remove")
+    with pytest.raises(InvalidInput, match="one pair is enough"):
+        PublicMixturePair(0.0, pair, pair)
