@@ -106,3 +106,13 @@ def test_beyond_reads_what_was_learned(tmp_path: Path) -> None:
     assert minutes.ours == pytest.approx(2.0)
     first = next(line for line in outcome.lines if "mnist-1.3's epsilon 0.86" in line.what)
     assert first.claim == 95.0 and first.because == "+3.70 at no more epsilon"
+
+
+def test_users_are_learned_from_and_accounted_both_ways(
+    reproduced: Reproduced, quick_folder: Path
+) -> None:
+    assert len(reproduced("today-users")["lines"]) == 2
+    with (quick_folder / "today-users" / "accounts.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    whole, one, several = (float(row["upper"]) for row in rows)
+    assert whole == one < several and 2.99 < whole <= 3.0

@@ -30,7 +30,8 @@ def run(setting: Setting) -> Outcome:
         reason = "training needs torch and the data of movielens; set TIGHTROPE_DATA"
         return Outcome((Line(_WHAT, None, None, None, Verdict.NOT_RUN, reason),))
     noise, errors = found
-    rows = [(users, together, *_epsilon(noise, users, together)) for users, together in _WAYS]
+    ways = _WAYS[: setting.points(len(_WAYS), 3)]
+    rows = [(users, together, *_epsilon(noise, users, together)) for users, together in ways]
     whole, one_by_one = rows[0], rows[-1]
     return Outcome(
         (
@@ -45,7 +46,7 @@ def run(setting: Setting) -> Outcome:
                 "whoever says the middle of the scale",
             ),
             Line(
-                f"epsilon of such a user, ratings drawn one by one at noise {noise:.3g}",
+                f"epsilon of {one_by_one[0]} ratings, drawn one by one at noise {noise:.3g}",
                 None,
                 f"{one_by_one[3]:.3g}",
                 None,
