@@ -90,6 +90,8 @@ class Finding:
 class Account:
     """Every analysis of a process; answers like the best certified one.
 
+    Both ends of an answer hold for the process; where only a bound is known, one end says nothing.
+
     An analysis is made when it is asked for: where the first one is exact, no other need be.
     """
 
@@ -145,21 +147,22 @@ class Account:
         """The smallest epsilon; ContradictoryMethods where two methods disagree about it."""
         guarantee, answer = self._epsilon(delta)
         self._confirm(guarantee, lambda g, full: confirm_epsilon(g.orders, delta, answer, full))
-        return answer
+        return guarantee.loss_known(answer)
 
     def delta(self, epsilon: float) -> Interval:
         """The smallest delta; ContradictoryMethods where two methods disagree about it."""
         guarantee, answer = self._answer(lambda g: g.delta(epsilon), lambda found: found.upper)
         self._confirm(guarantee, lambda g, full: confirm_delta(g.orders, epsilon, answer, full))
-        return answer
+        return guarantee.loss_known(answer)
 
     def tradeoff(self, type_i: float) -> Interval:
-        return self._answer(lambda g: g.tradeoff(type_i), lambda found: -found.lower)[1]
+        guarantee, found = self._answer(lambda g: g.tradeoff(type_i), lambda found: -found.lower)
+        return guarantee.error_known(found, type_i)
 
     def renyi(self, order: float) -> Interval:
-        found = self._answer(lambda g: g.renyi(order), lambda found: found.upper)[1]
+        guarantee, found = self._answer(lambda g: g.renyi(order), lambda found: found.upper)
         if found.width <= _CLOSE * found.upper:
-            return found
+            return guarantee.renyi_known(found)
         other = _guarantee(self.best(lambda g: g.renyi(order).upper)).renyi(order)
         return Interval(min(found.lower, other.upper), min(found.upper, other.upper))
 

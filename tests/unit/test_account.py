@@ -142,10 +142,11 @@ def test_everything_in_one_budget() -> None:
             DeclaredGaussianDP(0.05),
         )
     )
-    whole = account(process).epsilon(1e-5)
+    whole = account(process).guarantee().epsilon(1e-5)
     alone = account(process.parts[0]).epsilon(1e-5)
     assert alone.upper < whole.lower
     assert whole.relative_width < 1e-3
+    assert account(process).epsilon(1e-5).lower == 0.0, "a declared part is a bound"
 
 
 def test_renyi_declarations_bring_everything_to_renyi() -> None:

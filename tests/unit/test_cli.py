@@ -119,7 +119,8 @@ def test_certify_verify_and_report(tmp_path) -> None:
     edited["process"]["noise_multiplier"] = 16.0
     certificate.write_text(json.dumps(edited))
     assert run("verify", str(certificate)).exit_code == 1
-    run("report", str(certificate), "--out", str(page))
+    done = run("report", str(certificate), "--out", str(page), "--force")
+    assert done.exit_code == 1
     assert "Do not trust" in page.read_text() and "Of 1,000 people" not in page.read_text()
 
 
@@ -132,7 +133,7 @@ def test_sign_verify_and_export(tmp_path) -> None:
     run("certify", *small, "--title", str(title), "--sign", str(key))
     signed = answer("verify", str(path), "--key", f"{key}.pub")
     assert {"signed by alice"} == {c["by"] for c in signed["checks"] if "stated" in c["state"]}
-    run("certify", *small)
+    run("certify", *small, "--force")
     assert run("verify", str(path), "--trust", str(tmp_path)).exit_code == 1
     run("sign", str(path), "--key", str(key), "--detached")
     assert run("verify", str(path), "--trust", str(tmp_path)).exit_code == 0

@@ -6,18 +6,20 @@ import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tightrope.audit.folder import FolderAudit
 from tightrope.cli import options as opt
 from tightrope.cli.roc_drawing import roc_drawing, roc_table, scatter
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.numerics.digits import rounded_down, rounded_up
+
+if TYPE_CHECKING:
+    from tightrope.audit.folder import FolderAudit
 
 __all__ = ["audit", "doctor"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -29,7 +30,11 @@ Keys = Annotated[
 TrustFolder = Annotated[
     Path | None, typer.Option(help="A folder of public keys, one of which must have signed it.")
 ]
+Signatures = Annotated[
+    list[Path] | None, typer.Option(help="A detached signature; FILE.sig is found by itself.")
+]
 SecretKey = Annotated[Path, typer.Option(help="A secret key, as `tightrope keygen` makes it.")]
+Patience = Annotated[float, typer.Option(help="Seconds to wait.", min=0.1)]
 TitleFile = Annotated[
     Path | None,
     typer.Option(help="A JSON file with organisation, model, data_set, date, people."),
@@ -43,6 +48,8 @@ def certify(
     out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("certificate.json"),
     title: TitleFile = None,
     sign: Annotated[Path | None, typer.Option(help="A secret key to sign it with.")] = None,
+    force: opt.Force = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Write the certificate of a declared run."""
     from tightrope.cli.tables import remark
@@ -52,17 +59,25 @@ def certify(
     from tightrope.evidence.title import Title
     from tightrope.report.second_opinion import level_for
 
+    opt.may_write(out, force)
     reading = opt.reading_of(setting, source, "certify")
     level = level_for(setting, [reading])
     words = Title() if title is None else Title.read(title)
     made = make_certificate(reading.certifiable(), level.delta, title=words)
     write(made if sign is None else signed(made, sign), out)
-    remark((*reading.notes, *level.remarks))
+    remarks = [*reading.notes, *level.remarks]
+    if as_json:
+        told = {"certificate": str(out), "statement": made["statement"], "remarks": remarks}
+        print(json.dumps({"schema": "tightrope.certify/1", **told}))
+        return
+    remark(remarks)
     print(f"Certificate: {out}. Check it with: tightrope verify {out}")
 
 
 def verify(
-    certificate: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
+    certificate: Annotated[
+        Path, typer.Argument(help="A certificate.json, a run folder, or - for standard input.")
+    ],
     rigorous: Annotated[
         bool, typer.Option("--rigorous", help="Also prove the main claim in ball arithmetic.")
     ] = False,
@@ -72,40 +87,52 @@ def verify(
     ] = None,
     key: Keys = None,
     trust: TrustFolder = None,
-    signature: Annotated[
-        list[Path] | None, typer.Option(help="A detached signature; FILE.sig is found by itself.")
-    ] = None,
+    signature: Signatures = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """Recompute every claim from the process alone.
 
-    Exit code 1 if a line fails, 3 if none fails but time ran out. What cannot be proved here either
-    way (no python-flint, a law beyond ball arithmetic) is "not checked", which is no failure.
+    Exit code 0: everything recomputed holds. 1: a line fails. 2: the file cannot be read. 3: no
+    line fails, but time ran out. What cannot be proved here either way (no python-flint, a law
+    beyond ball arithmetic) is "not checked", which is no failure.
     """
     from tightrope.evidence.check import outcome
 
     seconds = patience or (120.0 if rigorous else PATIENCE)
-    beside = Path(f"{certificate}.sig")
-    detached = [*(signature or ()), *([beside] if beside.is_file() else ())]
-    checks = _checks(
-        seconds,
-        path=str(certificate),
-        rigorous=rigorous,
-        signatures=[*map(str, detached)],
-        **_trusted(key, trust),
-    )
+    asked = _asked(certificate, signature, key, trust)
+    if str(certificate) == "-":
+        from tightrope.evidence.strict_json import read_stream
+
+        asked |= {"path": "standard input", "content": read_stream(sys.stdin.buffer)}
+    checks = _checks(seconds, rigorous=rigorous, **asked)
     if as_json:
         print(json.dumps({"holds": outcome(checks), "checks": list(map(asdict, checks))}))
     else:
         from tightrope.cli.tables import screen
 
         screen().print(checks_table(checks))
-    if outcome(checks) is not True:
-        raise typer.Exit(1 if outcome(checks) is False else 3)
+    _leave(outcome(checks))
 
 
-def _trusted(keys: list[Path] | None, folder: Path | None) -> dict[str, Any]:
-    return {"keys": [*map(str, keys or ())], "trust": None if folder is None else str(folder)}
+def _leave(holds: bool | None) -> None:
+    if holds is not True:
+        raise typer.Exit(1 if holds is False else 3)
+
+
+def _asked(
+    path: Path, signatures: list[Path] | None, keys: list[Path] | None, folder: Path | None
+) -> dict[str, Any]:
+    """What a task is told: the file, its detached signatures, and whom the reader trusts."""
+    from tightrope.evidence.files import file_of
+
+    beside = Path(f"{file_of(path)}.sig")
+    detached = [*(signatures or ()), *([beside] if beside.is_file() else ())]
+    return {
+        "path": str(path),
+        "signatures": [*map(str, detached)],
+        "keys": [*map(str, keys or ())],
+        "trust": None if folder is None else str(folder),
+    }
 
 
 def _checks(seconds: float, **asked: Any) -> list[Check]:
@@ -121,9 +148,10 @@ def _checks(seconds: float, **asked: Any) -> list[Check]:
 
 
 def checks_table(checks: list[Check]) -> Table:
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("line", "state", "verdict", "said", header_style="bold")
+    said = Column("said", overflow="fold")  # nothing of it is left out
+    table = Table("line", "state", "verdict", said, header_style="bold")
     for check in checks:
         style = {None: "yellow", True: "green", False: "bold red"}[check.holds]
         state = f"{check.state}{f' ({check.by})' if check.by else ''}"
@@ -143,25 +171,35 @@ def report(
     ] = False,
     key: Keys = None,
     trust: TrustFolder = None,
-    patience: Annotated[float, typer.Option(help="Seconds to wait.", min=0.1)] = 3 * PATIENCE,
+    signature: Signatures = None,
+    patience: Patience = 3 * PATIENCE,
+    force: opt.Force = False,
+    as_json: opt.AsJson = False,
 ) -> None:
-    """Turn a certificate or a run folder into one page for people."""
-    from tightrope.evidence.certificate import write_text
+    """Turn a certificate or a run folder into one page for people.
+
+    Exit code 1 where the certificate fails, 3 where it was not decided: the page says so too.
+    """
+    from tightrope.evidence.files import write_text
 
     if out.suffix not in (".html", ".md"):
         raise InvalidInput(f"A report is written as .html or .md; got {out.name!r}.")
+    opt.may_write(out, force)
     (row,) = rows_of(
         "report",
         patience,
-        path=str(where),
         markdown=out.suffix == ".md",
         with_diagnostics=with_diagnostics,
-        **_trusted(key, trust),
+        **_asked(where, signature, key, trust),
     )
-    write_text(out, row["text"])
-    print(f"Report: {out}")
-    if with_diagnostics:
-        print("It shows private data without noise: do not publish it.")
+    write_text(out, row.pop("text"))
+    if as_json:
+        print(json.dumps({"schema": "tightrope.report/1", "report": str(out), **row}))
+    else:
+        print(f"Report: {out}")
+        if with_diagnostics:
+            print("It shows private data without noise: do not publish it.")
+    _leave(row["holds"])
 
 
 class Form(StrEnum):
@@ -177,7 +215,10 @@ def export(
     out: Annotated[Path, typer.Option(help="Where to write it.")],
     key: Keys = None,
     trust: TrustFolder = None,
-    patience: Annotated[float, typer.Option(help="Seconds to wait.", min=0.1)] = 3 * PATIENCE,
+    signature: Signatures = None,
+    patience: Patience = 3 * PATIENCE,
+    force: opt.Force = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Write a certificate that verifies as a registry record, evaluation sheet or model card.
 
@@ -186,11 +227,16 @@ def export(
     certificate does not hold is left out, and named.
     """
     from tightrope.cli.tables import remark
-    from tightrope.evidence.certificate import write_text
+    from tightrope.evidence.files import write_text
 
-    asked = {"path": str(where), "kind": form.value, **_trusted(key, trust)}
-    (row,) = rows_of("export", patience, **asked)
+    opt.may_write(out, force)
+    asked = _asked(where, signature, key, trust)
+    (row,) = rows_of("export", patience, kind=form.value, **asked)
     write_text(out, row["text"])
+    if as_json:
+        told = {"export": str(out), "missing": row["missing"]}
+        print(json.dumps({"schema": "tightrope.export/1", **told}))
+        return
     print(f"Export: {out}")
     if row["missing"]:
         remark([f"The registry also requires, from you: {', '.join(row['missing'])}."])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsJson",
+    "Force",
+    "may_write",
     "Plot",
     "Source",
     "with_setting",
@@ -51,6 +54,7 @@ _SETTING: dict[str, Any] = {
 _GROUP = _option("Also for this many records that change together (a user's).", "K")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema: docs/json.md).")]
+Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there.")]
 Plot = Annotated[
     str | None,
     typer.Option(help="Also draw a picture to this .png, .svg or .pdf file.", metavar="FILE"),
@@ -103,6 +107,12 @@ def reading_of(setting: Setting, source: str | None, command: str) -> Reading:
         missing = " and ".join(name for name, value in given if not value)
         raise InvalidInput(f"{command} needs {missing}. For instance: {_EXAMPLE}")
     return Reading(setting.run(), "options")
+
+
+def may_write(path: Path, force: bool) -> None:
+    """Nothing that is there is lost by mistake."""
+    if path.exists() and not force:
+        raise InvalidInput(f"{path} is there already; write over it with --force.")
 
 
 def parse_number(given: Any, name: str) -> float:

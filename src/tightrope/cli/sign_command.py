@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tightrope.cli import options as opt
 from tightrope.cli.evidence_command import SecretKey, TitleFile
 from tightrope.errors import InvalidInput
 
@@ -34,22 +35,27 @@ def sign(
     apart: Annotated[
         bool, typer.Option("--detached", help="Write FILE.sig and leave the certificate alone.")
     ] = False,
+    force: opt.Force = False,
 ) -> None:
     """Sign a certificate with a secret key, inside of it or beside it.
 
     A signature says who answers for the words of the file; `tightrope verify` says what holds.
     """
-    from tightrope.evidence.certificate import FILE, read, titled, write, write_text
+    from tightrope.evidence.certificate import read, titled, write
+    from tightrope.evidence.files import file_of, write_text
     from tightrope.evidence.signature import detached, signature_by, signed
     from tightrope.evidence.title import Title
 
-    path = where / FILE if where.is_dir() else where
+    path = file_of(where)
     content = read(path) if title is None else titled(read(path), Title.read(title))
     if apart and title is None:
         target = out or Path(f"{path}.sig")
+        opt.may_write(target, force)
         write_text(target, json.dumps(detached(signature_by(content, key)), indent=2) + "\n")
     elif apart:
         raise InvalidInput("A title changes the certificate; sign it without --detached.")
     else:
+        if out is not None and out != path:
+            opt.may_write(out, force)
         target = write(signed(content, key), out or path)
     print(f"Signed: {target}")

@@ -21,7 +21,7 @@ _STYLE = {"exact": "green", "bound": "cyan", "estimate": "yellow"}
 
 def screen() -> Console:
     """The terminal; words in brackets are words, not markup."""
-    return Console(markup=False, highlight=False)
+    return Console(markup=False, emoji=False, highlight=False)
 
 
 def show_account(view: dict[str, Any], console: Console | None = None) -> None:

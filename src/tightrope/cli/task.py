@@ -91,35 +91,63 @@ def _trust(keys: list[str], folder: str | None) -> Trust | None:
     return Trust.of(keys, folder) if keys or folder is not None else None
 
 
-def _verify(
-    path: str, rigorous: bool, signatures: list[str], keys: list[str], trust: str | None
-) -> Iterator[dict[str, Any]]:
-    from tightrope.evidence.certificate import read
+def _signed(signatures: list[str]) -> list[dict[str, str]]:
     from tightrope.evidence.signature import read_detached
+
+    return [*map(read_detached, signatures)]
+
+
+def _verify(
+    path: str,
+    rigorous: bool,
+    signatures: list[str],
+    keys: list[str],
+    trust: str | None,
+    content: Any = None,
+) -> Iterator[dict[str, Any]]:
+    from tightrope.evidence.certificate import known, read
     from tightrope.evidence.verify import lines_of
 
-    content, trusted = read(path), _trust(keys, trust)
-    yield from map(asdict, lines_of(content, [*map(read_detached, signatures)], trusted))
-    if rigorous:
+    certificate = read(path) if content is None else known(content, path)
+    lines = list[bool | None]()
+    for line in lines_of(certificate, _signed(signatures), _trust(keys, trust)):
+        lines.append(line.holds)
+        yield asdict(line)
+    if rigorous and lines[0]:  # of the right form
         from tightrope.evidence.rigorous import reprove
 
-        yield asdict(reprove(content))
+        yield asdict(reprove(certificate))
 
 
 def _report(
-    path: str, markdown: bool, with_diagnostics: bool, keys: list[str], trust: str | None
+    path: str,
+    markdown: bool,
+    with_diagnostics: bool,
+    signatures: list[str],
+    keys: list[str],
+    trust: str | None,
 ) -> Iterator[dict[str, Any]]:
+    from tightrope.evidence.check import outcome
     from tightrope.report.page import html_page, markdown_page, page_of
 
-    page = page_of(path, with_diagnostics=with_diagnostics, trust=_trust(keys, trust))
-    yield {"text": markdown_page(page) if markdown else html_page(page)}
+    page = page_of(
+        path,
+        with_diagnostics=with_diagnostics,
+        signatures=_signed(signatures),
+        trust=_trust(keys, trust),
+    )
+    text = markdown_page(page) if markdown else html_page(page)
+    holds = outcome(page.checks)
+    yield {"text": text, "holds": holds, "statement": page.said if holds else None}
 
 
-def _export(path: str, kind: str, keys: list[str], trust: str | None) -> Iterator[dict[str, Any]]:
+def _export(
+    path: str, kind: str, signatures: list[str], keys: list[str], trust: str | None
+) -> Iterator[dict[str, Any]]:
     from tightrope.report import registry, sheets
     from tightrope.report.page import page_of
 
-    page = page_of(path, trust=_trust(keys, trust))
+    page = page_of(path, signatures=_signed(signatures), trust=_trust(keys, trust))
     if kind in ("nist", "model-card"):
         made = sheets.evaluation_sheet(page) if kind == "nist" else sheets.model_card(page)
         yield {"text": made, "missing": []}
@@ -137,9 +165,8 @@ _TASKS: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
 
 
 def _answer() -> None:
-    from tightrope.evidence import verify  # noqa: F401 (what takes long to load)
-
     asked = json.load(sys.stdin)
+    _load(asked["task"])
     warnings.simplefilter("ignore")  # numbers at the edge of the doubles are judged, not told
     print(flush=True)  # the clock starts here
     try:
@@ -151,6 +178,17 @@ def _answer() -> None:
         _tell("InvalidInput", f"Cannot use {error.filename!r}: {error.strerror}.")
     except (MemoryError, RecursionError) as error:
         _tell("NotCertified", f"This file asks for more than is allowed ({type(error).__name__}).")
+
+
+def _load(task: str) -> None:
+    """What takes long, and no file can make longer."""
+    from tightrope.evidence import verify  # noqa: F401
+
+    if task != "verify":
+        from tightrope.report import page  # noqa: F401
+    if task == "report":
+        with contextlib.suppress(ImportError):
+            import matplotlib.pyplot  # noqa: F401
 
 
 def _tell(error: str, message: str) -> None:

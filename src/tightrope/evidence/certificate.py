@@ -11,16 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tightrope.accounting import Account, Finding, account
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.evidence.code import library
-from tightrope.evidence.form import SCHEMAS
+from tightrope.evidence.files import FILE, file_of, write_text
+from tightrope.evidence.form import SCHEMAS, fault_of
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.evidence.statement import statement
 from tightrope.evidence.strict_json import printable, read_json
@@ -31,10 +31,9 @@ from tightrope.process.codec import to_json
 from tightrope.validate import check_delta
 
 __all__ = ["SCHEMA", "SECTIONS", "FILE", "certify", "sections_of", "chain_of", "titled"]
-__all__ += ["read", "write", "write_text"]
+__all__ += ["read", "known", "write", "write_text"]
 
 SCHEMA = "tightrope.certificate/2"
-FILE = "certificate.json"
 _SECTIONS_1 = ("schema", "library", "process", "setting", "analysis", "claims", "run", "statement")
 SECTIONS = (*_SECTIONS_1[:-1], "title", "statement")
 
@@ -104,24 +103,30 @@ def _heading(text: str, name: str) -> str:
 def claims_of(guarantee: Guarantee, delta: float) -> dict[str, Any]:
     """Epsilon at many deltas, points of the trade-off curve, Renyi divergences; safe ends."""
     deltas = sorted({*DELTAS, delta}, reverse=True)
+    of = guarantee
     return {
-        "epsilon": [_claim("delta", d, guarantee.epsilon(d)) for d in deltas],
-        "type_ii_error": [_claim("type_i", a, guarantee.tradeoff(a)) for a in TYPE_I_ERRORS],
-        "renyi": [_claim("order", a, claimed_renyi(guarantee, a)) for a in ORDERS],
-        "advantage": _ends(guarantee.advantage()),
+        "epsilon": [_claim("delta", d, lambda d: of.loss_known(of.epsilon(d))) for d in deltas],
+        "type_ii_error": [
+            _claim("type_i", a, lambda a: of.error_known(of.tradeoff(a), a), 1.0 - a)
+            for a in TYPE_I_ERRORS
+        ],
+        "renyi": [_claim("order", a, lambda a: of.renyi_known(of.renyi(a))) for a in ORDERS],
+        "advantage": _certified(lambda: of.loss_known(of.advantage()), 1.0),
     }
 
 
-def claimed_renyi(guarantee: Guarantee, order: float) -> Interval:
-    """Nothing is claimed where no divergence is certified."""
+def _claim(
+    name: str, at: float, view: Callable[[float], Interval], most: float = math.inf
+) -> dict[str, Any]:
+    return {name: at, **_certified(lambda: view(at), most)}
+
+
+def _certified(view: Callable[[], Interval], most: float) -> dict[str, Any]:
+    """Nothing is claimed where nothing could be certified."""
     try:
-        return guarantee.renyi(order)
+        return _ends(view())
     except NotCertified:
-        return Interval(0.0, math.inf)
-
-
-def _claim(name: str, at: float, value: Interval) -> dict[str, Any]:
-    return {name: at, **_ends(value)}
+        return _ends(Interval(0.0, most))
 
 
 def _ends(value: Interval) -> dict[str, Any]:
@@ -152,6 +157,9 @@ def titled(certificate: dict[str, Any], title: Title) -> dict[str, Any]:
     """The same certificate about a named model; what was signed before is signed no more."""
     if certificate.get("schema") != SCHEMA:
         raise InvalidInput(f"Only {SCHEMA} has a title; certify the process again.")
+    wrong = fault_of(certificate)
+    if wrong is not None:
+        raise InvalidInput(f"This is no certificate that could be given a title: {wrong}.")
     kept = {name: certificate[name] for name in SECTIONS} | {"title": title.as_dict()}
     return {**kept, "chain": chain_of(kept)}
 
@@ -161,23 +169,14 @@ def write(certificate: dict[str, Any], path: str | Path) -> Path:
     return write_text(path, json.dumps(certificate, indent=2, allow_nan=False) + "\n")
 
 
-def write_text(path: str | Path, text: str) -> Path:
-    """A whole file or none."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, suffix=".part")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(name, target)
-    return target
-
-
 def read(path: str | Path) -> dict[str, Any]:
     """The certificate in a file or run folder; not believed until `verify` has seen it."""
-    path = Path(path) / FILE if Path(path).is_dir() else Path(path)
-    data = read_json(path)
+    path = file_of(path)
+    return known(read_json(path), path)
+
+
+def known(data: Any, path: str | Path) -> dict[str, Any]:
+    """The data, if they say that they are a certificate of a version that is known here."""
     found = data.get("schema") if isinstance(data, dict) else type(data).__name__
     if not isinstance(found, str) or found not in SCHEMAS:
         raise InvalidInput(

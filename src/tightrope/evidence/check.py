@@ -1,4 +1,4 @@
-"""The result of looking at one part of a certificate."""
+"""One line of a verdict. `verify.verify` makes them all, those about signatures included."""
 
 from __future__ import annotations
 

@@ -13,7 +13,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["SCHEMAS", "schema_of", "faults"]
+from tightrope.errors import InvalidInput
+from tightrope.evidence.strict_json import check_plain
+
+__all__ = ["SCHEMAS", "schema_of", "faults", "fault_of"]
 
 SCHEMAS = {f"tightrope.certificate/{n}": f"certificate-{n}.schema.json" for n in (1, 2)}
 
@@ -23,6 +26,18 @@ def schema_of(name: str) -> dict[str, Any]:
     """The published schema of a version of certificates."""
     text = files("tightrope.evidence").joinpath(SCHEMAS[name]).read_text(encoding="utf-8")
     return json.loads(text)  # type: ignore[no-any-return]
+
+
+def fault_of(certificate: Any) -> str | None:
+    """The first thing that is not as the published schema of certificates has it."""
+    try:
+        check_plain(certificate)
+    except InvalidInput as error:
+        return str(error)
+    said = certificate.get("schema") if isinstance(certificate, dict) else None
+    if not isinstance(said, str) or said not in SCHEMAS:
+        return f"its schema is {str(said)[:80]!r}; this library reads {', '.join(SCHEMAS)}"
+    return next(faults(certificate, schema_of(said)), None)
 
 
 def faults(value: Any, schema: dict[str, Any], root: Any = None, at: str = "") -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import Any, final
 
 from tightrope.errors import InvalidInput, MissingTool
 from tightrope.evidence.check import Check, yours
-from tightrope.evidence.form import faults, schema_of
+from tightrope.evidence.form import fault_of, faults, schema_of
 from tightrope.evidence.strict_json import canonical, printable, read_json
 
 __all__ = [
@@ -49,8 +49,12 @@ def new_key_pair(path: str | Path) -> tuple[Path, Path]:
     pem = serial.Encoding.PEM
     inner = private.private_bytes(pem, serial.PrivateFormat.PKCS8, serial.NoEncryption())
     outer = private.public_key().public_bytes(pem, serial.PublicFormat.SubjectPublicKeyInfo)
-    for target, content, mode in ((secret, inner, 0o600), (public, outer, 0o644)):
-        _write_new(target, content, mode)
+    _write_new(public, outer, 0o644)
+    try:
+        _write_new(secret, inner, 0o600)
+    except BaseException:
+        public.unlink()
+        raise
     return secret, public
 
 
@@ -59,7 +63,9 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
-        raise InvalidInput(f"{path} is there already; a key is never overwritten.") from None
+        raise InvalidInput(
+            f"{printable(path)} is there already; a key is never overwritten."
+        ) from None
     with os.fdopen(handle, "wb") as file:
         file.write(content)
 
@@ -78,6 +84,8 @@ def _public(path: str | Path) -> Any:
 
 def _loaded(path: str | Path, load: Any, kind: str, told: str) -> Any:
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            raise OSError  # a pipe may never end
         with Path(path).open("rb") as file:
             key = load(file.read(10_000))
     except (OSError, ValueError, TypeError):
@@ -111,6 +119,9 @@ def _serialization() -> Any:
 # ---- signing
 def signature_by(certificate: dict[str, Any], key: str | Path) -> dict[str, str]:
     """A detached signature by a secret key file."""
+    wrong = fault_of(certificate)
+    if wrong is not None:
+        raise InvalidInput(f"This is no certificate that could be signed: {wrong}.")
     private = _secret(key)
     made = private.sign(payload(certificate)).hex()
     return {"algorithm": "ed25519", "key": _hex(private.public_key()), "signature": made}
@@ -123,7 +134,8 @@ def signed(certificate: dict[str, Any], key: str | Path) -> dict[str, Any]:
             f"Only {_NEWEST} holds signatures; sign an older certificate with --detached."
         )
     others = certificate.get("signatures", [])
-    return {**certificate, "signatures": [*others, signature_by(certificate, key)]}
+    own = signature_by(certificate, key)
+    return {**certificate, "signatures": [*others, own]}
 
 
 def detached(signature: dict[str, str]) -> dict[str, str]:
@@ -157,7 +169,14 @@ class Trust:
             if not inside:
                 raise InvalidInput(f"There is no .pub or .pem file in {printable(folder)}.")
             found += inside
-        return Trust({_hex(_public(path)): printable(path.stem) for path in found})
+        names: dict[str, str] = {}
+        for path in found:
+            key = _hex(_public(path))
+            if _is_weak(key):
+                raise InvalidInput(f"{printable(path)}: with this key anybody can sign anything.")
+            known = names.get(key)
+            names[key] = printable(path.stem) if known is None else f"{known} or {path.stem}"
+        return Trust(names)
 
 
 def signature_line(
@@ -196,12 +215,27 @@ def _unsigned(trust: Trust | None) -> tuple[Check, str]:
 def _fits(signature: dict[str, str], content: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
+    if _is_weak(signature["key"]):
+        return False
     try:
         public = _tools().Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature["key"]))
         public.verify(bytes.fromhex(signature["signature"]), content)
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+# Points whose order is at most 8, without their sign: signatures by such a key need no secret.
+_WEAK = {f"{first:02x}{'ff' * 30}7f" for first in (0xEC, 0xED, 0xEE)} | {
+    "00" * 32,
+    "01" + "00" * 31,
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+}
+
+
+def _is_weak(key: str) -> bool:
+    return f"{key[:62]}{int(key[62:], 16) & 0x7F:02x}" in _WEAK
 
 
 def _short(signature: dict[str, str]) -> str:

@@ -34,9 +34,13 @@ def statement(content: dict[str, Any]) -> str:
     )
 
 
-def statement_here(content: dict[str, Any]) -> str:
-    """The same in today's words, whatever the version of the certificate."""
-    return statement({**content, "schema": _NEWEST})
+def statement_here(content: dict[str, Any], length: bool = True) -> str:
+    """The same in today's words, whatever the version of the certificate.
+
+    length: was it recomputed that the claim covers the length? If not, that is the writer's word.
+    """
+    said = statement({**content, "schema": _NEWEST})
+    return said if length else said.replace(_LENGTHS["budget"], _HELD)
 
 
 def _subject(content: dict[str, Any]) -> str:
@@ -68,6 +72,7 @@ _LENGTHS = {
     "asked": " It claims the length that was asked for before its first step.",
     "at will": " It was stopped at will; the claim holds whenever it is stopped.",
 }
+_HELD = " By its own word, its budget held it to the length that is claimed."
 _UNSAID = " It holds if the length was fixed before the first step, which is not recorded."
 
 

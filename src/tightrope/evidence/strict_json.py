@@ -10,12 +10,12 @@ import json
 import math
 import unicodedata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tightrope.errors import InvalidInput
 
 __all__ = ["MOST_BYTES", "MOST_DEPTH", "read_json", "parse", "check_plain", "canonical"]
-__all__ += ["printable"]
+__all__ += ["printable", "read_stream"]
 
 MOST_BYTES = 4_000_000
 MOST_DEPTH = 40
@@ -29,13 +29,25 @@ def read_json(path: Path) -> Any:
         if path.exists() and not path.is_file():
             raise InvalidInput("it is not an ordinary file")
         with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
-        if len(raw) > MOST_BYTES:
-            raise InvalidInput(f"it is longer than {MOST_BYTES:,} bytes")
-        return parse(raw.decode("utf-8"))
+            return _data(file)
     except (OSError, ValueError) as error:
         told = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidInput(f"{printable(path)} cannot be read: {told}.") from None
+
+
+def read_stream(file: IO[bytes]) -> Any:
+    """The data in a stream that is open already."""
+    try:
+        return _data(file)
+    except ValueError as error:
+        raise InvalidInput(f"Standard input cannot be read: {error}.") from None
+
+
+def _data(file: IO[bytes]) -> Any:
+    raw = file.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise InvalidInput(f"it is longer than {MOST_BYTES:,} bytes")
+    return parse(raw.decode("utf-8"))
 
 
 def parse(text: str) -> Any:
@@ -55,11 +67,13 @@ def parse(text: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidInput(f"the key {twice!r} comes twice, so two readers may see two contents")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise InvalidInput(
+                f"the key {name[:80]!r} comes twice, so two readers may see two contents"
+            )
+        found[name] = value
     return found
 
 
@@ -72,8 +86,11 @@ def _float(text: str) -> float:
 
 def _integer(text: str) -> int:
     if len(text) > 17 or abs(int(text)) > _MOST_INTEGER:
-        raise InvalidInput(f"the integer {text[:40]} is beyond 2^53, so readers may differ on it")
+        raise InvalidInput(_BEYOND.format(text[:40]))
     return int(text)
+
+
+_BEYOND = "the integer {} is beyond 2^53, so readers may differ on it"
 
 
 def _constant(text: str) -> Any:
@@ -98,8 +115,11 @@ def check_plain(data: Any, depth: int = 0) -> None:
         if odd is not None:
             raise InvalidInput(f"a text holds the character U+{ord(odd):04X}, which is not shown")
     elif isinstance(data, float):
-        _float(repr(data))
-    elif not (data is None or isinstance(data, bool | int)):
+        _float(float.__repr__(data))
+    elif isinstance(data, int):
+        if abs(data) > _MOST_INTEGER:
+            raise InvalidInput(_BEYOND.format("with so many digits"))
+    elif data is not None:
         raise InvalidInput(f"{type(data).__name__} is no JSON value")
 
 

@@ -32,8 +32,10 @@ class Title:
         if wrong:
             raise InvalidInput(f"This title cannot be written in a certificate. {wrong[0]}.")
         check_plain(asdict(self))
-        if self.date is not None:
-            datetime.date.fromisoformat(self.date)
+        try:
+            datetime.date.fromisoformat(self.date or "2000-01-01")
+        except ValueError as error:
+            raise InvalidInput(f"The date {self.date} is none: {error}.") from None
 
     @staticmethod
     def read(path: str | Path) -> Title:

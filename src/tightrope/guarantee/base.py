@@ -77,6 +77,17 @@ class Guarantee(ABC):
         """Do both ends of epsilon and delta hold for the process?"""
         return self.validity is Validity.EXACT
 
+    def loss_known(self, found: Interval) -> Interval:
+        """What an epsilon or delta found here says of the process: a bound, nothing below it."""
+        return found if self.two_sided else Interval(0.0, found.upper)
+
+    def renyi_known(self, found: Interval) -> Interval:
+        return found if self.validity is Validity.EXACT else Interval(0.0, found.upper)
+
+    def error_known(self, found: Interval, type_i: float) -> Interval:
+        """Of a type II error: a bound says nothing above it but that guessing does no worse."""
+        return found if self.validity is Validity.EXACT else Interval(found.lower, 1.0 - type_i)
+
     # --- composition -----------------------------------------------------------------------------
     def directions(self) -> tuple[Components, ...] | None:
         """Dominating pairs, one entry for each order of the neighbours (one if symmetric).

@@ -12,8 +12,9 @@ from typing import Any
 
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.certificate import FILE, chain_of
-from tightrope.evidence.form import SCHEMAS
+from tightrope.evidence.form import SCHEMAS, fault_of
 from tightrope.evidence.statement import main_claim
+from tightrope.evidence.strict_json import parse
 from tightrope.interop import libraries
 from tightrope.interop.events import looks_like_event
 from tightrope.interop.reading import Reading, claims_of, in_order
@@ -75,7 +76,9 @@ def _file(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
         if path.suffix.lower() == ".csv":
             return list(csv.DictReader(io.StringIO(text), skipinitialspace=True))
-        return json.loads(text)
+        data = json.loads(text)
+        ours = isinstance(data, dict) and data.get("schema") in SCHEMAS
+        return parse(text) if ours else data
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"Cannot read {str(path)!r} ({error}). Give a JSON file, or a schedule as .csv; what "
@@ -108,7 +111,10 @@ def _event(data: Any, told: Setting) -> Reading:
 def _certificate(data: Any, told: Setting) -> Reading:
     """A certificate of ours: the process it holds, if it was not edited and its run was private."""
     _alone(told, "A certificate")
-    if data.get("chain") != chain_of(data):
+    wrong = fault_of(data)
+    if wrong is not None:
+        raise InvalidInput(f"This is no certificate that this library reads: {wrong}.")
+    if data["chain"] != chain_of(data):
         raise InvalidInput(
             "This certificate was changed after it was written: its hash chain is broken. "
             "`tightrope verify` says where; ask for the original."

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,16 @@ __all__ = ["Page", "page_of", "html_page", "markdown_page"]
 
 
 def page_of(
-    path: str | Path, *, with_diagnostics: bool = False, trust: Trust | None = None
+    path: str | Path,
+    *,
+    with_diagnostics: bool = False,
+    signatures: Sequence[dict[str, str]] = (),
+    trust: Trust | None = None,
 ) -> Page:
     """The page about a certificate.json, or about a run folder with its attack.
 
     with_diagnostics: show losses and clipping too, which no epsilon covers; folders only.
-    trust: one of its keys must have signed the certificate.
+    signatures: detached ones. trust: one of its keys must have signed the certificate.
     """
     certificate, folder = read(path), Path(path)
     if with_diagnostics and not folder.is_dir():
@@ -36,13 +41,13 @@ def page_of(
         )
     attack = _attack(folder, certificate) if (folder / AUDIT).is_file() else None
     seen = read_diagnostics(folder) if with_diagnostics else ()
-    return Page(certificate, attack, seen, trust)
+    return Page(certificate, attack, seen, signatures, trust)
 
 
 def _attack(folder: Path, certificate: dict[str, Any]) -> FolderAudit | None:
     """The attack of the folder, if it was on the certificate's process."""
     found = audit_folder(folder)
-    if found.process != certificate["process"]:
+    if found.process != certificate.get("process"):
         raise InvalidInput(
             f"{folder / AUDIT} attacked another process than the one certified here, so it says "
             "nothing about it. Attack a run with the same settings and steps, or move it away."

@@ -34,11 +34,12 @@ class Page:
     certificate: dict[str, Any]
     attack: FolderAudit | None = None
     diagnostics: Sequence[Diagnostic] = ()
+    signatures: Sequence[dict[str, str]] = ()
     trust: Trust | None = None
 
     @cached_property
     def checks(self) -> list[Check]:
-        return verify(self.certificate, trust=self.trust)
+        return verify(self.certificate, self.signatures, self.trust)
 
     @property
     def shown(self) -> bool:
@@ -295,7 +296,7 @@ def _specialists(page: Page) -> list[Block]:
             f"{answer['source']}). "
             f"{answer['second_method']['words']}"
         ),
-        *_drawn(lambda: draw.profile(page.account, page.delta)),
+        *(_drawn(lambda: draw.profile(page.account, page.delta)) if page.promises else ()),
         Table(
             f"Every analysis of this process, at delta = {rounded_up(page.delta)}",
             ("analysis", "epsilon", "kind", "source, or why refused"),

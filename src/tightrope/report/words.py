@@ -40,7 +40,10 @@ def meaning(guarantee: Guarantee, delta: float, people: int | None = None) -> tu
     if math.isinf(epsilon):
         return (f"No finite epsilon holds at delta = {rounded_up(delta)}: nothing is promised.",)
     if delta >= 1.0:
-        return ("delta = 1 allows everything: nothing is promised.",)
+        return (
+            "delta = 1 allows everything: an epsilon beside it promises nothing. What is said of "
+            "people on this page comes from the whole guarantee, and holds.",
+        )
     right = math.ceil(1000 * (0.5 + 0.5 * min(guarantee.advantage().upper, 1.0))) / 10
     return (
         f"Asked about one person whose presence is a coin flip, the best attacker is right at most "
@@ -77,7 +80,7 @@ def _delta_words(delta: float, people: int | None) -> str:
         return "delta = 0: the previous sentence has no exceptions."
     told = f"delta = {rounded_up(delta)}: the extra chance that the previous sentence leaves out. "
     if people is not None and people * delta >= 0.1:
-        lost = rounded_up(people * delta, 2)
+        lost = _many(people * delta)
         return told + (
             f"It is large for {people:,} people: even a method that gives away {lost} of them "
             "completely, on average, would pass it."
@@ -88,6 +91,10 @@ def _delta_words(delta: float, people: int | None) -> str:
             f"{math.floor(1.0 / delta):,} completely would pass it."
         )
     return told + "It should be far smaller than one over the number of people."
+
+
+def _many(people: float) -> str:
+    return rounded_up(people, 2) if people < 10.0 else f"{math.ceil(people):,}"
 
 
 def what_would_change(certificate: dict[str, Any]) -> tuple[str, ...]:

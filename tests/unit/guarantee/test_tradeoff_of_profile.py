@@ -150,7 +150,8 @@ def test_delta_at_the_largest_loss(epsilon: float) -> None:
     """Two releases of loss at most 1 each: nothing is left at 2 but what was declared to fail."""
     laplace = LossGuarantee((((LaplacePair(1.0), 2),),)).delta(epsilon)
     assert laplace.lower == 0.0 and laplace.upper <= 1e-14
-    declared = account(Sequence((DeclaredApproxDP(1.0, 1e-6), DeclaredApproxDP(1.0, 1e-6))))
+    both = Sequence((DeclaredApproxDP(1.0, 1e-6), DeclaredApproxDP(1.0, 1e-6)))
+    declared = account(both).guarantee()
     assert declared.delta(epsilon).lower == pytest.approx(2e-6 - 1e-12, rel=1e-9)
     assert declared.delta(epsilon).upper == pytest.approx(2e-6 - 1e-12, rel=1e-7)
 

@@ -114,7 +114,7 @@ class LossGuarantee(Guarantee):
                 Interval(1.0 - worst, 1.0 - worst * (1.0 - 1e-12)) if worst else Interval.exact(1.0)
             )
         try:
-            return of_profile.tradeoff(_curve(self), type_i)
+            return _supporting(self, type_i)[0]
         except NotCertified:
             if self.otherwise is None:
                 raise
@@ -122,7 +122,7 @@ class LossGuarantee(Guarantee):
 
     def supporting_epsilon(self, type_i: float) -> float:
         """The epsilon whose line decides `tradeoff(type_i)`; negative right of the diagonal."""
-        return of_profile.supporting_line(_curve(self), type_i)[1]
+        return _supporting(self, type_i)[1]
 
     def directions(self) -> tuple[Components, ...]:
         return self.orders
@@ -154,6 +154,11 @@ def _of_replaced(pair: AbstractLossPair) -> AbstractLossPair:
 @lru_cache(maxsize=2)
 def _curve(guarantee: LossGuarantee) -> LossCurve:
     return LossCurve(guarantee.orders, guarantee.delta)
+
+
+@lru_cache(maxsize=64)
+def _supporting(guarantee: LossGuarantee, type_i: float) -> tuple[Interval, float]:
+    return of_profile.supporting_line(_curve(guarantee), type_i)
 
 
 def _ruled_out(components: Components) -> float:
