@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import final
 
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tightrope.errors import InvalidInput, TightropeError
 
@@ -59,7 +59,7 @@ def local_app(routes: list[Route], allowed: str, host: str, token: str | None) -
         routes=routes,
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=hosts),
-            Middleware(BaseHTTPMiddleware, dispatch=_guard(token, policy)),
+            Middleware(_Guard, token=token, policy=policy),
         ],
         exception_handlers={TightropeError: _refused},
     )
@@ -69,22 +69,44 @@ async def _refused(request: Request, error: Exception) -> Response:
     return PlainTextResponse(str(error), 404 if isinstance(error, InvalidInput) else 500)
 
 
-def _guard(token: str | None, policy: str) -> Callable[..., Awaitable[Response]]:
+@final
+class _Guard:
     """Asks for the token (a header, the link once, then a cookie) and adds the headers."""
 
-    async def dispatch(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Any:
-        given = request.query_params.get("token")
+    def __init__(self, app: ASGIApp, token: str | None, policy: str) -> None:
+        self._app, self._token = app, token
+        self._headers = _HEADERS | {"Content-Security-Policy": policy}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self._headers)
+            await send(message)
+
+        answer = self._refusal(Request(scope)) or self._app
+        return await answer(scope, receive, with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """What comes instead of the page, where it may not be seen."""
+        token, given = self._token, request.query_params.get("token")
+        if _from_elsewhere(request):
+            return PlainTextResponse("Pages elsewhere may not ask here.", 403)
         if token is None or _same(_carried(request), token):
-            answer = await go_on(request)
-        elif given is not None and _same(given, token):
-            answer = RedirectResponse("/")
-            answer.set_cookie(_COOKIE, token, httponly=True, samesite="strict")
-        else:
-            answer = PlainTextResponse("This page needs its token: /?token=...", 401)
-        answer.headers.update(_HEADERS | {"Content-Security-Policy": policy})
+            return None
+        if given is None or not _same(given, token):
+            return PlainTextResponse("This page needs its token: /?token=...", 401)
+        answer = RedirectResponse("/")
+        answer.set_cookie(_COOKIE, token, httponly=True, samesite="strict")
         return answer
 
-    return dispatch
+
+def _from_elsewhere(request: Request) -> bool:
+    """Does another page ask, unseen by the user? Links from other pages are followed."""
+    place, mode = (request.headers.get(f"Sec-Fetch-{name}") for name in ("Site", "Mode"))
+    return place in ("cross-site", "same-site") and (mode != "navigate" or request.method != "GET")
 
 
 def _carried(request: Request) -> str:

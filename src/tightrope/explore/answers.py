@@ -17,6 +17,7 @@ from tightrope.calibrate import Target, find_noise
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import certify
 from tightrope.interop import Setting
+from tightrope.interop.numbers import parse_number
 from tightrope.interop.setting import UNSAID
 from tightrope.report.account_view import certified_view, finding_view
 from tightrope.report.sweep_view import sweep_view
@@ -24,14 +25,32 @@ from tightrope.report.sweep_view import sweep_view
 __all__ = ["ANSWERS", "setting_of"]
 
 _LINES, _POINTS, _EPOCHS = 16, 80, 8
-_NAMES = tuple(field.name for field in fields(Setting))
+_NAMES = tuple(field.name for field in fields(Setting) if field.name != "group")
+_STEEPEST = 700.0  # e to a larger power is no float; leaving such lines out is safe
+# Beyond these an answer may take minutes, and nobody drags there.
+_NOISES, _DELTAS, _STEPS, _BUDGETS = (0.1, 1000.0), (1e-15, 0.5), (0, 10**10), (1e-3, 1e3)
 
 
 def setting_of(words: Mapping[str, str]) -> Setting:
+    """The setting of the page's controls, within what the page answers."""
     unknown = sorted(set(words) - set(_NAMES) - {"budget"})
     if unknown:
         raise InvalidInput(f"A setting has the fields {', '.join(_NAMES)}; got {unknown[0]!r}.")
-    return Setting(**{name: words[name] for name in _NAMES if name in words})
+    setting = Setting(**{name: words[name] for name in _NAMES if name in words})
+    run = setting.run()
+    _within(run.noise_multiplier, "noise", _NOISES)
+    _within(run.steps, "steps", _STEPS)
+    _within(setting.level().delta, "delta", _DELTAS)
+    return setting
+
+
+def _within(value: float, name: str, ends: tuple[float, float]) -> float:
+    if not ends[0] <= value <= ends[1]:
+        raise InvalidInput(
+            f"This page answers for {name} from {ends[0]:g} to {ends[1]:g}; got {value:g}. The "
+            "command `tightrope account` takes more."
+        )
+    return value
 
 
 def _best(setting: Setting, delta: float) -> tuple[Account, Any]:
@@ -60,7 +79,7 @@ def curve(setting: Setting, words: Mapping[str, str]) -> dict[str, Any]:
     delta = setting.level().delta
     _, best = _best(setting, delta)
     top = best.outcome.epsilon(min(delta, 1e-9)).upper
-    at = np.linspace(0.0, top if math.isfinite(top) else 20.0, _LINES)
+    at = np.linspace(0.0, min(top, _STEEPEST), _LINES)
     lines = [(math.exp(e), best.outcome.delta(float(e)).upper) for e in at]
     rates = np.geomspace(1e-4, 1.0, _POINTS)
     hits = [min(1.0, *(slope * x + up for slope, up in lines)) for x in rates]
@@ -89,7 +108,7 @@ def analyses(setting: Setting, words: Mapping[str, str]) -> dict[str, Any]:
 
 def noise(setting: Setting, words: Mapping[str, str]) -> dict[str, Any]:
     """The least noise for a budget."""
-    asked = float(words.get("budget", "3"))
+    asked = _within(parse_number(words.get("budget", "3"), "budget"), "budget", _BUDGETS)
     target = Target.approx_dp(asked, setting.level().delta)
     return {"budget": asked, "noise": find_noise(setting.run(), target).value}
 

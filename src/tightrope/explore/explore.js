@@ -41,16 +41,24 @@ function moved() {
   abort = new AbortController();
   $("results").setAttribute("aria-busy", "true");
   document.querySelector(".slow").classList.add("waiting");
+  taking(false);
   clearTimeout(quick);
   clearTimeout(slow);
   quick = setTimeout(() => answer(turn), 25);
 }
 
-async function ask(what, mine) {
+// Code, link and certificate belong to a setting too.
+function taking(ready) {
+  document.body.classList.toggle("moving", !ready);
+  for (const name of ["pin", "link", "copy", "certificate"]) $(name).disabled = !ready;
+  $("done").textContent = "";
+}
+
+async function ask(what, mine, read) {
   const {budget, ...setting} = state;
   const words = new URLSearchParams(what === "noise" ? {...setting, budget} : setting);
   const reply = await fetch(`answer/${what}?${words}`, {signal: abort.signal});
-  const found = await reply.json();
+  const found = read ? await read(reply) : await reply.json();
   return mine === turn ? found : null;
 }
 
@@ -61,7 +69,7 @@ async function answer(mine) {
   if (found === null) return;
   refuse(found.refused || "");
   $("results").setAttribute("aria-busy", "false");
-  if (found.refused) { $("epsilon").textContent = "-"; $("said").textContent = ""; return; }
+  if (found.refused) { $("epsilon").textContent = "-"; $("said").textContent = ""; $("python").textContent = ""; return; }
   const {lower, upper} = found.epsilon;
   $("epsilon").textContent = "\u2264 " + digits(upper, 1);
   $("said").textContent = `${found.kind}: ${found.analysis}; ${found.steps.toLocaleString("en")} steps at delta ${found.delta}.` +
@@ -70,6 +78,7 @@ async function answer(mine) {
   history.replaceState(null, "", "#" + new URLSearchParams(state));
   document.body.dataset.milliseconds = Math.round(performance.now() - begun);
   shown = {epsilon: digits(upper, 1), setting: {...state}};
+  taking(true);
   slow = setTimeout(() => more(mine), 200);
 }
 
@@ -77,6 +86,8 @@ async function more(mine) {
   try {
     const [curve, along, noise, all] = [await ask("curve", mine), await ask("epochs", mine), await ask("noise", mine), await ask("analyses", mine)];
     if (!curve || !along || !noise || !all) return;
+    const no = [curve, along, all].find((one) => one.refused);
+    if (no) return refuse(no.refused);
     people(curve);
     plot($("curve"), curve.rates, [[curve.hits, "mine"], ...(pinned ? [[pinned.curve.hits, "before"]] : []), [curve.rates, "guess"]]);
     shown.curve = curve;
@@ -136,9 +147,13 @@ $("pin").addEventListener("click", () => {
   moved();
 });
 $("certificate").addEventListener("click", async () => {
-  const found = await ask("certificate", turn);
-  if (!found) return;
-  const blob = new Blob([JSON.stringify(found, null, 1)], {type: "application/json"});
+  $("done").textContent = "Writing it ...";
+  let text;  // as it was written: 4.0 would come back as 4, and its hash would not hold
+  try { text = await ask("certificate", turn, (reply) => reply.text()); } catch (gone) { return; }
+  if (!text) return;
+  const {refused} = JSON.parse(text);
+  if (refused) { $("done").textContent = refused; return; }
+  const blob = new Blob([text], {type: "application/json"});
   const save = Object.assign(document.createElement("a"), {href: URL.createObjectURL(blob), download: "certificate.json"});
   save.click();
   $("done").textContent = "Saved. Anybody can check it: tightrope verify certificate.json";

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -25,8 +28,20 @@ _ALLOWED = "style-src 'self'; script-src 'self'; connect-src 'self'; img-src dat
 
 
 def explore_app(host: str = "127.0.0.1", token: str | None = None) -> Starlette:
-    """Three files and one question at a time."""
-    routes = [Route("/answer/{what}", _answer), *(Route(path, _file) for path in _FILES)]
+    """Three files and one question at a time; the quick one does not wait for the slow ones."""
+    turns = {name: asyncio.Lock() for name in ("epsilon", "others")}
+
+    async def answer(request: Request) -> Response:
+        what, words = request.path_params["what"], dict(request.query_params)
+        if what not in ANSWERS:
+            return Response("There is no such answer.", 404)
+        async with turns.get(what, turns["others"]):
+            if await request.is_disconnected():  # the slider has moved on: nobody waits for it
+                return Response(status_code=204)
+            found = await run_in_threadpool(_found, what, words)
+        return Response(json.dumps(found, allow_nan=False), media_type="application/json")
+
+    routes = [Route("/answer/{what}", answer), *(Route(path, _file) for path in _FILES)]
     return local_app(routes, _ALLOWED, host, token)
 
 
@@ -35,13 +50,9 @@ def _file(request: Request) -> Response:
     return Response(Path(__file__).with_name(name).read_text("utf-8"), media_type=kind)
 
 
-def _answer(request: Request) -> Response:
+def _found(what: str, words: dict[str, str]) -> dict[str, Any]:
     """A refusal is an answer too: the page shows its words."""
-    what, words = request.path_params["what"], dict(request.query_params)
-    if what not in ANSWERS:
-        return Response("There is no such answer.", 404)
     try:
-        found = ANSWERS[what](setting_of(words), words)
-    except (TightropeError, ValueError) as refusal:
-        found = {"refused": str(refusal)}
-    return Response(json.dumps(found, allow_nan=False), media_type="application/json")
+        return ANSWERS[what](setting_of(words), words)
+    except TightropeError as refusal:
+        return {"refused": str(refusal)}

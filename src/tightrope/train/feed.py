@@ -72,13 +72,19 @@ def as_rows(data: Any, collate: Callable[[list[Any]], Any] | None = None) -> Row
             "does is not what would be accounted. Pass its dataset: the sampler of the private "
             "run draws the batches."
         )
-    if isinstance(data, TensorDataset):
+    if isinstance(data, TensorDataset) and _is_plain(data, collate):
         return _array_rows(data.tensors)
     if isinstance(data, (Tensor, np.ndarray)):
         return _array_rows((data,))
     if isinstance(data, (tuple, list)) and data and all(_is_array(part) for part in data):
         return _array_rows(data)
     return item_rows(data, default_collate if collate is None else collate)
+
+
+def _is_plain(data: TensorDataset, collate: Any) -> bool:
+    """Are its batches just rows of its tensors?"""
+    own = type(data).__getitem__ is not TensorDataset.__getitem__ or hasattr(data, "__getitems__")
+    return not own and collate in (None, default_collate)
 
 
 def _is_array(part: Any) -> bool:

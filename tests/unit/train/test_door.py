@@ -9,7 +9,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import (
     DataLoader,
     Dataset,
+    DistributedSampler,
     IterableDataset,
+    RandomSampler,
+    SequentialSampler,
     TensorDataset,
     WeightedRandomSampler,
 )
@@ -147,3 +150,118 @@ def test_a_model_that_is_a_batch_norm_and_running_statistics():
     norm = nn.InstanceNorm2d(3, track_running_stats=True)
     assert fix(norm).changes == ("the model: no running statistics any more",)
     assert norm(torch.randn(2, 3, 4, 4)).shape == (2, 3, 4, 4) and not list(norm.buffers())
+
+
+@pytest.mark.parametrize("channels", [6, 32])
+def test_the_layer_that_takes_the_place_of_batch_norm_lets_rows_through(channels):
+    norm = nn.BatchNorm1d(channels)
+    model = fix(nn.Sequential(norm, nn.Linear(channels, channels), norm)).model
+    assert isinstance(model[0], nn.GroupNorm) and model[0] is model[2]
+    assert float(model[0](torch.randn(9, channels)).detach().std()) > 0.5
+    with pytest.raises(InvalidInput, match="num_features"):
+        fix(nn.LazyBatchNorm1d())
+
+
+class Left(RandomSampler):
+    """Leaves most of the records out."""
+
+    def __iter__(self):
+        return iter(range(10))
+
+
+class Changed(DataLoader):
+    def __iter__(self):
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("sampler", "words"),
+    [
+        (lambda data: RandomSampler(range(50)), "a Subset"),
+        (lambda data: SequentialSampler(range(50)), "a Subset"),
+        (lambda data: RandomSampler(data, num_samples=40), "RandomSampler"),
+        (lambda data: RandomSampler(data, replacement=True), "RandomSampler"),
+        (lambda data: DistributedSampler(data, 2, 0), "its own share"),
+        (Left, "Left"),
+    ],
+)
+def test_samplers_that_leave_records_out_are_refused(sampler, words):
+    data = rows()
+    model, optimizer, loader = parts(data, sampler=sampler(data), shuffle=None)
+    with pytest.raises(InvalidInput, match=words):
+        private(model, optimizer, loader, records=RECORDS, epsilon=2.0, epochs=1)
+
+
+def test_a_loader_with_an_iter_of_its_own_is_refused():
+    model, optimizer, _ = parts()
+    with pytest.raises(InvalidInput, match="__iter__"):
+        private(model, optimizer, Changed(rows(), batch_size=2), records=9, epsilon=2.0, epochs=1)
+
+
+class Shifted(TensorDataset):
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + 100, y
+
+
+def shifted(items):
+    return torch.stack([x + 100 for x, _ in items]), torch.stack([y for _, y in items])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", ["dataset", "collate"])
+def test_what_a_dataset_of_tensors_or_its_collation_does_is_done(kind, workers):
+    data = Shifted(*rows().tensors) if kind == "dataset" else rows()
+    options = {"collate_fn": shifted} if kind == "collate" else {}
+    model, optimizer, loader = parts(data, num_workers=workers, **options)
+    run, loader = private(model, optimizer, loader, records=RECORDS, epsilon=2.0, epochs=0.3)
+    for x, y in loader:
+        assert float(x.min()) > 50
+        run.step(cross_entropy(model(x), y, reduction="none"))
+    assert run.steps == 3
+
+
+def centred(items):
+    x = torch.stack([x for x, _ in items])
+    return x - x.mean(0), torch.tensor([y for _, y in items])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_collation_that_mixes_examples_is_found(workers):
+    model, optimizer, loader = parts(Items(), collate_fn=centred, num_workers=workers)
+    made = private(model, optimizer, loader, records=RECORDS, epsilon=5.0, epochs=1)
+    with pytest.raises(ModelNotPrivate, match="mixed"):
+        trained(made, model, 1)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("how", ["skip", "leave"])
+def test_batches_cannot_be_turned_down_by_what_they_hold(workers, how):
+    model, optimizer, loader = parts(Items(), num_workers=workers)
+    run, loader = private(model, optimizer, loader, records=RECORDS, epsilon=5.0, epochs=4)
+
+    def one_loop():
+        for x, y in loader:
+            if run.steps == 4:
+                if how == "leave":
+                    break
+                continue
+            run.step(cross_entropy(model(x), y, reduction="none"))
+
+    with pytest.raises(InvalidInput, match="step"):
+        one_loop()
+        one_loop()
+    run.abandon_batch()
+    assert run.steps == 4
+
+
+def test_loops_are_as_long_as_the_run():
+    """1.4 batches an epoch are 1: ten loops take ten steps, and ten are paid for."""
+    model, optimizer, loader = parts(rows(140), batch_size=100)
+    made = private(model, optimizer, loader, records=140, epsilon=5.0, epochs=10)
+    assert "10 steps" in str(made) and trained(made, model, 10).steps == 10
+
+
+def test_a_delta_that_protects_nobody_is_told():
+    told = str(private(*parts(), records=RECORDS, epsilon=2.0, epochs=1, delta=0.5))
+    assert "not below 1/200" in told

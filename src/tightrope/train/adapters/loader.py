@@ -23,10 +23,12 @@ def drawn_loader(
     steps: int,
     collate: Callable[[list[Any]], Any] | None = None,
     workers: int = 0,
+    **how: Any,
 ) -> DataLoader[Any]:
     """Batches for `steps` steps of `run`. Every batch must be given to run.step, in order.
 
     Ends early, and cleanly, when the budget of the run is spent.
+    how: options of DataLoader about its workers, such as worker_init_fn.
     """
     if run.arithmetic.name == "strict":
         raise refuse("A DataLoader", "it makes batches of several examples")
@@ -40,7 +42,7 @@ def drawn_loader(
 
     run.ledger.ask(check_count(steps, "steps"))
     drawn = _DrawnBatches(run, steps)
-    return _DrawnLoader(items, batch_sampler=drawn, collate_fn=or_empty, num_workers=workers)
+    return _DrawnLoader(items, batch_sampler=drawn, collate_fn=or_empty, num_workers=workers, **how)
 
 
 @final
