@@ -1,12 +1,17 @@
-"""For the documentation site: links to files of the repository that are not pages become words."""
+"""For the documentation site: links to files of the repository that are not pages become words.
+
+Parts of the navigation get names of their own, so that a screen reader can tell them apart.
+"""
 
 from __future__ import annotations
 
 import re
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 _DOCS = Path(__file__).parent
+_NAV = re.compile(r'(<nav class="md-nav"[^>]*?)aria-label(?:ledby)?="[^"]*"')
 _LINK = re.compile(r"\[([^\]]*)\]\(((?!https?:|#)[^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -19,3 +24,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return found[1] if outside else found[0]
 
     return _LINK.sub(link, markdown)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    numbers = count(1)
+    return _NAV.sub(
+        lambda found: f'{found[1]}aria-label="Part {next(numbers)} of the list"', output
+    )

@@ -90,6 +90,13 @@ class Finding:
 class Account:
     """Every analysis of a process; answers like the best certified one.
 
+        >>> from tightrope import GaussianMechanism, account
+        >>> result = account(GaussianMechanism(noise_multiplier=2.0))
+        >>> print(result.delta(epsilon=1.0))
+        [0.006829594983, 0.006829594984]
+        >>> [finding.key for finding in result.certified][0]
+        'exact'
+
     Both ends of an answer hold for the process; where only a bound is known, one end says nothing.
 
     An analysis is made when it is asked for: where the first one is exact, no other need be.
@@ -253,6 +260,11 @@ def account(
     process: Process, analyses: tuple[Analysis, ...] = ANALYSES, *, check: Check = "quick"
 ) -> Account:
     """Analyse a process by every analysis that applies to it.
+
+        >>> from tightrope import NoisySGD, PoissonSampling, account
+        >>> run = NoisySGD(PoissonSampling(256 / 60000), noise_multiplier=1.1, steps=14062)
+        >>> print(account(run).epsilon(delta=1e-5))
+        [2.381596921, 2.381596922]
 
     `check` says how exact numbers are held against the second method before they are returned;
     `Account.second_look` says what that method proves, or why it was not asked.

@@ -36,7 +36,12 @@ _TOLERANCE, _NEAR = 1e-7, 1e-4  # of what is found, relative
 @final
 @dataclass(frozen=True)
 class Target:
-    """What a guarantee must achieve: (epsilon, delta), an advantage, or a hit rate."""
+    """What a guarantee must achieve: (epsilon, delta), an advantage, or a hit rate.
+
+    >>> from tightrope import Target
+    >>> Target.approx_dp(epsilon=3.0, delta=1e-5)
+    Target(epsilon=3.0, delta=1e-05, true_positive_rate=None, false_positive_rate=0.0)
+    """
 
     epsilon: float = 0.0
     delta: float = 1.0
@@ -158,6 +163,12 @@ def find_noise(
 ) -> Calibrated:
     """The smallest noise_multiplier that meets the target, certified, 1e-7 above the truth.
 
+        >>> from tightrope import NoisySGD, PoissonSampling, Target, find_noise
+        >>> run = NoisySGD(PoissonSampling(0.01), noise_multiplier=1.0, steps=1000)
+        >>> noise = find_noise(run, Target.approx_dp(epsilon=2.0, delta=1e-5))
+        >>> round(noise.value, 6)
+        0.959102
+
     Where the best analysis has no number near the answer, the best of the others is asked.
     """
     if isinstance(run, UserLevel):
@@ -248,7 +259,13 @@ def _safe(value: float, met: Callable[[float], bool]) -> float:
 def find_steps(
     run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES
 ) -> Calibrated:
-    """The most steps that meet the target (Question Two of A Better Bound), up to 10^12."""
+    """The most steps that meet the target (Question Two of A Better Bound), up to 10^12.
+
+    >>> from tightrope import NoisySGD, PoissonSampling, Target, find_steps
+    >>> run = NoisySGD(PoissonSampling(0.01), noise_multiplier=1.0, steps=1)
+    >>> find_steps(run, Target.approx_dp(epsilon=2.0, delta=1e-5)).value
+    1202
+    """
     started = replace(run, steps=max(run.steps, 1)) if isinstance(run, NoisySGD) else run
     judge = _judge(started, target, analyses)
     mu = _step_mu_guess(run)
@@ -265,7 +282,13 @@ def find_steps(
 def find_rate(
     run: NoisySGD, target: Target, analyses: tuple[Analysis, ...] = ANALYSES
 ) -> Calibrated:
-    """The largest sampling rate that meets the target, for a given number of steps."""
+    """The largest sampling rate that meets the target, for a given number of steps.
+
+    >>> from tightrope import NoisySGD, PoissonSampling, Target, find_rate
+    >>> run = NoisySGD(PoissonSampling(0.01), noise_multiplier=1.0, steps=1000)
+    >>> round(find_rate(run, Target.approx_dp(epsilon=2.0, delta=1e-5)).value, 6)
+    0.010863
+    """
     make = type(run.sampling)
     try:
         make(0.5)  # type: ignore[call-arg]
@@ -287,7 +310,12 @@ def find_rate(
 
 
 def find_delta(process: Any, epsilon: float) -> float:
-    """The smallest certified delta at this epsilon."""
+    """The smallest certified delta at this epsilon.
+
+    >>> from tightrope import GaussianMechanism, find_delta
+    >>> find_delta(GaussianMechanism(noise_multiplier=2.0), epsilon=1.0)
+    0.006829594983114922
+    """
     return account(process).delta(check_epsilon(epsilon)).upper
 
 

@@ -34,6 +34,12 @@ _ROOTS = 1.5  # square roots of the steps between two points of an odometer's gr
 class Odometer:
     """What a run of fixed parameters has spent so far, were its length fixed in advance.
 
+        >>> from tightrope import NoisySGD, Odometer, PoissonSampling
+        >>> meter = Odometer(NoisySGD(PoissonSampling(0.01), 1.0, steps=1), delta=1e-5)
+        >>> meter.step(1000)
+        >>> 1.8 < meter.epsilon().lower <= meter.epsilon().upper < 1.9
+        True
+
     A query costs next to nothing.
 
     Epsilon grows with the steps, so its certified values at two step counts enclose every count
@@ -100,6 +106,12 @@ class Odometer:
 class GaussianFilter:
     """A budget for Gaussian steps without sampling, whose noise may depend on earlier releases.
 
+        >>> from tightrope import GaussianFilter
+        >>> meter = GaussianFilter(epsilon=1.0, delta=1e-5)
+        >>> meter.spend(10.0)
+        >>> print(f"{meter.guarantee().epsilon(delta=1e-5).upper:.3f}")
+        1.000
+
     Statement: as long as the sum of squared mu stays within mu_budget^2, everything released is
     mu_budget-GDP, however the noise was chosen. Source: Smith, Thakurta 2022; Koskela, Tobaben,
     Honkela 2023 (arXiv:2210.02911), Theorem 3.1.
@@ -134,6 +146,10 @@ class GaussianFilter:
 @final
 class RenyiFilter:
     """A budget for any steps, whose parameters may depend on earlier releases.
+
+        >>> from tightrope import GaussianMechanism, RenyiFilter
+        >>> meter = RenyiFilter(epsilon=3.0, delta=1e-5, order=8.0)
+        >>> meter.spend(GaussianMechanism(noise_multiplier=10.0))
 
     Statement: at one fixed order, as long as the Renyi divergences of the steps taken sum to at
     most gamma, everything released is (order, gamma)-Renyi DP. Source: Feldman, Zrnic 2021

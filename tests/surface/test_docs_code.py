@@ -27,7 +27,7 @@ PRINTED = [
 ]
 LINKS = [
     pytest.param(page, link, id=f"{page.stem}:{link}")
-    for page in [*PAGES, *sorted(ROOT.glob("docs/theorems/*.md"))]
+    for page in [*PAGES, *sorted(ROOT.glob("docs/[tw]*/*.md"))]
     for link in re.findall(r"\]\(((?!https?:|#)[^)\s]+)\)", page.read_text())
 ]
 

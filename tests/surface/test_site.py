@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +31,39 @@ def test_every_page_can_be_reached() -> None:
     assert reached >= PAGES, sorted(str(page.relative_to(DOCS)) for page in PAGES - reached)
 
 
-@pytest.mark.skipif(find_spec("mkdocs") is None, reason="MkDocs is not installed: make docs")
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if find_spec("mkdocs") is None:
+        pytest.skip("MkDocs is not installed: make docs")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(folder)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
-    assert (tmp_path / "reference" / "train.html").exists()
+    return folder
+
+
+def test_the_site_builds_without_a_warning(site: Path) -> None:
+    assert (site / "reference" / "train.html").exists()
+    assert (site / "tutorials" / "first_model.ipynb").exists()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "name", ["index.html", "tutorials/first_model.html", "reference/accounting.html"]
+)
+def test_axe_finds_nothing(name: str, scheme: str, site: Path, chromium: Any, axe: Any) -> None:
+    page = chromium.new_page(color_scheme=scheme, viewport={"width": 1100, "height": 900})
+    page.goto(f"file://{site / name}")
+    assert axe(page) == []
+    page.close()
+
+
+def test_a_phone_shows_pages_whole_and_finds_words(site: Path, chromium: Any) -> None:
+    page = chromium.new_page(viewport={"width": 375, "height": 800})
+    page.goto(f"file://{site / 'tutorials/first_model.html'}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    page.set_viewport_size({"width": 1100, "height": 800})
+    page.keyboard.press("/")
+    page.keyboard.type("certificate")
+    page.wait_for_selector(".md-search-result__item")
+    page.close()

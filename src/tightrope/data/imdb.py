@@ -37,6 +37,7 @@ class ImdbTexts:
 
 
 def load_imdb_texts(folder: str | Path | None = None) -> ImdbTexts:
+    """Both splits of the reviews, as texts with their labels."""
     place = find_folder("imdb", folder)
     with np.load(place / "imdb_meta.npz") as meta:
         split, label = meta["split"], meta["label"].astype(np.int64)

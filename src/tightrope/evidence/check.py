@@ -59,4 +59,5 @@ def outcome(checks: list[Check]) -> bool | None:
 
 
 def holds(checks: list[Check]) -> bool:
+    """Does everything that was recomputed hold?"""
     return outcome(checks) is True

@@ -24,7 +24,12 @@ __all__ = ["Validity", "Guarantee", "Components", "Operations"]
 
 
 class Validity(Enum):
-    """How a statement relates to the truth about the process."""
+    """How a statement relates to the truth about the process.
+
+    >>> from tightrope import GaussianMechanism, account
+    >>> print(account(GaussianMechanism(noise_multiplier=2.0)).guarantee().validity)
+    exact
+    """
 
     EXACT = "exact"
     BOUND = "bound"
@@ -35,7 +40,13 @@ class Validity(Enum):
 
 
 class Guarantee(ABC):
-    """A certified privacy statement; immutable."""
+    """A certified privacy statement; immutable.
+
+    >>> from tightrope import GaussianMechanism, account
+    >>> promise = account(GaussianMechanism(noise_multiplier=2.0)).guarantee()
+    >>> print(promise.epsilon(delta=1e-5), promise.advantage())
+    [1.993091404, 1.993091405] [0.1974126513, 0.1974126514]
+    """
 
     adjacency: Adjacency
     validity: Validity

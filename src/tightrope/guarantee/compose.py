@@ -36,7 +36,13 @@ _NEGLIGIBLE, _ROUNDING = 1e-30, 1e-14
 
 
 def compose(guarantees: Sequence[Guarantee], times: Sequence[int] | None = None) -> Guarantee:
-    """The guarantee of releasing everything, part i being run `times[i]` times."""
+    """The guarantee of releasing everything, part i being run `times[i]` times.
+
+    >>> from tightrope import GaussianMechanism, account, compose
+    >>> once = account(GaussianMechanism(noise_multiplier=4.0)).guarantee()
+    >>> print(compose([once, once]).epsilon(delta=1e-5))
+    [1.356467364, 1.356467365]
+    """
     parts = _counted(guarantees, times)
     adjacency = same_adjacency(part.adjacency for part in guarantees)
     records = max(part.records for part in guarantees)

@@ -23,7 +23,15 @@ __all__ = ["Estimate", "compose_estimates"]
 @final
 @dataclass(frozen=True)
 class Estimate:
-    """A curve that the truth approaches in a limit, or a bound whose remainder was dropped."""
+    """A curve that the truth approaches in a limit, or a bound whose remainder was dropped.
+
+    >>> from tightrope import NoisySGD, PoissonSampling, account
+    >>> run = NoisySGD(PoissonSampling(0.01), noise_multiplier=1.0, steps=1000)
+    >>> for finding in account(run).estimates:
+    ...     print(finding.name, round(finding.outcome.epsilon(1e-5), 4))
+    Leading-term moments (Abadi) 2.7578
+    Central limit theorem (GDP) 1.6177
+    """
 
     curve: Guarantee
     why: str

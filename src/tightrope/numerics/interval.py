@@ -17,6 +17,11 @@ __all__ = ["Interval"]
 class Interval:
     """A closed interval known to contain the true value.
 
+        >>> from tightrope import Interval
+        >>> found = Interval(2.0, 2.5)
+        >>> found.width, found.upper
+        (0.5, 2.5)
+
     Which end is the safe one depends on the quantity: `upper` for a loss, `lower` for a gain.
     """
 

@@ -10,7 +10,13 @@ __all__ = ["Adjacency", "Released", "check_adjacency"]
 
 
 class Adjacency(Enum):
-    """Which two datasets the guarantee compares."""
+    """Which two datasets the guarantee compares.
+
+    >>> from tightrope import Adjacency, GaussianMechanism, account
+    >>> swapped = GaussianMechanism(2.0, adjacency=Adjacency.REPLACE_ONE)
+    >>> print(account(swapped).epsilon(delta=1e-5))
+    [1.993091404, 1.993091405]
+    """
 
     ADD_OR_REMOVE = "add-or-remove"
     REPLACE_ONE = "replace-one"
@@ -20,7 +26,12 @@ class Adjacency(Enum):
 
 
 class Released(Enum):
-    """What the observer sees of an iterative algorithm."""
+    """What the observer sees of an iterative algorithm.
+
+    >>> from tightrope import Released
+    >>> [released.value for released in Released]
+    ['every iterate', 'last iterate']
+    """
 
     EVERY_ITERATE = "every iterate"
     LAST_ITERATE = "last iterate"

@@ -35,7 +35,12 @@ class Process(Protocol):
 @final
 @dataclass(frozen=True)
 class Repeated(OneRecord):
-    """The same process, run `count` times with fresh randomness."""
+    """The same process, run `count` times with fresh randomness.
+
+    >>> from tightrope import GaussianMechanism, Repeated, account
+    >>> print(account(Repeated(GaussianMechanism(4.0), 10)).epsilon(delta=1e-5))
+    [3.341409469, 3.34140947]
+    """
 
     inner: Process
     count: int
@@ -52,7 +57,13 @@ class Repeated(OneRecord):
 @final
 @dataclass(frozen=True)
 class Sequence(OneRecord):
-    """Processes run one after the other; all their releases are seen."""
+    """Processes run one after the other; all their releases are seen.
+
+    >>> from tightrope import GaussianMechanism, LaplaceMechanism, Sequence, account
+    >>> both = Sequence((GaussianMechanism(4.0), LaplaceMechanism(10.0)))
+    >>> print(account(both).epsilon(delta=1e-5))
+    [0.9862545428, 0.9862545429]
+    """
 
     parts: tuple[Process, ...]
     adjacency: Adjacency = field(init=False)

@@ -38,7 +38,12 @@ _DEFAULT = Adjacency.ADD_OR_REMOVE
 @final
 @dataclass(frozen=True)
 class GaussianMechanism(OneRecord):
-    """Gaussian noise; `noise_multiplier` = standard deviation / L2 sensitivity for `adjacency`."""
+    """Gaussian noise; `noise_multiplier` = standard deviation / L2 sensitivity for `adjacency`.
+
+    >>> from tightrope import GaussianMechanism, account
+    >>> print(account(GaussianMechanism(noise_multiplier=4.0)).epsilon(delta=1e-5))
+    [0.9263415039, 0.926341504]
+    """
 
     noise_multiplier: float
     adjacency: Adjacency = _DEFAULT
@@ -50,7 +55,12 @@ class GaussianMechanism(OneRecord):
 @final
 @dataclass(frozen=True)
 class LaplaceMechanism(OneRecord):
-    """Laplace noise on one number; `noise_multiplier` = scale / L1 sensitivity for `adjacency`."""
+    """Laplace noise on one number; `noise_multiplier` = scale / L1 sensitivity for `adjacency`.
+
+    >>> from tightrope import LaplaceMechanism, account
+    >>> print(account(LaplaceMechanism(2.0)).epsilon(delta=0.0))
+    [0.5, 0.5000000001]
+    """
 
     noise_multiplier: float
     adjacency: Adjacency = _DEFAULT
@@ -79,7 +89,12 @@ class DiscreteLaplaceMechanism(OneRecord):
 @final
 @dataclass(frozen=True)
 class DiscreteGaussianMechanism(OneRecord):
-    """Discrete Gaussian noise (parameter `sigma`) on one integer of integer `sensitivity`."""
+    """Discrete Gaussian noise (parameter `sigma`) on one integer of integer `sensitivity`.
+
+    >>> from tightrope import DiscreteGaussianMechanism, account
+    >>> print(account(DiscreteGaussianMechanism(sigma=4.0)).epsilon(delta=1e-5).upper < 1.1)
+    True
+    """
 
     sigma: float
     sensitivity: int = 1
@@ -96,7 +111,12 @@ class DiscreteGaussianMechanism(OneRecord):
 @final
 @dataclass(frozen=True)
 class RandomizedResponse(OneRecord):
-    """Keep one of `categories` answers, or with probability `flip` answer uniformly at random."""
+    """Keep one of `categories` answers, or with probability `flip` answer uniformly at random.
+
+    >>> from tightrope import RandomizedResponse, account
+    >>> print(account(RandomizedResponse(flip=0.5)).epsilon(delta=0.0))
+    [1.098612288, 1.098612289]
+    """
 
     flip: float
     categories: int = 2
@@ -113,7 +133,12 @@ class RandomizedResponse(OneRecord):
 @final
 @dataclass(frozen=True)
 class DeclaredApproxDP(OneRecord):
-    """A release known to be (epsilon, delta)-DP."""
+    """A release known to be (epsilon, delta)-DP.
+
+    >>> from tightrope import DeclaredApproxDP, account
+    >>> print(account(DeclaredApproxDP(epsilon=1.0, delta=1e-6)).epsilon(delta=1e-5).upper <= 1)
+    True
+    """
 
     epsilon: float
     delta: float = 0.0
@@ -126,7 +151,13 @@ class DeclaredApproxDP(OneRecord):
 @final
 @dataclass(frozen=True)
 class DeclaredRenyi(OneRecord):
-    """A release known to be (order, gamma)-Renyi DP for each of the listed orders."""
+    """A release known to be (order, gamma)-Renyi DP for each of the listed orders.
+
+    >>> from tightrope import DeclaredRenyi, account
+    >>> known = DeclaredRenyi(orders=(2.0, 8.0, 32.0), gammas=(0.01, 0.04, 0.16))
+    >>> print(account(known).epsilon(delta=1e-5).upper < 1)
+    True
+    """
 
     orders: tuple[float, ...]
     gammas: tuple[float, ...]
@@ -146,7 +177,12 @@ class DeclaredRenyi(OneRecord):
 @final
 @dataclass(frozen=True)
 class DeclaredGaussianDP(OneRecord):
-    """A release known to be mu-Gaussian DP."""
+    """A release known to be mu-Gaussian DP.
+
+    >>> from tightrope import DeclaredGaussianDP, account
+    >>> print(account(DeclaredGaussianDP(mu=0.5)).epsilon(delta=1e-5))
+    [1.993091404, 1.993091405]
+    """
 
     mu: float
     adjacency: Adjacency = _DEFAULT
@@ -158,7 +194,12 @@ class DeclaredGaussianDP(OneRecord):
 @final
 @dataclass(frozen=True)
 class DeclaredZeroConcentrated(OneRecord):
-    """A release known to be (xi, rho)-zCDP: (order, xi + rho * order)-Renyi DP for every order."""
+    """A release known to be (xi, rho)-zCDP: (order, xi + rho * order)-Renyi DP for every order.
+
+    >>> from tightrope import DeclaredZeroConcentrated, account
+    >>> print(account(DeclaredZeroConcentrated(rho=0.01)).epsilon(delta=1e-5).upper < 1)
+    True
+    """
 
     rho: float
     adjacency: Adjacency = _DEFAULT

@@ -34,7 +34,12 @@ class AbstractSampling(Protocol):
 @final
 @dataclass(frozen=True)
 class PoissonSampling:
-    """Every record joins every batch independently with probability `rate`."""
+    """Every record joins every batch independently with probability `rate`.
+
+    >>> from tightrope import PoissonSampling
+    >>> PoissonSampling(rate=256 / 60000).rate
+    0.004266666666666667
+    """
 
     rate: float
 
@@ -75,7 +80,13 @@ class TruncatedPoissonSampling:
 @final
 @dataclass(frozen=True)
 class FixedSizeSampling:
-    """Every batch is a uniform subset of fixed size; rate = batch size / dataset size."""
+    """Every batch is a uniform subset of fixed size; rate = batch size / dataset size.
+
+    >>> from tightrope import Adjacency, FixedSizeSampling, NoisySGD, account
+    >>> run = NoisySGD(FixedSizeSampling(0.01), 2.0, 100, adjacency=Adjacency.REPLACE_ONE)
+    >>> print(account(run).epsilon(delta=1e-5).upper < 2)
+    True
+    """
 
     rate: float
 
@@ -99,7 +110,13 @@ class _EpochSampling:
 @final
 @dataclass(frozen=True)
 class ShuffledSampling(_EpochSampling):
-    """Each epoch a fresh random order, cut into `batches_per_epoch` batches."""
+    """Each epoch a fresh random order, cut into `batches_per_epoch` batches.
+
+    >>> from tightrope import NoisySGD, ShuffledSampling, account
+    >>> run = NoisySGD(ShuffledSampling(batches_per_epoch=100), noise_multiplier=4.0, steps=300)
+    >>> print(account(run).epsilon(delta=1e-5).upper < 3)
+    True
+    """
 
     batches_per_epoch: int
 
@@ -107,7 +124,12 @@ class ShuffledSampling(_EpochSampling):
 @final
 @dataclass(frozen=True)
 class CyclicSampling(_EpochSampling):
-    """A fixed public partition into batches, visited in the same order each epoch."""
+    """A fixed public partition into batches, visited in the same order each epoch.
+
+    >>> from tightrope import CyclicSampling
+    >>> CyclicSampling(batches_per_epoch=100).rate
+    0.01
+    """
 
     batches_per_epoch: int
 
@@ -115,7 +137,13 @@ class CyclicSampling(_EpochSampling):
 @final
 @dataclass(frozen=True)
 class BallsInBinsSampling(_EpochSampling):
-    """Each epoch every record joins exactly one batch, chosen uniformly and independently."""
+    """Each epoch every record joins exactly one batch, chosen uniformly and independently.
+
+    >>> from tightrope import BallsInBinsSampling, NoisySGD, account
+    >>> run = NoisySGD(BallsInBinsSampling(100), noise_multiplier=1.0, steps=1000)
+    >>> print(account(run).epsilon(delta=1e-5).upper < 2)
+    True
+    """
 
     batches_per_epoch: int
 
@@ -146,7 +174,12 @@ class RandomAllocationSampling(_EpochSampling):
 @final
 @dataclass(frozen=True)
 class FullBatch:
-    """Every record is in every batch."""
+    """Every record is in every batch.
+
+    >>> from tightrope import FullBatch, NoisySGD, account
+    >>> print(account(NoisySGD(FullBatch(), 8.0, steps=10)).epsilon(delta=1e-5))
+    [1.534679796, 1.534679797]
+    """
 
     @property
     def rate(self) -> float:

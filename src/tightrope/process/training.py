@@ -21,6 +21,10 @@ __all__ = ["NoisySGD", "NoiseSchedule"]
 class NoisySGD(OneRecord):
     """`steps` noisy sums of clipped gradients, every one of them seen by the observer.
 
+        >>> from tightrope import NoisySGD, PoissonSampling
+        >>> NoisySGD(PoissonSampling(0.01), noise_multiplier=1.0, steps=1000).steps
+        1000
+
     Each step releases (sum over the batch of clipped gradients) + N(0, (noise_multiplier *
     clip_norm)^2) divided by a PUBLIC constant. Whatever follows (SGD, momentum, Adam, AdaGrad) is
     post-processing. `noise_multiplier` is relative to the clip norm under either adjacency; the
