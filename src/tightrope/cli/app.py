@@ -23,7 +23,8 @@ from tightrope.cli import (
     runs_command,
     sign_command,
 )
-from tightrope.errors import InvalidInput, TightropeError
+from tightrope.cli.flags import Commands
+from tightrope.errors import InvalidInput, MissingTool, TightropeError
 
 __all__ = ["app", "run"]
 
@@ -37,13 +38,20 @@ Three to begin with:
 `tightrope demo`
 """
 
+# Which extra brings a package that may be missing.
+_EXTRAS = {
+    "torch": "train", "safetensors": "train", "sklearn": "sklearn", "matplotlib": "plot",
+    "flint": "rigorous", "cryptography": "sign", "sqlalchemy": "ledger", "alembic": "ledger",
+    "jinja2": "ledger", "starlette": "explore", "uvicorn": "explore",
+}  # fmt: skip
+
 app = typer.Typer(
     name="tightrope",
+    cls=Commands,
     help="How private is a noisy learning algorithm? Provably, on both sides, in milliseconds.",
     epilog=_EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -70,7 +78,7 @@ app.command("compare")(account_command.compare)
 app.command("sweep")(runs_command.sweep)
 app.command("compose")(runs_command.compose)
 app.command("calibrate")(calibrate_command.calibrate)
-app.add_typer(convert_command.app, name="convert")
+app.add_typer(convert_command.app, name="convert", cls=Commands)
 app.command("certify")(evidence_command.certify)
 app.command("verify")(evidence_command.verify)
 app.command("report")(evidence_command.report)
@@ -79,8 +87,8 @@ app.command("keygen")(sign_command.keygen)
 app.command("sign")(sign_command.sign)
 app.command("audit")(audit_command.audit)
 app.command("doctor")(audit_command.doctor)
-app.add_typer(convex_command.app, name="convex")
-app.add_typer(ledger_command.app, name="ledger")
+app.add_typer(convex_command.app, name="convex", cls=Commands)
+app.add_typer(ledger_command.app, name="ledger", cls=Commands)
 plugins.add_commands(app)
 app.command("explore")(explore_command.explore)
 app.command("demo")(demo_command.demo)
@@ -93,6 +101,12 @@ def run() -> None:
         code = app(standalone_mode=not as_json)
     except TightropeError as error:
         _refuse(error, as_json)
+    except ModuleNotFoundError as missing:
+        extra = _EXTRAS.get((missing.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        told = f"This command needs {missing.name}: pip install 'tightrope[{extra}]'."
+        _refuse(MissingTool(told), as_json)
     except BrokenPipeError:  # the reader has seen enough: `tightrope ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

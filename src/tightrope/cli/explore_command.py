@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from tightrope.errors import InvalidInput
-
 __all__ = ["explore"]
 
 
@@ -19,14 +17,10 @@ def explore(
     token: Annotated[str | None, typer.Option(help="Asked for where others can look.")] = None,
 ) -> None:
     """A page on this machine: noise, batch and length as sliders, epsilon while you drag."""
-    try:
-        import uvicorn
+    import uvicorn
 
-        from tightrope.explore.serve import explore_app
-    except ModuleNotFoundError as missing:
-        raise InvalidInput(
-            f"The page needs {missing.name}: pip install 'tightrope[explore]'."
-        ) from missing
+    from tightrope.explore.serve import explore_app
+
     app = explore_app(host, token)
     print(f"http://{host}:{port}/  (Ctrl-C ends it)", flush=True)
     uvicorn.run(app, host=host, port=port, log_level="warning")

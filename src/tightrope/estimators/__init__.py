@@ -1,5 +1,13 @@
 """scikit-learn estimators with a privacy guarantee."""
 
+try:
+    import sklearn as _sklearn  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "tightrope.estimators needs scikit-learn: pip install 'tightrope[sklearn]'",
+        name=missing.name,
+    ) from missing
+
 from tightrope.convex import PublicRows
 from tightrope.estimators.ledger import FitsAddUp
 from tightrope.estimators.linear_svc import PrivateLinearSVC

@@ -11,6 +11,13 @@ print(run.epsilon(delta=1e-5))
 from typing import Any
 from warnings import warn
 
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "tightrope.train needs PyTorch: pip install 'tightrope[train]'", name=missing.name
+    ) from missing
+
 from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.augment import CropAndFlip
 from tightrope.train.clip import AutomaticClip, FlatClip, PerLayerClip
