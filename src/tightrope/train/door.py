@@ -181,7 +181,7 @@ def _batch_size(loader: Any) -> int:
 
 def _visits_each_record_once(loader: DataLoader[Any]) -> bool:
     """As the two samplers do that a DataLoader makes for itself."""
-    sampler = loader.sampler
+    sampler: Any = loader.sampler
     if type(sampler) is SequentialSampler:
         return sampler.data_source is loader.dataset
     if type(sampler) is not RandomSampler or sampler.data_source is not loader.dataset:
@@ -191,7 +191,8 @@ def _visits_each_record_once(loader: DataLoader[Any]) -> bool:
 
 def _told(run: PrivateOptimizer, budget: Budget, steps: int, records: int) -> str:
     size = round(run.expected_batch_size)
-    loose = "" if budget.delta * records < 1.0 else f" (not below 1/{records:,}: choose a smaller)"
+    assert budget.pair is not None
+    loose = "" if budget.pair[1] * records < 1.0 else f" (not below 1/{records:,}: take less)"
     return "\n".join(
         (
             f"batches   each of {records:,} records joins with probability {size}/{records} "
