@@ -182,11 +182,12 @@ def _batch_size(loader: Any) -> int:
 def _visits_each_record_once(loader: DataLoader[Any]) -> bool:
     """As the two samplers do that a DataLoader makes for itself."""
     sampler: Any = loader.sampler
-    if type(sampler) is SequentialSampler:
-        return sampler.data_source is loader.dataset
-    if type(sampler) is not RandomSampler or sampler.data_source is not loader.dataset:
+    if type(sampler) not in (SequentialSampler, RandomSampler):
         return False
-    return not sampler.replacement and sampler._num_samples is None
+    if sampler.data_source is not loader.dataset:
+        return False
+    ordered = isinstance(sampler, SequentialSampler)
+    return ordered or not (sampler.replacement or sampler._num_samples is not None)
 
 
 def _told(run: PrivateOptimizer, budget: Budget, steps: int, records: int) -> str:
