@@ -181,7 +181,7 @@ class DeclaredGaussianDP(OneRecord):
 
     >>> from tightrope import DeclaredGaussianDP, account
     >>> print(account(DeclaredGaussianDP(mu=0.5)).epsilon(delta=1e-5))
-    [1.993091404, 1.993091405]
+    [0, 1.993091405]
     """
 
     mu: float
