@@ -57,7 +57,7 @@ def pairs_to_check(guarantee: Guarantee) -> tuple[Components, ...] | str:
         return "nothing to compare by another numerical method: the bound is a formula"
     if not any(directions):
         return "nothing was released"
-    if not all(pair.has_masses for order in directions for pair, _ in order):
+    if not all(pair.on_lattice for order in directions for pair, _ in order):
         return "one method only: the law of an epoch of balls in bins is known by its density alone"
     if all(_elementary(order) for order in directions):
         return "one release of bounded loss: its closed form decides"

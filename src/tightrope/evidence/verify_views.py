@@ -64,7 +64,7 @@ def second_renyi(claims: dict[str, Any], guarantee: Guarantee) -> Check:
         return yours(name, directions)
     if max(map(len, directions)) > _MOST_KINDS:
         return yours(name, "one method only: too many kinds of steps for sums over cells")
-    if not all(pair.has_masses for order in directions for pair, _ in order):
+    if not all(pair.on_lattice for order in directions for pair, _ in order):
         return yours(name, "one method only: the law is known by its density, not by masses")
     if not rows:
         return yours(name, "nothing finite is claimed")
