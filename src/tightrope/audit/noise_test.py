@@ -30,6 +30,8 @@ from tightrope.validate import check_positive
 
 __all__ = ["NoiseSeen", "NoiseTest"]
 
+_LEAST = 0.1  # noise multiplier
+
 
 @final
 @dataclass(frozen=True)
@@ -65,9 +67,9 @@ class NoiseSeen:
         always, once = self.most(miss)
         epsilon = 0.0
         if always < claimed:  # a record's gradient may lie in that parameter alone
-            epsilon = _epsilon(replace(process, noise_multiplier=always), delta)
+            epsilon = _epsilon(replace(process, noise_multiplier=_reached(always)), delta)
         if once < claimed:
-            one = replace(process, steps=1, noise_multiplier=once)
+            one = replace(process, steps=1, noise_multiplier=_reached(once))
             rest = replace(process, steps=process.steps - 1)
             epsilon = max(epsilon, _epsilon(Sequence((rest, one)), delta))
         coordinates = len(self.squares) * sum(self.coordinates)
@@ -80,7 +82,13 @@ def _most(squares: Any, degrees: Any, miss: float) -> float:
     return float(np.sqrt(np.min(squares / quantile)))
 
 
+def _reached(noise: float) -> float:
+    """Noise that the exact analyses reach: with less of it a run loses no less."""
+    return max(noise, _LEAST)
+
+
 def _epsilon(process: Any, delta: float) -> float:
+    """A lower bound; 0 where none is known."""
     return account(process).epsilon(delta).lower
 
 
