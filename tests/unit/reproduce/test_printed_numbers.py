@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ def test_printed_claims_are_in_the_paper(path: Path) -> None:
     for line in record["lines"]:
         if line["printed"]:
             assert line["claim"] in PRINTED.get(record["paper"], ()), line["what"]
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
+def test_a_number_among_words_says_where_it_comes_from(path: Path) -> None:
+    """Words escape the check above: a plain number, or a long one, must not be among them."""
+    for line in json.loads(path.read_text())["lines"]:
+        if isinstance(line["claim"], str):
+            assert not re.fullmatch(r"[-+.\d]+", line["claim"]), line["what"]
+            computed = re.search(r"\d\.\d{3}", line["claim"])
+            marked = re.search(r"\((formula|leading terms)\)|drawn", line["claim"])
+            assert not computed or marked, line["what"]
 
 
 def test_some_are_printed_and_some_are_formulas() -> None:

@@ -57,7 +57,7 @@ def _lines(allowed: float) -> tuple[Line, ...]:
         ),
         Line(
             "mu of the batch sizes alone, MNIST, 60 epochs, n = 60000",
-            "0",
+            0.0,
             leak,
             None,
             Verdict.INVALID,

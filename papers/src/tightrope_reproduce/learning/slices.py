@@ -3,8 +3,9 @@
 The gradient of an embedding comes as slices, one for each place of the review. `GaussianSumQuery`
 clips by `tf.clip_by_global_norm`, which adds up the squares of all slices; where a word (or the
 padding) stands in many places its slices add up in the sum, so the true norm is larger. Seen with
-TensorFlow 2.21 and TensorFlow Privacy 0.9.0: a gradient "clipped" to 1 of norm 10.95. Such a run
-is not private as accounted; it is here to find out what the paper's library had trained.
+TensorFlow 2.21 and TensorFlow Privacy 0.9.0: a gradient "clipped" to 1 of norm 12.52
+(benchmarks/peers_clip.py). Such a run is not private as accounted; it is here to find out what the
+paper's library had trained.
 """
 
 from __future__ import annotations

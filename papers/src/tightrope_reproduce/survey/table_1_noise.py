@@ -89,7 +89,7 @@ def _moments(sigmas: Sigmas) -> Line:
     constant = ours / setup.order_of_sampling
     return Line(
         "sigma by the moments accountant (ACG16, Mir17), n = 1000, 10 epochs",
-        claim=f"order {setup.order_of_sampling:.4g}",
+        claim=f"order {setup.order_of_sampling:.4g} (formula)",
         ours=ours,
         truth=sigmas["exact", *REFERENCE],
         verdict=Verdict.HOLDS,
@@ -121,7 +121,7 @@ def _langevin(sigmas: Sigmas) -> Line:
     tau = 1.0 / (STEP_SIZE * STRONG.strong_convexity)
     return Line(
         "sigma by coupled Langevin diffusion (CYS21), full batches, 10 epochs",
-        claim=f"order {setup.order_of_langevin:.4g}",
+        claim=f"order {setup.order_of_langevin:.4g} (formula)",
         ours=sigmas["CYS21", *REFERENCE],
         truth=sigmas["hull", *REFERENCE],
         verdict=Verdict.DIFFERS,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tightrope import NoisySGD, PoissonSampling, account
-from tightrope.errors import InvalidInput
+from tightrope.errors import DataNotFound
 from tightrope.process import UserLevel
 from tightrope_reproduce.item import Item, Line, Outcome, Setting, Table, Verdict
 
@@ -24,9 +24,7 @@ MIDDLE = 3.5  # of the scale: public
 def run(setting: Setting) -> Outcome:
     try:
         found = _trained(setting)
-    except (InvalidInput, ModuleNotFoundError) as missing:
-        if isinstance(missing, InvalidInput) and "was not found" not in str(missing):
-            raise
+    except (DataNotFound, ModuleNotFoundError):
         reason = "training needs torch and the data of movielens; set TIGHTROPE_DATA"
         return Outcome((Line(_WHAT, None, None, None, Verdict.NOT_RUN, reason),))
     noise, errors = found
