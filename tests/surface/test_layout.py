@@ -23,7 +23,7 @@ LAYERS = [
     ["guarantee"],
     ["theorems"],
     ["accounting"],
-    ["calibrate", "running"],
+    ["calibrate", "running", "target"],
     ["ledger"],
     ["data", "plan", "search"],
     ["evidence"],
