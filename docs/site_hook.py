@@ -30,6 +30,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
     numbers = count(1)
+    output = output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
     output = output.replace(_ELSEWHERE, "../" * page.url.count("/") + "iframe_worker.js")
     return _NAV.sub(
         lambda found: f'{found[1]}aria-label="Part {next(numbers)} of the list"', output

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tightrope.errors import LedgerDamaged
-from tightrope.evidence.signature import Trust, signature_by, signature_line
+from tightrope.evidence.signature import Trust, signature_line, signature_of
 from tightrope.ledger.log import Entry
 
 __all__ = ["head_signer", "check_signatures"]
@@ -16,7 +16,7 @@ __all__ = ["head_signer", "check_signatures"]
 
 def head_signer(key: str | Path) -> Callable[[bytes], str]:
     """For `open_ledger(url, sign=head_signer("ann.key"))`."""
-    return lambda content: json.dumps(signature_by(_signed(content), key), sort_keys=True)
+    return lambda content: json.dumps(signature_of(_signed(content), key), sort_keys=True)
 
 
 def check_signatures(entries: Iterable[Entry], trust: Trust) -> None:

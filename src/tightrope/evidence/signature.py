@@ -29,7 +29,7 @@ __all__ = [
     "Trust",
     "signature_line",
 ]
-__all__ += ["payload"]
+__all__ += ["payload", "signature_of"]
 
 _NEWEST, _DETACHED = "tightrope.certificate/2", "tightrope.signature/1"
 _MISSING = "not checked: signatures need cryptography (pip install 'tightrope[sign]')"
@@ -122,8 +122,13 @@ def signature_by(certificate: dict[str, Any], key: str | Path) -> dict[str, str]
     wrong = fault_of(certificate)
     if wrong is not None:
         raise InvalidInput(f"This is no certificate that could be signed: {wrong}.")
+    return signature_of(certificate, key)
+
+
+def signature_of(content: dict[str, Any], key: str | Path) -> dict[str, str]:
+    """A signature of any content, by a secret key file."""
     private = _secret(key)
-    made = private.sign(payload(certificate)).hex()
+    made = private.sign(payload(content)).hex()
     return {"algorithm": "ed25519", "key": _hex(private.public_key()), "signature": made}
 
 
@@ -172,7 +177,7 @@ class Trust:
         names: dict[str, str] = {}
         for path in found:
             key = _hex(_public(path))
-            if _is_weak(key):
+            if _is_weak(bytes.fromhex(key)):
                 raise InvalidInput(f"{printable(path)}: with this key anybody can sign anything.")
             known = names.get(key)
             names[key] = printable(path.stem) if known is None else f"{known} or {path.stem}"
@@ -215,10 +220,11 @@ def _unsigned(trust: Trust | None) -> tuple[Check, str]:
 def _fits(signature: dict[str, str], content: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
-    if _is_weak(signature["key"]):
-        return False
     try:
-        public = _tools().Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature["key"]))
+        key = bytes.fromhex(signature["key"])
+        public = _tools().Ed25519PublicKey.from_public_bytes(key)
+        if _is_weak(key):
+            return False
         public.verify(bytes.fromhex(signature["signature"]), content)
     except (InvalidSignature, ValueError):
         return False
@@ -234,8 +240,8 @@ _WEAK = {f"{first:02x}{'ff' * 30}7f" for first in (0xEC, 0xED, 0xEE)} | {
 }
 
 
-def _is_weak(key: str) -> bool:
-    return f"{key[:62]}{int(key[62:], 16) & 0x7F:02x}" in _WEAK
+def _is_weak(key: bytes) -> bool:
+    return f"{key[:31].hex()}{key[31] & 0x7F:02x}" in _WEAK
 
 
 def _short(signature: dict[str, str]) -> str:

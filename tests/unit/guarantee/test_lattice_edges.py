@@ -106,7 +106,7 @@ def test_laplace_with_a_declaration_is_between_laplace_alone_and_the_sum() -> No
     mixed = account(Sequence((Repeated(LaplaceMechanism(2.0), 3), DeclaredApproxDP(0.1))))
     alone = account(Repeated(LaplaceMechanism(2.0), 3)).epsilon(1e-2)
     assert alone.lower <= mixed.epsilon(1e-2).upper <= 1.6
-    assert mixed.epsilon(1e-2).relative_width < 1e-4
+    assert mixed.guarantee(1e-2).epsilon(1e-2).relative_width < 1e-4
 
 
 def sampled_log_delta(rate: float, mu: float, epsilon: float) -> float:

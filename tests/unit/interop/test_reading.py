@@ -17,7 +17,8 @@ from tightrope import (
     ShuffledSampling,
 )
 from tightrope.errors import DoesNotApply, InvalidInput, TightropeError
-from tightrope.evidence.certificate import certify, chain_of, write
+from tightrope.evidence.certificate import certify, write
+from tightrope.evidence.run_facts import RunFacts
 from tightrope.interop import Setting, read, to_dp_event
 from tightrope.process import NoiseSchedule, StoppedAtWill
 from tightrope.process.codec import to_json
@@ -140,9 +141,19 @@ def test_a_certificate_is_read_by_its_process(tmp_path) -> None:
 
 def test_a_certificate_that_promises_nothing_or_a_length_only_asked_for() -> None:
     run = NoisySGD(PoissonSampling(0.01), 2.0, 10)
-    content = certify(run, 1e-6)
-    content["run"] = {"private": False, "length": "planned"}
-    content["chain"] = chain_of(content)
+    facts = RunFacts(
+        kind="training",
+        private=False,
+        not_private_because=("seeded",),
+        steps=10,
+        clip="FlatClip(clip_norm=1.0)",
+        sensitivity=1.0,
+        noise="Gaussian",
+        sampling="seed 1",
+        settings={},
+        length="planned",
+    )
+    content = certify(run, 1e-6, facts)
     with pytest.raises(InvalidInput, match="promises nothing"):
         read(content)
     content = certify(StoppedAtWill(run, 10), 1e-6)
