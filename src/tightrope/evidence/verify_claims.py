@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tightrope.accounting import Account
+from tightrope.accounting import Account, find
 from tightrope.errors import TightropeError
 from tightrope.evidence.check import Check
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.interval import Interval
 
 __all__ = ["claims_checks"]
@@ -38,21 +38,24 @@ _VIEWS = (
 
 def claims_checks(certificate: dict[str, Any], result: Account, best: Guarantee) -> Iterator[Check]:
     """One line for each kind of claim."""
-    exact = certificate["analysis"]["kind"] == "exact"
+    said = certificate["analysis"]
+    named = [find(one, result.process) for one in result.analyses if one.key == said["key"]]
+    proofs = [best, *(f.outcome for f in named if f.is_certified and f.outcome != best)]
     for view in _VIEWS:
         claimed = certificate["claims"][view.name]
         rows = claimed if view.argument else [claimed]
-        false = [row for row in rows if not _holds(row, view, result, best, exact)]
-        if not false:
+        exact = said["kind"] == "exact"
+        false = next((row for row in rows if not _holds(row, view, proofs, exact)), None)
+        if false is None:
             yield Check(view.name, True, f"{len(rows)} hold" if view.argument else "holds")
         elif view.argument:
-            yield Check(view.name, False, f"false at {view.argument} = {false[0][view.argument]}")
+            yield Check(view.name, False, f"false at {view.argument} = {false[view.argument]}")
         else:
             yield Check(view.name, False, "false")
 
 
-def _holds(row: dict[str, Any], view: _View, result: Account, best: Guarantee, exact: bool) -> bool:
-    """Is the promised end proved by the best guarantee, or by any other that is certified?
+def _holds(row: dict[str, Any], view: _View, proofs: list[Any], exact: bool) -> bool:
+    """Is the promised end proved by the best guarantee, or by that of the analysis it names?
 
     Of an exact analysis the other end must not contradict it, since a reader may take it for the
     truth's other side. A bound promises one end: later bounds may be closer.
@@ -64,14 +67,12 @@ def _holds(row: dict[str, Any], view: _View, result: Account, best: Guarantee, e
         return True  # nothing is claimed
     at = float(row[view.argument]) if view.argument else 0.0
     promised, other = (upper, lower) if view.safe == "upper" else (-lower, -upper)
-    truth = _truth(best, view, at)
+    truth = _truth(proofs[0], view, at)
     if exact and other > truth.upper + _slack(truth):
         return False
     if promised >= truth.upper - _slack(truth):
         return True
-    if best.validity is Validity.EXACT and promised < truth.lower - _slack(truth):
-        return False  # refuted: no other bound can prove it
-    others = (_truth(f.outcome, view, at) for f in result.certified if f.outcome is not best)
+    others = (_truth(guarantee, view, at) for guarantee in proofs[1:])
     return any(promised >= found.upper - _slack(found) for found in others)
 
 
