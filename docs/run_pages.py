@@ -56,7 +56,9 @@ def commands(block: str) -> list[str]:
 
 def _shell(command: str) -> str:
     """What a person sees, both streams; an exit code that is not 0 is told."""
-    spaced = os.environ | {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    spaced = plain | {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1", "PATH": path}
     done = subprocess.run(
         ["bash", "-c", _START + command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, env=spaced, timeout=300, check=False,
