@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,7 +45,10 @@ def test_the_notebook_is_the_page(page):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES.TUTORIALS, ids=lambda page: page.stem)
-def test_the_notebook_runs(page, tmp_path):
+def test_the_notebook_runs(page, tmp_path, monkeypatch):
+    """With the command on the path, as where it is installed."""
+    here = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{here}{os.pathsep}{os.environ.get('PATH', '')}")
     nbformat = pytest.importorskip("nbformat", reason="notebooks need nbformat")
     client = pytest.importorskip("nbclient", reason="notebooks need nbclient")
     pytest.importorskip("ipykernel", reason="notebooks need ipykernel")
@@ -51,3 +56,6 @@ def test_the_notebook_runs(page, tmp_path):
     nbformat.validate(book)
     folder = {"metadata": {"path": str(tmp_path)}}
     client.NotebookClient(book, timeout=300, kernel_name="python3", resources=folder).execute()
+    ran = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in ran)
+    assert "command not found" not in nbformat.writes(book)
