@@ -34,6 +34,8 @@ from tightrope.validate import FloatArray
 __all__ = ["LatticeMeasure", "convolve", "fast_size", "fitted", "normalised", "support"]
 
 _SMALL = 4096.0  # a window this small need not be smaller
+_ROW = 256  # indices whose exponentials are made once
+_LOST = 1e-300  # more than underflow takes from a sum of weights
 _CHUNK = 8192  # frequencies at a time: keeps the work space small
 _NEGLIGIBLE = -48.0  # frequencies whose power is below e^-48 go to the error
 
@@ -54,16 +56,27 @@ class LatticeMeasure:
 
     def log_moment(self, change: float) -> float:
         """ln of a bound on the sum of weights * e^{change * index * step}."""
-        exponent = change * self.step * np.arange(len(self.weights))
-        slack = 4.0 * ULP * (float(np.abs(exponent).max()) + len(exponent) + 10.0)
-        top = float(exponent.max())
-        total = float(np.exp(np.maximum(exponent - top, -700.0)) @ self.weights)
-        if total > 1e-290:  # the entries raised to e^-700 only add to the bound
+        rate, last = abs(change) * self.step, len(self.weights) - 1
+        slack = 4.0 * ULP * (rate * last + last + 16.0)
+        falling = self.weights[::-1] if change > 0.0 else self.weights
+        total = _discounted(falling, rate) + _LOST  # what underflows is less
+        top = max(change, 0.0) * self.step * last
+        if total > 1e-290:
             return top + math.log(total) + slack
         with np.errstate(divide="ignore"):
-            logs = np.log(self.weights) + exponent
-        top = float(logs.max())
-        return top + math.log(float(np.exp(logs - top).sum())) + slack
+            logs = np.log(falling) - rate * np.arange(last + 1)
+        highest = float(logs.max())
+        return top + highest + math.log(float(np.exp(logs - highest).sum())) + slack
+
+
+def _discounted(weights: FloatArray, rate: float) -> float:
+    """The sum of weights[i] e^{-rate i}, rows of a table at a time: few exponentials."""
+    rows = len(weights) // _ROW
+    within = np.exp(-rate * np.arange(_ROW))
+    table = weights[: rows * _ROW].reshape(rows, _ROW) @ within
+    starts = np.exp(-rate * _ROW * np.arange(rows + 1))
+    rest = weights[rows * _ROW :] @ within[: len(weights) - rows * _ROW]
+    return float(starts[:rows] @ table + starts[rows] * rest)
 
 
 def normalised(

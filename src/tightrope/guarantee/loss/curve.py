@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import lattice
@@ -20,7 +21,7 @@ from tightrope.numerics.interval import Interval
 
 __all__ = ["LossCurve", "LatticeCurve"]
 
-_MOST_KINDS, _MOST_LAWS = 16, 5
+_MOST_KINDS, _MOST_LAWS = 16, 12
 _FEW = 20  # steps up to which a fine law is cheaper than the exact method
 _COARSE, _FINE = 1e-3, 1e-6  # widths of ln delta asked of a law
 _MOST_WORK = 3e5  # points of windows
@@ -32,7 +33,7 @@ class LossCurve:
 
     def __init__(self, orders: tuple[Components, ...], exact: Callable[[float], Interval]) -> None:
         self.exact = exact
-        self.orders = [_Order(order) for order in orders]
+        self.orders = [_order_of(order) for order in orders]
         self.known: dict[float, Interval] = {}
 
     def near(self, epsilon: float, room: float) -> Interval:
@@ -67,7 +68,7 @@ class LatticeCurve:
     """The profile by the lattice alone, a method independent of the contour."""
 
     def __init__(self, orders: tuple[Components, ...]) -> None:
-        self.orders = [_Order(order) for order in orders]
+        self.orders = [_order_of(order) for order in orders]
 
     def delta(self, epsilon: float, room: float) -> Interval:
         """Within a few thousandths, or within `room`, where the lattice can reach that."""
@@ -75,7 +76,7 @@ class LatticeCurve:
 
     def _of(self, order: _Order, epsilon: float, room: float) -> Interval:
         found = order.bounds(epsilon, room, _COARSE)
-        if found.width <= max(room, 3.0 * _COARSE * found.upper):
+        if found.width <= max(room, _NEAR * _COARSE * found.upper):
             return found
         return found.intersect(_exponential(lattice.log_delta(order.components, epsilon, _COARSE)))
 
@@ -114,6 +115,12 @@ class _Order:
         useless = law.log_delta(epsilon).width > 30.0 * _COARSE  # rare large losses decide
         self.full = useless or len(self.laws) >= _MOST_LAWS
         return law
+
+
+@lru_cache(maxsize=4)
+def _order_of(components: Components) -> _Order:
+    """Its laws serve trade-off curves and second looks alike."""
+    return _Order(components)
 
 
 def _exponential(log_value: Interval) -> Interval:

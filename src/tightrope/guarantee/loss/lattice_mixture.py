@@ -8,6 +8,7 @@ sums of normal densities, so that Gauss-Legendre panels have the error of `latti
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +26,7 @@ __all__ = ["mixture_measure"]
 
 # nodes of a panel by the largest width * (|x| + mu k + 1), cut to 1: error below CELL_ERROR
 _NODES = ((2e-3, 3), (2e-2, 4), (2e-1, 6), (math.inf, 8))
+_CLOSE = 1e-6  # of a cell, before the last of Newton's steps
 _FAR = 55.0  # nats: what is rarer under the tilt is an error
 _MOST_CELLS, _MOST_WORK = 200_000, 1e7
 
@@ -33,16 +35,9 @@ def mixture_measure(
     pair: GaussianMixturePair, side: str, step: float, rate: float
 ) -> LatticeMeasure:
     """The measure of L under P, tilted by e^{rate L}."""
-    low, high, log_lost = _reach(pair, rate)
-    first, last = pair.loss(np.array([low, high])).tolist()
-    cells = max(4, math.ceil((last - first) / step))
-    if cells > _MOST_CELLS:
-        raise NotCertified(f"A lattice of {cells} points is too long for one step.")
-    levels = first + step * np.arange(cells + 1.0)
-    x = _points(pair, levels, low, high)
+    x, levels, log_lost, (left, right) = _cells(pair, step, rate)
     f = -0.5 * x * x + pair.arms[0].log(x) + rate * levels
-    scale = float(f.max())
-    left, right = _shares(pair, x, levels, step, rate * levels[:-1] - scale)
+    first, scale = float(levels[0]), float(f.max())
     if side == "upper":
         masses, clipped = gathered(left, right, rate * step), 0.0
     else:
@@ -60,6 +55,22 @@ def mixture_measure(
     return normalised(first, step, masses, scale, rate, lost, relative, slip=slip, closed=False)
 
 
+@lru_cache(maxsize=2)
+def _cells(
+    pair: GaussianMixturePair, step: float, rate: float
+) -> tuple[FloatArray, FloatArray, float, tuple[FloatArray, FloatArray]]:
+    """Points, their losses, ln of what lies beyond, and the shares: the same for both sides."""
+    low, high, log_lost = _reach(pair, rate)
+    first, last = pair.loss(np.array([low, high])).tolist()
+    cells = max(4, math.ceil((last - first) / step))
+    if cells > _MOST_CELLS:
+        raise NotCertified(f"A lattice of {cells} points is too long for one step.")
+    levels = first + step * np.arange(cells + 1.0)
+    x = _points(pair, levels, low, high)
+    scale = float(np.max(-0.5 * x * x + pair.arms[0].log(x) + rate * levels))
+    return x, levels, log_lost, _shares(pair, x, levels, step, rate * levels[:-1] - scale)
+
+
 def _reach(pair: GaussianMixturePair, rate: float) -> tuple[float, float, float]:
     """Where all but e^-55 of the tilted law lies, and ln of the rest."""
     far = furthest_peak(pair, rate) + 12.0
@@ -73,7 +84,12 @@ def _points(pair: GaussianMixturePair, levels: FloatArray, low: float, high: flo
     grid = np.linspace(low, high + 1.0, 2000)
     x = np.interp(levels, pair.loss(grid), grid)
     for _ in range(4):
-        x = np.clip(x - (pair.loss(x) - levels) / pair.slope(x), low, high + 1.0)
+        off = pair.loss(x) - levels
+        x = np.clip(x - off / pair.slope(x), low, high + 1.0)
+        if float(np.max(np.abs(off[1:-1]))) < _CLOSE * (
+            levels[1] - levels[0]
+        ):  # the next ones are squares of it
+            break
     x[0] = low
     return np.asarray(np.maximum.accumulate(x))
 

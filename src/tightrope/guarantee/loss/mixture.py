@@ -37,6 +37,7 @@ MOST_MEMBERS = 512
 _HUGE = 600.0  # an exponent too large to be taken
 _FARTHEST = 1e9  # of points
 _REACH, _TINY = 300.0, 92.0  # largest |k mu x| of a stretch; nats of terms that are left out
+_MANY = 512  # levels that are worth a table
 _AT_ONCE = 4096  # points, so that their powers stay in the cache
 
 
@@ -245,17 +246,26 @@ class GaussianMixturePair(AbstractLossPair):
             if not bool(np.any(behind | ahead)):
                 break
             low, high = np.where(behind, 2.0 * low, low), np.where(ahead, 2.0 * high, high)
-        x = 0.5 * (low + high)
+        x = self._between(level, low, high)
         for _ in range(90):
             off = self.loss(x) - level
             low, high = np.where(off < 0.0, x, low), np.where(off < 0.0, high, x)
             with np.errstate(divide="ignore", invalid="ignore"):
                 after = x - off / self.slope(x)
             after = np.where((after > low) & (after < high), after, 0.5 * (low + high))
-            done, x = bool(np.all(np.abs(after - x) <= 4.0 * ULP * np.abs(x))), after
-            if done:
+            near = np.abs(off) <= 0.5 * self.loss_error(x)  # or as near as doubles are
+            near |= np.abs(after - x) <= 4.0 * ULP * np.abs(x)
+            x = np.where(near, x, after)
+            if bool(np.all(near)):
                 break
         return np.asarray(x)
+
+    def _between(self, level: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+        """Where a search begins: for many levels by a table of losses."""
+        if level.size < _MANY:
+            return 0.5 * (low + high)
+        grid = np.linspace(float(low.min()), float(high.max()), _MANY)
+        return np.clip(np.interp(level, self.loss(grid), grid), low, high)
 
     def log_survival(self, loss: Any) -> LogMasses:
         x = np.asarray(self._point(loss))

@@ -131,7 +131,7 @@ class _Supremum:
         self.scale = scale
         centre, step = self._search()
         found = Interval(-math.inf, math.inf)
-        for steps in (_FIRST, _MORE, _MORE):
+        for steps in (_FIRST, _FIRST, _MORE, _MORE):
             for k in steps:
                 self._look(centre + k * step, sharp=True)
             before, found = found.width, found.intersect(self._bounds())
@@ -195,14 +195,14 @@ class _Supremum:
     def _minimise(self, low: float, high: float, tolerance: float) -> None:
         from scipy.optimize import minimize_scalar  # slow to import, and seldom needed
 
-        self._look(low)
-        self._look(high)
         minimize_scalar(
             lambda eps: -self._look(float(eps)),
             bounds=(low, high),
             method="bounded",
             options={"xatol": tolerance * (high - low)},
         )
+        self._look(low)  # what was built for the middle often answers for the ends
+        self._look(high)
 
     def _bounds(self) -> Interval:
         """Cheap points count only beyond the sharp ones, and where they lie clearly below them."""
