@@ -19,8 +19,8 @@ from tightrope.cli.demo_training import (
     train_digits,
 )
 from tightrope.cli.demo_training import DELTA as LEVEL
-from tightrope.cli.evidence_command import checks_table
 from tightrope.cli.tables import show_account
+from tightrope.cli.verdict import verdict_of
 from tightrope.errors import MissingTool
 from tightrope.evidence.certificate import FILE, certify, read, titled, write, write_text
 from tightrope.evidence.signature import Trust, new_key_pair, signed
@@ -117,7 +117,7 @@ def _evidence(console: Console, out: Path, folder: Path | None) -> None:
     if folder is not None:
         write(certificate, folder / FILE)
     checks = verify(certificate, trust=trust)
-    console.print(checks_table(checks))
+    console.print(verdict_of(checks))
     page = write_text(out / "report.html", html_page(page_of(folder or path, trust=trust)))
     console.print(f"Report: [bold]{page}[/]\nCertificate: [bold]{path}[/]")
     console.print(f"Pictures: [bold]{out / 'account.png'}[/]")

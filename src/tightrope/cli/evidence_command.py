@@ -16,12 +16,10 @@ from tightrope.cli.task import PATIENCE, Late, rows_of
 from tightrope.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from tightrope.evidence.check import Check
     from tightrope.interop import Setting
 
-__all__ = ["certify", "verify", "report", "export", "checks_table"]
+__all__ = ["certify", "verify", "report", "export"]
 
 
 Keys = Annotated[
@@ -96,8 +94,6 @@ def verify(
     line fails, but time ran out. What cannot be proved here either way (no python-flint, a law
     beyond ball arithmetic) is "not checked", which is no failure.
     """
-    from tightrope.evidence.check import outcome
-
     seconds = patience or (120.0 if rigorous else PATIENCE)
     asked = _asked(certificate, signature, key, trust)
     if str(certificate) == "-":
@@ -105,12 +101,15 @@ def verify(
 
         asked |= {"path": "standard input", "content": read_stream(sys.stdin.buffer)}
     checks = _checks(seconds, rigorous=rigorous, **asked)
+    from tightrope.evidence.check import outcome
+
     if as_json:
         print(json.dumps({"holds": outcome(checks), "checks": list(map(asdict, checks))}))
     else:
         from tightrope.cli.tables import screen
+        from tightrope.cli.verdict import verdict_of
 
-        screen().print(checks_table(checks))
+        screen().print(verdict_of(checks))
     _leave(outcome(checks))
 
 
@@ -123,13 +122,9 @@ def _asked(
     path: Path, signatures: list[Path] | None, keys: list[Path] | None, folder: Path | None
 ) -> dict[str, Any]:
     """What a task is told: the file, its detached signatures, and whom the reader trusts."""
-    from tightrope.evidence.files import file_of
-
-    beside = Path(f"{file_of(path)}.sig")
-    detached = [*(signatures or ()), *([beside] if beside.is_file() else ())]
     return {
         "path": str(path),
-        "signatures": [*map(str, detached)],
+        "signatures": [*map(str, signatures or ())],
         "keys": [*map(str, keys or ())],
         "trust": None if folder is None else str(folder),
     }
@@ -137,26 +132,15 @@ def _asked(
 
 def _checks(seconds: float, **asked: Any) -> list[Check]:
     """The lines that were found in time; where time ran out, a line that says so."""
-    from tightrope.evidence.check import Check, State, yours
-
-    late = []
+    late = ""
     try:
         rows = rows_of("verify", seconds, **asked)
     except Late as error:
-        rows, late = error.rows, [yours("time", str(error))]
-    return [Check(**{**row, "state": State(row["state"])}) for row in rows] + late
+        rows, late = error.rows, str(error)
+    from tightrope.evidence.check import Check, State, yours
 
-
-def checks_table(checks: list[Check]) -> Table:
-    from rich.table import Column, Table
-
-    said = Column("said", overflow="fold")  # nothing of it is left out
-    table = Table("line", "state", "verdict", said, header_style="bold")
-    for check in checks:
-        style = {None: "yellow", True: "green", False: "bold red"}[check.holds]
-        state = f"{check.state}{f' ({check.by})' if check.by else ''}"
-        table.add_row(check.name, state, check.verdict, check.said, style=style)
-    return table
+    checks = [Check(**{**row, "state": State(row["state"])}) for row in rows]
+    return [*checks, yours("time", late)] if late else checks
 
 
 def report(

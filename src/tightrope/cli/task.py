@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tightrope import errors
@@ -48,6 +49,8 @@ def rows_of(task: str, seconds: float, **arguments: Any) -> list[dict[str, Any]]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=answer)
         try:
             _ask(child, {"task": task, **arguments})
+            import tightrope.evidence.check  # noqa: F401  (the answer needs it: both load at once)
+
             _await(child, answer, seconds)
         except subprocess.TimeoutExpired:
             raise Late(seconds, _rows(answer)) from None
@@ -91,10 +94,13 @@ def _trust(keys: list[str], folder: str | None) -> Trust | None:
     return Trust.of(keys, folder) if keys or folder is not None else None
 
 
-def _signed(signatures: list[str]) -> list[dict[str, str]]:
+def _signed(path: str, signatures: list[str]) -> list[dict[str, str]]:
+    """The detached signatures: those named, and the one beside the file."""
+    from tightrope.evidence.files import file_of
     from tightrope.evidence.signature import read_detached
 
-    return [*map(read_detached, signatures)]
+    beside = Path(f"{file_of(path)}.sig")
+    return [*map(read_detached, [*signatures, *([str(beside)] if beside.is_file() else ())])]
 
 
 def _verify(
@@ -110,7 +116,7 @@ def _verify(
 
     certificate = read(path) if content is None else known(content, path)
     lines = list[bool | None]()
-    for line in lines_of(certificate, _signed(signatures), _trust(keys, trust)):
+    for line in lines_of(certificate, _signed(path, signatures), _trust(keys, trust)):
         lines.append(line.holds)
         yield asdict(line)
     if rigorous and lines[0]:  # of the right form
@@ -133,7 +139,7 @@ def _report(
     page = page_of(
         path,
         with_diagnostics=with_diagnostics,
-        signatures=_signed(signatures),
+        signatures=_signed(path, signatures),
         trust=_trust(keys, trust),
     )
     text = markdown_page(page) if markdown else html_page(page)
@@ -147,7 +153,7 @@ def _export(
     from tightrope.report import registry, sheets
     from tightrope.report.page import page_of
 
-    page = page_of(path, signatures=_signed(signatures), trust=_trust(keys, trust))
+    page = page_of(path, signatures=_signed(path, signatures), trust=_trust(keys, trust))
     if kind in ("nist", "model-card"):
         made = sheets.evaluation_sheet(page) if kind == "nist" else sheets.model_card(page)
         yield {"text": made, "missing": []}
