@@ -12,6 +12,7 @@ from mpmath import mp, mpf
 from scipy.special import logsumexp
 
 from tightrope.guarantee.loss import cumulant_strip
+from tightrope.guarantee.loss.cumulant import law_of
 from tightrope.guarantee.loss.cumulant_discrete import DiscreteCumulant
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
 from tightrope.guarantee.loss.cumulant_laplace import LaplaceCumulant
@@ -22,6 +23,7 @@ from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, 
 from tightrope.guarantee.loss.pair import (
     FixedSizeGaussianPair,
     LaplacePair,
+    PublicMixturePair,
     SampledGaussianPair,
     approx_pair,
 )
@@ -199,6 +201,7 @@ def test_cells_of_the_density_lie_below_it(
     assert float(np.abs(np.diff(flat)).sum() + flat[0] + flat[-1]) <= float(variation[0])
 
 
+CUT_AWAY = SampledGaussianPair(0.3, 0.7)
 FAMILIES = {
     "remove": (SampledCumulant([SampledGaussianPair(0.3, 1.0)], [2]), 2.0),
     "few large": (SampledCumulant([SampledGaussianPair(0.01, 3.0)], [2]), 0.5),
@@ -207,6 +210,7 @@ FAMILIES = {
     "cut": (PartCumulant([SampledGaussianPair(0.1, 1.5)], [2], np.array([4.0])), 1.0),
     "fixed size": (FixedSizeCumulant(FixedSizeGaussianPair(0.3, 1.4), 2), 1.5),
     "laplace": (LaplaceCumulant(LaplacePair(0.7), 2), 1.0),
+    "public": (law_of(PublicMixturePair(0.3, CUT_AWAY, SampledGaussianPair(0.2, 1.4)), 2), 1.5),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,35 @@ def test_the_rate_is_the_chance_of_being_kept() -> None:
     chances = kept_batches(5, 0.6, 2, 5)
     kept = sum(chance for batch, chance in chances.items() if 0 in batch)
     assert TruncatedPoissonSampling(0.6, 2, 5).rate == pytest.approx(kept, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n", "q", "most"), [(10, 0.3, 4), (30, 0.2, 9), (25, 0.7, 3), (7, 0.9, 6)]
+)
+def test_the_chance_of_being_kept_is_rounded_to_the_safe_side(n: int, q: float, most: int) -> None:
+    """p from above and the rate of the attained end from below, against fractions."""
+    rate = Fraction(q)
+
+    def tail(records: int, least: int) -> Fraction:
+        chances = (math.comb(records, k) * rate**k * (1 - rate) ** (records - k)
+                   for k in range(least, records + 1))  # fmt: skip
+        return sum(chances, Fraction(0))
+
+    tau = tail(n - 1, most)
+    exact = tail(n, most + 1) * most / (n * tau)
+    found, kept = truncated_poisson.cut(q, most, n)
+    assert found == pytest.approx(float(tau), rel=1e-15)
+    assert exact <= Fraction(kept) <= exact * (1 + Fraction(1e-14))
+    whole = (1 - tau) * rate + tau * exact
+    run = NoisySGD(TruncatedPoissonSampling(q, most, n), 1.0, 1)
+    for ((pair, _),) in truncated_poisson._attained(run):
+        assert whole * (1 - Fraction(1e-13)) <= Fraction(pair.rate) <= whole
+
+
+def test_a_cut_too_rare_for_a_double_is_still_a_bound() -> None:
+    assert 0.0 < truncated_poisson.cut(1e-4, 1000, 2000)[0] <= 1e-300
+    rare = NoisySGD(TruncatedPoissonSampling(1e-4, 1000, 2000), 1.0, 1)
+    assert account(rare).certified[0].kind is Validity.BOUND
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
