@@ -5,7 +5,16 @@ GOLDEN = "tests/unit/guarantee/test_allocation.py::test_golden_deltas"
 MEAN, ONE = "numerics/lognormal_mean.py", "numerics/lognormal.py"
 CUMULANT = "guarantee/loss/cumulant_allocation.py"
 
-WHOLE = "tests/unit/guarantee/test_allocation.py"
+WHOLE = " ".join(
+    f"tests/unit/guarantee/test_allocation.py::test_{name}"
+    for name in (
+        "less_noise_and_more_epochs_cost_more",
+        "a_cut_off_epoch_counts_as_a_whole_one",
+        "golden_epsilons",
+        "a_replaced_record_is_two_of_them",
+        "the_removed_order_is_the_worse_one",
+    )
+)
 EXACT = "theorems/balls_in_bins_exact.py"
 
 FAULTS = [

@@ -1,7 +1,44 @@
 """What one example is: views, users, and a clip norm that follows the gradients."""
 
-VIEWS, USERS = "tests/unit/train/test_views.py", "tests/unit/train/test_users.py"
-ADAPTIVE = "tests/unit/train/test_adaptive_clip.py"
+FOLDER = "tests/unit/train/test_"
+
+
+def _of(file: str, *names: str) -> str:
+    return " ".join(f"{FOLDER}{file}.py::test_{name}" for name in names)
+
+
+VIEWS = _of(
+    "views",
+    "the_step_clips_the_mean_over_the_views",
+    "examples_that_only_fill_up_a_batch_add_nothing",
+    "wrong_numbers_of_losses_are_refused",
+    "owners_that_name_nobody_are_refused",
+    "owners_of_one_row_each_in_any_order",
+    "rows_of_a_depthwise_convolution_are_added_before_clipping",
+)
+AUGMENT = _of(
+    "views",
+    "views_are_pieces_of_the_reflected_image",
+    "each_view_has_the_label_of_its_example",
+    "a_trainer_refuses_views_that_mix_and_inputs_without_views",
+)
+USERS = _of(
+    "users",
+    "whole_users_are_clipped_as_the_slow_loop_does",
+    "noise_for_a_budget_protects_the_users",
+    "users_of_the_run_before_are_counted_with_it",
+    "what_is_not_said_of_users_is_refused",
+    "the_first_rows_of_each_user_can_be_kept",
+    "the_guarantee_names_the_user",
+    "a_user_on_two_ranks_is_refused",
+)
+ADAPTIVE = _of(
+    "adaptive_clip",
+    "gradient_and_count_of_one_example_together_stay_within_the_sensitivity",
+    "the_norm_comes_to_the_quantile",
+    "the_norm_is_stored_and_resumed",
+    "one_by_one_counts_too",
+)
 OWNERS, CLIP, PEOPLE = "train/gradients/owners.py", "train/adaptive_clip.py", "train/users.py"
 
 FAULTS = [
@@ -17,11 +54,11 @@ FAULTS = [
         "train/augment.py",
         "if not torch.equal(told[~replaced], changed[~replaced]):",
         "if False:",
-        VIEWS,
+        AUGMENT,
     ),
-    ("train/augment.py", "for replaced in (half, ~half):", "for replaced in ():", VIEWS),
-    ("train/augment.py", "t.repeat_interleave(views, 0) for t", "t.repeat(views) for t", VIEWS),
-    ("train/augment.py", ".repeat_interleave(views)[:, None", ".repeat(views)[:, None", VIEWS),
+    ("train/augment.py", "for replaced in (half, ~half):", "for replaced in ():", AUGMENT),
+    ("train/augment.py", "t.repeat_interleave(views, 0) for t", "t.repeat(views) for t", AUGMENT),
+    ("train/augment.py", ".repeat_interleave(views)[:, None", ".repeat(views)[:, None", AUGMENT),
     ("train/protected.py", "    if views > 1:\n", "    if views > 9:\n", USERS),
     # users
     (PEOPLE, "weights[: len(held)] = 1.0 / len(held)", "weights[: len(held)] = 1.0", USERS),

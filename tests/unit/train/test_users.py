@@ -171,3 +171,17 @@ def test_a_replaced_user_is_two_of_them(data) -> None:
     Trainer(run, loss, delta=1e-5, progress=False).fit(UserData(data, NAMES), steps=2)
     one = NoisySGD(sampler.sampling, 2.0, 2, Adjacency.REPLACE_ONE)
     assert run.epsilon(1e-5) == account(one).epsilon(1e-5)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_guarantee_names_the_user(together: bool) -> None:
+    one = NoisySGD(PoissonSampling(0.5), 2.0, 3)
+    found = account(UserLevel(one, 4, together)).guarantee(1e-5)
+    assert found.unit_of_privacy == "one user of at most 4 records"
+    assert (found.epsilon(1e-5) == account(one).epsilon(1e-5)) == together
+
+
+def test_a_user_on_two_ranks_is_refused(data, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tightrope.train.users.from_all_ranks", lambda mine: [mine, ["z", "b"]])
+    with pytest.raises(InvalidInput, match="rows on two ranks"):
+        UserData(data, NAMES).for_run(Users(4))
