@@ -10,6 +10,7 @@ def _of(file: str, *names: str) -> str:
 VIEWS = _of(
     "views",
     "the_step_clips_the_mean_over_the_views",
+    "losses_may_be_averaged_already",
     "examples_that_only_fill_up_a_batch_add_nothing",
     "wrong_numbers_of_losses_are_refused",
     "owners_that_name_nobody_are_refused",

@@ -11,6 +11,7 @@ CUT = " ".join(
         "the_chance_of_being_kept_is_rounded_to_the_safe_side",
         "a_cut_too_rare_for_a_double_is_still_a_bound",
         "every_draw_cut_is_not_a_full_batch",
+        "half_the_noise_is_a_bound_and_no_record_attains_it",
         "renyi_divergences_agree_with_the_cells",
     )
 )

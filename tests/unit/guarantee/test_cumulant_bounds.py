@@ -213,7 +213,7 @@ FAMILIES = {
     "add": (SampledCumulant([SampledGaussianPair(0.3, 1.0, "add")], [2]), 3.0),
     "many": (SampledCumulant([SampledGaussianPair(0.1, 0.7)], [500]), 4.0),
     "cut": (PartCumulant([SampledGaussianPair(0.1, 1.5)], [2], np.array([4.0])), 1.0),
-    "cut short": (PartCumulant([SampledGaussianPair(0.1, 1.5)], [2], np.array([1.0])), 1.0),
+    "cut short": (PartCumulant([SampledGaussianPair(0.9, 1.5)], [2], np.array([1.0])), 1.0),
     "fixed size": (FixedSizeCumulant(FixedSizeGaussianPair(0.3, 1.4), 2), 1.5),
     "laplace": (LaplaceCumulant(LaplacePair(0.7), 2), 1.0),
     "public": (law_of(PublicMixturePair(0.3, CUT_AWAY, SampledGaussianPair(0.2, 1.4)), 2), 1.5),

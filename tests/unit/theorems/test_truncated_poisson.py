@@ -151,6 +151,14 @@ def test_every_draw_cut_is_not_a_full_batch(adjacency: Adjacency) -> None:
     assert found.certified[0].kind is Validity.BOUND
 
 
+def test_half_the_noise_is_a_bound_and_no_record_attains_it() -> None:
+    coarse = truncated_poisson._half_noise(NoisySGD(TruncatedPoissonSampling(0.1, 5, 10), 1.0, 4))
+    assert isinstance(coarse, truncated_poisson.LossGuarantee)
+    assert coarse.validity is Validity.BOUND and not coarse.by_record
+    plain = account(NoisySGD(PoissonSampling(0.1), 0.5, 4)).epsilon(1e-5)
+    assert coarse.epsilon(1e-5).upper >= plain.lower
+
+
 def test_nothing_is_released_of_empty_batches() -> None:
     assert account(NoisySGD(TruncatedPoissonSampling(0.1, 0, 10), 1.0, 9)).epsilon(0.0).upper == 0
     bare = NoisySGD(TruncatedPoissonSampling(0.1, 2, 10), 0.0, 9)

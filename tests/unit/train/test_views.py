@@ -86,6 +86,11 @@ def test_the_step_clips_the_mean_over_the_views(data, truth, micro_batch):
 def test_losses_may_be_averaged_already(data, truth):
     found = moved(made(network()), data, lambda *b: losses_of(*b).mean(1))
     torch.testing.assert_close(found, truth, rtol=1e-3, atol=1e-5)
+    whole, mean = (
+        moved(made(network(), clip=FlatClip(99.0)), data, losses)  # too far away to clip anything
+        for losses in (losses_of, lambda *b: losses_of(*b).mean(1))
+    )
+    torch.testing.assert_close(whole, mean)
 
 
 def test_a_model_may_lay_the_views_side_by_side_itself(data, truth):
