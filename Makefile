@@ -29,7 +29,7 @@ test-all: install mutants
 
 # Planted faults, one at a time: the tests named beside each must notice it.
 mutants: install
-	$(BIN)/python tests/mutants/run.py
+	$(BIN)/python tests/mutants/run.py -j $(JOBS)
 
 lint: install
 	$(BIN)/ruff check .

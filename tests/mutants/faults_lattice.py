@@ -37,7 +37,7 @@ FAULTS = [
         "whole = -np.expm1(-1.01 * mu * (cells.before",
         NUMBERS,
     ),
-    (COARSE, "lost = (measure.error + rounding) * inflation", "lost = measure.error", NUMBERS),
+    (COARSE, "lost = (measure.error + rounding) * inflation", "lost = measure.error", TERMS),
     (COARSE, "share = np.expm1(position) / math.expm1(wide)", "share = position / wide", NUMBERS),
     (COMPOUND, "2.0 * _outside(measure, count, size)", "0.0", TERMS),
     (LAW, "[value, error, self.log_given(epsilon)]", "[value, self.log_given(epsilon)]", BOUNDS),

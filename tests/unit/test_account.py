@@ -203,3 +203,10 @@ def test_renyi_answers_where_the_exact_numbers_cannot_be_certified(monkeypatch) 
     monkeypatch.setattr(LossGuarantee, "epsilon", refuse)
     assert account(run).epsilon(1e-5).upper == by_renyi
     assert account(run).best(lambda g: g.epsilon(1e-5).upper).key == "improved-moments"
+
+
+@pytest.mark.parametrize("steps", [1, 10, 400])
+def test_steps_on_all_records_are_one_gaussian_release(steps: int) -> None:
+    run = account(NoisySGD(FullBatch(), 8.0, steps)).epsilon(1e-5)
+    one = account(GaussianMechanism(8.0 / math.sqrt(steps))).epsilon(1e-5)
+    assert run.upper == pytest.approx(one.upper, rel=1e-12)

@@ -20,7 +20,15 @@ from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.curve import LossCurve
 from tightrope.guarantee.loss.pair import AllocationPair
 from tightrope.numerics.interval import Interval
-from tightrope.process import BallsInBinsSampling, DeclaredApproxDP, NoisySGD, Sequence
+from tightrope.process import (
+    Adjacency,
+    BallsInBinsSampling,
+    DeclaredApproxDP,
+    GaussianMechanism,
+    NoisySGD,
+    Sequence,
+)
+from tightrope.theorems import balls_in_bins_exact
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "allocation.json").read_text())
 EPSILONS = [case for case in CASES if case["name"] == "balls_in_bins"]
@@ -87,6 +95,24 @@ def test_a_cut_off_epoch_counts_as_a_whole_one() -> None:
     part = account(NoisySGD(BallsInBinsSampling(50), 1.5, 120))
     assert part.epsilon(1e-5) == Interval(0.0, whole.upper)  # that of whole epochs is a bound
     assert part.certified[0].kind.value == "bound"
+
+
+def test_a_replaced_record_is_two_of_them() -> None:
+    """One removed and one added; beyond the reach of the law, epochs without the secret."""
+    one, replaced = (
+        account(NoisySGD(BallsInBinsSampling(50), 3.0, 150, adjacency))
+        for adjacency in (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)
+    )
+    assert replaced.epsilon(1e-5).upper > 1.5 * one.epsilon(1e-5).upper
+    far = balls_in_bins_exact.guarantee(NoisySGD(BallsInBinsSampling(50), 30.0, 150)).epsilon(1e-5)
+    same = account(GaussianMechanism(30.0 / math.sqrt(3))).epsilon(1e-5)
+    assert far.upper == pytest.approx(same.upper, rel=1e-9)
+
+
+def test_the_removed_order_is_the_worse_one() -> None:
+    both = orders({"batches_per_epoch": 50, "noise_multiplier": 1.5, "epochs": 3})
+    remove = profile.epsilon(both["remove"], 1e-5)
+    assert account(NoisySGD(BallsInBinsSampling(50), 1.5, 150)).epsilon(1e-5).meets(remove)
 
 
 def test_both_orders_are_mirrors_of_each_other() -> None:

@@ -11,7 +11,13 @@ import pytest
 from mpmath import mp, mpf
 from scipy.special import logsumexp
 
-from tightrope.guarantee.loss import cumulant_strip
+from tightrope.guarantee.loss import (
+    cumulant_bounded,
+    cumulant_fixed_size,
+    cumulant_laplace,
+    cumulant_strip,
+)
+from tightrope.guarantee.loss.cumulant import law_of
 from tightrope.guarantee.loss.cumulant_discrete import DiscreteCumulant
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
 from tightrope.guarantee.loss.cumulant_laplace import LaplaceCumulant
@@ -22,6 +28,7 @@ from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, 
 from tightrope.guarantee.loss.pair import (
     FixedSizeGaussianPair,
     LaplacePair,
+    PublicMixturePair,
     SampledGaussianPair,
     approx_pair,
 )
@@ -199,14 +206,17 @@ def test_cells_of_the_density_lie_below_it(
     assert float(np.abs(np.diff(flat)).sum() + flat[0] + flat[-1]) <= float(variation[0])
 
 
+CUT_AWAY = SampledGaussianPair(0.3, 0.7)
 FAMILIES = {
     "remove": (SampledCumulant([SampledGaussianPair(0.3, 1.0)], [2]), 2.0),
     "few large": (SampledCumulant([SampledGaussianPair(0.01, 3.0)], [2]), 0.5),
     "add": (SampledCumulant([SampledGaussianPair(0.3, 1.0, "add")], [2]), 3.0),
     "many": (SampledCumulant([SampledGaussianPair(0.1, 0.7)], [500]), 4.0),
     "cut": (PartCumulant([SampledGaussianPair(0.1, 1.5)], [2], np.array([4.0])), 1.0),
+    "cut short": (PartCumulant([SampledGaussianPair(0.9, 1.5)], [2], np.array([1.0])), 1.0),
     "fixed size": (FixedSizeCumulant(FixedSizeGaussianPair(0.3, 1.4), 2), 1.5),
     "laplace": (LaplaceCumulant(LaplacePair(0.7), 2), 1.0),
+    "public": (law_of(PublicMixturePair(0.3, CUT_AWAY, SampledGaussianPair(0.2, 1.4)), 2), 1.5),
 }
 
 
@@ -241,6 +251,74 @@ def test_coarse_nodes_enclose_fine_ones(name: str, nats: float) -> None:
         x, error = nodes.transform(step, 5)
         values.append(((1.0 + x[0]) * np.exp(1j * step * np.arange(5) * nodes.centre[0]), error[0]))
     assert np.all(np.abs(values[0][0] - values[1][0]) <= values[0][1] + values[1][1])
+
+
+def steps_of(module: Any, family: Any, tilt: float, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Losses and heights of the steps that a decay is made of."""
+    seen: list[Any] = []
+    honest = module.layers_of_steps
+    monkeypatch.setattr(module, "layers_of_steps", lambda *a: seen.append(a) or honest(*a))
+    family.decay(tilt)
+    return seen[0][:2]
+
+
+@pytest.mark.parametrize("tilt", [-0.7, 1.0, 6.0])
+def test_steps_of_a_laplace_law_lie_below_its_density(
+    tilt: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = LaplacePair(0.7)
+    family = LaplaceCumulant(pair, 1)
+    losses, heights = steps_of(cumulant_laplace, family, tilt, monkeypatch)
+    log_size = float(family.real(tilt, 30.0)[0][0])
+    inner = losses[:-1, None] + np.diff(losses)[:, None] * np.linspace(0.0, 1.0, 9)
+    density = pair.inner * np.exp((tilt + 0.5) * inner - 0.5 * pair.top - log_size)
+    assert np.all(heights <= density.min(axis=1))
+    assert np.all(heights >= 0.99 * density.min(axis=1))
+
+
+@pytest.mark.parametrize("tilt", [0.2, 1.5, 6.0])
+def test_steps_of_a_fixed_size_law_lie_below_its_density(
+    tilt: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rate, mu = 0.3, 1.4
+    family = FixedSizeCumulant(FixedSizeGaussianPair(rate, mu), 1)
+    losses, heights = steps_of(cumulant_fixed_size, family, tilt, monkeypatch)
+    log_size = float(family.real(tilt, 30.0)[0][0])
+    middle = len(heights) // 2
+    s = (np.log((np.exp(losses[middle:]) - 1.0 + rate) / rate) + 0.5 * mu * mu) / mu
+    inner = s[:-1, None] + np.diff(s)[:, None] * np.linspace(0.0, 1.0, 9)
+    r = ratio(inner, rate, mu)
+    slope = mu * (r - 1.0 + rate) / r
+    for side, w in ((heights[middle:], 1.0 + tilt), (heights[middle - 1 :: -1], -tilt)):
+        density = np.exp(-0.5 * inner**2 - LOG_ROOT_2PI - log_size) * r**w / slope
+        assert np.all(side <= density.min(axis=1))
+        solid = density.max(axis=1) > 1e-6 * density.max()
+        assert np.all(side[solid] >= 0.98 * density.min(axis=1)[solid])
+
+
+def test_few_points_of_a_bounded_law_are_off_by_no_more_than_they_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    family = LaplaceCumulant(LaplacePair(0.2), 1)
+    fine = family.nodes(3.0, 1.0, 30.0)
+    for count in (6, 9, 12):
+        monkeypatch.setattr(cumulant_bounded, "COUNTS", (count,))
+        coarse = family.nodes(3.0, 1.0, -99.0)  # one panel, whatever its error
+        gap = abs(float(coarse.log_mass[0] - fine.log_mass[0]))
+        assert gap <= float(coarse.log_mass_error[0])
+        values = [(1.0 + n.transform(1.0, 2)[0][0, 1]) * np.exp(1j * n.centre[0])
+                  for n in (coarse, fine)]  # fmt: skip
+        assert 1e-12 < abs(values[0] - values[1]) <= float(coarse.transform(1.0, 2)[1][0, 1])
+
+
+def test_a_public_mixture_keeps_what_its_parts_miss() -> None:
+    family, tilt = FAMILIES["public"]
+    nodes = family.nodes(tilt, 3.0, 3.0)
+    parts = [law.nodes(tilt, 3.0, 3.0) for law in family.laws]
+    logs = np.array([float(part.log_mass[0]) for part in parts]) + family.log_weights
+    share = np.exp(logs - logsumexp(logs))
+    missed = sum(s * float(part.fixed_error[0]) for s, part in zip(share, parts, strict=True))
+    assert 1e-6 < missed <= float(nodes.fixed_error[0]) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("count", [3, 4, 6])
@@ -283,7 +361,7 @@ def test_panels_reach_from_end_to_end() -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("low", [-2.0, -0.5])
+@pytest.mark.parametrize("low", [-5.0, -2.0, -0.5])
 def test_what_lies_left_of_the_panels_is_bounded(law: tuple[float, float], low: float) -> None:
     panels = Panels(strip_of(*law), 0, 3.0, 0.0)
     s = np.arange(low - 12.0, low, 1e-3)

@@ -14,6 +14,7 @@ from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.closed_form import log_gaussian_delta
 from tightrope.guarantee.loss.pair import (
     AbstractLossPair,
+    BoundedRangePair,
     DiscretePair,
     FixedSizeGaussianPair,
     GaussianPair,
@@ -35,6 +36,7 @@ PAIRS: list[AbstractLossPair] = [
     SampledGaussianPair(1.0, 0.8, "remove"),
     FixedSizeGaussianPair(0.05, 1.5),
     LaplacePair(0.6),
+    BoundedRangePair(1.3),
     approx_pair(0.8, 1e-3),
     randomized_response_pair(1.2, 5),
     discrete_gaussian_pair(1.7),

@@ -20,8 +20,8 @@ from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss import contour, profile
-from tightrope.guarantee.loss.closed_form import log_delta_single
+from tightrope.guarantee.loss import contour, lattice, profile
+from tightrope.guarantee.loss.closed_form import _sampled_added, log_delta_single
 from tightrope.guarantee.loss.contour_inverse import EpsilonGoal, Inverse, invert_closed_form
 from tightrope.guarantee.loss.contour_line import log_chernoff, log_reverse
 from tightrope.guarantee.loss.lattice_inverse import _crossing
@@ -265,7 +265,30 @@ def test_infinite_mass_is_part_of_every_delta() -> None:
         expected = infinite + (1 - infinite) * inner.upper
         found = profile.delta(parts, epsilon)
         assert found.lower <= expected * (1 + 1e-9) and found.upper >= expected * (1 - 1e-6)
+        other = lattice.log_delta(parts, epsilon)
+        assert math.exp(other.lower) <= expected * (1 + 1e-9)
+        assert math.exp(other.upper) >= expected * (1 - 1e-6)
     assert contour.log_delta(parts[:1], 0.7).upper >= math.log(infinite)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_below_the_infinite_mass_of_few_releases_nothing_is_promised(count: int) -> None:
+    parts = ((approx_pair(0.5, 1e-5), count),)
+    assert profile.epsilon(parts, 0.95e-5 * count) == Interval(math.inf, math.inf)
+    assert contour.epsilon(parts, 0.95e-5 * count) == Interval(math.inf, math.inf)
+    assert profile.epsilon(parts, 1.05e-5 * count).upper <= 0.5 * count
+
+
+def test_what_is_left_out_is_added_to_delta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A law that misses 0.1 % of delta: its upper end is that much higher."""
+    parts = both(0.01, 1.0, 100)[0]
+    found = SimpleNamespace(interval=Interval(TARGET - 1e-4, TARGET + 1e-4))
+    missing = TARGET - 1e-4 + math.log(1e-3)
+    monkeypatch.setattr(contour, "certified_value", lambda *_: (found, None))
+    monkeypatch.setattr(contour, "without_rare", lambda *_: (SumLaw((), 0.5, 1.0), missing))
+    whole = contour._without_rare(parts, 1.0, 1e-2, NO_LIMIT)
+    assert whole.lower == TARGET - 1e-4
+    assert math.exp(whole.upper) >= math.exp(TARGET + 1e-4) + math.exp(missing)
 
 
 def test_without_false_alarms_only_infinite_losses_are_hits() -> None:
@@ -315,6 +338,18 @@ def test_closed_forms_enclose_fifty_digits(pair: Any) -> None:
             if truth > 0:
                 assert found.lower <= mpmath.log(truth) <= found.upper
                 assert found.width < 1e-4
+
+
+@pytest.mark.parametrize("short", [1e-9, 1e-12, 1e-14])
+def test_next_to_the_largest_loss_an_added_record_has_no_exact_point(short: float) -> None:
+    """ln kappa cancels there: with a profile that is flat, its error is all that is left."""
+    rate = 0.3
+    epsilon = -math.log1p(-rate) * (1.0 - short)
+    found = _sampled_added(rate, epsilon, lambda _: Interval(-1.0, -1.0))
+    with mp.workdps(60):
+        kappa = mpmath.log((mpmath.exp(-mpf(epsilon)) - 1 + mpf(rate)) / mpf(rate))
+        truth = mpmath.log(mpf(rate)) + mpf(epsilon) + kappa - 1
+        assert found.lower <= truth <= found.upper
 
 
 def test_sums_of_squares_are_rounded_up() -> None:

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tightrope.numerics.lattice import LatticeMeasure, convolve
+from tightrope.numerics.lattice import LatticeMeasure, _convolved, convolve
+from tightrope.numerics.lattice_coarse import coarsened
 from tightrope.numerics.lattice_compound import compound
 from tightrope.numerics.lattice_tail import tail_table
 
@@ -68,3 +69,19 @@ def test_mass_outside_of_a_window_counts_twice() -> None:
     inside = whole.weights[start : start + 96]
     wrong = float(np.abs(small.weights - inside).sum()) + 1.0 - float(inside.sum())
     assert 1e-6 < wrong <= small.error
+    outside = 1.0 - float(inside.sum())  # known exactly, and not only bounded
+    assert wrong <= _convolved(factors, 96, (start, outside)).error <= 1.1 * wrong
+
+
+@pytest.mark.parametrize("place", [13, 35, 57])
+def test_a_coarser_lattice_enlarges_an_error_with_its_tilt(place: int) -> None:
+    """Weight that is wrong at one point comes to the ends of its cell, the right one tilted."""
+    e, weights = 1e-3, np.full(100, 0.01)
+    plain, wrong = (
+        LatticeMeasure(0.0, 0.01, weights + e * (np.arange(100) == at), 0.0, 30.0, error)
+        for at, error in ((-1, e), (place, 0.0))
+    )
+    found, moved = (coarsened(m, 10, "upper") for m in (plain, wrong))
+    here, there = (m.weights * math.exp(m.log_scale) for m in (found, moved))
+    gap = float(np.abs(here - there).sum())
+    assert e < gap <= found.error * math.exp(found.log_scale)

@@ -11,6 +11,7 @@ from scipy.integrate import quad
 
 from tightrope.guarantee.loss.cumulant_allocation import AllocationCumulant
 from tightrope.guarantee.loss.pair import AllocationPair
+from tightrope.numerics import lognormal_mean
 from tightrope.numerics.lognormal import Transform, log_power_mean, log_real_transform
 from tightrope.numerics.lognormal_mean import log_mean
 from tightrope.numerics.lognormal_moments import log_positive_moments
@@ -74,6 +75,34 @@ def test_density_of_two_is_a_convolution() -> None:
 
         exact = quad(integrand, -40.0, 40.0, points=[0.0], limit=400, epsabs=1e-14, epsrel=1e-13)[0]
         assert abs(law.density[j] - exact) <= law.error[j] + 2e-13 * max(exact, 1e-3), x
+
+
+@pytest.mark.parametrize(("path", "inner"), [(6.0, 44.0), (44.0, 9.0)])
+def test_a_coarse_path_or_transform_is_in_the_error(
+    path: float, inner: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few nats for the one of them, many for the other: what is off is seen, and bounded."""
+    k = np.exp(np.linspace(-0.8, 1.2, 9)).astype(np.longdouble)
+    fine, _ = lognormal_mean._densities(12, 0.9, k, 0.42, 0.4)
+    monkeypatch.setattr(lognormal_mean, "_NATS", path)
+
+    def transform(mu, beyond, nats, *number):
+        return Transform(mu, beyond, inner if nats == path else nats, *number)
+
+    monkeypatch.setattr(lognormal_mean, "Transform", transform)
+    found, error = lognormal_mean._densities(12, 0.9, k, 0.42, 0.4)
+    assert np.all(np.abs(found - fine) <= error)
+    assert np.max(np.abs(found - fine)) > 1e-12
+
+
+def test_between_the_powers_zero_and_one_the_mean_lies_below_one() -> None:
+    """Densities known badly: ln E S^(1/2) < 0 must stay within its bounds."""
+    family = AllocationCumulant(AllocationPair(30, 0.7, "remove"), 1)
+    truth = float(family.real(-0.5, 40.0)[0][0])
+    law = family.law
+    family.law = type(law)(law.count, law.mu, law.step, law.first, law.density, 1e-4 * law.density)
+    value, error = (float(part[0]) for part in family.real(-0.5, 40.0))
+    assert truth < 0.0 and abs(value - truth) <= error < 1e-3
 
 
 @pytest.mark.parametrize("way", ["remove", "add"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -247,6 +249,21 @@ def test_two_candidates_attain_it() -> None:
     assert best == pytest.approx(account(PermuteAndFlip(epsilon)).delta(eps).lower, rel=1e-4)
 
 
+@pytest.mark.parametrize("parameter", [0.3, 1.0, 7.7])
+def test_pure_releases_end_where_they_say(parameter: float) -> None:
+    """At delta = 0, against the rational number that the parameter is."""
+    for choice in (ExponentialMechanism(parameter), PermuteAndFlip(parameter)):
+        assert account(choice).epsilon(0.0).upper >= parameter
+        assert account(choice).certified[0].kind is Validity.BOUND
+    scale = parameter / 400.0
+    one = SampledRelease(LaplaceMechanism(scale), 0.1)
+    opposite = SampledRelease(LaplaceMechanism(scale), 0.1, Adjacency.REPLACE_ONE)
+    assert Fraction(account(opposite).epsilon(0.0).upper) >= 2 / Fraction(scale)
+    with mpmath.workdps(30):
+        sampled = mpmath.log1p(mpmath.mpf(0.1) * mpmath.expm1(1 / mpmath.mpf(scale)))
+        assert account(one).epsilon(0.0).upper >= sampled
+
+
 # ---- trees, vectors, zCDP ------------------------------------------------------------------------
 @pytest.mark.parametrize("leaves", [1, 2, 3, 4, 7, 8, 9, 100])
 def test_a_record_is_in_so_many_nodes_of_a_tree(leaves: int) -> None:
@@ -258,7 +275,8 @@ def test_a_record_is_in_so_many_nodes_of_a_tree(leaves: int) -> None:
     same = account(GaussianMechanism(3.0 / math.sqrt(most))).epsilon(1e-5)
     assert same.lower * (1 - 1e-12) <= found.upper <= same.upper * (1 + 1e-12)
     replaced = account(TreeAggregation(3.0, leaves, Adjacency.REPLACE_ONE)).epsilon(1e-5)
-    assert replaced.upper > found.upper
+    twice = account(GaussianMechanism(1.5 / math.sqrt(most))).epsilon(1e-5)
+    assert twice.lower * (1 - 1e-12) <= replaced.upper <= twice.upper * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("sigma", [1.0, 3.0, 8.0, 20.0])
@@ -271,6 +289,15 @@ def test_vectors_of_discrete_noise_cover_every_whole_shift(sigma: float) -> None
         assert composed_epsilon(parts, 1e-5).lower <= found
     plain = account(Repeated(GaussianMechanism(sigma / math.sqrt(5.0)), 3)).epsilon(1e-5).upper
     assert found <= (1.35 if sigma < 8.0 else 1.05) * plain + 0.1
+
+
+@pytest.mark.parametrize("dimension", [5, 40_000])
+def test_each_coordinate_has_its_share_of_failure(dimension: int) -> None:
+    """4.1 e^(-8 pi^2) each: below their sum nothing is promised, above it nearly all."""
+    share = dimension * 4.1 * math.exp(-8.0 * math.pi**2)
+    found = account(DiscreteGaussianVector(20.0, 2.0, dimension))
+    assert found.epsilon(0.999 * share).upper == math.inf
+    assert found.epsilon(1.001 * share).upper < 3.0
 
 
 def test_one_coordinate_is_exact_and_none_is_free() -> None:
@@ -322,6 +349,9 @@ def test_one_and_all_of_t_are_exact() -> None:
     assert two.certified[0].kind is Validity.BOUND
     same = account(NoisySGD(BallsInBinsSampling(10), 1.0, 20)).epsilon(1e-5)
     assert two.epsilon(1e-5).upper == pytest.approx(same.upper)
+    begun = account(NoisySGD(RandomAllocationSampling(20, 2), 1.0, 21)).epsilon(1e-5)
+    again = account(NoisySGD(RandomAllocationSampling(20, 2), 1.0, 40)).epsilon(1e-5)
+    assert begun.upper == again.upper > two.epsilon(1e-5).upper
     uneven = RandomAllocationSampling(11, 3)
     blocks = as_blocks(NoisySGD(uneven, 1.0, 11), uneven).parts
     assert sum(b.count * b.inner.sampling.batches_per_epoch for b in blocks) == 11

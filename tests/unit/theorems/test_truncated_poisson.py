@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,35 @@ def test_the_rate_is_the_chance_of_being_kept() -> None:
     assert TruncatedPoissonSampling(0.6, 2, 5).rate == pytest.approx(kept, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("n", "q", "most"), [(10, 0.3, 4), (30, 0.2, 9), (25, 0.7, 3), (7, 0.9, 6)]
+)
+def test_the_chance_of_being_kept_is_rounded_to_the_safe_side(n: int, q: float, most: int) -> None:
+    """p from above and the rate of the attained end from below, against fractions."""
+    rate = Fraction(q)
+
+    def tail(records: int, least: int) -> Fraction:
+        chances = (math.comb(records, k) * rate**k * (1 - rate) ** (records - k)
+                   for k in range(least, records + 1))  # fmt: skip
+        return sum(chances, Fraction(0))
+
+    tau = tail(n - 1, most)
+    exact = tail(n, most + 1) * most / (n * tau)
+    found, kept = truncated_poisson.cut(q, most, n)
+    assert found == pytest.approx(float(tau), rel=1e-15)
+    assert exact <= Fraction(kept) <= exact * (1 + Fraction(1e-14))
+    whole = (1 - tau) * rate + tau * exact
+    run = NoisySGD(TruncatedPoissonSampling(q, most, n), 1.0, 1)
+    for ((pair, _),) in truncated_poisson._attained(run):
+        assert whole * (1 - Fraction(1e-13)) <= Fraction(pair.rate) <= whole
+
+
+def test_a_cut_too_rare_for_a_double_is_still_a_bound() -> None:
+    assert 0.0 < truncated_poisson.cut(1e-4, 1000, 2000)[0] <= 1e-300
+    rare = NoisySGD(TruncatedPoissonSampling(1e-4, 1000, 2000), 1.0, 1)
+    assert account(rare).certified[0].kind is Validity.BOUND
+
+
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_a_cap_that_never_cuts_is_plain_poisson(adjacency: Adjacency) -> None:
     cut = NoisySGD(TruncatedPoissonSampling(0.1, 50, 50), 1.0, 20, adjacency)
@@ -119,6 +149,14 @@ def test_every_draw_cut_is_not_a_full_batch(adjacency: Adjacency) -> None:
     found = account(cut)
     assert found.epsilon(1e-5).upper >= account(plain).epsilon(1e-5).lower
     assert found.certified[0].kind is Validity.BOUND
+
+
+def test_half_the_noise_is_a_bound_and_no_record_attains_it() -> None:
+    coarse = truncated_poisson._half_noise(NoisySGD(TruncatedPoissonSampling(0.1, 5, 10), 1.0, 4))
+    assert isinstance(coarse, truncated_poisson.LossGuarantee)
+    assert coarse.validity is Validity.BOUND and not coarse.by_record
+    plain = account(NoisySGD(PoissonSampling(0.1), 0.5, 4)).epsilon(1e-5)
+    assert coarse.epsilon(1e-5).upper >= plain.lower
 
 
 def test_nothing_is_released_of_empty_batches() -> None:

@@ -75,15 +75,17 @@ def slow_sum(model: nn.Module, x, y, clip: float) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", ["linear", "convolution"])
-@pytest.mark.parametrize("most", [4, 7])
-def test_whole_users_are_clipped_as_the_slow_loop_does(data, kind: str, most: int) -> None:
+@pytest.mark.parametrize(("most", "clip"), [(4, 0.4), (7, 0.4), (7, 50.0)])
+def test_whole_users_are_clipped_as_the_slow_loop_does(
+    data, kind: str, most: int, clip: float
+) -> None:
     model, slow = network(kind), network(kind)
-    run = run_of(model, PoissonSampler(1.0, users=Users(most)))
+    run = run_of(model, PoissonSampler(1.0, users=Users(most)), clip=clip)
     for batch in run.batches(UserData(data, NAMES), steps=1):
         x, y = batch.rows()
         run.step(batch.mean(loss(model(x), y)))
     assert batch.weights.shape == (5, most)
-    expected = slow_sum(slow, *data, 0.4)
+    expected = slow_sum(slow, *data, clip)
     for p, before, step in zip(model.parameters(), slow.parameters(), expected, strict=True):
         assert torch.allclose(before - step, p, atol=3e-4)
 
@@ -171,3 +173,18 @@ def test_a_replaced_user_is_two_of_them(data) -> None:
     Trainer(run, loss, delta=1e-5, progress=False).fit(UserData(data, NAMES), steps=2)
     one = NoisySGD(sampler.sampling, 2.0, 2, Adjacency.REPLACE_ONE)
     assert run.epsilon(1e-5) == account(one).epsilon(1e-5)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_guarantee_names_the_user(together: bool) -> None:
+    one = NoisySGD(PoissonSampling(0.5), 2.0, 3)
+    assert one.group(4) == UserLevel(one, 4) and one.group(1) == one
+    found = account(UserLevel(one, 4, together)).guarantee(1e-5)
+    assert found.unit_of_privacy == "one user of at most 4 records"
+    assert (found.epsilon(1e-5) == account(one).epsilon(1e-5)) == together
+
+
+def test_a_user_on_two_ranks_is_refused(data, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tightrope.train.users.from_all_ranks", lambda mine: [mine, ["z", "b"]])
+    with pytest.raises(InvalidInput, match="rows on two ranks"):
+        UserData(data, NAMES).for_run(Users(4))

@@ -27,6 +27,7 @@ from tightrope.train import (
     check_run,
     noisy_sgd,
 )
+from tightrope.train.augment import losses_of_views
 from tightrope.train.average import Average
 from tightrope.train.gradients.owners import Owners
 
@@ -85,6 +86,11 @@ def test_the_step_clips_the_mean_over_the_views(data, truth, micro_batch):
 def test_losses_may_be_averaged_already(data, truth):
     found = moved(made(network()), data, lambda *b: losses_of(*b).mean(1))
     torch.testing.assert_close(found, truth, rtol=1e-3, atol=1e-5)
+    whole, mean = (
+        moved(made(network(), clip=FlatClip(99.0)), data, losses)  # too far away to clip anything
+        for losses in (losses_of, lambda *b: losses_of(*b).mean(1))
+    )
+    torch.testing.assert_close(whole, mean)
 
 
 def test_a_model_may_lay_the_views_side_by_side_itself(data, truth):
@@ -266,6 +272,15 @@ def test_views_are_pieces_of_the_reflected_image():
         seen = {tuple(view.flatten().tolist()) for view in found}
         assert seen <= allowed and len(seen) > 20
     assert torch.equal(CropAndFlip(0, flip=False)(images, 1)[:, 0], images)
+
+
+def test_each_view_has_the_label_of_its_example():
+    x, y = pictures(8)
+    model = small_net()
+    found = losses_of_views(model, losses, (x, y), 3, lambda images, _: views_of_images(images))
+    for own, image, label in zip(found, x, y, strict=True):
+        alone = losses(model(views_of_images(image[None])[0]), label.expand(3))
+        torch.testing.assert_close(own, alone)
 
 
 @pytest.mark.parametrize("folder", [False, True])

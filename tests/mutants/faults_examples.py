@@ -1,0 +1,120 @@
+"""What one example is: views, users, and a clip norm that follows the gradients."""
+
+FOLDER = "tests/unit/train/test_"
+
+
+def _of(file: str, *names: str) -> str:
+    return " ".join(f"{FOLDER}{file}.py::test_{name}" for name in names)
+
+
+VIEWS = _of(
+    "views",
+    "the_step_clips_the_mean_over_the_views",
+    "losses_may_be_averaged_already",
+    "examples_that_only_fill_up_a_batch_add_nothing",
+    "wrong_numbers_of_losses_are_refused",
+    "owners_that_name_nobody_are_refused",
+    "owners_of_one_row_each_in_any_order",
+    "rows_of_a_depthwise_convolution_are_added_before_clipping",
+)
+AUGMENT = _of(
+    "views",
+    "views_are_pieces_of_the_reflected_image",
+    "each_view_has_the_label_of_its_example",
+    "a_trainer_refuses_views_that_mix_and_inputs_without_views",
+)
+USERS = _of(
+    "users",
+    "whole_users_are_clipped_as_the_slow_loop_does",
+    "noise_for_a_budget_protects_the_users",
+    "users_of_the_run_before_are_counted_with_it",
+    "what_is_not_said_of_users_is_refused",
+    "the_first_rows_of_each_user_can_be_kept",
+    "the_guarantee_names_the_user",
+    "a_user_on_two_ranks_is_refused",
+)
+ADAPTIVE = _of(
+    "adaptive_clip",
+    "gradient_and_count_of_one_example_together_stay_within_the_sensitivity",
+    "the_norm_comes_to_the_quantile",
+    "the_norm_is_stored_and_resumed",
+    "one_by_one_counts_too",
+)
+OWNERS, CLIP, PEOPLE = "train/gradients/owners.py", "train/adaptive_clip.py", "train/users.py"
+
+FAULTS = [
+    # views
+    ("train/losses.py", "return losses.mean(1)", "return losses.sum(1)", VIEWS),
+    ("train/losses.py", "if losses.shape == (size, views):", "if losses.ndim == 2:", VIEWS),
+    (OWNERS, "values.repeat_interleave(self.each)", "values.repeat(self.each)", VIEWS),
+    (OWNERS, "(self.examples, self.each)).sum(1)", "(self.examples, self.each))[:, 0]", VIEWS),
+    (OWNERS, "- first[owners[order]]", "", VIEWS),
+    (OWNERS, "return owners * self.each + number", "return number * self.examples + owners", VIEWS),
+    (OWNERS, "int(rows.max()) < examples:", "int(rows.max()) <= examples:", VIEWS),
+    (
+        "train/augment.py",
+        "if not torch.equal(told[~replaced], changed[~replaced]):",
+        "if False:",
+        AUGMENT,
+    ),
+    ("train/augment.py", "for replaced in (half, ~half):", "for replaced in ():", AUGMENT),
+    ("train/augment.py", "t.repeat_interleave(views, 0) for t", "t.repeat(views) for t", AUGMENT),
+    ("train/augment.py", ".repeat_interleave(views)[:, None", ".repeat(views)[:, None", AUGMENT),
+    ("train/protected.py", "    if views > 1:\n", "    if views > 9:\n", USERS),
+    # users
+    (PEOPLE, "weights[: len(held)] = 1.0 / len(held)", "weights[: len(held)] = 1.0", USERS),
+    (PEOPLE, "weights[: len(held)] = 1.0 / len(held)", "weights[:] = 1.0 / len(held)", USERS),
+    (PEOPLE, "if self.most > users.most:", "if self.most > 9 * users.most:", USERS),
+    (PEOPLE, "if not users.together:", "if True:", USERS),
+    (PEOPLE, "self._check_ranks()\n            self._made", "self._made", USERS),
+    (PEOPLE, "- begins < most", "- begins <= most", USERS),
+    (PEOPLE, "len(names) != length or", "", USERS),
+    (PEOPLE, "if isinstance(data, UserData) != (users is not None):", "if False:", USERS),
+    (
+        PEOPLE,
+        "np.cumsum(self._counts) - self._counts",
+        "np.cumsum(self._counts) - self._counts[0]",
+        USERS,
+    ),
+    (
+        "train/protected.py",
+        "UserLevel(run, self.most, self.together)",
+        "UserLevel(run, self.most, True)",
+        USERS,
+    ),
+    ("train/protected.py", "return users.most\n", "return 1\n", USERS),
+    (
+        "accounting.py",
+        "users = one.outcome.group(process.records)",
+        "users = one.outcome.group(1)",
+        USERS,
+    ),
+    ("accounting.py", "replace(one.outcome, records=process.records)", "one.outcome", USERS),
+    (
+        "process/users.py",
+        "return self if size == 1 else UserLevel(self, size)",
+        "return self",
+        USERS,
+    ),
+    ("train/ledger.py", "or same != self.history:", "and same != self.history:", USERS),
+    # a norm that follows the gradients
+    (CLIP, "self.clip_norm / math.sqrt(1.0 - self.share)", "self.clip_norm", ADAPTIVE),
+    (CLIP, "self.sensitivity * math.sqrt(self.share)", "2.0 * self.sensitivity", ADAPTIVE),
+    (CLIP, "2 * within - batch.examples", "2 * within", ADAPTIVE),
+    (CLIP, "batch.factors >= 1", "batch.factors > 0", ADAPTIVE),
+    (CLIP, "released / (2 * self._weight)", "released / self._weight", ADAPTIVE),
+    (CLIP, "math.exp(-self.rate * off)", "math.exp(self.rate * off)", ADAPTIVE),
+    (CLIP, 'FlatClip(state["clip_norm"]).clip_norm', "1.0", ADAPTIVE),
+    (
+        "train/optimizer.py",
+        "part = self.clip.counted(batch) if adaptive else batch.sums",
+        "part = batch.sums",
+        ADAPTIVE,
+    ),
+    (
+        "train/optimizer.py",
+        "float(self.clip.sensitivity), ticket.whole",
+        'float(getattr(self.clip, "clip_norm", 1.0)), ticket.whole',
+        ADAPTIVE,
+    ),
+]
