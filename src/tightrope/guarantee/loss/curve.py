@@ -38,18 +38,21 @@ class LossCurve:
 
     def near(self, epsilon: float, room: float) -> Interval:
         """Within a thousandth, or within `room`."""
-        found = Interval.worst([order.bounds(epsilon, room, _COARSE) for order in self.orders])
+        found = self._laws(epsilon, room, _COARSE)
         wide = found.width > max(room, 1.2 * _NEAR * _COARSE * found.upper)
         return self._exact(epsilon) if wide else found
 
     def sharp(self, epsilon: float, room: float) -> Interval:
         """Within `room` if laws are good for that, otherwise by the exact method."""
-        found = Interval.worst([order.bounds(epsilon, room, _COARSE) for order in self.orders])
+        found = self._laws(epsilon, room, _COARSE)
         if found.width > room and all(order.steps <= _FEW for order in self.orders):
-            found = Interval.worst([order.bounds(epsilon, room, _FINE) for order in self.orders])
+            found = self._laws(epsilon, room, _FINE)
             if found.width <= _NEAR * _FINE * found.upper:
                 return found
         return found if found.width <= room else found.intersect(self._exact(epsilon))
+
+    def _laws(self, epsilon: float, room: float, width: float) -> Interval:
+        return _worst(self.orders, lambda order, worst: order.bounds(epsilon, room, width, worst))
 
     def _exact(self, epsilon: float) -> Interval:
         """By the exact method; where it has no answer, at most delta of a smaller epsilon."""
@@ -72,13 +75,22 @@ class LatticeCurve:
 
     def delta(self, epsilon: float, room: float) -> Interval:
         """Within a few thousandths, or within `room`, where the lattice can reach that."""
-        return Interval.worst([self._of(order, epsilon, room) for order in self.orders])
+        return _worst(self.orders, lambda order, worst: self._of(order, epsilon, room, worst))
 
-    def _of(self, order: _Order, epsilon: float, room: float) -> Interval:
-        found = order.bounds(epsilon, room, _COARSE)
-        if found.width <= max(room, _NEAR * _COARSE * found.upper):
+    def _of(self, order: _Order, epsilon: float, room: float, worst: float) -> Interval:
+        found = order.bounds(epsilon, room, _COARSE, worst)
+        if found.width <= max(room, _NEAR * _COARSE * found.upper) or found.upper <= worst:
             return found
         return found.intersect(_exponential(lattice.log_delta(order.components, epsilon, _COARSE)))
+
+
+def _worst(orders: list[_Order], asked: Callable[[_Order, float], Interval]) -> Interval:
+    """Of the orders; one that is proved not to be the worst need not be known closely."""
+    found, worst = list[Interval](), 0.0
+    for order in orders:
+        found.append(asked(order, worst))
+        worst = max(worst, found[-1].lower)
+    return Interval.worst(found)
 
 
 class _Order:
@@ -92,14 +104,14 @@ class _Order:
         self.full = not self.components or len(self.components) > _MOST_KINDS
         self.full |= not all(pair.on_lattice for pair, _ in self.components)
 
-    def bounds(self, epsilon: float, room: float, width: float) -> Interval:
-        """From the laws there are, and one more where they are too wide."""
+    def bounds(self, epsilon: float, room: float, width: float, worst: float) -> Interval:
+        """From the laws there are, and one more where they are too wide, and not below `worst`."""
         if epsilon >= self.highest * (1.0 + 1e-15):
             return _exponential(infinite_log_mass(self.components))
         found = Interval(0.0, 1.0)
         for law in sorted(self.laws, key=lambda law: abs(law.plan.epsilon - epsilon)):
             found = found.intersect(_exponential(law.log_delta(epsilon)))
-            if found.width <= max(room, _NEAR * width * found.upper):
+            if found.width <= max(room, _NEAR * width * found.upper) or found.upper <= worst:
                 return found
         new = None if self.full else self._law(epsilon, width)
         return found if new is None else found.intersect(_exponential(new.log_delta(epsilon)))

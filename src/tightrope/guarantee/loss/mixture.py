@@ -58,9 +58,11 @@ class Arm:
         (rest,), scale = self._sums(x, np.ones(self.size))
         log_rest = np.log(rest) + scale
         over = np.exp(np.minimum(log_rest, _HUGE)) - missing  # A - 1
-        near = np.log1p(np.maximum(over, -0.5))
-        low = np.logaddexp(log_rest, first)  # of terms that cannot cancel
-        return np.asarray(np.where((over > -0.5) & (log_rest < _HUGE), near, low))
+        found = np.asarray(np.log1p(np.maximum(over, -0.5)))
+        far = (over <= -0.5) | (log_rest >= _HUGE)
+        if bool(np.any(far)):  # a sum of terms that cannot cancel
+            found[far] = np.logaddexp(log_rest[far], first)
+        return found
 
     def mean(self, x: FloatArray) -> FloatArray:
         """m(x), the expected k given x."""
