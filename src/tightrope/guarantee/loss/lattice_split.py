@@ -38,6 +38,7 @@ __all__ = [
 MAX_SIZE = 3 << 16  # points of a window: about 12 MB of work space
 FEW_JUMPS, MANY_JUMPS, COMPOUND_JUMPS = 6, 14, 100
 _MAX_TILTS = 8
+_FAINTEST = -700.0  # ln of a delta that is guessed where none is seen
 
 
 @final
@@ -126,7 +127,7 @@ def guesses(components: Components, epsilon: float) -> tuple[float, ...]:
     """
     whole = sketch_of(components)
     if whole.highest() <= epsilon:
-        return (-700.0,)
+        return (_FAINTEST,)
     saddle = whole.saddle(epsilon)
     smooth = min(saddle.log_delta, 0.0)
     pair, count = components[0]
@@ -137,6 +138,7 @@ def guesses(components: Components, epsilon: float) -> tuple[float, ...]:
     bulk = small.saddle(epsilon).log_delta if small.highest() > epsilon else -math.inf
     terms = [value for value, _ in whole.jump_terms(cut, epsilon, 4, saddle.rate, ())]
     rare = min(float(np.logaddexp.reduce([bulk, *terms])), 0.0)
+    rare = max(rare, _FAINTEST) if math.isinf(rare) else rare
     if rare > smooth - 1.0:
         return (smooth,)
     return (smooth, rare) if whole.jumps_at(saddle.rate, cut) > 3.0 else (rare, smooth)
