@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tightrope.numerics.lattice import LatticeMeasure, convolve, fast_size, fitted, normalised
 from tightrope.errors import NotCertified
+from tightrope.numerics.lattice import LatticeMeasure, convolve, fast_size, fitted, normalised
 from tightrope.numerics.lattice_cells import shared_mass
 from tightrope.numerics.lattice_coarse import coarsened, mixed
 from tightrope.numerics.lattice_compound import compound
