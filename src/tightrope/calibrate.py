@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, final
 
 from tightrope.accounting import Account, Finding, account
-from tightrope.errors import InvalidInput, NotCertified
+from tightrope.errors import InvalidInput, NotCertified, TightropeError
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.roots import crossing, last_integer
-from tightrope.process import NoisySGD, UserLevel
+from tightrope.process import BallsInBinsSampling, NoisySGD, PoissonSampling, UserLevel
 from tightrope.target import Target, by_lines
 from tightrope.theorems.catalog import ANALYSES, Analysis
 from tightrope.validate import check_epsilon
@@ -285,7 +286,14 @@ def _target_mu(target: Target) -> float:
 
 
 def _noise_guess(run: NoisySGD, target: Target) -> float:
-    """Where the central limit theorem puts it: a starting point, never an answer."""
+    """Where the central limit theorem puts it: a starting point, never an answer.
+
+    A law of balls in bins takes long, and Poisson batches need nearly the same noise.
+    """
+    if isinstance(run.sampling, BallsInBinsSampling):
+        with suppress(TightropeError):
+            poisson = replace(run, sampling=PoissonSampling(run.sampling.rate))
+            return find_noise(poisson, target).value
     per_step = _target_mu(target) / math.sqrt(run.steps)
     moved = run.step_mu * run.noise_multiplier if run.noise_multiplier > 0 else 1.0
     ratio = per_step / run.sampling.rate

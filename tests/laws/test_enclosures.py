@@ -15,16 +15,21 @@ from typing import Any
 
 import pytest
 
-from tightrope import NoisySGD, PoissonSampling, Target, account, find_noise
+from tightrope import LaplaceMechanism, NoisySGD, PoissonSampling, Target, account, find_noise
 from tightrope.numerics.interval import Interval
-from tightrope.process import Adjacency, BallsInBinsSampling, FixedSizeSampling
+from tightrope.process import (
+    Adjacency,
+    BallsInBinsSampling,
+    FixedSizeSampling,
+    Repeated,
+    SampledRelease,
+    TruncatedPoissonSampling,
+)
 
 VARIABLE = "TIGHTROPE_ENCLOSURES"
 FILE = os.environ.get(VARIABLE)
 ENTRIES = json.loads(Path(FILE).read_text())["entries"] if FILE else []
 WIDTH = 1e-6
-# many batches at little noise: rounding of the law of an epoch (docs/balls_in_bins.md)
-WIDER = {"balls_in_bins-s007": 5e-6}
 
 
 def allocated(i: dict[str, Any]) -> NoisySGD:
@@ -48,6 +53,17 @@ def banded(i: dict[str, Any]) -> Interval:
     return Interval.exact(find_noise(run, Target.approx_dp(i["epsilon"], i["delta"])).value)
 
 
+def laplace(i: dict[str, Any]) -> Repeated:
+    one = SampledRelease(LaplaceMechanism(i["scale_over_sensitivity"]), i["rate"])
+    return Repeated(one, i["steps"])
+
+
+def truncated(i: dict[str, Any]) -> Interval:
+    """The bound; its lower end is that of data whose other gradients are 0."""
+    sampling = TruncatedPoissonSampling(i["rate"], i["largest_batch"], i["records"])
+    return account(NoisySGD(sampling, i["noise_multiplier"], i["steps"])).epsilon(i["delta"])
+
+
 REPLACED = {"adjacency": Adjacency.REPLACE_ONE}
 FOUND: dict[str, Callable[[dict[str, Any]], Interval]] = {
     "balls_in_bins": lambda i: account(allocated(i)).epsilon(i["delta"]),
@@ -56,8 +72,10 @@ FOUND: dict[str, Callable[[dict[str, Any]], Interval]] = {
     "poisson_replace_one": lambda i: account(poisson(i, **REPLACED)).epsilon(i["delta"]),
     "fixed_size_replace_one": lambda i: account(fixed(i)).epsilon(i["delta"]),
     "banded_cyclic_poisson": banded,
+    "poisson_laplace": lambda i: account(laplace(i)).epsilon(i["delta"]),
+    "truncated_poisson": truncated,
 }
-BRACKETS = {"fixed_size_replace_one"}  # the truth itself is known between two ends only
+BRACKETS = {"fixed_size_replace_one", "truncated_poisson"}  # the truth is known between two ends
 
 
 @pytest.mark.skipif(FILE is None, reason=f"{VARIABLE} names no file of enclosures")
@@ -68,5 +86,8 @@ def test_enclosures_of_others_are_met(entry: dict[str, Any]) -> None:
     found = FOUND[entry["family"]](entry["inputs"])
     assert found.lower <= entry["upper"] * (1 + 1e-11)
     assert found.upper >= entry["lower"] * (1 - 1e-11)
+    if "truth_at_least" in entry:  # both ends of a bracket
+        ends = (entry["truth_at_least"], entry["upper"])
+        assert (found.lower, found.upper) == pytest.approx(ends, rel=3e-5, abs=0)
     if entry["family"] not in BRACKETS:
-        assert found.width <= WIDER.get(entry["id"], WIDTH) * found.upper
+        assert found.width <= WIDTH * found.upper

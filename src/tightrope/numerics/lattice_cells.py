@@ -18,6 +18,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tightrope.errors import NotCertified
 from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.validate import FloatArray
 
@@ -26,6 +27,7 @@ __all__ = ["shared_mass", "CELL_ERROR"]
 CELL_ERROR = 2e-15
 _PANELS = ((2e-3, 3), (2e-2, 4), (2e-1, 6), (1.0, 8))  # largest x, nodes
 _ROOT_TWO_PI = math.sqrt(2.0 * math.pi)
+_MOST_PANELS = 2e5  # of a chunk: a few megabytes
 _CHUNK = 8192  # cells at a time: the work space stays below a megabyte
 
 
@@ -110,6 +112,12 @@ def _wide(
     cells: _Cells, mu: float, log_weight: FloatArray, x: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Cells cut into panels of x <= 1 first."""
+    if float(x.sum()) > _MOST_PANELS:
+        raise NotCertified(
+            f"The cells of a lattice would need {x.sum():.3g} panels; the limit is "
+            f"{_MOST_PANELS:g}. Its step is far too wide for losses this small; another method "
+            "must answer."
+        )
     panels = np.ceil(x).astype(np.int64)
     cell = np.repeat(np.arange(len(panels)), panels)
     number = np.arange(len(cell)) - np.repeat(np.cumsum(panels) - panels, panels)

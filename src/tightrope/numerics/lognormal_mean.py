@@ -5,12 +5,14 @@ v = mu^2/t being the variance of the normal part and M(w) = E S^w:
     |M(w + iy)| <= M(w) e^(-v y^2/2),   density(x) <= M(w) e^(-wx)/sqrt(2 pi v),
 The density at x = ln k is k/(2 pi i) int e^(zk) F(z/t)^t dz, F the transform of one lognormal,
 along any path z = b (1 - sin(a - iu)), a branch of a hyperbola whose arms leave at the angle a
-beyond the vertical: there e^(zk) falls, and few points u do for all k.
+beyond the vertical: there e^(zk) falls, and few points u do for all k. As the integral of e^(zk)
+itself is 0, F^t - 1 may take the place of F^t: for large k, where z is small, that is much smaller,
+and so is its rounding.
 
 Error of each density: trapezoidal sum in u (the integrand bounded cell by cell on the paths a + w
 and a - w >= 0: Trefethen and Weideman 2014, Theorem 5.1), arms cut where F^t is proved small,
-rounding. Of two paths the better is taken for each x. Where it is smaller, the bound of the density
-by power means is its error.
+rounding. Of two paths, and of F^t and F^t - 1, the better is taken for each x. Where it is
+smaller, the bound of the density by power means is its error.
 """
 
 from __future__ import annotations
@@ -150,7 +152,6 @@ def _densities(
     count: int, mu: float, k: Any, angle: float, width: float
 ) -> tuple[FloatArray, FloatArray]:
     """The density of ln S at ln k by one path, and the bound on its error."""
-    unit = unit_of(_NUMBER)
     scale = 1.0 / float(k[-1])
     step = 2.0 * math.pi * width / _NATS
     end = _arms(count, mu, angle + width, scale)
@@ -158,31 +159,94 @@ def _densities(
     turned = _NUMBER(angle) - 1j * (_NUMBER(step) * np.arange(math.ceil(end / step) + 1))
     z, slope = scale * (1.0 - np.sin(turned)), scale * 1j * np.cos(turned)
     f, f_error = Transform(mu, angle, _NATS, _NUMBER)(z / count)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # NumPy's own complex log1p is off by a unit of 1, whatever f: count units in the power
-        logs = count * log1p_complex(f)
-    logs[~np.isfinite(logs)] = -1e4
+    power = _power(f, f_error, count)
     slope[0] *= 0.5  # the path runs on below, as a mirror image
-    factor = np.asarray(k / math.pi, dtype=np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        terms = np.exp(np.multiply.outer(k, z) + logs) * slope
-        value = factor * step * np.asarray(terms.imag.sum(axis=1), dtype=np.float64)
-    # each term: the transform, its power, and an exponent zk off by an ulp of k and of z
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # log1p_complex: six units of |f| at most, and |f| <= root 2 |ln(1 + f)| for |1 + f| <= 1
-        units = count * f_error / np.abs(1.0 + f) + unit * (12.0 * np.abs(logs) + 64.0)
-    units = np.minimum(np.asarray(units, dtype=np.float64), 2.0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        size = np.asarray(np.abs(terms), dtype=np.float64)
-        rounding = size @ units + 12.0 * unit * k * (size @ np.abs(np.asarray(z, complex)))
     strip = sum(
         _bounded(count, mu, k, (angle + side, scale), step, end) for side in (-width, width)
     )
-    quadrature = strip / math.expm1(2.0 * math.pi * width / step)
-    error = factor * np.asarray(1.01 * step * rounding + quadrature + cut, dtype=np.float64)
+    fine = math.expm1(2.0 * math.pi * width / step)
+    beyond, strips = _of_one(k, (angle, width, scale), step, end)
+    whole, less = _sums(k, z, slope, power)
+    ways = ((whole, strip / fine + cut), (less, (strip + strips) / fine + cut + beyond))
+    return _better(*(_found(k, step, sums, missed) for sums, missed in ways))
+
+
+def _power(f: Any, f_error: FloatArray, count: int) -> tuple[Any, FloatArray, FloatArray]:
+    """ln of (1 + f)^t, ln of a size, and the error of the power in units of that size."""
+    unit, size = unit_of(_NUMBER), np.asarray(np.abs(1.0 + f), dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # NumPy's own complex log1p is off by a unit of 1, whatever f: count units in the power
+        logs = count * log1p_complex(f)
+        # log1p_complex: six units of |f| at most, and |f| <= root 2 |ln(1 + f)| for |1 + f| <= 1
+        units = np.asarray(count * f_error / size + unit * 12.0 * np.abs(logs), dtype=np.float64)
+    logs[~np.isfinite(logs)] = -1e4
+    near = units < 1.0  # elsewhere: the power and what it stands for, both are below this
+    log_size = np.where(near, logs.real, count * np.log(size + f_error)).astype(np.float64)
+    return logs, log_size, np.where(near, np.expm1(np.minimum(units, 1.0)), 4.0)
+
+
+def _sums(k: Any, z: Any, slope: Any, power: tuple[Any, Any, Any]) -> list[tuple[Any, Any]]:
+    """The sums of e^(zk) F^t dz/du and of e^(zk) (F^t - 1) dz/du, with bounds on their errors.
+
+    Each term is rounded, each exponent zk off by an ulp of k and of z.
+    """
+    (logs, log_size, units), unit = power, unit_of(_NUMBER)
+    exponents, reach = np.multiply.outer(k, z), np.abs(np.asarray(z, complex))
+    with np.errstate(over="ignore", invalid="ignore"):
+        sizes = np.exp(np.asarray(exponents.real, dtype=np.float64) + log_size)
+        off = (sizes * np.abs(np.asarray(slope, complex))) @ units
+        found = []
+        for terms in (
+            np.exp(exponents + logs) * slope,
+            np.exp(exponents) * (slope * np.expm1(logs)),
+        ):
+            size = np.asarray(np.abs(terms), dtype=np.float64)
+            rounding = off + unit * (64.0 * size.sum(axis=1) + 12.0 * k * (size @ reach))
+            found.append((np.asarray(terms.imag.sum(axis=1), dtype=np.float64), rounding))
+    return found
+
+
+def _found(k: Any, step: float, sums: tuple[Any, Any], missed: Any) -> tuple[Any, Any]:
+    """Densities and their errors; infinite ones where nothing is known."""
+    factor = np.asarray(k / math.pi, dtype=np.float64)
+    value = factor * step * sums[0]
+    error = factor * np.asarray(1.01 * step * sums[1] + missed, dtype=np.float64)
     error = error + 8.0 * UNIT * np.abs(value)
     known = np.isfinite(value) & np.isfinite(error)
     return np.where(known, value, 0.0), np.where(known, error, math.inf)
+
+
+def _better(way: tuple[Any, Any], second: tuple[Any, Any]) -> tuple[FloatArray, FloatArray]:
+    (one, error), (other, its) = way, second
+    return np.where(its < error, other, one), np.minimum(its, error)
+
+
+def _of_one(
+    k: Any, path: tuple[float, float, float], step: float, end: float
+) -> tuple[FloatArray, FloatArray]:
+    """The integral of |e^(zk) dz/du| beyond the end of the path, and on both edges of its strip.
+
+    Where the sine of the angle is s, Re z = b (1 - s cosh u) and |dz/du| <= b cosh u, so that from
+    u = end on it is at most coth(end) e^(k Re z(end))/(ks).
+    """
+    angle, width, scale = path
+    k = np.asarray(k, dtype=np.float64)
+
+    def beyond(at: float) -> FloatArray:
+        exponents = k * (scale * (1.0 - math.sin(at) * math.cosh(end)))
+        return np.asarray(
+            np.exp(np.minimum(exponents, 700.0)) / (k * math.sin(at) * math.tanh(end))
+        )
+
+    cells = 3 * math.ceil(end / step) + 1
+    cell = end / cells
+    u = cell * (np.arange(cells) + 0.5)
+    most = scale * np.cosh(u + 0.5 * cell)
+    edges = np.zeros_like(k)
+    for at in (angle - width, angle + width):
+        nearest = scale * (1.0 - math.sin(at) * np.cosh(u - 0.5 * cell))
+        edges += cell * np.exp(np.minimum(np.multiply.outer(k, nearest), 700.0)) @ most + beyond(at)
+    return 1.01 * beyond(angle), 1.01 * edges
 
 
 def _bounded(

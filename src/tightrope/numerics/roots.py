@@ -39,15 +39,17 @@ def crossing(
     if above is None:
         return Crossing(smallest, smallest)
     (a, fa), (b, fb) = above, below
+    last = [above, below]  # the two points looked at last: their secant closes in ever faster
     for attempt in range(200):
         if b - a <= tolerance:
             break
-        x = _secant(a, fa, b, fb) if attempt % 4 != 3 else 0.5 * (a + b)
+        x = _next(last, (a, fa), (b, fb)) if attempt % 8 != 7 else 0.5 * (a + b)
         nudge = 0.45 * tolerance
         for point in (x + nudge, x - nudge):
             if not a < point < b:
                 continue
             value = function(math.exp(point))
+            last = [last[1], (point, value)]
             a, fa, b, fb = (point, value, b, fb) if value > 0 else (a, fa, point, value)
             if abs(value) > 1e-3 * abs(fa - fb) + 1e-12 and b - a > 100 * tolerance:
                 break  # far from the root still: the second look would be wasted
@@ -79,6 +81,16 @@ def _bracket(
         if moved == low and sign < 0:
             return None, (moved, value)
         known, x, reach = (moved, value), moved, 3.0 * reach
+
+
+def _next(last: list[Point], above: Point, below: Point) -> float:
+    """Where the secant of the two last points meets zero, or that of the bracket."""
+    (p, fp), (q, fq) = last
+    if math.isfinite(fp) and math.isfinite(fq) and fp != fq:
+        x = q - fq * (q - p) / (fq - fp)
+        if above[0] < x < below[0]:
+            return x
+    return _secant(*above, *below)
 
 
 def _secant(a: float, fa: float, b: float, fb: float) -> float:

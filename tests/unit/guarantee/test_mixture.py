@@ -245,6 +245,26 @@ def test_one_step_is_enclosed_by_its_lattices(pair: GaussianMixturePair) -> None
             assert ends[1] >= math.exp(exact.lower) * (1 - 1e-9) - 1e-18
 
 
+@pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair.plus], ids=str)
+def test_what_is_beyond_the_cut_counts_as_infinite(pair: GaussianMixturePair) -> None:
+    """Above with the mass beyond it, below without it, whatever the cut is."""
+    step, epsilon = 0.05, 0.05
+    for cut in (0.3, 1.5, 4.0):
+        ends = []
+        for side in ("lower", "upper"):
+            measure = step_measure(pair, side, step, 0.5, cut)
+            losses = measure.first + step * np.arange(len(measure.weights))
+            mass = measure.weights * np.exp(measure.log_scale - 0.5 * losses)
+            error = measure.error * math.exp(measure.log_scale - 0.5 * losses[0])
+            value = float(mass @ np.maximum(-np.expm1(epsilon - losses), 0.0))
+            ends.append(value - error if side == "lower" else value + error)
+        assert losses[-1] <= float(pair.loss(np.array(cut))) + 5.0 * step
+        beyond = math.exp(float(pair.arms[0].log_above(np.array(cut))))
+        exact = math.exp(log_delta_single(pair, epsilon).upper)
+        assert ends[0] <= exact <= (ends[1] + beyond) * (1 + 1e-9)
+        assert ends[1] < exact + 1e-3  # what is beyond is not counted twice
+
+
 def test_one_release_is_a_test_at_a_threshold() -> None:
     mp.dps = 40
     for pair in PAIRS:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tightrope.errors import NotCertified
 from tightrope.numerics.lattice import LatticeMeasure, convolve, fast_size, fitted, normalised
 from tightrope.numerics.lattice_cells import shared_mass
 from tightrope.numerics.lattice_coarse import coarsened, mixed
@@ -344,3 +345,9 @@ def test_a_ladder_answers_as_its_tables_do() -> None:
     np.testing.assert_allclose(value, tables[0].log_call(points)[0], rtol=1e-9)
     np.testing.assert_allclose(error, best, atol=0.1)
     assert sum(len(table.mass) for table in ladder.tables) < 620
+
+
+def test_cells_far_too_wide_are_refused_before_they_are_laid_out() -> None:
+    """Noise of 1e5 asked for 32 GiB."""
+    with pytest.raises(NotCertified, match="panels"):
+        shared_mass(np.array([-1e6, 0.0, 1e6]), 1e-5, np.zeros(2))

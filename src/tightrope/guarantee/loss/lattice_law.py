@@ -21,9 +21,10 @@ from tightrope.guarantee.loss.lattice_jumps import (
     one_jump,
     several_jumps,
 )
-from tightrope.guarantee.loss.lattice_plan import MAX_SIZE, LatticePlan, has_jumps
+from tightrope.guarantee.loss.lattice_plan import MAX_SIZE, LatticePlan, is_cut
 from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
 from tightrope.guarantee.loss.lattice_step import Side
+from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.lattice import LatticeMeasure, fitted
 from tightrope.numerics.lattice_tail import TailLadder, tail_table
@@ -120,7 +121,7 @@ def one_side(plan: LatticePlan, side: Side) -> OneSide:
         given += [
             _log_beyond(p, end) + math.log(n)
             for (p, n), end in zip(plan.components, plan.cuts, strict=True)
-            if has_jumps(p)
+            if is_cut(p)
         ]
     given += [LOG_CUT_OFF + math.log(n) for p, n in plan.components if _is_cut_off(p)]
     log_given = float(np.logaddexp.reduce(given)) if given else -math.inf
@@ -149,8 +150,11 @@ def _highest(plan: LatticePlan) -> float:
 
 
 def _small_top(pair: AbstractLossPair, cut: float) -> float:
-    if not has_jumps(pair):
+    if not is_cut(pair):
         return pair.support[1]
+    if isinstance(pair, GaussianMixturePair):
+        at = np.array(cut)
+        return float(pair.loss(at) + pair.loss_error(at))
     return float(log_ratio(cut, getattr(pair, "rate", 1.0), getattr(pair, "mu", 1.0)))
 
 
@@ -184,7 +188,9 @@ def _is_cut_off(pair: AbstractLossPair) -> bool:
 
 
 def _log_beyond(pair: AbstractLossPair, point: float) -> float:
-    """ln P(s > point) for a pair with jumps, P being the mixture there."""
+    """ln P(s > point) for a pair that is cut, P being the mixture there."""
+    if isinstance(pair, GaussianMixturePair):
+        return float(pair.arms[0].log_above(np.array(point))) + 1e-12
     rate, mu = float(getattr(pair, "rate", 1.0)), float(getattr(pair, "mu", 1.0))
     hit = math.log(rate) + float(log_ndtr(mu - point))
     if rate == 1.0:

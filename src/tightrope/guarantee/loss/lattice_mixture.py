@@ -32,10 +32,13 @@ _MOST_CELLS, _MOST_WORK = 200_000, 1e7
 
 
 def mixture_measure(
-    pair: GaussianMixturePair, side: str, step: float, rate: float
+    pair: GaussianMixturePair, side: str, step: float, rate: float, cut: float
 ) -> LatticeMeasure:
-    """The measure of L under P, tilted by e^{rate L}."""
-    x, levels, log_lost, (left, right) = _cells(pair, step, rate)
+    """The measure of L under P, tilted by e^{rate L}, up to the point x = cut or a little further.
+
+    What is beyond the cut counts elsewhere; what is left out before it is an error.
+    """
+    x, levels, log_lost, closed, (left, right) = _cells(pair, step, rate, cut)
     f = -0.5 * x * x + pair.arms[0].log(x) + rate * levels
     first, scale = float(levels[0]), float(f.max())
     if side == "upper":
@@ -52,15 +55,18 @@ def mixture_measure(
     slip += 4.0 * ULP * float(np.abs(levels).max())
     relative = _relative_error(error, x, levels, rate, f)
     lost = math.exp(min(log_lost - scale, 0.0)) + clipped
-    return normalised(first, step, masses, scale, rate, lost, relative, slip=slip, closed=False)
+    return normalised(first, step, masses, scale, rate, lost, relative, slip=slip, closed=closed)
 
 
 @lru_cache(maxsize=2)
 def _cells(
-    pair: GaussianMixturePair, step: float, rate: float
-) -> tuple[FloatArray, FloatArray, float, tuple[FloatArray, FloatArray]]:
-    """Points, their losses, ln of what lies beyond, and the shares: the same for both sides."""
-    low, high, log_lost = _reach(pair, rate)
+    pair: GaussianMixturePair, step: float, rate: float, cut: float
+) -> tuple[FloatArray, FloatArray, float, bool, tuple[FloatArray, FloatArray]]:
+    """Points, their losses, ln of what is left out, whether they reach the cut, and the shares.
+
+    The same for both sides.
+    """
+    low, high, log_lost = _reach(pair, rate, cut)
     first, last = pair.loss(np.array([low, high])).tolist()
     cells = max(4, math.ceil((last - first) / step))
     if cells > _MOST_CELLS:
@@ -68,15 +74,18 @@ def _cells(
     levels = first + step * np.arange(cells + 1.0)
     x = _points(pair, levels, low, high)
     scale = float(np.max(-0.5 * x * x + pair.arms[0].log(x) + rate * levels))
-    return x, levels, log_lost, _shares(pair, x, levels, step, rate * levels[:-1] - scale)
+    shares = _shares(pair, x, levels, step, rate * levels[:-1] - scale)
+    return x, levels, log_lost, high == cut, shares
 
 
-def _reach(pair: GaussianMixturePair, rate: float) -> tuple[float, float, float]:
-    """Where all but e^-55 of the tilted law lies, and ln of the rest."""
+def _reach(pair: GaussianMixturePair, rate: float, cut: float) -> tuple[float, float, float]:
+    """Where all but e^-55 of the tilted law up to the cut lies, and ln of the rest."""
     far = furthest_peak(pair, rate) + 12.0
-    at = scan(pair, -12.0, far, 0.5 / max(1.0, pair.mu))
+    at = scan(pair, -12.0, min(far, cut), 0.5 / max(1.0, pair.mu))
     first, last, left, right = at.ends(rate, at.log_sum(rate) - _FAR)
-    return float(at.x[first]), float(at.x[last]), float(np.logaddexp(left, right))
+    if far <= cut or last < len(at.x) - 1:
+        return float(at.x[first]), float(at.x[last]), float(np.logaddexp(left, right))
+    return float(at.x[first]), cut, left
 
 
 def _points(pair: GaussianMixturePair, levels: FloatArray, low: float, high: float) -> FloatArray:
@@ -84,12 +93,11 @@ def _points(pair: GaussianMixturePair, levels: FloatArray, low: float, high: flo
     grid = np.linspace(low, high + 1.0, 2000)
     x = np.interp(levels, pair.loss(grid), grid)
     for _ in range(4):
-        off = pair.loss(x) - levels
-        x = np.clip(x - off / pair.slope(x), low, high + 1.0)
-        if float(np.max(np.abs(off[1:-1]))) < _CLOSE * (
-            levels[1] - levels[0]
-        ):  # the next ones are squares of it
-            break
+        loss, slope = pair.loss_and_slope(x)
+        off = loss - levels
+        x = np.clip(x - off / slope, low, high + 1.0)
+        if float(np.max(np.abs(off[1:-1]))) < _CLOSE * (levels[1] - levels[0]):
+            break  # the next ones are squares of it
     x[0] = low
     return np.asarray(np.maximum.accumulate(x))
 

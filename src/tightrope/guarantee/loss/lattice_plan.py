@@ -22,6 +22,7 @@ from tightrope.guarantee.loss.lattice_split import (
     end_points,
     guesses,
     has_jumps,
+    is_cut,
     last_loss,
     loss_with_tail,
     point_of,
@@ -30,7 +31,8 @@ from tightrope.guarantee.loss.lattice_split import (
 from tightrope.guarantee.loss.lattice_staging import staging
 from tightrope.numerics.lattice import fast_size
 
-__all__ = ["LatticePlan", "best_plan", "plain_plan", "guesses", "has_jumps", "MAX_SIZE"]
+__all__ = ["LatticePlan", "best_plan", "plain_plan", "guesses", "has_jumps", "is_cut"]
+__all__ += ["MAX_SIZE"]
 
 _UNIT = 1e-14  # rounding of one step, relative to the tilted mass
 _LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0)  # ln of the expected number of jumps

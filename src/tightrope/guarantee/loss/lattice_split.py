@@ -17,6 +17,7 @@ from tightrope.guarantee.loss.gaussian import (
 )
 from tightrope.guarantee.loss.lattice_sketch import Saddle, Sketch, sketch_of
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
+from tightrope.guarantee.loss.mixture import GaussianMixturePair
 
 __all__ = [
     "MAX_SIZE",
@@ -26,6 +27,7 @@ __all__ = [
     "Split",
     "split_at",
     "has_jumps",
+    "is_cut",
     "guesses",
     "end_points",
     "last_loss",
@@ -36,6 +38,7 @@ __all__ = [
 MAX_SIZE = 3 << 16  # points of a window: about 12 MB of work space
 FEW_JUMPS, MANY_JUMPS, COMPOUND_JUMPS = 6, 14, 100
 _MAX_TILTS = 8
+_FAINTEST = -700.0  # ln of a delta that is guessed where none is seen
 
 
 @final
@@ -83,8 +86,15 @@ def has_jumps(pair: AbstractLossPair) -> bool:
     return isinstance(pair, FixedSizeGaussianPair)
 
 
+def is_cut(pair: AbstractLossPair) -> bool:
+    """Do its losses have no end, so that those too rare to matter count as infinite?"""
+    return has_jumps(pair) or (isinstance(pair, GaussianMixturePair) and pair.plus > 0)
+
+
 def point_of(pair: AbstractLossPair, loss: float) -> float:
-    """The point s with this loss."""
+    """The point s with this loss, or about there."""
+    if isinstance(pair, GaussianMixturePair):
+        return pair.point(loss)
     rate, mu = getattr(pair, "rate", 1.0), getattr(pair, "mu", 1.0)
     return float(point_of_log_ratio(loss, rate, mu))
 
@@ -96,7 +106,7 @@ def end_points(goal: LatticeGoal, whole: Sketch, split: Split) -> tuple[tuple[fl
         return (point_of(pair, split.cut),), point_of(pair, split.last)
     for (pair, count), part in zip(goal.components, whole.parts, strict=True):
         far = 40.0 + 1.5 * float(getattr(pair, "mu", 0.0))
-        if has_jumps(pair):
+        if is_cut(pair):
             loss = loss_with_tail(Sketch((part,)), goal.enough - math.log(count))
             far = point_of(pair, loss)
         ends.append(far)
@@ -117,7 +127,7 @@ def guesses(components: Components, epsilon: float) -> tuple[float, ...]:
     """
     whole = sketch_of(components)
     if whole.highest() <= epsilon:
-        return (-700.0,)
+        return (_FAINTEST,)
     saddle = whole.saddle(epsilon)
     smooth = min(saddle.log_delta, 0.0)
     pair, count = components[0]
@@ -128,6 +138,7 @@ def guesses(components: Components, epsilon: float) -> tuple[float, ...]:
     bulk = small.saddle(epsilon).log_delta if small.highest() > epsilon else -math.inf
     terms = [value for value, _ in whole.jump_terms(cut, epsilon, 4, saddle.rate, ())]
     rare = min(float(np.logaddexp.reduce([bulk, *terms])), 0.0)
+    rare = max(rare, _FAINTEST) if math.isinf(rare) else rare
     if rare > smooth - 1.0:
         return (smooth,)
     return (smooth, rare) if whole.jumps_at(saddle.rate, cut) > 3.0 else (rare, smooth)
@@ -136,7 +147,7 @@ def guesses(components: Components, epsilon: float) -> tuple[float, ...]:
 def last_loss(goal: LatticeGoal, whole: Sketch) -> float:
     """The loss beyond which a jump may be given away; inf where there are none."""
     pair, count = goal.components[0]
-    if len(goal.components) > 1 or not has_jumps(pair):
+    if len(goal.components) > 1 or not is_cut(pair):
         return math.inf
     return loss_with_tail(whole, goal.enough - math.log(count))
 

@@ -75,7 +75,7 @@ def on_one_lattice(pair: AbstractLossPair) -> bool:
 def step_measure(
     pair: AbstractLossPair, side: Side, step: float, rate: float, cut: float
 ) -> LatticeMeasure:
-    """The tilted measure of L under P, for pairs with jumps up to the point s = cut."""
+    """The tilted measure of L under P, for pairs that are cut up to the point s = cut."""
     if isinstance(pair, GaussianPair):
         return _gaussian(pair.mu, side, step, rate)
     if isinstance(pair, SampledGaussianPair):
@@ -85,7 +85,7 @@ def step_measure(
     if isinstance(pair, FixedSizeGaussianPair):
         return _fixed_size(pair, side, step, rate, cut)
     if isinstance(pair, GaussianMixturePair):
-        return mixture_measure(pair, side, step, rate)
+        return mixture_measure(pair, side, step, rate, cut)
     if isinstance(pair, LaplacePair | BoundedRangePair):
         return _atoms(*laplace_atoms(pair, side, step), side, step, rate, 16.0 * ULP)
     if isinstance(pair, LaplaceMixturePair):

@@ -37,7 +37,8 @@ MOST_MEMBERS = 512
 _HUGE = 600.0  # an exponent too large to be taken
 _FARTHEST = 1e9  # of points
 _REACH, _TINY = 300.0, 92.0  # largest |k mu x| of a stretch; nats of terms that are left out
-_MANY = 512  # levels that are worth a table
+_ROUNDING = 1e-9  # moves of Newton's method that may be no more than rounding
+_GRID = 256  # points between which Newton's method begins
 _AT_ONCE = 4096  # points, so that their powers stay in the cache
 
 
@@ -49,13 +50,27 @@ class Arm:
         self.mu, self.size = mu, size
         self.weights, self.logs = _binomial(rate, size)
         self.k = np.arange(1.0, size + 1.0)
+        self.ones = np.ones(size)
+        self.terms: dict[float, tuple[FloatArray, float]] = {}
 
     def log(self, x: FloatArray) -> FloatArray:
         """ln A, with a small relative error where A is near 1."""
         if self.size == 0:
             return np.zeros_like(x)
+        (rest,), scale = self._sums(x, self.ones)
+        return self._log(rest, scale)
+
+    def log_and_mean(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """`log` and `mean` in one go."""
+        if self.size == 0:
+            return np.zeros_like(x), np.zeros_like(x)
+        (rest, first), scale = self._sums(x, self.ones, self.k)
+        whole = rest + np.exp(np.minimum(self.logs[0] - scale, _HUGE))
+        return self._log(rest, scale), np.asarray(first / whole)
+
+    def _log(self, rest: FloatArray, scale: FloatArray) -> FloatArray:
+        """ln A from the sum over k >= 1, in units of e^scale."""
         first, missing = self.logs[0], float(self.weights[1:].sum())
-        (rest,), scale = self._sums(x, np.ones(self.size))
         log_rest = np.log(rest) + scale
         over = np.exp(np.minimum(log_rest, _HUGE)) - missing  # A - 1
         found = np.asarray(np.log1p(np.maximum(over, -0.5)))
@@ -72,7 +87,7 @@ class Arm:
         """The expectations of functions of k that are 0 at 0."""
         if self.size == 0:
             return tuple(np.zeros_like(x) for _ in values)
-        (rest, *sums), scale = self._sums(x, np.ones(self.size), *values)
+        (rest, *sums), scale = self._sums(x, self.ones, *values)
         whole = rest + np.exp(np.minimum(self.logs[0] - scale, _HUGE))
         return tuple(np.asarray(total / whole) for total in sums)
 
@@ -86,6 +101,9 @@ class Arm:
         sums, scale = np.empty((len(values), flat.size)), np.empty(flat.size)
         width = 2.0 * _REACH / (self.mu * self.size)
         stretch = np.round(flat / width)
+        if flat.size and flat.size <= _AT_ONCE and stretch.min() == stretch.max():
+            sums, scale[:] = self._around(width * float(stretch[0]), flat, weights)
+            return sums.reshape(len(values), *x.shape), scale.reshape(x.shape)
         for number in np.unique(stretch):
             at = np.flatnonzero(stretch == number)
             for first in range(0, len(at), _AT_ONCE):
@@ -96,11 +114,14 @@ class Arm:
     def _around(
         self, centre: float, x: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, float]:
-        exponents = self.logs[1:] + self.k * (self.mu * centre) - 0.5 * (self.mu * self.k) ** 2
-        scale = float(exponents.max())
-        held = int(np.flatnonzero(exponents > scale - 2.0 * _REACH - _TINY)[-1]) + 1
-        terms = weights[:, :held] * np.exp(exponents[:held] - scale)
-        return terms @ _powers(np.exp(self.mu * (x - centre)), held), scale
+        if centre not in self.terms:
+            exponents = self.logs[1:] + self.k * (self.mu * centre) - 0.5 * (self.mu * self.k) ** 2
+            top = float(exponents.max())
+            held = int(np.flatnonzero(exponents > top - 2.0 * _REACH - _TINY)[-1]) + 1
+            self.terms[centre] = np.exp(exponents[:held] - top), top
+        terms, scale = self.terms[centre]
+        powers = _powers(np.exp(self.mu * (x - centre)), len(terms))
+        return (weights[:, : len(terms)] * terms) @ powers, scale
 
     def log_error(self, x: FloatArray, value: FloatArray) -> FloatArray:
         """Rounding of ln A: of the exponents (points included) and weights of k >= 1, and of sums.
@@ -211,6 +232,10 @@ class GaussianMixturePair(AbstractLossPair):
         plus, minus = self.arms
         return np.asarray(self.mu * (plus.mean(x) + minus.mean(-x)))
 
+    def loss_and_slope(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        (plus, up), (minus, down) = self.arms[0].log_and_mean(x), self.arms[1].log_and_mean(-x)
+        return np.asarray(plus - minus), np.asarray(self.mu * (up + down))
+
     def loss_error(self, x: FloatArray) -> FloatArray:
         """A bound on the rounding of `loss`."""
         plus, minus = self.arms
@@ -248,34 +273,29 @@ class GaussianMixturePair(AbstractLossPair):
             if not bool(np.any(behind | ahead)):
                 break
             low, high = np.where(behind, 2.0 * low, low), np.where(ahead, 2.0 * high, high)
-        x = self._between(level, low, high)
+        grid = np.linspace(low.min(), high.max(), _GRID)
+        x, before = np.clip(np.interp(level, self.loss(grid), grid), low, high), math.inf
         for _ in range(90):
-            off = self.loss(x) - level
+            found, slope = self.loss_and_slope(x)
+            off = found - level
             low, high = np.where(off < 0.0, x, low), np.where(off < 0.0, high, x)
             with np.errstate(divide="ignore", invalid="ignore"):
-                after = x - off / self.slope(x)
-            after = np.where((after > low) & (after < high), after, 0.5 * (low + high))
-            near = np.abs(off) <= 0.5 * self.loss_error(x)  # or as near as doubles are
-            near |= np.abs(after - x) <= 4.0 * ULP * np.abs(x)
-            x = np.where(near, x, after)
-            if bool(np.all(near)):
-                break
+                after = x - off / slope
+            after = np.where((after >= low) & (after <= high), after, 0.5 * (low + high))
+            moved = float(np.max(np.abs(after - x) / (1.0 + np.abs(x)), initial=0.0))
+            x = after
+            if moved <= 2.0 * ULP or (moved < _ROUNDING and moved > 0.5 * before):
+                break  # what is left is the rounding of the loss
+            before = moved
         return np.asarray(x)
 
-    def _between(self, level: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-        """Where a search begins: for many levels by a table of losses."""
-        if level.size < _MANY:
-            return 0.5 * (low + high)
-        grid = np.linspace(float(low.min()), float(high.max()), _MANY)
-        return np.clip(np.interp(level, self.loss(grid), grid), low, high)
-
     def log_survival(self, loss: Any) -> LogMasses:
-        x = np.asarray(self._point(loss))
+        x = self._point(loss)
         plus, minus = self.arms
         return plus.log_above(x), minus.log_below(-x)
 
     def log_cdf(self, loss: Any) -> LogMasses:
-        x = np.asarray(self._point(loss))
+        x = self._point(loss)
         plus, minus = self.arms
         return plus.log_below(x), minus.log_above(-x)
 
@@ -283,7 +303,11 @@ class GaussianMixturePair(AbstractLossPair):
         low, high = self.brackets(loss)
         finite = np.isfinite(low) & np.isfinite(high)
         middle = 0.5 * (np.where(finite, low, 0.0) + np.where(finite, high, 0.0))
-        return np.where(finite, middle, np.where(np.isinf(low), low, high))
+        return np.asarray(np.where(finite, middle, np.where(np.isinf(low), low, high)))
+
+    def point(self, loss: float) -> float:
+        """The x with this loss, or about there."""
+        return float(self._near(np.array(loss)))
 
     def log_error(self, loss: Any) -> FloatArray:
         ends = [np.where(np.isinf(x), 0.0, x) for x in self.brackets(loss)]
