@@ -63,6 +63,16 @@ LAPLACE, APPROX = (
 )
 MIXTURE = event("MixtureOfGaussians", standard_deviation=1.1, sensitivities=[0, 1, 2],
                 sampling_probs=[0.9801, 0.0198, 0.0001])  # fmt: skip
+
+
+def person(records: int, rate: float, noise: float) -> dict:
+    """A step that draws rows, for a person who has several."""
+    sizes = list(range(records + 1))
+    chances = [math.comb(records, k) * rate**k * (1 - rate) ** (records - k) for k in sizes]
+    return event("MixtureOfGaussians", standard_deviation=noise, sensitivities=sizes,
+                 sampling_probs=chances)  # fmt: skip
+
+
 CUT = event("TruncatedSubsampledGaussian", dataset_size=1000, sampling_probability=0.05,
             truncated_batch_size=60, noise_multiplier=1.0)  # fmt: skip
 # what it is, the event, the neighbours, a process it attains where we have an upper bound only
@@ -119,6 +129,8 @@ ROWS = [
      event("RepeatAndSelect", event=gauss(5.0), mean=10, shape=math.inf), AOR, None),
     ("mixture of Gaussians (2 records a person, rate 0.01), 100 times", times(MIXTURE, 100), AOR,
      None),
+    ("2 records a person, MNIST", times(person(2, MNIST, 1.1), 14062), AOR, None),
+    ("8 records a person, MNIST", times(person(8, MNIST, 1.1), 14062), AOR, None),
     ("0.1-DP and Poisson Gaussian (0.01, 1, 1000) together",
      event("Composed", events=[APPROX, times(poisson(0.01, gauss(1.0)), 1000)]), AOR, None),
 ]  # fmt: skip
