@@ -8,7 +8,12 @@ Conditions: replace-one neighbours; batches of fixed size drawn without replacem
 Validity: upper bound, for one step attained. With batches of fixed size both ends of epsilon and
     delta are given: "all gradients -C v, one flipped" attains Poisson sampling with add-or-remove
     neighbours at half the noise, so the truth lies between the two (14.718 and 18.454 at rate
-    256/60000, noise 1.1, 14062 steps, delta 1e-5). With Poisson batches the exact pair is known
+    256/60000, noise 1.1, 14062 steps, delta 1e-5). Most of that gap is slack of the upper end: with
+    V_0(G) = (1 - G)_+ and V_k+1(G) = sup E_P[V_k(G Q/P)] over the positions g, g' and y of the
+    record, its replacement and the record that gives way, V_T is the truth for adversaries that
+    look back, and those with y = g or y = g' gain 0.1 to 0.4 % over the lower end where they were
+    tried. What is missing is a proof that no other y is better: G above 1 asks for y far from g, G
+    below 1 for y far from g', and V_k weighs both. Until then the bracket stays. With Poisson batches the exact pair is known
     (`poisson_replace_one_exact`), and this bound serves outside of its reach only.
 Source: Dong, Roth, Su 2019 (arXiv:1905.02383v3), Theorem 4.2; theory notes A28, C.9. The
     accounting of fixed-size batches as Poisson with add-or-remove neighbours, used by A Better
