@@ -13,8 +13,9 @@ Validity: upper bound, for one step attained. With batches of fixed size both en
     record, its replacement and the record that gives way, V_T is the truth for adversaries that
     look back, and those with y = g or y = g' gain 0.1 to 0.4 % over the lower end where they were
     tried. What is missing is a proof that no other y is better: G above 1 asks for y far from g, G
-    below 1 for y far from g', and V_k weighs both. Until then the bracket stays. With Poisson batches the exact pair is known
-    (`poisson_replace_one_exact`), and this bound serves outside of its reach only.
+    below 1 for y far from g', and V_k weighs both. Until then the bracket stays. With Poisson
+    batches the exact pair is known (`poisson_replace_one_exact`), and this bound serves outside of
+    its reach only.
 Source: Dong, Roth, Su 2019 (arXiv:1905.02383v3), Theorem 4.2; theory notes A28, C.9. The
     accounting of fixed-size batches as Poisson with add-or-remove neighbours, used by A Better
     Bound / Three Variants (Algorithm 1), under-reports: 2.38 instead of 18.45 at the MNIST
