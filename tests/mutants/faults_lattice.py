@@ -12,7 +12,10 @@ LAW, STEP, BRANCH, JUMPS, BLOCKS, WHOLE = (
     for part in ("_law", "_step", "_branch", "_jumps", "_blocks", "_delta")
 )
 
+MIXTURE = "tests/unit/guarantee/test_mixture.py"
+
 FAULTS = [
+    (LAW, "            if is_cut(p)\n", "            if False\n", MIXTURE),
     (LATTICE, "+ 2.0 * outside\n", "+ 0.5 * outside\n", TERMS),
     (LATTICE, "_compounded(factors)\n        + 2.0", "2.0", NUMBERS),
     (LATTICE, "uniform = 2.0 * float", "uniform = 1e-9 * float", NUMBERS),
