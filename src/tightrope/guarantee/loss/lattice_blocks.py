@@ -203,6 +203,7 @@ def rare_beyond(sketch: Sketch, rate: float, length: int, step: float) -> tuple[
     if losses[-1] - losses[0] < (_SHORT + len(losses)) * step:
         return math.inf, 0
     tails = sketch.log_tails(rate)
+    tails = tails - tails[0]
     # ln of the tilted chance of a larger one in a step, times the length of the block
     most_of = np.arange(1, _MOST_INSERTED + 1)
     chance = math.log(_GIVEN_AWAY * length / count) + _LOG_FACTORIALS

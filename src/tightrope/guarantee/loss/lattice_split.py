@@ -115,8 +115,7 @@ def end_points(goal: LatticeGoal, whole: Sketch, split: Split) -> tuple[tuple[fl
 
 def loss_with_tail(sketch: Sketch, log_tail: float) -> float:
     """The loss with this ln of the tail mass under P, one step of the first component."""
-    losses, logs, _ = sketch.parts[0]
-    tails = np.logaddexp.accumulate(logs[::-1])[::-1]
+    losses, tails = sketch.parts[0][0], sketch.log_tails(0.0)
     return float(losses[min(int(np.searchsorted(-tails, -log_tail)), len(losses) - 1)])
 
 
