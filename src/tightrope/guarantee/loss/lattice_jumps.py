@@ -147,13 +147,13 @@ def log_jump_sum(
         losses, logs = (x[start : start + _CHUNK] for x in (law.losses, law.log_masses))
         slip = 8.0 * ULP * (abs(epsilon) + np.abs(losses))
         value, error = call(epsilon - losses + (-slip if side == "upper" else slip))
-        total = np.logaddexp(total, log_sum_exp(logs + value))
-        slack = np.logaddexp(slack, log_sum_exp(logs + error))
+        total = float(np.logaddexp(total, log_sum_exp(logs + value)))
+        slack = float(np.logaddexp(slack, log_sum_exp(logs + error)))
         if law.fft is not None:
             wrong = _log_fft_error(law.fft, losses, np.logaddexp(value, error))
             rounding = np.logaddexp(rounding, wrong)
-    relative = float(total) + math.log(law.relative_error + 8000.0 * ULP)
-    return float(total), float(np.logaddexp.reduce([slack, rounding, relative]))
+    relative = total + math.log(law.relative_error + 8000.0 * ULP)
+    return total, float(np.logaddexp.reduce([slack, rounding, relative]))
 
 
 def _log_fft_error(fft: LatticeMeasure, losses: FloatArray, value: FloatArray) -> float:
