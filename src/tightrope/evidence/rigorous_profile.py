@@ -33,7 +33,7 @@ class Composition:
     steps: tuple[tuple[SampledStep, int], ...]
     variance: Any
 
-    def never_above(self, epsilon: Any) -> bool:
+    def never_above(self, epsilon: arb) -> bool:
         """Is every loss certainly at most epsilon? Then delta(epsilon) = 0."""
         if self.variance > 0 or any(step.sign > 0 for step, _ in self.steps):
             return False
@@ -138,17 +138,17 @@ class Line:
         self._values = [self._integrand(z) for z in self._points]
         self._rest = self._beyond(count)
 
-    def _log_transform(self, z: Any) -> Any:
+    def _log_transform(self, z: acb) -> Any:
         """K(z) up to a multiple of 2 pi i, which exp does not see."""
         total = self._law.variance * z * (z + 1) / 2
         for step, count in self._law.steps:
             total += count * step.transform(z).log()
         return total
 
-    def _integrand(self, z: Any) -> Any:
+    def _integrand(self, z: acb) -> Any:
         return self._log_transform(z).exp() / (z * (z + 1))
 
-    def delta_upper(self, epsilon: Any) -> Any:
+    def delta_upper(self, epsilon: arb) -> Any:
         """An upper bound on delta(epsilon)."""
         terms = [
             (value * (-z * epsilon).exp()).real
