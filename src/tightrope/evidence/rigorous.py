@@ -110,7 +110,7 @@ def _slack(law: Any, epsilon: float, delta: float) -> float | None:
     """With the finest sum that is affordable; a coarser one proves a little less."""
     from flint import arb
 
-    from tightrope.evidence.rigorous_profile import MOST_EFFORT, Line, Reach
+    from tightrope.evidence.rigorous_profile import MOST_EFFORT, Reach, RigorousLine
 
     if law.never_above(arb(epsilon)):
         return 0.0
@@ -120,7 +120,7 @@ def _slack(law: Any, epsilon: float, delta: float) -> float | None:
     affordable = next((reach for reach in reaches if reach.effort <= MOST_EFFORT), None)
     if affordable is None:
         raise NotCertified(TOO_SLOW)
-    return _smallest(Line(law, affordable).delta_upper, epsilon, delta)
+    return _smallest(RigorousLine(law, affordable).delta_upper, epsilon, delta)
 
 
 def _smallest(bound: Callable[[arb], arb], epsilon: float, delta: float) -> float | None:

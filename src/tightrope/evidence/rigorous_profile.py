@@ -19,7 +19,7 @@ from scipy.optimize import minimize_scalar
 from tightrope.evidence.rigorous_law import SampledStep, upper
 from tightrope.evidence.rigorous_tail import Tail
 
-__all__ = ["Composition", "Line", "MOST_EFFORT", "Reach"]
+__all__ = ["Composition", "RigorousLine", "MOST_EFFORT", "Reach"]
 
 # In transforms at low frequency, of about 5 ms each: half a minute.
 MOST_EFFORT = 6_000.0
@@ -126,7 +126,7 @@ def _period(law: Composition, c: float, epsilon: float, need: float) -> float:
 
 
 @final
-class Line:
+class RigorousLine:
     """The integrand on one line, sampled once; `delta_upper` then answers near one epsilon."""
 
     def __init__(self, law: Composition, reach: Reach) -> None:

@@ -211,6 +211,10 @@ class GaussianMixturePair(AbstractLossPair):
         return Arm(self.rate, self.mu, self.plus), Arm(self.rate, self.mu, self.minus)
 
     @property
+    def has_rare_losses(self) -> bool:
+        return self.plus > 0
+
+    @property
     def infinite_mass(self) -> float:
         return 0.0
 

@@ -73,13 +73,13 @@ def check_own_loss(model: torch.nn.Module, batch: dict[str, Any]) -> None:
                 )
 
 
-def _bare(model: object) -> Any:
+def _bare(model: torch.nn.Module) -> Any:
     """The model of transformers inside a compiled one or a PEFT adapter."""
     model = getattr(model, "_orig_mod", model)
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _next_token(bare: object, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _next_token(bare: torch.nn.Module, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Logits (B, S, V) and the labels (B, S) they are to tell."""
     name = type(bare).__name__
     if hasattr(bare, "prepare_decoder_input_ids_from_labels") or name.endswith(_AS_THEY_ARE):
