@@ -73,7 +73,7 @@ def check_own_loss(model: torch.nn.Module, batch: dict[str, Any]) -> None:
                 )
 
 
-def _bare(model: torch.nn.Module) -> Any:
+def _bare(model: Any) -> Any:
     """The model of transformers inside a compiled one or a PEFT adapter."""
     model = getattr(model, "_orig_mod", model)
     return model.get_base_model() if hasattr(model, "get_base_model") else model
