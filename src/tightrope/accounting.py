@@ -19,7 +19,7 @@ from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.check import (
     SecondLook,
-    Verdict,
+    SecondVerdict,
     confirm_delta,
     confirm_epsilon,
     second_look,
@@ -181,13 +181,13 @@ class Account:
         guarantee, answer = self._epsilon(delta)
         if isinstance(guarantee, GaussianGuarantee):
             words = "A formula decides; there is no numerical method to hold against it."
-            return SecondLook(Verdict.CLOSED_FORM, None, None, words)
+            return SecondLook(SecondVerdict.CLOSED_FORM, None, None, words)
         if not isinstance(guarantee, LossGuarantee):
             words = "One method only: no second one is at hand for a bound of this kind."
-            return SecondLook(Verdict.ONE_METHOD, None, None, words)
+            return SecondLook(SecondVerdict.ONE_METHOD, None, None, words)
         if self.check == "off":
             words = 'No second method was asked (check="off").'
-            return SecondLook(Verdict.NOT_ASKED, None, None, words)
+            return SecondLook(SecondVerdict.NOT_ASKED, None, None, words)
         return second_look(guarantee.orders, answer.upper, delta, self.check == "full")
 
     def compare(self, delta: float) -> None:

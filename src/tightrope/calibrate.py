@@ -18,7 +18,7 @@ from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.roots import crossing, last_integer
-from tightrope.process import BallsInBinsSampling, NoisySGD, PoissonSampling, UserLevel
+from tightrope.process import BallsInBinsSampling, NoisySGD, PoissonSampling, Process, UserLevel
 from tightrope.target import Target, by_lines
 from tightrope.theorems.catalog import ANALYSES, Analysis
 from tightrope.validate import check_epsilon
@@ -198,7 +198,7 @@ def find_rate(
     return Calibrated("rate", rate, with_rate(rate), target, judge.key)
 
 
-def find_delta(process: Any, epsilon: float) -> float:
+def find_delta(process: Process, epsilon: float) -> float:
     """The smallest certified delta at this epsilon.
 
     >>> from tightrope import GaussianMechanism, find_delta

@@ -59,7 +59,7 @@ def open_stream(
     return WordStream(hashlib.sha3_256(name.encode()).digest(), cryptographic)
 
 
-def check_seed(seed: Any) -> int:
+def check_seed(seed: object) -> int:
     """A seed as a whole number, or a plain refusal."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise InvalidInput(

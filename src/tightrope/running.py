@@ -22,7 +22,7 @@ from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.renyi.one_sided import gamma as renyi_budget
 from tightrope.numerics.interval import Interval
-from tightrope.process import Adjacency, NoisySGD, StoppedAtWill, same_adjacency
+from tightrope.process import Adjacency, NoisySGD, Process, StoppedAtWill, same_adjacency
 from tightrope.validate import check_count, check_delta, check_epsilon, check_order, check_positive
 
 __all__ = ["Odometer", "GaussianFilter", "RenyiFilter"]
@@ -178,7 +178,7 @@ class RenyiFilter:
             raise InvalidInput("The plan has no finite Renyi divergence; use another filter.")
         return cls(epsilon, delta, best)
 
-    def spend(self, process: Any) -> None:
+    def spend(self, process: Process) -> None:
         """Account for one process before it runs; refuses the one that would exceed."""
         cost, adjacency = _renyi_cost(process, self.order)
         same_adjacency([self.adjacency or adjacency, adjacency])
@@ -192,7 +192,7 @@ class RenyiFilter:
 
 
 @lru_cache(maxsize=64)
-def _renyi_cost(process: Any, order: float) -> tuple[float, Adjacency]:
+def _renyi_cost(process: Process, order: float) -> tuple[float, Adjacency]:
     """The certified Renyi divergence of one process; the same step again costs nothing."""
     best = account(process).best(lambda g: g.renyi(order).upper).outcome
     assert isinstance(best, Guarantee)

@@ -84,7 +84,7 @@ FAULTS = [
         BOUNDS,
     ),
     (JUMPS, "build = upper_branch if side", "build = lower_branch if side", BOUNDS),
-    (JUMPS, "logsumexp(logs + error)", "logsumexp(logs + error) - 9.0", BOUNDS),
+    (JUMPS, "log_sum_exp(logs + error)", "log_sum_exp(logs + error) - 9.0", BOUNDS),
     (JUMPS, "1.01 * (rounding + fft.error)", "1e-3 * (rounding + fft.error)", BOUNDS),
     (JUMPS, "[slack, rounding, relative]", "[slack, rounding]", BOUNDS),
     (

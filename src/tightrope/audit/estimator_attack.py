@@ -8,24 +8,29 @@ one canary, many fits.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.audit.result import Audit, audit_one_run, audit_repeated
 from tightrope.audit.scores import Bits
+from tightrope.convex.exact import Features
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
 from tightrope.process.adjacency import check_adjacency
 from tightrope.validate import FloatArray, check_count, check_positive
 
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
 __all__ = ["audit_estimator", "audit_estimator_runs"]
 
 
 def audit_estimator(
-    estimator: Any,
-    features: Any,
-    targets: Any,
+    estimator: BaseEstimator,
+    features: Features,
+    targets: ArrayLike,
     *,
     labels: tuple[Any, Any],
     delta: float,
@@ -43,9 +48,9 @@ def audit_estimator(
 
 
 def audit_estimator_runs(
-    estimator: Any,
-    features: Any,
-    targets: Any,
+    estimator: BaseEstimator,
+    features: Features,
+    targets: ArrayLike,
     *,
     labels: tuple[Any, Any],
     delta: float,
@@ -75,7 +80,9 @@ def audit_estimator_runs(
     )
 
 
-def _rows(estimator: Any, features: Any, count: int, generator: np.random.Generator) -> FloatArray:
+def _rows(
+    estimator: BaseEstimator, features: Features, count: int, generator: np.random.Generator
+) -> FloatArray:
     """Random directions (orthogonal where there is room), as long as a row may be."""
     width, norm = np.shape(features)[1], check_positive(estimator.data_norm, "data_norm")
     raw = generator.standard_normal((width, count))
@@ -86,7 +93,12 @@ def _rows(estimator: Any, features: Any, count: int, generator: np.random.Genera
 
 
 def _fit(
-    estimator: Any, features: Any, targets: Any, rows: FloatArray, included: Bits, labels: Any
+    estimator: BaseEstimator,
+    features: Features,
+    targets: ArrayLike,
+    rows: FloatArray,
+    included: Bits,
+    labels: Any,
 ) -> Any:
     own, other = labels
     if check_adjacency(estimator.adjacency) is Adjacency.ADD_OR_REMOVE:
@@ -100,7 +112,7 @@ def _fit(
         return copy.deepcopy(estimator).fit(all_rows, np.concatenate([np.asarray(targets), extra]))
 
 
-def _score(fitted: Any, rows: FloatArray, labels: tuple[Any, Any]) -> FloatArray:
+def _score(fitted: BaseEstimator, rows: FloatArray, labels: tuple[Any, Any]) -> FloatArray:
     """How much the model favours the canary's label over the other one."""
     own, other = labels
     if not hasattr(fitted, "classes_"):

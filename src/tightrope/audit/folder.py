@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.accounting import account
 from tightrope.audit.noise_test import NoiseSeen
@@ -22,7 +23,7 @@ from tightrope.audit.scores import Bits, real_array
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import write_text
 from tightrope.guarantee.base import Guarantee
-from tightrope.process import NoisySGD, Sequence
+from tightrope.process import NoisySGD, Process, Sequence
 from tightrope.process.codec import from_json, to_json
 from tightrope.process.stopping import steps_of, with_steps
 from tightrope.validate import FloatArray
@@ -59,8 +60,8 @@ class FolderAudit:
 def save_audit(
     folder: str | Path,
     scores: Mapping[str, Any],
-    included: Any,
-    process: Any,
+    included: ArrayLike,
+    process: Process,
     *,
     delta: float,
     confidence: float = 0.95,
@@ -106,13 +107,13 @@ def audit_folder(folder: str | Path) -> FolderAudit:
     return FolderAudit(audit, account(process).guarantee(delta), to_json(process))
 
 
-def _coins(stored: Any) -> Bits:
+def _coins(stored: Mapping[str, Any]) -> Bits:
     if not isinstance(stored, list) or not all(isinstance(coin, bool) for coin in stored):
         raise ValueError("the coins in `included` are a list of true and false")
     return np.array(stored, dtype=bool)
 
 
-def _scores(stored: Any) -> dict[str, FloatArray]:
+def _scores(stored: Mapping[str, Any]) -> dict[str, FloatArray]:
     if not isinstance(stored, dict):
         raise TypeError("`scores` holds a list of numbers for each kind of score")
     return {name: np.asarray(values, dtype=np.float64) for name, values in stored.items()}
@@ -123,7 +124,7 @@ def _noise(stored: dict[str, Any]) -> NoiseSeen:
     return NoiseSeen(squares, tuple(int(count) for count in stored["coordinates"]))
 
 
-def _watched(process: Any, noise: NoiseSeen) -> NoisySGD:
+def _watched(process: Process, noise: NoiseSeen) -> NoisySGD:
     """The steps whose noise was watched: the first ones of what the process ends in."""
     steps = len(noise.squares)
     last = with_steps(process, steps) if (steps_of(process) or 0) >= steps else process

@@ -29,7 +29,7 @@ from tightrope.audit.noise_test import NoiseSeen
 from tightrope.audit.result import Audit, audit_one_run
 from tightrope.audit.scores import Bits, log_likelihood_ratio
 from tightrope.errors import InvalidInput
-from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling
+from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling, Process
 from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.noise import Noise
 from tightrope.train.optimizer import PrivateOptimizer
@@ -149,7 +149,7 @@ class GradientCanaries:
         )
 
     def save(
-        self, folder: str | Path, process: Any, *, delta: float, confidence: float = 0.95
+        self, folder: str | Path, process: Process, *, delta: float, confidence: float = 0.95
     ) -> Path:
         """Write what was seen to `audit.json`, for `tightrope audit`."""
         return save_audit(

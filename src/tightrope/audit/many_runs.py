@@ -19,9 +19,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 from scipy.stats import beta
 
@@ -99,7 +100,7 @@ def rates_of(false_alarms: int, absent: int, hits: int, present: int, confidence
 
 
 def measure_rates(
-    present: Any, absent: Any, worth: Callable[[Rates], float], confidence: float
+    present: ArrayLike, absent: ArrayLike, worth: Callable[[Rates], float], confidence: float
 ) -> Rates:
     """Rates of the test "score above a threshold", for scores of runs with and without the canary.
 
@@ -115,7 +116,7 @@ def measure_rates(
     return rates_of(alarms, len(other), hits, len(kept), confidence)
 
 
-def run_scores(values: Any, name: str) -> FloatArray:
+def run_scores(values: ArrayLike, name: str) -> FloatArray:
     scores = real_array(values, name)
     if scores.ndim != 1 or len(scores) < 4 or np.isnan(scores).any():
         raise InvalidInput(

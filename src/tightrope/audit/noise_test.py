@@ -18,14 +18,15 @@ Vectors: tests/attacks/test_audit_evidence.py.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
 from tightrope.accounting import account
 from tightrope.errors import InvalidInput
-from tightrope.process import NoisySGD, Sequence
+from tightrope.process import NoisySGD, Process, Sequence
 from tightrope.validate import check_positive
 
 __all__ = ["NoiseSeen", "NoiseTest"]
@@ -76,7 +77,7 @@ class NoiseSeen:
         return NoiseTest(claimed, min(always, once), coordinates, miss, epsilon)
 
 
-def _most(squares: Any, degrees: Any, miss: float) -> float:
+def _most(squares: ArrayLike, degrees: ArrayLike, miss: float) -> float:
     """The largest noise multiplier that the least of these sums allows, all together at `miss`."""
     quantile = chi2.ppf(miss / np.size(squares), degrees)
     return float(np.sqrt(np.min(squares / quantile)))
@@ -87,7 +88,7 @@ def _reached(noise: float) -> float:
     return max(noise, _LEAST)
 
 
-def _epsilon(process: Any, delta: float) -> float:
+def _epsilon(process: Process, delta: float) -> float:
     """A lower bound; 0 where none is known."""
     return account(process).epsilon(delta).lower
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.audit.evidence import Guessed, lines_of
 from tightrope.audit.many_runs import Rates, measure_rates, rates_of, run_scores
@@ -90,7 +91,7 @@ class Audit:
 
 def audit_one_run(
     scores: Any | Mapping[str, Any],
-    included: Any,
+    included: ArrayLike,
     *,
     delta: float,
     confidence: float = 0.95,
@@ -150,8 +151,8 @@ def _bounds(test: Guessed, delta: float) -> tuple[float, float]:
 
 
 def audit_many_runs(
-    present: Any,
-    absent: Any,
+    present: ArrayLike,
+    absent: ArrayLike,
     *,
     delta: float,
     confidence: float = 0.95,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
@@ -23,7 +22,7 @@ __all__ = [
 Bits = NDArray[np.bool_]
 
 
-def checked(scores: Any, included: Any) -> tuple[FloatArray, Bits]:
+def checked(scores: ArrayLike, included: ArrayLike) -> tuple[FloatArray, Bits]:
     """One finite score and one coin for each canary."""
     values, bits = real_array(scores, "scores"), np.asarray(included)
     if values.ndim != 1 or values.shape != bits.shape or len(values) == 0:
@@ -38,7 +37,7 @@ def checked(scores: Any, included: Any) -> tuple[FloatArray, Bits]:
     return values, bits
 
 
-def real_array(values: Any, name: str) -> FloatArray:
+def real_array(values: ArrayLike, name: str) -> FloatArray:
     """As float64; what would lose something on the way is refused."""
     found = np.asarray(values)
     if found.dtype.kind not in "biuf":

@@ -11,6 +11,7 @@ import typer
 
 from tightrope.cli import options as opt
 from tightrope.errors import InvalidInput, TightropeError
+from tightrope.process import Process
 
 if TYPE_CHECKING:
     from tightrope.interop import Reading, Setting
@@ -131,7 +132,7 @@ def _files(paths: list[Path], setting: Setting) -> list[tuple[str, Reading]]:
     return [(name, read(name, setting)) for name in names]
 
 
-def _view(run: Any, delta: float, neighbours: str | None = None) -> dict[str, Any]:
+def _view(run: Process, delta: float, neighbours: str | None = None) -> dict[str, Any]:
     """An account, or why there is none: one run without an analysis does not end the table."""
     from tightrope.accounting import account as analyse
     from tightrope.report.account_view import account_view

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -120,7 +120,7 @@ def run() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _refuse(error: Any, as_json: bool) -> None:
+def _refuse(error: Exception, as_json: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 

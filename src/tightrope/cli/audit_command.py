@@ -20,6 +20,7 @@ from tightrope.numerics.digits import rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from tightrope.audit.folder import FolderAudit
+    from tightrope.train.doctor.verdict import Diagnosis
 
 __all__ = ["audit", "doctor"]
 
@@ -97,7 +98,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print_findings(diagnosis: Any) -> None:
+def _print_findings(diagnosis: Diagnosis) -> None:
     table = Table("check", "verdict", "told", header_style="bold")
     styles = {"good": "green", "note": "yellow", "fault": "bold red"}
     for finding in diagnosis.findings:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tightrope.cli import options as opt
+from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.digits import rounded_down, rounded_up
 
 __all__ = ["app"]
@@ -100,7 +101,7 @@ def _numbers(text: str, name: str) -> list[float]:
     return [opt.parse_number(part, name) for part in text.split(",")]
 
 
-def _show_views(guarantee: Any, deltas: str, type_i: str, orders: str, as_json: bool) -> None:
+def _show_views(guarantee: Guarantee, deltas: str, type_i: str, orders: str, as_json: bool) -> None:
     from tightrope.report.convert_view import guarantee_view
     from tightrope.validate import check_delta, check_order, check_probability
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -31,6 +31,9 @@ from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.account_view import account_view
 from tightrope.report.page import html_page, page_of
 from tightrope.report.plots import account_plot
+
+if TYPE_CHECKING:
+    from tightrope.ledger.office import BudgetLedger
 
 __all__ = ["tell_story"]
 
@@ -99,7 +102,7 @@ def _train(console: Console, folder: Path) -> bool:
     return True
 
 
-def _books(console: Console, ledger: Any) -> None:
+def _books(console: Console, ledger: BudgetLedger) -> None:
     standing = ledger.standing(DATASET)
     console.print(
         f"In the ledger of this data set [bold green]{standing.share:.1%}[/] of its budget is "

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tightrope.ledger.office import BudgetLedger
 
 __all__ = ["Trained", "train_digits", "attack_digits", "open_books", "missing_package"]
 
@@ -29,7 +34,7 @@ def missing_package() -> str | None:
     return next((name for name in ("torch", "sklearn") if find_spec(name) is None), None)
 
 
-def train_digits(folder: Path, ledger: Any = None) -> Trained:
+def train_digits(folder: Path, ledger: BudgetLedger | None = None) -> Trained:
     """A small network at (3, 1e-4); the run folder then holds its certificate.
 
     ledger: where given, the run reserves in it what it may spend, and settles at its end.
@@ -70,7 +75,7 @@ def open_books(path: Path) -> Any:
     return ledger
 
 
-def _run(ledger: Any = None) -> Any:
+def _run(ledger: BudgetLedger | None = None) -> Any:
     """The run before its first step, its noise found by the exact accountant."""
     import torch
     from torch import nn
@@ -91,7 +96,7 @@ def _run(ledger: Any = None) -> Any:
     )
 
 
-def _losses(outputs: Any, labels: Any) -> Any:
+def _losses(outputs: Tensor, labels: Tensor) -> Any:
     from torch.nn.functional import cross_entropy
 
     return cross_entropy(outputs, labels, reduction="none")

@@ -92,7 +92,7 @@ def with_setting(group: bool = False) -> Callable[[Callable[..., None]], Callabl
     return wrap
 
 
-def _parameter(name: str, option: Any) -> inspect.Parameter:
+def _parameter(name: str, option: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=option)
 
 
@@ -115,19 +115,19 @@ def may_write(path: Path, force: bool) -> None:
         raise InvalidInput(f"{path} is there already; write over it with --force.")
 
 
-def parse_number(given: Any, name: str) -> float:
+def parse_number(given: object, name: str) -> float:
     from tightrope.interop.numbers import parse_number as parse
 
     return parse(given, name)
 
 
-def parse_delta(given: Any) -> float:
+def parse_delta(given: object) -> float:
     from tightrope.validate import check_delta
 
     return float(check_delta(parse_number(given, "delta")))
 
 
-def unknown(name: str, given: Any, allowed: list[str]) -> str:
+def unknown(name: str, given: object, allowed: list[str]) -> str:
     from tightrope.interop.setting import unknown as told
 
     return told(name, given, allowed)

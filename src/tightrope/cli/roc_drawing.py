@@ -7,13 +7,15 @@ from typing import Any
 
 from rich.table import Table
 
+from tightrope.guarantee.base import Guarantee
+
 __all__ = ["roc_table", "roc_drawing", "scatter"]
 
 WIDTH, HEIGHT = 61, 16
 LIMIT, ATTACK = "·", "o"
 
 
-def roc_table(claim: Any, points: Any) -> Table:
+def roc_table(claim: Guarantee, points: Any) -> Table:
     """The attack's measured hit rates beside the largest that the guarantee allows."""
     table = Table("false alarms", "attack found", "at most (certified)", header_style="bold")
     shown = [point for point in points if point[0] > 0.0]
@@ -23,7 +25,7 @@ def roc_table(claim: Any, points: Any) -> Table:
     return table
 
 
-def roc_drawing(claim: Any, points: Any) -> str:
+def roc_drawing(claim: Guarantee, points: Any) -> str:
     """Hits upwards, false alarms to the right, both from 0 to 1."""
     grid = [[" "] * WIDTH for _ in range(HEIGHT + 1)]
     for column in range(1, WIDTH):

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 from tightrope import errors
 
 if TYPE_CHECKING:
+    from typing import IO
+
     from tightrope.evidence.signature import Trust
 
 __all__ = ["PATIENCE", "Late", "rows_of"]
@@ -71,7 +73,7 @@ def _ask(child: Any, asked: dict[str, Any]) -> None:
         child.stdin.close()
 
 
-def _await(child: Any, answer: Any, seconds: float) -> None:
+def _await(child: Any, answer: IO[bytes], seconds: float) -> None:
     """Its end, or so many seconds from when its libraries are loaded."""
     started = time.monotonic()
     while child.poll() is None and os.fstat(answer.fileno()).st_size == 0:
@@ -81,7 +83,7 @@ def _await(child: Any, answer: Any, seconds: float) -> None:
     child.wait(seconds)
 
 
-def _rows(answer: Any) -> list[dict[str, Any]]:
+def _rows(answer: IO[bytes]) -> list[dict[str, Any]]:
     answer.seek(0)
     lines = answer.read().decode().splitlines(keepends=True)
     return [json.loads(line) for line in lines[1:] if line.endswith("\n")]
@@ -109,7 +111,7 @@ def _verify(
     signatures: list[str],
     keys: list[str],
     trust: str | None,
-    content: Any = None,
+    content: object = None,
 ) -> Iterator[dict[str, Any]]:
     from tightrope.evidence.certificate import known, read
     from tightrope.evidence.verify import lines_of

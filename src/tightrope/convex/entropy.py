@@ -22,7 +22,7 @@ class Entropy:
     stays so. `cryptographic`: noise and coins from SHAKE-256 instead of the ordinary generator.
     """
 
-    def __init__(self, seed: Any = None, *, cryptographic: bool = False) -> None:
+    def __init__(self, seed: int | None = None, *, cryptographic: bool = False) -> None:
         if isinstance(seed, np.random.RandomState):  # what scikit-learn passes around
             seed = int(seed.randint(2**63, dtype=np.int64))
         self._stream = open_stream("convex", seed=seed, cryptographic=cryptographic)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,6 +29,7 @@ from tightrope.validate import FloatArray
 
 __all__ = [
     "GRID",
+    "Features",
     "Total",
     "canonical",
     "check_finite",
@@ -40,6 +41,8 @@ __all__ = [
     "weights_error",
     "wide",
 ]
+
+Features: TypeAlias = "FloatArray | sp.csr_array"  # one row for each record
 
 GRID = 34  # rows are whole multiples of 2^-34
 _CACHED = 1 << 16  # numbers of which a sum along rows makes a copy
@@ -57,7 +60,7 @@ def row_sums(products: FloatArray) -> FloatArray:
     return products[0].copy() if len(products) else np.zeros(products.shape[1])
 
 
-def _by_rows(features: Any, product: Callable[[Any], FloatArray]) -> FloatArray:
+def _by_rows(features: Features, product: Callable[[Any], FloatArray]) -> FloatArray:
     """Sums of `product` along rows, a few rows at a time: they lie side by side in the cache."""
     dense = np.asarray(features)
     step = max(1, _CACHED // max(dense.shape[1], 1))
@@ -65,7 +68,7 @@ def _by_rows(features: Any, product: Callable[[Any], FloatArray]) -> FloatArray:
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def row_dots(features: Any, vector: FloatArray) -> FloatArray:
+def row_dots(features: Features, vector: FloatArray) -> FloatArray:
     """<row, vector> for each row."""
     if sp.issparse(features):
         return np.asarray(wide(features) @ vector)
@@ -73,7 +76,7 @@ def row_dots(features: Any, vector: FloatArray) -> FloatArray:
     return _by_rows(features, lambda rows: np.multiply(rows, column, order="C", dtype=np.float64))
 
 
-def row_squares(features: Any) -> FloatArray:
+def row_squares(features: Features) -> FloatArray:
     """Squared norm of each row."""
     if not sp.issparse(features):
         return _by_rows(features, lambda rows: np.square(rows, order="C", dtype=np.float64))
@@ -95,7 +98,7 @@ def canonical(features: Any) -> Any:
     return rows
 
 
-def check_finite(features: Any) -> None:
+def check_finite(features: Features) -> None:
     """Refuses NaN and infinities without telling where or what they are."""
     if not np.isfinite(features.data if sp.issparse(features) else features).all():
         raise InvalidInput(
@@ -104,14 +107,14 @@ def check_finite(features: Any) -> None:
         )
 
 
-def wide(features: Any) -> Any:
+def wide(features: Features) -> Any:
     """The same rows in float64."""
     if sp.issparse(features):
         return canonical(features).astype(np.float64, copy=False)
     return np.asarray(features, dtype=np.float64)
 
 
-def gridded(features: Any, factors: FloatArray) -> FloatArray:
+def gridded(features: Features, factors: FloatArray) -> FloatArray:
     """factor * row, as whole multiples of 2^-GRID (returned as those whole numbers)."""
     scaled = np.multiply(features, (factors * 2.0**GRID)[:, None], dtype=np.float64)
     return np.asarray(np.rint(scaled, out=scaled))

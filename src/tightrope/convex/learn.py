@@ -125,7 +125,7 @@ def learn(
     strength: float | None = None,
     expected: Expected = CLASSIFICATION,
     options: Options | None = None,
-    seed: Any = None,
+    seed: int | None = None,
     cryptographic: bool = False,
     start: FloatArray | None = None,
 ) -> Learned:

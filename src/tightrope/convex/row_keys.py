@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tightrope.convex.rows import PIECE, Data
 from tightrope.errors import InvalidInput
+from tightrope.validate import FloatArray
 
 __all__ = ["Keys", "row_keys", "keys_of", "refuse_overlap"]
 
@@ -25,7 +26,7 @@ _SEED = secrets.randbits(128)
 _ODD = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
-def row_keys(features: Any, kind: Any = np.float32) -> Keys:
+def row_keys(features: Any, kind: type[np.floating[Any]] = np.float32) -> Keys:
     """The key of each row of a dense or sparse array, its values rounded to `kind`."""
     features = features.tocsr() if sp.issparse(features) else features
     numbers = np.random.default_rng(_SEED).integers(
@@ -37,7 +38,7 @@ def row_keys(features: Any, kind: Any = np.float32) -> Keys:
     return np.concatenate(pieces) if pieces else np.empty(0, np.uint64)
 
 
-def _keys(features: Any, numbers: Keys, kind: Any) -> Keys:
+def _keys(features: Any, numbers: Keys, kind: type[np.floating[Any]]) -> Keys:
     if not sp.issparse(features):
         return _mixed(np.asarray(_words(np.asarray(features), kind) @ numbers))
     rows = features.tocsr().astype(np.float64, copy=True)
@@ -46,7 +47,7 @@ def _keys(features: Any, numbers: Keys, kind: Any) -> Keys:
     return _mixed(np.asarray(words @ numbers))
 
 
-def _words(values: Any, kind: Any) -> Keys:
+def _words(values: FloatArray, kind: type[np.floating[Any]]) -> Keys:
     """One random-looking word for each value; 0 for 0, so that sparse rows need not store it."""
     with np.errstate(over="ignore"):
         single = values.astype(kind).astype(np.float32) + np.float32(0.0)  # -0 is 0

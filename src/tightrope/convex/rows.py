@@ -22,8 +22,10 @@ from typing import Any, Protocol, Self, final
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from tightrope.convex import exact
+from tightrope.convex.exact import Features
 from tightrope.errors import InvalidInput
 from tightrope.validate import FloatArray
 
@@ -65,7 +67,7 @@ class Scaling:
     def centred(self, center: FloatArray, radius: float) -> Scaling:
         return replace(self, center=center, radius=radius, intercept=CENTRED_INTERCEPT)
 
-    def factors(self, features: Any) -> tuple[FloatArray, FloatArray]:
+    def factors(self, features: Features) -> tuple[FloatArray, FloatArray]:
         """(factor, shift) for each row: scaled row = factor * x - shift * center."""
         norms = row_norms(features)
         first = 1.0 / np.maximum(norms, self.data_norm)
@@ -88,7 +90,7 @@ class Scaling:
 
 
 def _distances(
-    features: Any, norms: FloatArray, first: FloatArray, center: FloatArray
+    features: Features, norms: FloatArray, first: FloatArray, center: FloatArray
 ) -> FloatArray:
     """|u - center| for the shortened rows u = first * x."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -98,7 +100,7 @@ def _distances(
     return np.sqrt(np.maximum(squares, 0.0))
 
 
-def row_norms(features: Any) -> FloatArray:
+def row_norms(features: Features) -> FloatArray:
     """Euclidean norms; infinite where a square leaves the floats."""
     exact.check_finite(features)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -160,7 +162,7 @@ class Block:
         lengths = row_norms(self.features)
         return np.asarray(np.where(self.factors > 0.0, lengths, 0.0) * self.factors) ** 2
 
-    def only(self, chosen: Any) -> Block:
+    def only(self, chosen: slice | NDArray[np.int64]) -> Block:
         return Block(
             _some(self.features, chosen),
             self.factors[chosen],
@@ -207,7 +209,7 @@ class ArrayData:
 
     divisible = True
 
-    def __init__(self, features: Any, targets: FloatArray, scaling: Scaling) -> None:
+    def __init__(self, features: Features, targets: FloatArray, scaling: Scaling) -> None:
         self.features = exact.canonical(features)
         self.targets, self.scaling = _finite(targets), scaling
         self.count = int(features.shape[0])
@@ -312,7 +314,7 @@ class SizeOnly:
         return replace(self, scaling=scaling)
 
 
-def _copied(features: Any) -> Any:
+def _copied(features: Features) -> Any:
     return exact.wide(features).copy() if sp.issparse(features) else features.copy()
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tightrope.data.folder import find_folder, read_text
 from tightrope.data.libsvm import parse_libsvm
 from tightrope.errors import InvalidInput
+from tightrope.validate import FloatArray
 
 __all__ = ["Table", "TABLES", "load_table"]
 
@@ -97,10 +98,10 @@ def _numbers(values: list[str]) -> NDArray[np.float64] | None:
         return None
 
 
-def _as_they_are(column: str, values: list[str], numbers: Any) -> tuple[Any, list[str]]:
+def _as_they_are(column: str, values: list[str], numbers: FloatArray) -> tuple[Any, list[str]]:
     return numbers[:, None], [column]
 
 
-def _one_hot(column: str, values: list[str], numbers: Any) -> tuple[Any, list[str]]:
+def _one_hot(column: str, values: list[str], numbers: FloatArray) -> tuple[Any, list[str]]:
     names, code = np.unique(np.array(values), return_inverse=True)
     return np.eye(len(names))[code], [f"{column}={name}" for name in names]

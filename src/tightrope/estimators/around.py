@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
+from tightrope.convex.exact import Features
 from tightrope.estimators.ledger import LEDGER
 from tightrope.estimators.tuning import warn_if_searching
 from tightrope.estimators.watch import (
@@ -14,10 +15,13 @@ from tightrope.estimators.watch import (
 )
 from tightrope.guarantee.base import Guarantee
 
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
 __all__ = ["tell"]
 
 
-def tell(fitted: Any, features: Any, guarantee: Guarantee) -> None:
+def tell(fitted: BaseEstimator, features: Features, guarantee: Guarantee) -> None:
     """Warn once for each fit, and not at all for one that somebody else speaks for."""
     if LEDGER.quiet:  # the number of trials of a search is secret: so is that of its warnings
         return

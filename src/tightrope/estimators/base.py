@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -25,6 +26,7 @@ from tightrope.convex import (
 )
 from tightrope.convex.certificate import certificate_of_fit
 from tightrope.convex.continued import check_promise, continued
+from tightrope.convex.exact import Features
 from tightrope.convex.rows import INTERCEPT
 from tightrope.errors import InvalidInput
 from tightrope.estimators.around import tell
@@ -55,7 +57,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _loss(self) -> Loss:
         raise NotImplementedError("An estimator names its loss.")
 
-    def _encoded(self, targets: Any) -> FloatArray:
+    def _encoded(self, targets: ArrayLike) -> FloatArray:
         raise NotImplementedError("An estimator encodes its targets.")
 
     def _radius(self) -> float | None:
@@ -63,7 +65,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     # --- the fit ---------------------------------------------------------------------------------
     def _learn(
-        self, features: Any, targets: FloatArray, public: PublicRows | None, start: Any
+        self,
+        features: Features,
+        targets: FloatArray,
+        public: PublicRows | None,
+        start: NDArray[np.float64] | None,
     ) -> None:
         """One private fit on checked features and encoded targets; sets the learned attributes."""
         adjacency = check_adjacency(self.adjacency)
@@ -96,13 +102,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self._keep(learned if start is None else continued(self._learned, learned))
         tell(self, features, learned.plan.guarantee)
 
-    def _delta(self, features: Any, first: bool) -> float:
+    def _delta(self, features: Features, first: bool) -> float:
         counted = self._counted(features)
         if self.delta is not None:
             return self.delta  # type: ignore[no-any-return]
         return default_delta(counted) if first else float(self.delta_)
 
-    def _counted(self, features: Any) -> int:
+    def _counted(self, features: Features) -> int:
         """The public number of private rows: declared, or that of the rows where it is public."""
         if self.records is not None:
             return check_count(self.records, "records", low=2)
@@ -170,7 +176,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _public_data(self, public: PublicRows | None, scaling: Scaling) -> Data | None:
         return None if public is None else ArrayData(public.features, public.targets, scaling)
 
-    def _checked_public(self, public: Any) -> PublicRows | None:
+    def _checked_public(self, public: Features) -> PublicRows | None:
         """Checked rows and encoded targets of (rows, targets) or PublicRows."""
         if public is None:
             return None
@@ -179,7 +185,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return PublicRows(features, self._encoded(targets), rows.other_people)
 
     # --- checked input and scores ----------------------------------------------------------------
-    def _checked(self, features: Any, targets: Any, *, reset: bool, **how: Any) -> Any:
+    def _checked(self, features: Features, targets: ArrayLike, *, reset: bool, **how: Any) -> Any:
         return validate_data(
             self,
             features,
@@ -190,7 +196,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             **how,
         )
 
-    def _scores(self, features: Any) -> FloatArray:
+    def _scores(self, features: Features) -> FloatArray:
         """Linear scores, of each row whatever its company; rows are shortened as in the fit."""
         check_is_fitted(self)
         rows = validate_data(

@@ -6,6 +6,7 @@ import warnings
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
@@ -21,7 +22,7 @@ __all__ = ["PrivateLinearClassifier"]
 _MOST_LABELS = 20  # of those that occur: more look like values that tell people apart
 
 
-def _check_few(classes: Any) -> None:
+def _check_few(classes: NDArray[Any]) -> None:
     if len(classes) > _MOST_LABELS:
         raise InvalidInput(
             f"The target has more than {_MOST_LABELS} different values. If it is a number, use a "
@@ -33,7 +34,9 @@ def _check_few(classes: Any) -> None:
 class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """Labels are encoded as -1/+1 (two classes) or 0, 1, ... (more)."""
 
-    def fit(self, X: Any, y: Any, public: PublicRows | tuple[Any, Any] | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, public: PublicRows | tuple[Any, Any] | None = None
+    ) -> Self:
         """Fit on private rows `X` with labels `y`; `public` = (rows, labels) need no protection.
 
         The possible labels are declared: `classes`, or `labels_public=True`.
@@ -43,7 +46,7 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
         self._learn(X, self._encoded(y), self._checked_public(public), None)
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Go on from the present weights with rows of people never seen before.
 
         Each call spends the whole budget on its own rows. While nobody is in two calls,
@@ -56,7 +59,7 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
         self._learn(X, self._encoded(y), None, None if first else self._weights)
         return self
 
-    def _known_classes(self, labels: Any, declared: Any) -> Any:
+    def _known_classes(self, labels: ArrayLike, declared: ArrayLike | None) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of many labels: here they are refused
             check_classification_targets(labels)
@@ -76,7 +79,7 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
             )
         return classes
 
-    def _encoded(self, labels: Any) -> FloatArray:
+    def _encoded(self, labels: ArrayLike) -> FloatArray:
         known = np.isin(labels, self.classes_)
         if not known.all():
             raise InvalidInput(
@@ -85,11 +88,11 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
         numbers: FloatArray = np.searchsorted(self.classes_, labels).astype(np.float64)
         return 2.0 * numbers - 1.0 if len(self.classes_) == 2 else numbers
 
-    def decision_function(self, X: Any) -> FloatArray:
+    def decision_function(self, X: ArrayLike) -> FloatArray:
         """Scores: one for each row (two classes), or one for each row and class."""
         return self._scores(X)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: ArrayLike) -> Any:
         """The most likely label of each row."""
         scores = self._scores(X)
         chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)

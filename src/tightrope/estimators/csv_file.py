@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from tightrope.estimators.table import CsvTable, numbers, read_csv
 from tightrope.process import Adjacency
 from tightrope.process.adjacency import check_adjacency
 from tightrope.validate import check_count, default_delta
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 __all__ = ["CsvTable", "read_csv", "plan", "fit", "model_card"]
 
@@ -121,7 +124,7 @@ def _labels(table: CsvTable, target: str) -> Any:
     return table.target
 
 
-def model_card(fitted: Any) -> str:
+def model_card(fitted: BaseEstimator) -> str:
     """The released model as JSON: its numbers, its guarantee, and what ran."""
     scaling = fitted._scaling
     centre = None if scaling.center is None else scaling.center.tolist()

@@ -21,6 +21,7 @@ from typing import Any, final
 import numpy as np
 import scipy.sparse as sp
 
+from tightrope.convex.exact import Features
 from tightrope.convex.row_keys import Keys, row_keys
 from tightrope.errors import TightropeError
 from tightrope.estimators.told import warn
@@ -70,7 +71,7 @@ class Ledger:
         finally:
             self._quiet.on = before
 
-    def enter(self, features: Any, guarantee: Guarantee, delta: float) -> None:
+    def enter(self, features: Features, guarantee: Guarantee, delta: float) -> None:
         """Count one fit; warn where its people were in others before."""
         if self.quiet:
             return
@@ -96,7 +97,7 @@ class Ledger:
         return [guarantee for guarantee, found in inside if found[person]] + [new.guarantee]
 
 
-def _fit(features: Any, guarantee: Guarantee, delta: float) -> _Fit:
+def _fit(features: Features, guarantee: Guarantee, delta: float) -> _Fit:
     keys = np.unique(row_keys(_some_columns(features)))[:_KEPT_ROWS]
     return _Fit(keys, guarantee, guarantee.epsilon(delta).upper)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from numpy.typing import ArrayLike
 
 from tightrope.convex import Loss, OneVersusRest, SmoothedHinge
 from tightrope.estimators.classifier import PrivateLinearClassifier
@@ -35,10 +35,10 @@ class PrivateLinearSVC(PrivateLinearClassifier):
         centering: float = 0.06,
         adjacency: str = "replace-one",
         records: int | None = None,
-        classes: Any = None,
+        classes: ArrayLike | None = None,
         labels_public: bool = False,
         cryptographic: bool = False,
-        random_state: Any = None,
+        random_state: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta

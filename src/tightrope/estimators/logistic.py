@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import expit, softmax
 
 from tightrope.convex import Logistic, Loss, MultinomialLogistic
@@ -65,10 +64,10 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
         centering: float = 0.06,
         adjacency: str = "replace-one",
         records: int | None = None,
-        classes: Any = None,
+        classes: ArrayLike | None = None,
         labels_public: bool = False,
         cryptographic: bool = False,
-        random_state: Any = None,
+        random_state: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -94,7 +93,7 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
         # at zero weights the slope is sqrt(1 - 1/k) < 1 = 2 * 0.5: nothing is clipped at the start
         return MultinomialLogistic(len(self.classes_), 2.0 * self.slope_limit)
 
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probabilities of the classes, in the order of `classes_`."""
         scores = self._scores(X)
         if scores.ndim == 2:
@@ -102,6 +101,6 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
         positive = expit(scores)
         return np.column_stack([1.0 - positive, positive])
 
-    def predict_log_proba(self, X: Any) -> FloatArray:
+    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Logarithms of `predict_proba`."""
         return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 
 from tightrope.convex import REGRESSION, Huber, Learned, Loss, PublicRows, Squared
@@ -20,20 +21,22 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[mis
     _expected = REGRESSION
     _row_reach = 2.0  # a shortened row predicts a shortened target
 
-    def fit(self, X: Any, y: Any, public: PublicRows | tuple[Any, Any] | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, public: PublicRows | tuple[Any, Any] | None = None
+    ) -> Self:
         """Fit on private rows `X` and targets `y`; `public` = (rows, targets) need no noise."""
         X, y = self._checked(X, y, reset=True, y_numeric=True)
         self._learn(X, self._encoded(y), self._checked_public(public), None)
         return self
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Go on with rows of people never seen before; see `PrivateLogisticRegression`."""
         first = not hasattr(self, "coef_")
         X, y = self._checked(X, y, reset=first, y_numeric=True)
         self._learn(X, self._encoded(y), None, None if first else self._weights)
         return self
 
-    def predict(self, X: Any) -> FloatArray:
+    def predict(self, X: ArrayLike) -> FloatArray:
         """Predicted targets; rows outside the norm bound are shortened as in the fit."""
         return self._scores(X) * self._target_bound()
 
@@ -50,7 +53,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[mis
             )
         return float(check_positive(self.target_bound, "target_bound"))
 
-    def _encoded(self, targets: Any) -> FloatArray:
+    def _encoded(self, targets: ArrayLike) -> FloatArray:
         return np.clip(np.asarray(targets, dtype=np.float64) / self._target_bound(), -1.0, 1.0)
 
 
@@ -81,7 +84,7 @@ class PrivateLinearRegression(_PrivateRegressor):
         adjacency: str = "replace-one",
         records: int | None = None,
         cryptographic: bool = False,
-        random_state: Any = None,
+        random_state: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -131,7 +134,7 @@ class PrivateRidge(_PrivateRegressor):
         adjacency: str = "replace-one",
         records: int | None = None,
         cryptographic: bool = False,
-        random_state: Any = None,
+        random_state: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
@@ -18,6 +19,7 @@ from tightrope.errors import InvalidInput, NotCertified
 from tightrope.estimators.around import tell
 from tightrope.estimators.base import PrivateLinearModel
 from tightrope.estimators.ledger import LEDGER
+from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.selection import trial_mu
 from tightrope.ledger.spending import reserved
@@ -63,14 +65,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: BaseEstimator,
         candidates: list[dict[str, Any]],
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
         mean_trials: float = 10.0,
         validation: float = 0.2,
-        random_state: Any = None,
+        random_state: int | None = None,
     ) -> None:
         self.estimator = estimator
         self.candidates = candidates
@@ -89,7 +91,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     # --- the search ------------------------------------------------------------------------------
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Search on rows `X` with targets `y`."""
         self._check_promise()
         how = {} if is_classifier(self.estimator) else {"y_numeric": True}
@@ -138,7 +140,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         mu = trial_mu(budget.epsilon, budget.delta, mean, Adjacency.REPLACE_ONE)
         return PoissonSelection(mu, mean, Adjacency.REPLACE_ONE)
 
-    def _base(self, y: Any) -> Any:
+    def _base(self, y: ArrayLike) -> Any:
         """The estimator, with the labels declared once for all trials."""
         base = clone(self.estimator)
         if is_classifier(base):
@@ -151,7 +153,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         share = check_real(self.validation, "validation", low=0.0, high=0.5, open_low=True)
         return np.arange(records) % max(2, round(1.0 / share)) == 0
 
-    def _trial(self, base: Any, X: Any, y: Any, held: Any, mu: float, entropy: Entropy) -> Any:
+    def _trial(
+        self,
+        base: BaseEstimator,
+        X: Any,
+        y: Any,
+        held: NDArray[np.int64],
+        mu: float,
+        entropy: Entropy,
+    ) -> Any:
         params = self.candidates[entropy.whole_number(0, len(self.candidates) - 1)]
         one_fit = GaussianGuarantee(mu * (1.0 - 1e-9)).epsilon(self.delta_).lower
         seed = None if entropy.private else entropy.whole_number(0, 2**31)
@@ -189,28 +199,28 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     # --- the best model --------------------------------------------------------------------------
     @_has("predict")  # type: ignore[untyped-decorator]
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: ArrayLike) -> Any:
         """Prediction of the best model."""
         return self._best(X, "predict")
 
     @_has("predict_proba")  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: ArrayLike) -> Any:
         """Probabilities of the best model."""
         return self._best(X, "predict_proba")
 
     @_has("decision_function")  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: ArrayLike) -> Any:
         """Scores of the best model."""
         return self._best(X, "decision_function")
 
-    def _best(self, X: Any, name: str) -> Any:
+    def _best(self, X: ArrayLike, name: str) -> Any:
         check_is_fitted(self)
         rows = validate_data(
             self, X, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32)
         )
         return getattr(self.best_estimator_, name)(rows)
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Score of the best model, without noise: for rows that need no protection."""
         check_is_fitted(self)
         rows = validate_data(
@@ -239,7 +249,7 @@ def _check_candidate(params: Any, estimator: Any) -> None:
         )
 
 
-def _check_trial(guarantee: Any, mu: float) -> None:
+def _check_trial(guarantee: Guarantee, mu: float) -> None:
     same = guarantee.adjacency is Adjacency.REPLACE_ONE
     if not same or guarantee.gaussian_mu().upper > mu:
         raise NotCertified(
@@ -247,7 +257,7 @@ def _check_trial(guarantee: Any, mu: float) -> None:
         )
 
 
-def _contributions(model: Any, X: Any, y: Any) -> Any:
+def _contributions(model: BaseEstimator, X: Any, y: Any) -> Any:
     """One number in [0, 1] for each row."""
     predicted = model.predict(X)
     if hasattr(model, "classes_"):

@@ -20,6 +20,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, PolynomialFeatures
 from sklearn.utils import get_tags
 
+from tightrope.convex.exact import Features
 from tightrope.estimators.told import warn
 
 __all__ = [
@@ -66,7 +67,7 @@ def _frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def original_rows(features: Any) -> Any:
+def original_rows(features: Features) -> Any:
     """The rows of a fit as the outermost part of scikit-learn was given them.
 
     Scalers and selections of columns keep the order of rows, so an array with as many rows is the
@@ -90,7 +91,7 @@ def _given(frame: FrameType) -> Any:
         return None
 
 
-def warn_if_seeded(seed: Any) -> bool:
+def warn_if_seeded(seed: int | None) -> bool:
     """Did a meta-estimator give a seed to an estimator that was made without one? Then warn."""
     for frame in _frames() if seed is not None else ():
         owner = frame.f_locals.get("self")
@@ -133,7 +134,7 @@ def _learning_parts() -> Iterator[str]:
             yield _name(owner.transformer)
 
 
-def learns(part: Any) -> bool:
+def learns(part: object) -> bool:
     """Does this transformer keep anything that it computes from the values of rows?"""
     if part is None or isinstance(part, str):  # "passthrough", "drop"
         return False
@@ -151,5 +152,5 @@ def learns(part: Any) -> bool:
     return bool(get_tags(part).requires_fit)
 
 
-def _name(part: Any) -> str:
+def _name(part: object) -> str:
     return type(part).__name__

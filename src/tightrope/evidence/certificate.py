@@ -27,6 +27,7 @@ from tightrope.evidence.strict_json import printable, read_json
 from tightrope.evidence.title import Title
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.interval import Interval
+from tightrope.process import Process
 from tightrope.process.codec import to_json
 from tightrope.validate import check_delta
 
@@ -46,7 +47,7 @@ _UNTITLED = Title()
 
 
 def certify(
-    process: Any, delta: float = 1e-5, run: RunFacts | None = None, title: Title = _UNTITLED
+    process: Process, delta: float = 1e-5, run: RunFacts | None = None, title: Title = _UNTITLED
 ) -> dict[str, Any]:
     """The certificate of a process; `run` describes what was really executed, if anything was."""
     level = check_delta(delta)

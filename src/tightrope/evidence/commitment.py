@@ -91,7 +91,7 @@ def fingerprint_of_arrays(*parts: Any) -> str:
     return digest.hexdigest()
 
 
-def _pieces(part: Any) -> list[Any]:
+def _pieces(part: object) -> list[Any]:
     """A sparse matrix by rows, entries in order; anything else as it is."""
     if not hasattr(part, "tocsr"):
         return [part]

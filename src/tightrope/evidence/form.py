@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeGuard
 
 from tightrope.errors import InvalidInput
 from tightrope.evidence.strict_json import check_plain
@@ -28,7 +28,7 @@ def schema_of(name: str) -> dict[str, Any]:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
-def fault_of(certificate: Any) -> str | None:
+def fault_of(certificate: object) -> str | None:
     """The first thing that is not as the published schema of certificates has it."""
     try:
         check_plain(certificate)
@@ -40,7 +40,9 @@ def fault_of(certificate: Any) -> str | None:
     return next(faults(certificate, schema_of(said)), None)
 
 
-def faults(value: Any, schema: dict[str, Any], root: Any = None, at: str = "") -> Iterator[str]:
+def faults(
+    value: object, schema: dict[str, Any], root: Mapping[str, Any] | None = None, at: str = ""
+) -> Iterator[str]:
     """Every way in which a value is not what the schema asks for, with its place."""
     root = schema if root is None else root
     where = at or "the certificate"
@@ -64,11 +66,11 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _typed(value: Any, asked: Any) -> bool:
+def _typed(value: object, asked: Any) -> bool:
     return any(_TYPES[name](value) for name in ([asked] if isinstance(asked, str) else asked))
 
 
-def _same(value: Any, asked: Any) -> bool:
+def _same(value: object, asked: Any) -> bool:
     return type(value) is type(asked) and value == asked
 
 
@@ -94,13 +96,15 @@ _WORDS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _properties(value: Any, schema: dict[str, Any], root: Any, at: str) -> Iterator[str]:
+def _properties(
+    value: object, schema: dict[str, Any], root: Mapping[str, Any], at: str
+) -> Iterator[str]:
     for name, inner in schema["properties"].items():
         if isinstance(value, dict) and name in value:
             yield from faults(value[name], inner, root, f"{at}.{name}".lstrip("."))
 
 
-def _others(value: Any, schema: dict[str, Any], root: Any, at: str) -> Iterator[str]:
+def _others(value: Any, schema: dict[str, Any], root: Mapping[str, Any], at: str) -> Iterator[str]:
     allowed = schema["additionalProperties"]
     for name in sorted(set(value) - set(schema.get("properties", ()))) if _is_table(value) else ():
         if allowed is False:
@@ -109,21 +113,27 @@ def _others(value: Any, schema: dict[str, Any], root: Any, at: str) -> Iterator[
             yield from faults(value[name], allowed, root, f"{at}.{name[:80]!r}")
 
 
-def _names(value: Any, schema: dict[str, Any], root: Any, at: str) -> Iterator[str]:
+def _names(
+    value: object, schema: dict[str, Any], root: Mapping[str, Any], at: str
+) -> Iterator[str]:
     for name in value if _is_table(value) else ():
         yield from faults(name, schema["propertyNames"], root, f"a key of {at}")
 
 
-def _items(value: Any, schema: dict[str, Any], root: Any, at: str) -> Iterator[str]:
+def _items(
+    value: object, schema: dict[str, Any], root: Mapping[str, Any], at: str
+) -> Iterator[str]:
     for index, item in enumerate(value) if isinstance(value, list) else ():
         yield from faults(item, schema["items"], root, f"{at}[{index}]")
 
 
-def _reference(value: Any, schema: dict[str, Any], root: Any, at: str) -> Iterator[str]:
+def _reference(
+    value: object, schema: dict[str, Any], root: Mapping[str, Any], at: str
+) -> Iterator[str]:
     yield from faults(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, at)
 
 
-def _is_table(value: Any) -> bool:
+def _is_table(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 

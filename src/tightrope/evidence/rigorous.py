@@ -10,8 +10,9 @@ Needs python-flint: pip install 'tightrope[rigorous]'.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
 from tightrope.evidence.check import Check, yours
@@ -24,10 +25,14 @@ from tightrope.process import (
     GaussianMechanism,
     NoisySGD,
     PoissonSampling,
+    Process,
     parts_of,
 )
 from tightrope.process.codec import from_json
 from tightrope.theorems.stopping_times import covering
+
+if TYPE_CHECKING:
+    from flint import arb
 
 __all__ = ["Proof", "reprove", "prove_epsilon"]
 
@@ -80,7 +85,7 @@ def reprove(certificate: dict[str, Any]) -> Check:
     return Check(name, True, f"proved: ({proof.epsilon!r}{extra}, {delta:g})-DP")
 
 
-def prove_epsilon(process: Any, epsilon: float, delta: float) -> Proof:
+def prove_epsilon(process: Process, epsilon: float, delta: float) -> Proof:
     """The smallest listed slack with which (epsilon, delta)-DP of the process is proved."""
     try:
         import flint
@@ -105,7 +110,7 @@ def _slack(law: Any, epsilon: float, delta: float) -> float | None:
     """With the finest sum that is affordable; a coarser one proves a little less."""
     from flint import arb
 
-    from tightrope.evidence.rigorous_profile import MOST_EFFORT, Line, Reach
+    from tightrope.evidence.rigorous_profile import MOST_EFFORT, Reach, RigorousLine
 
     if law.never_above(arb(epsilon)):
         return 0.0
@@ -115,10 +120,10 @@ def _slack(law: Any, epsilon: float, delta: float) -> float | None:
     affordable = next((reach for reach in reaches if reach.effort <= MOST_EFFORT), None)
     if affordable is None:
         raise NotCertified(TOO_SLOW)
-    return _smallest(Line(law, affordable).delta_upper, epsilon, delta)
+    return _smallest(RigorousLine(law, affordable).delta_upper, epsilon, delta)
 
 
-def _smallest(bound: Any, epsilon: float, delta: float) -> float | None:
+def _smallest(bound: Callable[[arb], arb], epsilon: float, delta: float) -> float | None:
     from flint import arb
 
     for slack in SLACKS:
@@ -127,20 +132,20 @@ def _smallest(bound: Any, epsilon: float, delta: float) -> float | None:
     return None
 
 
-def gaussian_delta(variance: Any) -> Any:
+def gaussian_delta(variance: arb) -> Any:
     """delta(eps) = Phi(-eps/m + m/2) - e^eps Phi(-eps/m - m/2), m^2 = variance."""
     from tightrope.evidence.rigorous_law import normal_tail, upper
 
     m = variance.sqrt()
 
-    def delta(epsilon: Any) -> Any:
+    def delta(epsilon: arb) -> Any:
         hit = normal_tail(epsilon / m - m / 2)
         return upper(hit - epsilon.exp() * normal_tail(epsilon / m + m / 2))
 
     return delta
 
 
-def _laws(process: Any) -> list[Any]:
+def _laws(process: Process) -> list[Any]:
     """One composition for each order of the neighbours."""
     from flint import arb
 
@@ -164,7 +169,7 @@ def _laws(process: Any) -> list[Any]:
     ]
 
 
-def _step(part: Any) -> tuple[float, Any]:
+def _step(part: Process) -> tuple[float, Any]:
     """(rate, mu as a ball) of one release; refuses what has no pair here."""
     from flint import arb
 

@@ -23,21 +23,21 @@ PAD = 16
 _PIECES = 256
 
 
-def upper(value: Any) -> Any:
+def upper(value: arb) -> Any:
     """The upper end of a real ball, as an exact ball."""
     return arb(value.upper())
 
 
-def normal_tail(x: Any) -> Any:
+def normal_tail(x: arb) -> Any:
     """P(N(0,1) > x)."""
     return (arb(x) / arb(2).sqrt()).erfc() / 2
 
 
-def _density(s: Any) -> Any:
+def _density(s: arb) -> Any:
     return (-s * s / 2).exp() / (2 * arb.pi()).sqrt()
 
 
-def _positive(p: Any) -> bool:
+def _positive(p: arb) -> bool:
     """The sign of p, which must be certain."""
     assert p > 0 or p <= 0
     return bool(p > 0)
@@ -52,24 +52,24 @@ class SampledStep:
     mu: Any
     sign: int
 
-    def power(self, z: Any) -> Any:
+    def power(self, z: acb) -> Any:
         """The w with E e^{zL} = G(w)."""
         return 1 + z if self.sign > 0 else -z
 
-    def ratio(self, s: Any) -> Any:
+    def ratio(self, s: arb) -> Any:
         return 1 - self.rate + self.rate * (self.mu * s - self.mu**2 / 2).exp()
 
-    def _ends(self, w: Any) -> tuple[int, int]:
+    def _ends(self, w: arb) -> tuple[int, int]:
         """Where the quadrature starts and stops; the tails beyond are bounded, not dropped."""
         shift = max(0.0, float((w.real if isinstance(w, acb) else w).mid()) * float(self.mu.mid()))
         return -PAD, int(shift) + PAD + 1
 
-    def transform(self, z: Any, tolerance: float | None = None) -> Any:
+    def transform(self, z: acb, tolerance: float | None = None) -> Any:
         """A ball around E e^{zL}, about as wide as `tolerance` (as narrow as can be if None)."""
         w = self.power(acb(z))
         low, high = self._ends(w)
 
-        def integrand(s: Any, analytic: bool) -> Any:
+        def integrand(s: arb, analytic: bool) -> Any:
             return (w * self.ratio(s).log(analytic=analytic)).exp() * _density(s)
 
         wide = None if tolerance is None else arb(tolerance)
@@ -78,11 +78,11 @@ class SampledStep:
         return inside + acb(arb(0, rest), arb(0, rest))
 
     # --- bounds on E_N[r^p; s < low] and E_N[r^p; s > high], p real ----------------------------
-    def left_tail(self, p: Any, low: Any) -> Any:
+    def left_tail(self, p: arb, low: arb) -> Any:
         largest = self.ratio(arb(low)).max(1) if _positive(p) else 1 - self.rate
         return upper(normal_tail(-arb(low)) * largest**p)
 
-    def right_tail(self, p: Any, high: Any) -> Any:
+    def right_tail(self, p: arb, high: arb) -> Any:
         """p > 0: r <= e^u beyond mu/2, a shifted Gaussian; else r >= 1 - q."""
         if not _positive(p):
             return upper(normal_tail(high) * (1 - self.rate) ** p)
@@ -91,7 +91,7 @@ class SampledStep:
         return upper(size * normal_tail(high - p * self.mu))
 
     # --- how the tilted transform decays -------------------------------------------------------
-    def spread(self, c: Any, mean: float, step: float) -> Any:
+    def spread(self, c: arb, mean: float, step: float) -> Any:
         """A bound on the standard deviation of L under the law tilted by c, about `mean`.
 
         step^2 (L - mean)^2 / 2 <= cosh(step (L - mean)) - 1, whose mean is made of transforms.
@@ -112,7 +112,7 @@ class SampledStep:
         mean = float(weight @ loss / weight.sum())
         return self.sign * mean, float(weight @ (loss - mean) ** 2 / weight.sum())
 
-    def far(self, c: Any, low: int) -> tuple[Any, Any]:
+    def far(self, c: arb, low: int) -> tuple[Any, Any]:
         """(out, v) with |E e^{(c+iy)L}| / E e^{cL} <= out + v/y for all y > 0.
 
         One integration by parts on [low, high], where L is monotone with |L'| = q mu e^u / r:
@@ -130,7 +130,7 @@ class SampledStep:
             varied += upper(value * abs(slope)) * width
         return out, upper(varied / mass)
 
-    def _weight(self, s: Any, p: Any) -> tuple[Any, Any]:
+    def _weight(self, s: arb, p: arb) -> tuple[Any, Any]:
         """g = density r^p / |L'| and its logarithmic derivative, over the ball s."""
         r, u = self.ratio(s), self.mu * s - self.mu**2 / 2
         share = self.rate * u.exp() / r

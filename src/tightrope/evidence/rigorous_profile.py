@@ -19,7 +19,7 @@ from scipy.optimize import minimize_scalar
 from tightrope.evidence.rigorous_law import SampledStep, upper
 from tightrope.evidence.rigorous_tail import Tail
 
-__all__ = ["Composition", "Line", "MOST_EFFORT", "Reach"]
+__all__ = ["Composition", "RigorousLine", "MOST_EFFORT", "Reach"]
 
 # In transforms at low frequency, of about 5 ms each: half a minute.
 MOST_EFFORT = 6_000.0
@@ -33,7 +33,7 @@ class Composition:
     steps: tuple[tuple[SampledStep, int], ...]
     variance: Any
 
-    def never_above(self, epsilon: Any) -> bool:
+    def never_above(self, epsilon: arb) -> bool:
         """Is every loss certainly at most epsilon? Then delta(epsilon) = 0."""
         if self.variance > 0 or any(step.sign > 0 for step, _ in self.steps):
             return False
@@ -126,7 +126,7 @@ def _period(law: Composition, c: float, epsilon: float, need: float) -> float:
 
 
 @final
-class Line:
+class RigorousLine:
     """The integrand on one line, sampled once; `delta_upper` then answers near one epsilon."""
 
     def __init__(self, law: Composition, reach: Reach) -> None:
@@ -138,17 +138,17 @@ class Line:
         self._values = [self._integrand(z) for z in self._points]
         self._rest = self._beyond(count)
 
-    def _log_transform(self, z: Any) -> Any:
+    def _log_transform(self, z: acb) -> Any:
         """K(z) up to a multiple of 2 pi i, which exp does not see."""
         total = self._law.variance * z * (z + 1) / 2
         for step, count in self._law.steps:
             total += count * step.transform(z).log()
         return total
 
-    def _integrand(self, z: Any) -> Any:
+    def _integrand(self, z: acb) -> Any:
         return self._log_transform(z).exp() / (z * (z + 1))
 
-    def delta_upper(self, epsilon: Any) -> Any:
+    def delta_upper(self, epsilon: arb) -> Any:
         """An upper bound on delta(epsilon)."""
         terms = [
             (value * (-z * epsilon).exp()).real

@@ -26,7 +26,7 @@ _NEGLIGIBLE = 1e-60
 _LOWS = (1, 0, -1, -2, -3, -5, -8)
 
 
-def _gap(g: Any) -> float:
+def _gap(g: arb) -> float:
     return max(float((1 - g).mid()), 1e-14)
 
 
@@ -35,14 +35,14 @@ class Tail:
     """Frequencies from some point on, cut into blocks and a last piece."""
 
     def __init__(
-        self, steps: Sequence[tuple[SampledStep, int]], variance: Any, c: Any, step: Any
+        self, steps: Sequence[tuple[SampledStep, int]], variance: arb, c: arb, step: arb
     ) -> None:
         self._steps, self._variance, self._c, self._step = steps, variance, c, step
         self._mass = [kind.transform(c).real for kind, _ in steps]
         self._far = [[kind.far(c, low) for low in _LOWS] for kind, _ in steps]
         self._spread = [self._spread_of(kind) for kind, _ in steps]
 
-    def beyond(self, start: Any) -> Any:
+    def beyond(self, start: arb) -> Any:
         """h sum of |phi(y)| / y^2 over the points y >= start."""
         total, at, ends = arb(0), start, self._at(start, None)
         for _ in range(_MOST_BLOCKS):
@@ -55,7 +55,7 @@ class Tail:
         raise NotCertified(TOO_SLOW)
 
     # --- near ------------------------------------------------------------------------------------
-    def _at(self, y: Any, before: Sequence[Any] | None) -> list[Any]:
+    def _at(self, y: arb, before: Sequence[Any] | None) -> list[Any]:
         """|phi_j(y)|^2 of each step, from above; sharp compared with the gap 1 - g before it."""
         found = []
         for row, ((kind, _), mass) in enumerate(zip(self._steps, self._mass, strict=True)):
@@ -65,7 +65,7 @@ class Tail:
                 found.append(upper(size**2).min(1))
         return found
 
-    def _useful(self, at: Any, ends: Sequence[Any]) -> bool:
+    def _useful(self, at: arb, ends: Sequence[Any]) -> bool:
         """Do blocks still say more than the far bound does?"""
         near = self._gaussian(at)
         for (_, times), g in zip(self._steps, ends, strict=True):
@@ -77,7 +77,7 @@ class Tail:
         rows = zip(ends, self._spread, strict=True)
         return min(math.sqrt(_gap(g)) / float(spread.mid()) for g, spread in rows)
 
-    def _between(self, at: Any, after: Any, one: Sequence[Any], other: Sequence[Any]) -> Any:
+    def _between(self, at: arb, after: arb, one: Sequence[Any], other: Sequence[Any]) -> Any:
         size, width = self._gaussian(at), after - at
         rows = zip(self._steps, self._spread, one, other, strict=True)
         for (_, times), spread, left, right in rows:
@@ -93,7 +93,7 @@ class Tail:
         return kind.spread(self._c, mean, reach)
 
     # --- far -------------------------------------------------------------------------------------
-    def _size_far(self, at: Any) -> Any:
+    def _size_far(self, at: arb) -> Any:
         size = self._gaussian(at)
         for (_, times), ways in zip(self._steps, self._far, strict=True):
             best = arb(1)
@@ -102,12 +102,12 @@ class Tail:
             size *= best**times
         return upper(size)
 
-    def _last(self, at: Any) -> Any:
+    def _last(self, at: arb) -> Any:
         return self._size_far(at) * (self._step / at**2 + 1 / at)
 
-    def _gaussian(self, y: Any) -> Any:
+    def _gaussian(self, y: arb) -> Any:
         return (-self._variance * y**2 / 2).exp()
 
-    def _share(self, at: Any, after: Any) -> Any:
+    def _share(self, at: arb, after: arb) -> Any:
         """h sum of 1/y^2 over the points of [at, after)."""
         return self._step / at**2 + 1 / at - 1 / after

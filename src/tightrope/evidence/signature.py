@@ -10,7 +10,7 @@ Needs cryptography: pip install 'tightrope[sign]'.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -82,7 +82,7 @@ def _public(path: str | Path) -> Any:
     return _loaded(path, load, "PublicKey", "public")
 
 
-def _loaded(path: str | Path, load: Any, kind: str, told: str) -> Any:
+def _loaded(path: str | Path, load: Callable[..., object], kind: str, told: str) -> Any:
     try:
         if Path(path).exists() and not Path(path).is_file():
             raise OSError  # a pipe may never end

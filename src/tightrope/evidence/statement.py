@@ -5,9 +5,11 @@ Words of the writer have no place in it: kinds, lengths, units and relations are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tightrope.numerics.digits import rounded_up
+from tightrope.process import Process
 
 __all__ = ["statement", "statement_here", "main_claim", "declared_in"]
 
@@ -55,7 +57,7 @@ def _declared(content: dict[str, Any]) -> str:
     return " It rests on a declared guarantee, which nothing here derives."
 
 
-def declared_in(process: Any) -> bool:
+def declared_in(process: Process) -> bool:
     """Does a process (as data) contain a guarantee that is declared?"""
     if isinstance(process, list):
         return any(map(declared_in, process))
@@ -86,7 +88,7 @@ def _length(content: dict[str, Any]) -> str:
     return said if content["schema"] == _NEWEST else said.replace("By its own word, its", "Its")
 
 
-def _uncovered(run: Any) -> str:
+def _uncovered(run: Mapping[str, Any]) -> str:
     """A warning that comes before everything else, where the run asked to go on without cover."""
     if run is None or run["settings"].get("arithmetic") != "uncovered":
         return ""
@@ -96,7 +98,7 @@ def _uncovered(run: Any) -> str:
     )
 
 
-def main_claim(claims: Any, delta: float) -> Any:
+def main_claim(claims: Mapping[str, Any], delta: float) -> Any:
     """The upper end of epsilon claimed at the certificate's delta; KeyError where there is none."""
     rows = claims.get("epsilon") if isinstance(claims, dict) else None
     for row in rows if isinstance(rows, list) else []:

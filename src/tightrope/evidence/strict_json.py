@@ -97,7 +97,7 @@ def _constant(text: str) -> Any:
     raise InvalidInput(f"{text} is no JSON number")
 
 
-def check_plain(data: Any, depth: int = 0) -> None:
+def check_plain(data: object, depth: int = 0) -> None:
     """Only plain values, no deeper than allowed, with texts that nothing acts on."""
     if depth > MOST_DEPTH:
         raise InvalidInput(f"it is nested more than {MOST_DEPTH} deep")
@@ -127,13 +127,13 @@ def _acts(character: str) -> bool:
     return not " " <= character <= "~" and unicodedata.category(character) in _ACTING
 
 
-def printable(text: Any) -> str:
+def printable(text: object) -> str:
     """A text for a terminal: characters that it would act on are written out."""
     return "".join(c if c == "\n" or not _acts(c) else f"\\u{ord(c):04x}" for c in str(text))
 
 
 # ---- one form of each content, so that any tool finds the same bytes (RFC 8785)
-def canonical(data: Any) -> bytes:
+def canonical(data: object) -> bytes:
     """Keys in the order of UTF-16, no spaces, numbers as ECMAScript writes them; as UTF-8."""
     return _written(data).encode("utf-8")
 

@@ -108,7 +108,7 @@ def _lines(
     yield from _readers_part(certificate)
 
 
-def _process(data: Any) -> Any:
+def _process(data: object) -> Any:
     """The process, if every word of the data is a word of it."""
     process = from_json(data)
     if not _within(data, to_json(process)):
@@ -116,7 +116,7 @@ def _process(data: Any) -> Any:
     return process
 
 
-def _within(said: Any, read: Any) -> bool:
+def _within(said: object, read: object) -> bool:
     if isinstance(said, dict) and isinstance(read, dict):
         return all(key in read and _within(value, read[key]) for key, value in said.items())
     if isinstance(said, list) and isinstance(read, list):

@@ -76,7 +76,7 @@ def _holds(row: dict[str, Any], view: _View, proofs: list[Any], exact: bool) -> 
     return any(promised >= found.upper - _slack(found) for found in others)
 
 
-def _truth(guarantee: Any, view: _View, at: float) -> Interval:
+def _truth(guarantee: Guarantee, view: _View, at: float) -> Interval:
     """What is recomputed, as a loss: its upper end is proved, where there is an answer at all."""
     try:
         found = view.of(guarantee, at)

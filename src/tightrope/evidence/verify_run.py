@@ -14,7 +14,7 @@ from tightrope.evidence.check import Check, stated, yours
 from tightrope.evidence.code import library
 from tightrope.evidence.statement import declared_in
 from tightrope.numerics.digits import rounded_up
-from tightrope.process import StoppedAtWill
+from tightrope.process import Process, StoppedAtWill
 from tightrope.process.stopping import steps_of, with_steps
 
 __all__ = ["run_checks", "writer_lines"]
@@ -39,7 +39,7 @@ def writer_lines(certificate: dict[str, Any], by: str) -> Iterator[Check]:
     yield from (stated(name, _brief(run[name]), by) for name in _FACTS if run[name] is not None)
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} = {item}" for key, item in value.items())[:400] or "none"
     if isinstance(value, list):
@@ -48,7 +48,9 @@ def _brief(value: Any) -> str:
     return str(value)[:400]
 
 
-def run_checks(certificate: dict[str, Any], process: Any, delta: float, by: str) -> Iterator[Check]:
+def run_checks(
+    certificate: dict[str, Any], process: Process, delta: float, by: str
+) -> Iterator[Check]:
     """What the process decides about the run."""
     run = certificate["run"]
     if run is None:
@@ -80,7 +82,7 @@ def _kind(run: dict[str, Any], data: Any, process: Any) -> Check:
     return Check("kind", fits, f"{named} {'can' if fits else 'cannot'} be the process of a {kind}")
 
 
-def _steps(run: dict[str, Any], process: Any) -> Check:
+def _steps(run: dict[str, Any], process: Process) -> Check:
     """Steps that are stated, against those accounted for."""
     taken, counted, length = run["steps"], steps_of(process), run.get("length")
     if run["kind"] != "training":
@@ -114,13 +116,13 @@ def _length(run: dict[str, Any], process: Any, by: str) -> Check:
     return Check("length", True, f"{length or 'as the process says'}: the claims cover it")
 
 
-def _fits_one_more(budget: dict[str, Any], process: Any) -> bool:
+def _fits_one_more(budget: dict[str, Any], process: Process) -> bool:
     """Would a longer run have kept to the budget, so that something else ended this one?"""
     longer = with_steps(process, (steps_of(process) or 0) + 1)
     return account(longer).epsilon(float(budget["delta"])).upper <= float(budget["epsilon"])
 
 
-def _history(run: dict[str, Any], process: Any, delta: float) -> Check:
+def _history(run: dict[str, Any], process: Process, delta: float) -> Check:
     """Epsilon over training, recomputed step by step: never less than it was."""
     rows = run["history"]
     for row in rows:
@@ -133,7 +135,7 @@ def _history(run: dict[str, Any], process: Any, delta: float) -> Check:
     return Check("history", True, f"{len(rows)} points hold")
 
 
-def _budget(run: dict[str, Any], process: Any) -> Check:
+def _budget(run: dict[str, Any], process: Process) -> Check:
     budget = run["budget"]
     if budget is None:
         return Check("budget", True, "none was set")

@@ -24,16 +24,22 @@ from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified, T
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import Components
-from tightrope.guarantee.loss.closed_form import has_closed_form
 from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
-from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, has_jumps, plain_plan
+from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, plain_plan
 from tightrope.guarantee.loss.lattice_sketch import sketch_of
 from tightrope.guarantee.loss.lattice_step import Side
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, SampledGaussianPair
 from tightrope.numerics.interval import Interval
 
-__all__ = ["Verdict", "SecondLook", "Methods", "confirm_epsilon", "confirm_delta", "second_look"]
+__all__ = [
+    "SecondVerdict",
+    "SecondLook",
+    "Methods",
+    "confirm_epsilon",
+    "confirm_delta",
+    "second_look",
+]
 __all__ += ["grouped_upwards"]
 
 _MOST_KINDS, _MOST_WORK = 16, 2e5  # of a quick look: kinds of steps, points of windows
@@ -75,7 +81,7 @@ class _Look:
 
         Only without rare large losses, where the picture is a good one.
         """
-        if self.thorough or any(has_jumps(pair) for pair, _ in self.order):
+        if self.thorough or any(pair.has_jumps for pair, _ in self.order):
             return False
         return sketch_of(self.order).saddle(self.epsilon).log_delta < math.log(self.delta) - _FAR
 
@@ -87,7 +93,7 @@ class _Look:
         if len(self.order) > _MOST_KINDS and not self.thorough:
             return nothing
         found = _read(self, False, side, epsilon, nothing)
-        alone = len(self.order) == 1 and has_jumps(self.order[0][0])
+        alone = len(self.order) == 1 and self.order[0][0].has_jumps
         if (
             alone
             and not self.thorough
@@ -174,12 +180,12 @@ def _contradiction(claimed: str, epsilon: float, found: str) -> ContradictoryMet
 def _is_closed(order: Components) -> bool:
     """One release, or Gaussians only."""
     held = [(pair, n) for pair, n in order if n > 0]
-    once = sum(n for _, n in held) <= 1 and all(has_closed_form(pair) for pair, _ in held)
+    once = sum(n for _, n in held) <= 1 and all(pair.has_closed_form for pair, _ in held)
     return once or all(isinstance(pair, GaussianPair) for pair, _ in held)
 
 
 # ---- is it proved twice?
-class Verdict(Enum):
+class SecondVerdict(Enum):
     """How an answer was checked."""
 
     CONFIRMED = "confirmed"
@@ -196,7 +202,7 @@ class Verdict(Enum):
 class SecondLook:
     """What a second method says about an answer; `factor` is None where there is none."""
 
-    verdict: Verdict
+    verdict: SecondVerdict
     method: str | None
     factor: float | None
     words: str
@@ -229,15 +235,15 @@ def second_look(
     weaker, stronger = sorted(factors, key=lambda name: factors[name], reverse=True)
     if factors[weaker] <= _LARGEST_FACTOR:
         said = f"Proved twice: the {weaker} proves it too{_up_to(factors[weaker])}."
-        return SecondLook(Verdict.CONFIRMED, weaker, factors[weaker], said)
+        return SecondLook(SecondVerdict.CONFIRMED, weaker, factors[weaker], said)
     reasons = [part.reason for part in opinions[weaker] if part.reason]
     why = reasons[0] if reasons else f"its bound is more than {_LARGEST_FACTOR:g} times as large."
     said = f"One method only, the {stronger}. The {weaker} did not confirm it: {why}"
-    return SecondLook(Verdict.ONE_METHOD, None, None, said)
+    return SecondLook(SecondVerdict.ONE_METHOD, None, None, said)
 
 
 def _closed(words: str) -> SecondLook:
-    return SecondLook(Verdict.CLOSED_FORM, None, None, words)
+    return SecondLook(SecondVerdict.CLOSED_FORM, None, None, words)
 
 
 def _up_to(factor: float) -> str:

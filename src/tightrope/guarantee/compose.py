@@ -26,6 +26,7 @@ from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
+from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.process import Adjacency, same_adjacency
 from tightrope.validate import check_count
@@ -187,7 +188,7 @@ def _apart(part: Guarantee) -> tuple[Guarantee, float]:
     return part, 0.0
 
 
-def _fails(pair: Any) -> bool:
+def _fails(pair: AbstractLossPair) -> bool:
     """Does it give everything away with one probability under both laws, and nothing otherwise?
 
     So do the worst pair of an (epsilon, delta)-DP release, and laws of numbers cut so far out that

@@ -24,6 +24,7 @@ from tightrope.process import (
     NoisySGD,
     PoissonSampling,
     PoissonSelection,
+    Process,
     RandomAllocationSampling,
     Repeated,
     SampledRelease,
@@ -50,13 +51,13 @@ _NUMBERS = ("LaplaceDpEvent", "DiscreteLaplaceDpEvent", "DiscreteGaussianDpEvent
 Reader = Callable[[Event, Neighbours], Any]
 
 
-def process_of(given: Any, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE) -> Any:
+def process_of(given: object, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE) -> Any:
     """The process that an event describes; DoesNotApply where there is none (yet)."""
     event = event_of(given)
     return _READERS[event.name](event, neighbours)
 
 
-def leaves(given: Any, times: int = 1) -> Iterator[tuple[Event, int]]:
+def leaves(given: object, times: int = 1) -> Iterator[tuple[Event, int]]:
     """Every event in a tree that has no event inside, and how often it is run."""
     event = event_of(given)
     count = times * event["count"] if event.name == "SelfComposedDpEvent" else times
@@ -103,7 +104,7 @@ def _without_replacement(event: Event, neighbours: Neighbours) -> Any:
 
 
 def _sampled(
-    event: Event, neighbours: Neighbours, sampling: Any, amplifies_under: Neighbours
+    event: Event, neighbours: Neighbours, sampling: AbstractSampling, amplifies_under: Neighbours
 ) -> Any:
     """Gaussian noise as a step, single numbers exactly; else what sampling leaves of epsilon."""
     inner = event_of(event["event"])
@@ -167,7 +168,7 @@ def _one_gaussian(event: Event) -> float:
     return releases.DOWN / math.sqrt(math.fsum(count / noise**2 for noise, count in noises))
 
 
-def _names(given: Any) -> set[str]:
+def _names(given: object) -> set[str]:
     """The classes of all events that have events inside."""
     event = event_of(given)
     below: set[str] = set().union(*(_names(part) for part in _inside(event)))
@@ -181,13 +182,13 @@ def _repeated(event: Event, neighbours: Neighbours) -> Any:
     return _of_users([inner], lambda parts: _many(event, parts[0], count))
 
 
-def _many(event: Event, inner: Any, count: int) -> Any:
+def _many(event: Event, inner: Process, count: int) -> Any:
     if _is_step(event["event"]) and isinstance(inner, NoisySGD):
         return replace(inner, steps=inner.steps * count)
     return Repeated(inner, count)
 
 
-def _is_step(given: Any) -> bool:
+def _is_step(given: object) -> bool:
     return event_of(given).name in (*_SAMPLED, "MixtureOfGaussiansDpEvent")
 
 

@@ -61,7 +61,7 @@ class Event:
         return self.values[field]
 
 
-def looks_like_event(given: Any) -> bool:
+def looks_like_event(given: object) -> bool:
     """Is this an event, whichever one it is?"""
     if isinstance(given, Mapping):
         return str(given.get("class_name", "")).endswith("DpEvent")
@@ -70,7 +70,7 @@ def looks_like_event(given: Any) -> bool:
     return _class_of(given).endswith("DpEvent")
 
 
-def event_of(given: Any) -> Event:
+def event_of(given: object) -> Event:
     """The event in any of its forms."""
     if not looks_like_event(given):
         raise InvalidInput(
@@ -97,7 +97,7 @@ def event_of(given: Any) -> Event:
     return Event(name, {**{key: _DEFAULTS.get(key) for key in FIELDS[name]}, **found})
 
 
-def _parts(given: Any) -> tuple[str, dict[str, Any]]:
+def _parts(given: object) -> tuple[str, dict[str, Any]]:
     if isinstance(given, Mapping):
         values = {k: v for k, v in given.items() if k not in ("class_name", "module_name")}
         return str(given["class_name"]), values
@@ -109,7 +109,7 @@ def _parts(given: Any) -> tuple[str, dict[str, Any]]:
     return name, {key: getattr(given, key) for key in fields}
 
 
-def _class_of(given: Any) -> str:
+def _class_of(given: object) -> str:
     """The class of a live event, or the one that a named tuple of theirs speaks of."""
     said = getattr(given, "class_name", type(given).__name__)
     return said.decode() if isinstance(said, bytes) else str(said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from types import ModuleType
 from typing import Any
 
 from tightrope.errors import DoesNotApply
@@ -24,6 +25,7 @@ from tightrope.process import (
     NoisySGD,
     PermuteAndFlip,
     PoissonSampling,
+    Process,
     RandomAllocationSampling,
     RandomizedResponse,
     Repeated,
@@ -31,6 +33,7 @@ from tightrope.process import (
     Sequence,
     TruncatedPoissonSampling,
 )
+from tightrope.process.sampling import AbstractSampling
 
 __all__ = ["to_dp_event"]
 
@@ -38,7 +41,7 @@ _MODULE = "dp_accounting.dp_event"
 _EPOCHS = (BallsInBinsSampling, RandomAllocationSampling)
 
 
-def to_dp_event(process: Any, dp_event: Any = None) -> Any:
+def to_dp_event(process: Process, dp_event: ModuleType | None = None) -> Any:
     """The event for a process: `{"class_name": ..., ...}`, which `read` turns back into the same.
 
     dp_event: the module `dp_accounting.dp_event`, to get its objects in place of plain data. The
@@ -55,7 +58,7 @@ def to_dp_event(process: Any, dp_event: Any = None) -> Any:
     )
 
 
-def _live(data: Any, dp_event: Any) -> Any:
+def _live(data: object, dp_event: ModuleType) -> Any:
     if isinstance(data, list):
         return [_live(item, dp_event) for item in data]
     if not isinstance(data, dict):
@@ -84,7 +87,7 @@ def _gaussian(noise: float) -> dict[str, Any]:
     return _event("GaussianDpEvent", noise_multiplier=noise)
 
 
-def _step(sampling: Any, noise: float) -> dict[str, Any]:
+def _step(sampling: AbstractSampling, noise: float) -> dict[str, Any]:
     """One draw of a batch with its release; the whole epoch where a record has one batch in it."""
     if isinstance(sampling, FullBatch | PoissonSampling):
         rate, inner = sampling.rate, _gaussian(noise)
@@ -155,7 +158,7 @@ def _discrete_laplace(release: DiscreteLaplaceMechanism) -> dict[str, Any]:
     return _event("DiscreteLaplaceDpEvent", noise_parameter=release.decay, sensitivity=parts)
 
 
-def _is_replaced(process: Any) -> bool:
+def _is_replaced(process: Process) -> bool:
     return bool(process.adjacency is Adjacency.REPLACE_ONE)
 
 

@@ -30,7 +30,7 @@ _NOTHING = Setting()
 Reader = Callable[[Any, Setting], Reading]
 
 
-def read(source: Any, told: Setting = _NOTHING) -> Reading:
+def read(source: object, told: Setting = _NOTHING) -> Reading:
     """The process that a file, data or a live object describes.
 
     source: a path; data such as Opacus' `state_dict()`, an event of dp_accounting, a certificate;
@@ -50,7 +50,7 @@ def read(source: Any, told: Setting = _NOTHING) -> Reading:
     )
 
 
-def _guarded(reader: Reader, data: Any, told: Setting) -> Reading:
+def _guarded(reader: Reader, data: object, told: Setting) -> Reading:
     """Fields of the wrong kind are a mistake of the file, wherever they are noticed."""
     try:
         return reader(data, told)
@@ -103,7 +103,7 @@ def _plain(source: Any) -> Any:
     return source
 
 
-def _event(data: Any, told: Setting) -> Reading:
+def _event(data: object, told: Setting) -> Reading:
     """A bare event, as a table or a list."""
     return libraries.dp_accounting({"dp_event": data}, told)
 

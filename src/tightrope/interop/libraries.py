@@ -66,7 +66,7 @@ def dp_accounting(data: Data, told: Setting) -> Reading:
     )
 
 
-def _neighbours(said: Any, told: Setting) -> tuple[Neighbours, tuple[str, ...]]:
+def _neighbours(said: object, told: Setting) -> tuple[Neighbours, tuple[str, ...]]:
     asked = None if told.adjacency == UNSAID else neighbours_of(told.adjacency)
     found = asked if said is None else neighbours_of(said)
     if asked is not None and asked is not found:
@@ -121,7 +121,7 @@ def _scheme(data: Data, told: Setting) -> SamplingName:
     return told.scheme
 
 
-def _steps(rate: float, setting: Setting, scheme: SamplingName, epochs: Any) -> int:
+def _steps(rate: float, setting: Setting, scheme: SamplingName, epochs: object) -> int:
     """Epochs of whole batches, a step begun counted as one."""
     passes = Fraction(float(check_positive(parse_number(epochs, "epochs"), "epochs")))
     if scheme in (SamplingName.POISSON, SamplingName.FIXED_SIZE):
@@ -158,7 +158,7 @@ def _banded(data: Data) -> NoisySGD:
     return NoisySGD(PoissonSampling(rate), noise, -(-steps // bands))
 
 
-def _length(strategy: Any) -> int:
+def _length(strategy: object) -> int:
     """The number of bands; 1 where there is no strategy (plain DP-SGD)."""
     if strategy is None:
         return 1

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 from tightrope.errors import InvalidInput
 
 __all__ = ["parse_number", "parse_count"]
 
 
-def parse_number(given: Any, name: str) -> float:
+def parse_number(given: object, name: str) -> float:
     """A number as written by people; what is not finite is left to the checks of its range."""
     if isinstance(given, int) and not isinstance(given, bool):
         return _of_whole(given)
@@ -34,7 +33,7 @@ def parse_number(given: Any, name: str) -> float:
     return value
 
 
-def parse_count(given: Any, name: str) -> int | float:
+def parse_count(given: object, name: str) -> int | float:
     """The same for a count, where a whole number is kept to its last digit."""
     if isinstance(given, int) and not isinstance(given, bool):
         return given
@@ -64,6 +63,6 @@ def _of_whole(number: int) -> float:
         return math.inf if number > 0 else -math.inf
 
 
-def _shown(given: Any) -> str:
+def _shown(given: object) -> str:
     text = repr(given)
     return text if len(text) <= 60 else f"{text[:57]}..."

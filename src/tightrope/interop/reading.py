@@ -45,7 +45,7 @@ _THEIRS = {
 }
 
 
-def neighbours_of(given: Any) -> Neighbours:
+def neighbours_of(given: object) -> Neighbours:
     """By our name, by dp_accounting's, or its live enumeration."""
     word = str(getattr(given, "name", given)).lower().replace("_", "-")
     if word in _THEIRS:

@@ -38,7 +38,7 @@ _UP = 1.0 + 4e-12  # weights of a mixture are binomial ones up to rounding, 1e-1
 DOWN = 1.0 - 1e-14  # more than what a few roundings can add to a noise
 
 
-def moved_by(noise: Any, neighbours: Neighbours) -> float:
+def moved_by(noise: float, neighbours: Neighbours) -> float:
     """Noise relative to the sensitivity; a replaced record moves a sum by two bounds."""
     found = float(check_non_negative(noise, "noise_multiplier"))
     return found / 2.0 if neighbours is Neighbours.REPLACE_ONE else found

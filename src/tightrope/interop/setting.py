@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
-from enum import StrEnum
+from enum import Enum, StrEnum
 from fractions import Fraction
 from typing import Any, final
 
@@ -140,7 +140,7 @@ class Setting:
         return check_count(parse_count(self.group, "group"), "group", low=1)
 
 
-def level_of(given: Any, records: int | None) -> Level:
+def level_of(given: object, records: int | None) -> Level:
     """The delta that was asked for, or a default that is told; held against 1/records."""
     if given == UNSAID and records is None:
         told = f"delta = {_USUAL_DELTA:g} by default; --dataset-size gives one that fits the data."
@@ -191,7 +191,7 @@ def _batches_per_epoch(rate: float, name: SamplingName) -> int:
     return int(1 / (Fraction(rate) * (1 - Fraction(1, 10**12))))  # 1/(1/3) is 3
 
 
-def _steps(rate: float, steps: Any, epochs: Any) -> int:
+def _steps(rate: float, steps: object, epochs: object) -> int:
     """Steps as given, or epochs / rate rounded to the nearest step."""
     if (steps == UNSAID) == (epochs == UNSAID):
         came = "both" if steps != UNSAID else "neither"
@@ -207,7 +207,7 @@ def _steps(rate: float, steps: Any, epochs: Any) -> int:
     return check_count(round(Fraction(passes) / Fraction(rate)), "steps")
 
 
-def choice(given: Any, allowed: Any, name: str, otherwise: str) -> Any:
+def choice(given: object, allowed: type[Enum], name: str, otherwise: str) -> Any:
     """The member of a list of words; case and underscores do not matter."""
     word = otherwise if given == UNSAID else str(given).lower().replace("_", "-")
     words = [member.value for member in allowed]
@@ -216,7 +216,7 @@ def choice(given: Any, allowed: Any, name: str, otherwise: str) -> Any:
     return allowed(word)
 
 
-def unknown(name: str, given: Any, allowed: list[str]) -> str:
+def unknown(name: str, given: object, allowed: list[str]) -> str:
     """What is allowed instead of a word, and which one it may have been."""
     near = get_close_matches(str(given).lower(), allowed, n=1, cutoff=0.5)
     meant = f" Did you mean {near[0]}?" if near else ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tightrope.interop.dp_event import leaves
 from tightrope.interop.reading import Neighbours
 from tightrope.interop.setting import SamplingName
@@ -20,7 +18,7 @@ def of_opacus(mechanism: str, scheme: SamplingName) -> tuple[str, ...]:
     return tuple(found)
 
 
-def of_events(event: Any, neighbours: Neighbours) -> tuple[str, ...]:
+def of_events(event: object, neighbours: Neighbours) -> tuple[str, ...]:
     """What dp_accounting (2026) gets wrong about these events."""
     counts: dict[str, int] = {}
     found = []

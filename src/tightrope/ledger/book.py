@@ -17,6 +17,7 @@ from tightrope.ledger.log import START, Entry, is_next
 from tightrope.ledger.meter import meter_of
 from tightrope.ledger.reservation import Charge, Reservation, piece_of, pieces_of
 from tightrope.ledger.terms import IN_ADVANCE, Terms, check_name
+from tightrope.process import Process
 from tightrope.process.codec import from_json, to_json
 from tightrope.validate import check_count, check_real
 
@@ -94,7 +95,7 @@ class Book:
         return self.terms.choices == IN_ADVANCE
 
     # ---- what is decided ---------------------------------------------------------------------
-    def reserve(self, process: Any, who: str) -> dict[str, Any]:
+    def reserve(self, process: Process, who: str) -> dict[str, Any]:
         """The hard stop: refuses a process with which the total could be exceeded."""
         self._check_spender(who)
         price = self.priced(process)
@@ -184,20 +185,20 @@ class Book:
         return self.reservations[name]
 
     # ---- what is taken -----------------------------------------------------------------------
-    def priced(self, process: Any) -> tuple[float, ...]:
+    def priced(self, process: Process) -> tuple[float, ...]:
         """What a filter adds up for a piece of it; refuses what cannot be counted here."""
         self.terms.check_process(process)
         return self.meter.price(piece_of(process))
 
-    def fits(self, process: Any, times: int = 1) -> bool:
+    def fits(self, process: Process, times: int = 1) -> bool:
         """Would everything reserved and spent, and this process, stay within the total?"""
         return self.excess(process, times) <= 0.0
 
-    def excess(self, process: Any = None, times: int = 1) -> float:
+    def excess(self, process: Process | None = None, times: int = 1) -> float:
         """By how much the limit would be passed; what is left, below 0."""
         return self.used(process, times) - self.meter.limit
 
-    def used(self, process: Any = None, times: int = 1) -> float:
+    def used(self, process: Process | None = None, times: int = 1) -> float:
         """What is taken of the limit, a process more included."""
         if process is None:
             return self.meter.used(self._charged)

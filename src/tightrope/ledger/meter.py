@@ -30,7 +30,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.renyi.one_sided import gamma
 from tightrope.ledger.reservation import Charge
 from tightrope.ledger.terms import IN_ADVANCE, Terms, Total
-from tightrope.process import parts_of
+from tightrope.process import Process, parts_of
 
 __all__ = ["Meter", "meter_of", "with_orders"]
 
@@ -49,7 +49,7 @@ class Meter(Protocol):
     unit: str
     width: int
 
-    def price(self, process: Any) -> tuple[float, ...]: ...
+    def price(self, process: Process) -> tuple[float, ...]: ...
     def used(self, charges: Counter[Charge]) -> float: ...
 
 
@@ -80,7 +80,7 @@ class GaussianMeter:
     def __init__(self, mu: float) -> None:
         self.limit, self.unit, self.width = mu * mu * (1.0 - 1e-15), "mu squared", 1
 
-    def price(self, process: Any) -> tuple[float, ...]:
+    def price(self, process: Process) -> tuple[float, ...]:
         return (_squared_mu(process),)
 
     def used(self, charges: Counter[Charge]) -> float:
@@ -104,7 +104,7 @@ class RenyiMeter:
         shares = zip(orders, halves, strict=True)
         self._limits = np.array([_renyi_limit(a, epsilon, delta * part) for a, part in shares])
 
-    def price(self, process: Any) -> tuple[float, ...]:
+    def price(self, process: Process) -> tuple[float, ...]:
         return _renyi(process, self.orders)
 
     def used(self, charges: Counter[Charge]) -> float:
@@ -125,7 +125,7 @@ class ExactMeter:
         about = "advantage" if rates is None else f"hit rate at {rates:g} false alarms"
         self.unit = about if total.epsilon is None else f"delta at epsilon {total.epsilon:g}"
 
-    def price(self, process: Any) -> tuple[float, ...]:
+    def price(self, process: Process) -> tuple[float, ...]:
         _guarantee(process, self.limit)  # refuses what has none
         return ()
 
@@ -161,7 +161,7 @@ def _renyi_limit(order: float, epsilon: float, delta: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _squared_mu(kind: Any) -> float:
+def _squared_mu(kind: Process) -> float:
     found = [f.outcome for f in account(kind, check="off").certified]
     mus = [g.mu for g in found if isinstance(g, GaussianGuarantee)]
     if not mus:
@@ -174,13 +174,13 @@ def _squared_mu(kind: Any) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _renyi(kind: Any, orders: tuple[float, ...]) -> tuple[float, ...]:
+def _renyi(kind: Process, orders: tuple[float, ...]) -> tuple[float, ...]:
     found = account(kind, check="off")
     return tuple(found.renyi(order).upper for order in orders)
 
 
 @lru_cache(maxsize=4096)
-def _guarantee(kind: Any, delta: float) -> Guarantee:
+def _guarantee(kind: Process, delta: float) -> Guarantee:
     """The exact one, where there is one and it composes: no other does better together."""
     found = account(kind, check="off")
     pairs = (f.outcome for f in found.certified if isinstance(f.outcome, Guarantee))

@@ -20,6 +20,7 @@ from tightrope.ledger.meter import with_orders
 from tightrope.ledger.reservation import Reservation
 from tightrope.ledger.store import Store
 from tightrope.ledger.terms import Terms, check_name
+from tightrope.process import Process
 
 __all__ = ["BudgetLedger", "Standing"]
 
@@ -80,7 +81,7 @@ class BudgetLedger:
 
         self._write(terms.name, decide, new=True)
 
-    def reserve(self, dataset: str, process: Any, note: str = "") -> Reservation:
+    def reserve(self, dataset: str, process: Process, note: str = "") -> Reservation:
         """Put aside what a process may spend; BudgetExceeded, with what would fit, if too much."""
         name = secrets.token_hex(8)
         if note:

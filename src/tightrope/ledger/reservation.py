@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
-from tightrope.process import NoisySGD, UserLevel
+from tightrope.process import NoisySGD, Process, UserLevel
 from tightrope.process.composite import MEMORYLESS
 
 __all__ = ["Charge", "Reservation", "piece_of", "pieces_of", "steps_of"]
@@ -63,7 +63,7 @@ class Reservation:
         return Counter({Charge(piece_of(self.process), self.price): kept})
 
 
-def steps_of(process: Any) -> int:
+def steps_of(process: Process) -> int:
     """Steps of a training; 1 of what is one release."""
     run = process.run if isinstance(process, UserLevel) else process
     return run.steps if isinstance(run, NoisySGD) else 1
@@ -78,11 +78,11 @@ def piece_of(process: Any) -> Any:
     return replace(process, steps=1)
 
 
-def pieces_of(process: Any) -> int:
+def pieces_of(process: Process) -> int:
     return steps_of(process) if _afresh(process) else 1
 
 
-def _afresh(process: Any) -> bool:
+def _afresh(process: Process) -> bool:
     """Are its steps drawn afresh, so that fewer of them cost less?"""
     run = process.run if isinstance(process, UserLevel) else process
     return isinstance(run, NoisySGD) and isinstance(run.sampling, MEMORYLESS)

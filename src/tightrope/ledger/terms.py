@@ -9,7 +9,7 @@ from tightrope.calibrate import Target
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.interval import Interval
-from tightrope.process import Adjacency, StoppedAtWill, UserLevel
+from tightrope.process import Adjacency, Process, StoppedAtWill, UserLevel
 from tightrope.process.adjacency import check_adjacency
 from tightrope.process.users import unit_name
 from tightrope.validate import check_count, check_order, check_real
@@ -129,7 +129,7 @@ class Terms:
     def allows(self, who: str) -> bool:
         return who in self.spenders or EVERYBODY in self.spenders
 
-    def check_process(self, process: Any) -> None:
+    def check_process(self, process: Process) -> None:
         """Refuse what is not about the neighbours, and the people, of this data set."""
         if isinstance(process, StoppedAtWill):
             raise InvalidInput(
@@ -150,7 +150,7 @@ class Terms:
                 + ("the run alone." if self.records == 1 else f"process.group({self.records}).")
             )
 
-    def of_one(self, process: Any) -> Any:
+    def of_one(self, process: Process) -> Any:
         """A process that is told by what it does to a record, for all records of one person."""
         if self.records == 1 or isinstance(process, UserLevel):
             return process
@@ -170,7 +170,7 @@ class Terms:
         return cls(**data | {"total": Total(**data["total"])})
 
 
-def check_name(value: Any, what: str) -> str:
+def check_name(value: object, what: str) -> str:
     """A short text without control characters: it is shown on terminals and pages."""
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME or not value.isprintable():
         raise InvalidInput(

@@ -11,6 +11,7 @@ from tightrope.ledger.book import Book
 from tightrope.ledger.office import BudgetLedger
 from tightrope.ledger.reservation import Reservation
 from tightrope.ledger.terms import IN_ADVANCE
+from tightrope.process import Process
 from tightrope.process.codec import to_json
 
 __all__ = ["standing_view", "history_view", "forecast_view", "export_view"]
@@ -80,7 +81,7 @@ def forecast_view(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
     return view | {"days_left": days, "no_date_because": why}
 
 
-def _repeats(book: Book, process: Any) -> int:
+def _repeats(book: Book, process: Process) -> int:
     """How many more of the same would fit."""
     counts = range(1, _MOST_REPEATS + 1)
     return bisect_left(counts, True, key=lambda n: not book.fits(process, n))
@@ -112,7 +113,7 @@ def export_view(ledger: BudgetLedger) -> dict[str, Any]:
     return {"format": "tightrope ledger 1", "logs": logs}
 
 
-def words(data: Any) -> str:
+def words(data: object) -> str:
     """A process as to_json has it, for people; the neighbours are those of the data set."""
     if isinstance(data, list):
         return ", ".join(map(words, data))

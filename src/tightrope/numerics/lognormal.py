@@ -32,7 +32,7 @@ _REAL_NATS, _REAL_REACH = 90.0, 14.0
 _ZOOMS, _TRIED = 4, 12  # places tried in the search for the smallest bound
 
 
-def unit_of(number: Any) -> float:
+def unit_of(number: type[np.floating[Any]]) -> float:
     """The largest relative error of one operation in this kind of number."""
     return 0.5 * float(np.finfo(number).eps)
 

@@ -23,6 +23,7 @@ from functools import cached_property, lru_cache
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tightrope.errors import NotCertified
 from tightrope.numerics.inversion_nodes import log1p_complex
@@ -123,7 +124,9 @@ def log_mean(count: int, mu: float) -> LogMean:
     return LogMean(count, mu, step, first, density, error)
 
 
-def _best_densities(count: int, mu: float, k: Any) -> tuple[FloatArray, FloatArray]:
+def _best_densities(
+    count: int, mu: float, k: NDArray[np.floating[Any]]
+) -> tuple[FloatArray, FloatArray]:
     """By the wide path, and by the narrow one where that is not good enough."""
     narrow = tuple(p * min(1.0, mu / _LIGHT) for p in _NARROW)
     if mu < _HEAVY:
@@ -149,7 +152,7 @@ def _largest_density(count: int, mu: float, x: FloatArray) -> FloatArray:
 
 
 def _densities(
-    count: int, mu: float, k: Any, angle: float, width: float
+    count: int, mu: float, k: NDArray[np.floating[Any]], angle: float, width: float
 ) -> tuple[FloatArray, FloatArray]:
     """The density of ln S at ln k by one path, and the bound on its error."""
     scale = 1.0 / float(k[-1])
@@ -250,7 +253,12 @@ def _of_one(
 
 
 def _bounded(
-    count: int, mu: float, k: Any, path: tuple[float, float], step: float, end: float
+    count: int,
+    mu: float,
+    k: NDArray[np.floating[Any]],
+    path: tuple[float, float],
+    step: float,
+    end: float,
 ) -> FloatArray:
     """A bound on the integral of |e^(zk) F^t dz/du| along the upper arm of a path."""
     angle, scale = path

@@ -67,7 +67,7 @@ for _module in (
             register(_found)
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """A process (or a part of one) as dictionaries, lists, numbers and strings."""
     if isinstance(value, Enum):
         return {"type": type(value).__name__, "value": value.value}
@@ -84,7 +84,7 @@ def to_json(value: Any) -> Any:
     raise InvalidInput(f"Cannot write {type(value).__name__} as part of a process.")
 
 
-def from_json(data: Any) -> Any:
+def from_json(data: object) -> Any:
     """The inverse of to_json; every constructor validates its fields."""
     if isinstance(data, list):
         return tuple(from_json(item) for item in data)

@@ -31,6 +31,8 @@ class Process(Protocol):
     @property
     def adjacency(self) -> Adjacency: ...
 
+    def __hash__(self) -> int: ...
+
 
 @final
 @dataclass(frozen=True)

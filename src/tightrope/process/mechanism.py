@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from tightrope.validate import (
     check_positive,
     one_number,
 )
+
+if TYPE_CHECKING:
+    from tightrope.process import Process
 
 __all__ = [
     "GaussianMechanism",
@@ -209,7 +212,7 @@ class DeclaredZeroConcentrated(OneRecord):
         _store(self, rho=check_non_negative(self.rho, "rho"), xi=check_non_negative(self.xi, "xi"))
 
 
-def _store(process: Any, **values: Any) -> None:
+def _store(process: Process, **values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, np.ndarray):
             one_number(value, name)

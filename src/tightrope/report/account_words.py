@@ -14,6 +14,7 @@ from tightrope.process import (
     FixedSizeSampling,
     NoisySGD,
     PoissonSampling,
+    Process,
     ShuffledSampling,
 )
 from tightrope.theorems.catalog import ANALYSES
@@ -29,7 +30,7 @@ _BATCHES = {
 }
 
 
-def answer_words(process: Any, delta: float, answer: dict[str, Any]) -> str:
+def answer_words(process: Process, delta: float, answer: dict[str, Any]) -> str:
     """The answer in one sentence; an infinite epsilon with its reason and a way out."""
     epsilon = answer["epsilon"]
     if epsilon["upper"] == "infinity":
@@ -47,7 +48,7 @@ def answer_words(process: Any, delta: float, answer: dict[str, Any]) -> str:
     return f"{said}; the truth is at most {epsilon['upper'] - epsilon['lower']:.1g} below"
 
 
-def _why(process: Any, delta: float) -> str:
+def _why(process: Process, delta: float) -> str:
     if getattr(process, "noise_multiplier", 1.0) == 0.0:
         return "There is no noise, so one output can give a record away. Add noise."
     if delta == 0.0:
@@ -58,7 +59,7 @@ def _why(process: Any, delta: float) -> str:
     return "No finite epsilon could be certified. Ask for a larger delta, or add noise."
 
 
-def poisson_claim(process: Any, delta: float) -> Interval | None:
+def poisson_claim(process: Process, delta: float) -> Interval | None:
     """The epsilon of the same rate, noise and steps with Poisson batches and removed records.
 
     None where the batches are Poisson or full, so that there is no other scheme to be mistaken for.

@@ -14,6 +14,7 @@ from tightrope.calibrate import Calibrated, Target
 from tightrope.errors import TightropeError
 from tightrope.guarantee.base import Validity
 from tightrope.numerics.digits import rounded_up
+from tightrope.process import Process
 from tightrope.process.codec import to_json
 from tightrope.report.account_view import certified_view
 from tightrope.theorems.catalog import ANALYSES, Analysis
@@ -26,7 +27,7 @@ _OLDER = ("improved-moments", "moments", "clt")
 Search = Callable[..., Calibrated]
 
 
-def calibrate_view(search: Search, run: Any, target: Target, delta: float) -> dict[str, Any]:
+def calibrate_view(search: Search, run: Process, target: Target, delta: float) -> dict[str, Any]:
     """The safe answer with its epsilon at delta, then what the moments accountants and CLT find."""
     best = search(run, target)
     found = best.account()
@@ -80,7 +81,7 @@ def _target_view(target: Target, delta: float) -> dict[str, Any]:
 
 
 def _older(
-    search: Search, run: Any, target: Target, best: Calibrated, analysis: Analysis, delta: float
+    search: Search, run: Process, target: Target, best: Calibrated, analysis: Analysis, delta: float
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"analysis": analysis.name, "kind": str(analysis.lead.VALIDITY)}
     covers = account(run, (analysis,)).findings[0]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tightrope.numerics.hull import minorant
 from tightrope.report.style import COLOURS, figure, save
 from tightrope.theorems import hidden_cyclic, hidden_full_batch, hidden_langevin
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["hidden_state_plot"]
 
@@ -28,7 +31,7 @@ def hidden_state_plot(path: str | Path) -> Path:
         return save(made, path)
 
 
-def _index_curve(axes: Any) -> None:
+def _index_curve(axes: Axes) -> None:
     index = np.arange(1, PEOPLE + 1)
     for epochs, colour in ((1, "exact"), (EPOCHS, "bound")):
         mu = np.sqrt(hidden_cyclic.squared_mu(1.0, PEOPLE, epochs, index))
@@ -45,7 +48,7 @@ def _index_curve(axes: Any) -> None:
     axes.legend(fontsize=7)
 
 
-def _hull(axes: Any) -> None:
+def _hull(axes: Axes) -> None:
     """Twelve steps, the record used at steps 3, 7 and 11: points and greatest convex minorant."""
     pushes = np.zeros(12)
     pushes[[2, 6, 10]] = 1.0
@@ -57,7 +60,7 @@ def _hull(axes: Any) -> None:
     axes.legend(fontsize=8)
 
 
-def _convergence(axes: Any) -> None:
+def _convergence(axes: Axes) -> None:
     c = STEP_SIZE_TIMES_CONVEXITY
     steps = np.unique(np.geomspace(1, 1000, 60).astype(int))
     last = [hidden_full_batch.squared_mu(1.0 - c, int(t)) / 2 for t in steps]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from tightrope.report.plots import profile_axes
 from tightrope.report.safe_curve import STYLE, best_attack
 from tightrope.report.style import COLOURS, figure
 from tightrope.report.words import FALSE_ALARMS, PEOPLE, found_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["people", "tradeoff", "profile", "history", "losses", "clipping"]
 
@@ -159,7 +162,7 @@ def _svg(made: Any) -> str:
     return text
 
 
-def _ink(axes: Any) -> None:
+def _ink(axes: Axes) -> None:
     legend = axes.get_legend()
     if legend is None and axes.get_legend_handles_labels()[1]:
         legend = axes.legend(fontsize=9)

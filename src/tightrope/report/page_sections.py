@@ -261,7 +261,7 @@ def _process_rows(process: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), _plain(value)
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     if not isinstance(value, dict):
         return str(value)
     if set(value) == {"type", "value"}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,11 @@ from tightrope.accounting import Account
 from tightrope.guarantee.base import Guarantee
 from tightrope.report.safe_curve import POINTS, STYLE, best_attack
 from tightrope.report.style import COLOURS, figure, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from tightrope.guarantee.estimate import Estimate
 
 _LINES: dict[str, list[Any]] = {
     "exact": ["-"],
@@ -38,7 +43,7 @@ def account_plot(account: Account, delta: float, path: str | Path) -> Path:
         return save(made, path)
 
 
-def profile_axes(axes: Any, account: Account, delta: float) -> None:
+def profile_axes(axes: Axes, account: Account, delta: float) -> None:
     deltas = np.geomspace(min(1e-12, delta / 10) or 1e-12, max(1e-2, min(10 * delta, 0.99)), 15)
     fine = np.geomspace(deltas[0], deltas[-1], POINTS)
     styles = {kind: cycle(lines) for kind, lines in _LINES.items()}
@@ -62,13 +67,13 @@ def profile_axes(axes: Any, account: Account, delta: float) -> None:
     axes.legend(fontsize=7)
 
 
-def _epsilon(outcome: Any, delta: float) -> float:
+def _epsilon(outcome: Guarantee | Estimate, delta: float) -> float:
     return (
         outcome.epsilon(delta).upper if isinstance(outcome, Guarantee) else outcome.epsilon(delta)
     )
 
 
-def tradeoff_axes(axes: Any, guarantee: Guarantee) -> None:
+def tradeoff_axes(axes: Axes, guarantee: Guarantee) -> None:
     """Hit rate over false alarms of the best possible attack, with blind guessing below."""
     alarms, hits = best_attack(guarantee, 1e-5)
     axes.fill_between(alarms, alarms, hits, step="pre", color=COLOURS["exact"], alpha=0.15)

@@ -116,7 +116,7 @@ def _yaml(node: dict[str, Any], margin: str) -> Iterator[str]:
             yield f"{margin}{name}: {_scalar(value)}"
 
 
-def _scalar(value: Any) -> str:
+def _scalar(value: object) -> str:
     """JSON, which YAML reads; but YAML 1.1 takes 1e-05 for a text, and 1.0e-05 for a number."""
     text = json.dumps(value, ensure_ascii=False)
     bare = isinstance(value, float) and "e" in text and "." not in text

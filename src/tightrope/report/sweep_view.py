@@ -46,7 +46,7 @@ def sweep_view(setting: Setting, over: str, values: str | None) -> dict[str, Any
     }
 
 
-def _row(setting: Setting, name: str, value: Any) -> dict[str, Any]:
+def _row(setting: Setting, name: str, value: object) -> dict[str, Any]:
     one = replace(setting, **{name: value, **({_OTHER[name]: UNSAID} if name in _OTHER else {})})
     row = {name: parse_number(value, name)}
     try:

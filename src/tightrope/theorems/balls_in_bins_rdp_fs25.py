@@ -17,7 +17,6 @@ Vectors: random_allocation_rdp_remove.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -66,7 +65,7 @@ def _one_epoch(batches: int, mu: float) -> TableTerm:
     return TableTerm(tuple(map(float, orders)), tuple(gammas.tolist()))
 
 
-def divergences(batches: int, mu: float, orders: Any) -> tuple[FloatArray, FloatArray]:
+def divergences(batches: int, mu: float, orders: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Of the law with the record from the one without it, and the other way round."""
     removed = log_positive_moments(batches, mu, int(orders.max()))[orders] / (orders - 1.0)
     jensen = 0.5 * mu * mu * (1.0 + (orders - 1.0) / batches)

@@ -7,7 +7,8 @@ one that applies to a part is taken, and `compose` adds the parts up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast, final
+from types import ModuleType
+from typing import cast, final
 
 from tightrope.theorems import (
     asymmetric_clt_bdls19,
@@ -65,7 +66,7 @@ class Analysis:
         return (self.lead, *self.others)
 
 
-def _theorem(module: Any) -> Theorem:
+def _theorem(module: ModuleType) -> Theorem:
     return cast(Theorem, module)
 
 

@@ -26,6 +26,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -44,7 +45,7 @@ VALIDITY = Validity.BOUND
 _LEAST_SQUARE = 1e-280  # powers of c below this are rounded up to it
 
 
-def squared_mu(factor: float, batches: int, epochs: int, position: Any) -> Any:
+def squared_mu(factor: float, batches: int, epochs: int, position: ArrayLike) -> Any:
     """mu^2 over the squared mu of one step; `position` (1 .. batches) may be an array."""
     after = batches - np.asarray(position, dtype=np.float64) + 1.0  # noisy steps from the last use
     before = batches * (epochs - 1.0)
@@ -69,7 +70,7 @@ def printed_shifts(batches: int, epochs: int, position: int) -> FloatArray:
     return np.where(steps < position, 0.0, late)
 
 
-def geometric_sum(factor: float, count: Any) -> Any:
+def geometric_sum(factor: float, count: ArrayLike) -> Any:
     """1 + factor + ... + factor^(count-1)."""
     count = np.asarray(count, dtype=np.float64)
     if factor == 1.0:
@@ -96,7 +97,7 @@ def guarantee(process: CyclicSGD) -> Guarantee:
     return GaussianGuarantee(float(_mu(process, position)), process.adjacency, VALIDITY)
 
 
-def _mu(process: CyclicSGD, position: Any) -> Any:
+def _mu(process: CyclicSGD, position: ArrayLike) -> Any:
     factor = contraction(process.loss, process.step_size)
     square = squared_mu(factor, process.batches_per_epoch, process.epochs, position)
     return step_mu(process) * np.sqrt(square) * (1.0 + 1e-14 + process.epochs * 2.0**-50)

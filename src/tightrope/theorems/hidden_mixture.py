@@ -12,9 +12,9 @@ c/(a-1) with c <= 1, follows from it (e^x <= 1 + (1 + c) x on [0, c]) and is nev
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from tightrope.errors import InvalidInput
@@ -54,7 +54,7 @@ def _renyi_at(order: float, squared_mus: FloatArray, weights: FloatArray) -> flo
     return float(logsumexp(terms, b=np.append(weights, rest))) / (order - 1.0)
 
 
-def renyi_by_lemma_25(order: float, divergences: Any, weights: Any) -> float:
+def renyi_by_lemma_25(order: float, divergences: ArrayLike, weights: ArrayLike) -> float:
     """(1 + c) sum_i p_i D_i with c = (order - 1) max D_i, which must not exceed 1."""
     values, shares = np.asarray(divergences, float), np.asarray(weights, float)
     c = (order - 1.0) * float(values.max())

@@ -25,6 +25,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from tightrope.guarantee.base import Guarantee, Validity
@@ -46,7 +47,7 @@ VALIDITY = Validity.BOUND
 _SHARES = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
 
 
-def gap_mu(process: SubsampledSGD, window: Any) -> FloatArray:
+def gap_mu(process: SubsampledSGD, window: ArrayLike) -> FloatArray:
     """Parameter of the Gaussian that hides the distance at the window's start, for theta = 1."""
     factor = contraction(process.loss, process.step_size)
     noise = process.step_size * process.noise_std

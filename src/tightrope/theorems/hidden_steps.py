@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.process import Adjacency, Released
+from tightrope.process import Adjacency, Process, Released
 from tightrope.process.convex import (
     ClippedLoss,
     ContractiveIteration,
@@ -57,7 +57,7 @@ def step_mu(process: Any) -> float:
     return float(2.0 * process.loss.lipschitz / (batch_of(process) * process.noise_std))
 
 
-def refusal(name: str, process: Any, kinds: tuple[Any, ...]) -> Refusal | None:
+def refusal(name: str, process: Process, kinds: tuple[Any, ...]) -> Refusal | None:
     """The conditions that every last-iterate theorem has, whatever the loss."""
     if not isinstance(process, kinds):
         wanted = " or ".join(kind.__name__ for kind in kinds)

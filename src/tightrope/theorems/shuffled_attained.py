@@ -17,12 +17,12 @@ from the truth by 1e-12 of themselves on the safe side.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from tightrope.errors import TightropeError
+from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.pair import AbstractLossPair, AllocationPair, DiscretePair
 from tightrope.process import Adjacency, NoisySGD, Process, ShuffledSampling
@@ -62,7 +62,7 @@ def largest_sum_test(batches: int, shifts: tuple[float, float], c: float) -> Dis
     return DiscretePair((low, high), (1.0 - with_it, with_it))
 
 
-def _least(components: Any, delta: float) -> float:
+def _least(components: Components, delta: float) -> float:
     try:
         return profile.epsilon(components, delta).lower
     except TightropeError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.numerics.interval import Interval
@@ -16,6 +16,11 @@ from tightrope.train.run_data import RunData
 from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_delta
 
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from tightrope.train.gradients.batch import Engine
+
 __all__ = ["Accounted"]
 
 
@@ -28,6 +33,11 @@ class Accounted:
     clip: Any
     sampler: AbstractSampler
     noise: Noise
+    gradients: Engine
+    optimizer: Optimizer
+    expected_batch_size: float
+    views: int
+    data_key: str
 
     @property
     def process(self) -> Process:

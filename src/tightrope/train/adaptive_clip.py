@@ -18,13 +18,16 @@ it as it covers a coordinate of the gradients (docs/arithmetic.md).
 from __future__ import annotations
 
 import math
-from typing import Any, final
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip, FlatClip
+
+if TYPE_CHECKING:
+    from tightrope.train.gradients.batch import ClippedBatch
 
 __all__ = ["AdaptiveClip"]
 
@@ -70,7 +73,7 @@ class AdaptiveClip(Clip):
     def factors(self, squared_norms: Tensor) -> Tensor:
         return FlatClip(self.clip_norm).factors(squared_norms)
 
-    def counted(self, batch: Any) -> list[Tensor]:
+    def counted(self, batch: ClippedBatch) -> list[Tensor]:
         """The sums of a part of a batch, and its count as one more."""
         within = (batch.factors >= 1).sum()
         count = (2 * within - batch.examples).to(batch.sums[0].device, torch.float32)

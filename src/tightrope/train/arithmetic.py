@@ -8,10 +8,13 @@ it for each mode.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from tightrope.errors import InvalidInput
 from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, rho_for
+
+if TYPE_CHECKING:
+    from tightrope.train.gradients.batch import Engine
 
 __all__ = [
     "MODES",
@@ -74,7 +77,7 @@ def uncovered() -> Arithmetic:
     return Arithmetic("uncovered", None)
 
 
-def check_mode(name: Any) -> str:
+def check_mode(name: object) -> str:
     """The name, if it is one of the list."""
     if not isinstance(name, str) or name not in MODES:
         told = "; ".join(f"{mode!r}: {words}" for mode, words in MODES.items())
@@ -82,7 +85,7 @@ def check_mode(name: Any) -> str:
     return name
 
 
-def arithmetic_of(name: Any, gradients: Any, examples: float) -> Arithmetic:
+def arithmetic_of(name: object, gradients: Engine, examples: float) -> Arithmetic:
     """The arithmetic of a run, refused where nobody has bounded its rounding."""
     mode = check_mode(name)
     if mode == "uncovered":

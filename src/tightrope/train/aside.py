@@ -129,7 +129,7 @@ def _of_the_loop() -> list[Any]:
     return list(found.values())
 
 
-def _inside(value: Any, depth: int) -> Iterator[Any]:
+def _inside(value: object, depth: int) -> Iterator[Any]:
     kind = type(value)
     if issubclass(kind, GENERATORS):
         yield value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from torch.nn import functional
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.losses import LossFunction, losses_on
 from tightrope.validate import check_count
+
+if TYPE_CHECKING:
+    from tightrope.train.feed import Batch
 
 __all__ = ["Augment", "CropAndFlip", "check_augment", "inputs_of", "losses_of_views"]
 
@@ -55,7 +58,11 @@ class CropAndFlip:
 
 
 def losses_of_views(
-    model: torch.nn.Module, loss: LossFunction, batch: Any, views: int, augment: Augment | None
+    model: torch.nn.Module,
+    loss: LossFunction,
+    batch: Any,
+    views: int,
+    augment: Augment | None,
 ) -> Tensor:
     """(B, K): `loss(model(rows), *targets)` with the views of all examples side by side.
 
@@ -73,7 +80,7 @@ def losses_of_views(
     return losses_on(model, loss, rows).view(-1, views)
 
 
-def inputs_of(batch: Any, views: int) -> Tensor:
+def inputs_of(batch: Batch, views: int) -> Tensor:
     """The first of (inputs, *targets)."""
     if not isinstance(batch, tuple | list) or not isinstance(batch[0], Tensor):
         raise InvalidInput(

@@ -33,6 +33,7 @@ from tightrope.train.strict import refuse
 from tightrope.validate import check_count
 
 if TYPE_CHECKING:
+    from tightrope.train.clip import Clip
     from tightrope.train.optimizer import PrivateOptimizer
 
 __all__ = ["CapturedStep", "check_capturable"]
@@ -40,7 +41,7 @@ __all__ = ["CapturedStep", "check_capturable"]
 Clipped = tuple[ClippedBatch, Tensor]
 
 
-def check_capturable(clip: Any, *, exact: bool) -> None:
+def check_capturable(clip: Clip, *, exact: bool) -> None:
     """Refuse what cannot be recorded once. exact: is the run in strict mode?"""
     if exact:
         raise refuse("A captured step", "it computes whole batches")

@@ -14,7 +14,7 @@ import random
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,10 @@ from tightrope.train.independence import (
     refuse_mixing,
 )
 from tightrope.train.sharded import is_sharded
+
+if TYPE_CHECKING:
+    from tightrope.train.feed import Batch
+    from tightrope.train.samplers import Indices
 
 __all__ = ["CHANCE", "Company"]
 
@@ -113,7 +117,7 @@ class Company:
         return self._places.randrange(parts) if self._steps.random() < CHANCE else None
 
     def batches(
-        self, rows: Rows, indices: Any, device: torch.device, alive: Callable[[], None]
+        self, rows: Rows, indices: Indices, device: torch.device, alive: Callable[[], None]
     ) -> Iterator[Any]:
         """The batches of a rehearsal of this part; at first each half of it is replaced once.
 
@@ -153,12 +157,12 @@ class Company:
             self._aside.put_back()
         self.size, self._answer, self._aside, self._calm = None, None, None, None
 
-    def _alone(self, rows: Rows, indices: Any, device: torch.device) -> tuple[_Scene, _Scene]:
+    def _alone(self, rows: Rows, indices: Indices, device: torch.device) -> tuple[_Scene, _Scene]:
         whole, parts = collated_apart(rows, indices, device)
         place = self._places.choice(_padded(whole, parts))
         return _Scene(parts[place], 1, [0]), _Scene(whole, len(parts), [place])
 
-    def _among_others(self, batch: Any, size: int, replaced: list[int]) -> tuple[_Scene, _Scene]:
+    def _among_others(self, batch: Batch, size: int, replaced: list[int]) -> tuple[_Scene, _Scene]:
         """One of the examples that stay takes all the other places: few statistics bear that."""
         kept = sorted(set(range(size)) - set(replaced))
         source = torch.arange(size)
@@ -225,7 +229,7 @@ def _collates(rows: Rows) -> bool:
     return rows.items is not None and rows.collate is not default_collate
 
 
-def _padded(whole: Any, parts: list[Any]) -> list[int]:
+def _padded(whole: Batch, parts: list[Any]) -> list[int]:
     """Places of the examples that have another shape alone; all places if there is none."""
     shape = [t.shape[1:] for t in tensors_of(whole)]
     found = [i for i, part in enumerate(parts) if [t.shape[1:] for t in tensors_of(part)] != shape]

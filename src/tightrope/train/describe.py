@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tightrope.evidence.certificate import certify
 from tightrope.evidence.commitment import commit
@@ -14,10 +14,13 @@ from tightrope.train.ledger import not_private_because
 from tightrope.train.record import RunRecord
 from tightrope.validate import check_delta
 
+if TYPE_CHECKING:
+    from tightrope.train.accounted import Accounted
+
 __all__ = ["settings_of", "record_of", "certificate_of"]
 
 
-def settings_of(run: Any) -> dict[str, Any]:
+def settings_of(run: Accounted) -> dict[str, Any]:
     """The settings that privacy rests on, as plain text and numbers."""
     shapes = [list(parameter.shape) for parameter in run.gradients.parameters]
     return {
@@ -38,7 +41,7 @@ def settings_of(run: Any) -> dict[str, Any]:
     }
 
 
-def record_of(run: Any) -> RunRecord:
+def record_of(run: Accounted) -> RunRecord:
     """Public facts about what has run so far."""
     reasons = _reasons(run)
     return RunRecord(
@@ -62,7 +65,9 @@ def record_of(run: Any) -> RunRecord:
     )
 
 
-def certificate_of(run: Any, delta: float, measured: Iterable[Measured] = ()) -> dict[str, Any]:
+def certificate_of(
+    run: Accounted, delta: float, measured: Iterable[Measured] = ()
+) -> dict[str, Any]:
     """The chained certificate of what has been released so far."""
     level, budget = float(check_delta(delta)), run.ledger.budget
     if run.data.changed():
@@ -77,7 +82,7 @@ def certificate_of(run: Any, delta: float, measured: Iterable[Measured] = ()) ->
     return certify(run.process, level, facts)
 
 
-def _history(run: Any, delta: float) -> tuple[Spent, ...]:
+def _history(run: Accounted, delta: float) -> tuple[Spent, ...]:
     """Epsilon after a tenth of the steps, two tenths, ..., were their number fixed beforehand."""
     steps = run.ledger.released
     marks = sorted({steps * tenth // 10 for tenth in range(1, 11)} - {0})
@@ -85,14 +90,14 @@ def _history(run: Any, delta: float) -> tuple[Spent, ...]:
     return tuple(Spent(k, e if math.isfinite(e) else None) for k, e in spent)
 
 
-def _commitment(run: Any) -> str | None:
+def _commitment(run: Accounted) -> str | None:
     """To the data of all ranks."""
     if run.data.fingerprint is None:
         return None
     return commit(run.data.fingerprint, run.data_key)
 
 
-def _reasons(run: Any) -> tuple[str, ...]:
+def _reasons(run: Accounted) -> tuple[str, ...]:
     """Why the run is not private: what was once forfeited, and what would be by the next step."""
     now = not_private_because(run.sampler, run.noise)
     return tuple(dict.fromkeys((*run.ledger.forfeited, *now)))

@@ -46,7 +46,7 @@ def rank_and_size() -> tuple[int, int]:
     return 0, 1
 
 
-def from_all_ranks(local: Any) -> list[Any]:
+def from_all_ranks(local: object) -> list[Any]:
     """The value of every rank, in order of rank."""
     ranks = rank_and_size()[1]
     if ranks == 1:

@@ -147,7 +147,7 @@ def private(
     return Private(run, Epochs(run, loader, per_epoch), budget, told)
 
 
-def _batch_size(loader: Any) -> int:
+def _batch_size(loader: DataLoader[Any]) -> int:
     """The loader's batch size, once it is known that its batches may be drawn otherwise."""
     if not isinstance(loader, DataLoader):
         raise InvalidInput(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 
 import numpy as np
 import torch
@@ -16,7 +16,15 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default
 from tightrope.errors import InvalidInput
 from tightrope.train.samplers import AbstractSampler, Indices
 
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    from tightrope.train.users import UserData
+
 __all__ = [
+    "Batch",
+    "Data",
+    "Items",
     "Ticket",
     "Rows",
     "as_rows",
@@ -28,6 +36,18 @@ __all__ = [
     "to_device",
     "with_tensors",
 ]
+
+
+Batch: TypeAlias = "Tensor | Sequence[Any] | Mapping[str, Any]"  # what a step is computed from
+Data: TypeAlias = "Items | Dataset[Any] | UserData | Rows"
+
+
+class Items(Protocol):
+    """Anything with a length and rows: a tensor, an array, a list, most datasets."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 @final
@@ -81,13 +101,13 @@ def as_rows(data: Any, collate: Callable[[list[Any]], Any] | None = None) -> Row
     return item_rows(data, default_collate if collate is None else collate)
 
 
-def _is_plain(data: TensorDataset, collate: Any) -> bool:
+def _is_plain(data: TensorDataset, collate: object) -> bool:
     """Are its batches just rows of its tensors?"""
     own = type(data).__getitem__ is not TensorDataset.__getitem__ or hasattr(data, "__getitems__")
     return not own and collate in (None, default_collate)
 
 
-def _is_array(part: Any) -> bool:
+def _is_array(part: object) -> bool:
     return isinstance(part, (Tensor, np.ndarray)) and part.ndim > 0
 
 
@@ -111,7 +131,7 @@ def _array_rows(parts: Sequence[Any]) -> Rows:
     return Rows(lengths.pop(), take, tensors, counts_writes)
 
 
-def item_rows(data: Any, collate: Callable[[list[Any]], Any]) -> Rows:
+def item_rows(data: Items, collate: Callable[[list[Any]], Any]) -> Rows:
     """A dataset of items as rows."""
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         raise InvalidInput(
@@ -155,29 +175,29 @@ def split_ticket(ticket: Ticket, size: int | None) -> list[tuple[slice, Ticket]]
     return parts
 
 
-def slice_rows(batch: Any, part: slice) -> Any:
+def slice_rows(batch: Batch, part: slice) -> Any:
     """Some of the examples of a collated batch."""
     return _map(batch, lambda tensor: tensor[part])
 
 
-def to_device(batch: Any, device: torch.device) -> Any:
+def to_device(batch: Batch, device: torch.device) -> Any:
     return _map(batch, lambda tensor: tensor.to(device, non_blocking=True))
 
 
-def tensors_of(batch: Any) -> list[Tensor]:
+def tensors_of(batch: Batch) -> list[Tensor]:
     """All tensors of a collated batch, in order."""
     found: list[Tensor] = []
     _map(batch, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
     return found
 
 
-def with_tensors(batch: Any, tensors: Sequence[Tensor]) -> Any:
+def with_tensors(batch: Batch, tensors: Sequence[Tensor]) -> Any:
     """The same structure around other tensors."""
     left = iter(tensors)
     return _map(batch, lambda _: next(left))
 
 
-def _map(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def _map(batch: Batch, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(batch, Tensor):
         return change(batch)
     if isinstance(batch, Mapping):

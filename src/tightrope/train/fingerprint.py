@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from torch import Tensor
 from tightrope.errors import InvalidInput
 from tightrope.evidence.commitment import opens
 from tightrope.train.feed import Rows, as_rows
+
+if TYPE_CHECKING:
+    from tightrope.train.feed import Data
 
 __all__ = [
     "fingerprint_of",
@@ -71,14 +74,14 @@ def marks_of(rows: Rows) -> Iterator[bytes]:
             yield hashlib.blake2b(record.tobytes(), digest_size=_MARK_BYTES).digest()
 
 
-def mark_of(item: Any) -> bytes:
+def mark_of(item: object) -> bytes:
     """A short hash of one item of a dataset."""
     digest = hashlib.blake2b(digest_size=_MARK_BYTES)
     _feed(digest, item)
     return digest.digest()
 
 
-def is_data_of(certificate: dict[str, Any], key: str, data: Any) -> bool:
+def is_data_of(certificate: dict[str, Any], key: str, data: Data) -> bool:
     """Was this run made on these data? For whoever holds the data and the key of the run."""
     published = (certificate.get("run") or {}).get("data")
     if published is None:

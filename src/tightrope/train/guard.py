@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from types import TracebackType
 from typing import Any, final
 from weakref import WeakSet
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.watch import Watch
@@ -74,7 +76,12 @@ class Guard:
     def __enter__(self) -> None:
         self._open = True
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._open = False
         if isinstance(error, ModelNotPrivate):
             self._broken(str(error))
@@ -84,7 +91,9 @@ class Guard:
             handle.remove()
         _guarded_optimizers.discard(self._optimizer)
 
-    def _before_step(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
+    def _before_step(
+        self, optimizer: Optimizer, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> None:
         if not self._open:
             raise ModelNotPrivate(
                 "This optimizer belongs to a private run; stepping it directly would train on "

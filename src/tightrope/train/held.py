@@ -66,7 +66,7 @@ def _of_class(kind: type, seen: set[int]) -> Iterator[tuple[Place, Any]]:
             yield from _inside((f"{kind.__name__}.{key}", kind, key), value, _DEPTH, seen)
 
 
-def _inside(place: Place, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[Place, Any]]:
+def _inside(place: Place, value: object, depth: int, seen: set[int]) -> Iterator[tuple[Place, Any]]:
     if isinstance(value, _VALUES + GENERATORS) or value is None:
         yield place, value
         return
@@ -86,7 +86,7 @@ def _inside(place: Place, value: Any, depth: int, seen: set[int]) -> Iterator[tu
             yield from _inside((f"{place[0]}[{key!r}]", value, key), part, depth - 1, seen)
 
 
-def _kept(value: Any) -> bool:
+def _kept(value: object) -> bool:
     return not (isinstance(value, Tensor) and value.grad_fn is not None)
 
 
@@ -95,7 +95,7 @@ def marks_of(model: nn.Module) -> dict[str, Any]:
     return {place[0]: _mark(value) for place, value in _places(model) if _kept(value)}
 
 
-def _mark(value: Any) -> Any:
+def _mark(value: object) -> Any:
     if isinstance(value, Tensor):
         return id(value), value._version
     if isinstance(value, GENERATORS):
@@ -114,7 +114,7 @@ def values_of(model: nn.Module, before: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: object) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, GENERATORS):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
@@ -22,6 +22,10 @@ from tightrope.train.feed import Rows, slice_rows, tensors_of, to_device
 from tightrope.train.gradients.rounding import exact_layers
 from tightrope.train.held import traceless
 from tightrope.train.modes import in_mode
+
+if TYPE_CHECKING:
+    from tightrope.train.feed import Batch
+    from tightrope.train.optimizer import PrivateOptimizer
 
 __all__ = [
     "ROUNDING",
@@ -89,7 +93,7 @@ def collated_apart(rows: Rows, chosen: Any, device: torch.device) -> tuple[Any, 
     return batch, [slice_rows(batch, slice(i, i + 1)) for i in range(len(chosen))]
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: Batch, other: Batch) -> bool:
     pairs = list(zip(tensors_of(one), tensors_of(other), strict=True))
     return all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
 
@@ -167,7 +171,7 @@ class Recheck:
     def __init__(self, losses_of: LossesOf) -> None:
         self._losses_of, self._chance = losses_of, random.Random()
 
-    def by_chance(self, run: Any) -> None:
+    def by_chance(self, run: PrivateOptimizer) -> None:
         """To be called at each step, before it; the run is marked where something is found."""
         if run.rows is not None and self._chance.random() < CHANCE:
             with run.guard.opened():

@@ -83,7 +83,11 @@ class Ledger:
     """
 
     def __init__(
-        self, sampler: AbstractSampler, noise: Noise, budget: Budget | None, history: Any | None
+        self,
+        sampler: AbstractSampler,
+        noise: Noise,
+        budget: Budget | None,
+        history: Process | RunRecord | None,
     ) -> None:
         self._sampler, self._noise = sampler, noise
         self.budget = None if budget is None or budget.pair is None else budget
@@ -97,9 +101,11 @@ class Ledger:
         self.forfeited: tuple[str, ...] = ()
         self.journal: Callable[[int], None] | None = None
         self.on_reserved: Callable[[str], None] | None = None
-        self.history, self._before = history, history if isinstance(history, RunRecord) else None
+        self._before = history if isinstance(history, RunRecord) else None
+        self.history: Process | None = (
+            history.process if isinstance(history, RunRecord) else history
+        )
         if self._before is not None:
-            self.history = self._before.process
             self.forfeit(f"of the run before it: {why}" for why in self._before.not_private_because)
         if isinstance(self.history, StoppedAtWill) and not self.history.within:
             raise InvalidInput(

@@ -35,8 +35,8 @@ class Look:
     def __init__(
         self,
         model: nn.Module,
-        args: Any,
-        kwargs: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
         chance: random.Random,
         known: frozenset[str] = frozenset(),
     ) -> None:
@@ -160,7 +160,7 @@ def _no_dropout(model: nn.Module) -> Iterator[None]:
     yield
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,19 +11,22 @@ from torch import Tensor
 from tightrope.errors import InvalidInput
 from tightrope.train.users import UserRows
 
+if TYPE_CHECKING:
+    from tightrope.train.feed import Batch
+
 __all__ = ["LossFunction", "check_losses", "losses_on"]
 
 LossFunction = Callable[..., Tensor]
 
 
-def _inputs_and_targets(batch: Any) -> tuple[Any, tuple[Any, ...]]:
+def _inputs_and_targets(batch: Batch) -> tuple[Any, tuple[Any, ...]]:
     """(inputs, *targets) of a batch that is a tuple; a batch of inputs alone has no targets."""
     if isinstance(batch, (tuple, list)):
         return batch[0], tuple(batch[1:])
     return batch, ()
 
 
-def losses_on(model: torch.nn.Module, loss: LossFunction, batch: Any) -> Tensor:
+def losses_on(model: torch.nn.Module, loss: LossFunction, batch: Batch) -> Tensor:
     """loss(model(inputs), *targets) on a tuple; loss(model, batch) on a dictionary of tensors.
 
     On the rows of users, the mean of each user.
@@ -36,7 +39,7 @@ def losses_on(model: torch.nn.Module, loss: LossFunction, batch: Any) -> Tensor:
     return loss(model(inputs), *targets)
 
 
-def check_losses(losses: Any, size: int, views: int = 1) -> Tensor:
+def check_losses(losses: object, size: int, views: int = 1) -> Tensor:
     """The losses, if they are a vector with one entry for each of the `size` examples.
 
     views: rows of the model for each example; their losses (size, views) are averaged here.

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
 from tightrope.evidence.commitment import new_key
+from tightrope.process import Process
 from tightrope.train.accounted import Accounted
 from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.batch_scale import BatchScale
@@ -53,6 +54,12 @@ from tightrope.train.turn import NotCopied, Turn
 from tightrope.train.users import rows_for
 from tightrope.validate import check_count, check_positive
 
+if TYPE_CHECKING:
+    from tightrope.train.clip import Clip
+    from tightrope.train.feed import Data
+    from tightrope.train.gradients.batch import Engine
+    from tightrope.train.record import RunRecord
+
 __all__ = ["PrivateOptimizer", "WriteAhead"]
 
 # Shown the step and its noisy sums before they are used; may refuse the release by raising.
@@ -82,12 +89,12 @@ class PrivateOptimizer(Accounted, NotCopied):
         optimizer: torch.optim.Optimizer,
         *,
         sampler: AbstractSampler,
-        clip: Any,
+        clip: Clip,
         noise: Noise,
         expected_batch_size: float,
         budget: Budget | None = None,
-        gradients: Any | None = None,
-        history: Any | None = None,
+        gradients: Engine | None = None,
+        history: Process | RunRecord | None = None,
         arithmetic: str = "bounded",
         views: int = 1,
     ) -> None:
@@ -132,7 +139,7 @@ class PrivateOptimizer(Accounted, NotCopied):
     # ---- what runs ---------------------------------------------------------------------------
     def batches(
         self,
-        data: Any,
+        data: Data,
         *,
         steps: int,
         micro_batch: int | None = None,
@@ -185,7 +192,7 @@ class PrivateOptimizer(Accounted, NotCopied):
 
     def watch(
         self,
-        data: Any,
+        data: Data,
         collate: Callable[[list[Any]], Any] | None = None,
         *,
         fingerprint: str | None = None,

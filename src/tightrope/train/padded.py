@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from torch import Tensor
 from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.packed import pack, unpack, whole
+
+if TYPE_CHECKING:
+    from tightrope.train.feed import Batch
 
 __all__ = ["PaddedBatch", "Program"]
 
@@ -25,7 +28,7 @@ class PaddedBatch:
     A copy of a real row is as well-behaved as the batch itself, whatever the model takes.
     """
 
-    def __init__(self, batch: Any, size: int) -> None:
+    def __init__(self, batch: Batch, size: int) -> None:
         given = tensors_of(batch)
         self._tensors = [t.new_zeros((size, *t.shape[1:])) for t in given]
         self._numbers = torch.arange(size, device=given[0].device)
@@ -33,7 +36,7 @@ class PaddedBatch:
         self.present = torch.zeros(size, dtype=torch.bool, device=given[0].device)
         self.load(batch)
 
-    def load(self, batch: Any) -> int:
+    def load(self, batch: Batch) -> int:
         """Put a batch in place; how many rows it has."""
         given = tensors_of(batch)
         rows = len(given[0])
@@ -44,7 +47,7 @@ class PaddedBatch:
         torch.lt(self._numbers, rows, out=self.present)
         return rows
 
-    def fits(self, batch: Any) -> bool:
+    def fits(self, batch: Batch) -> bool:
         given = tensors_of(batch)
         return len(given) == len(self._tensors) and all(
             a.dtype is b.dtype and a.shape[1:] == b.shape[1:] and a.device == b.device
@@ -65,7 +68,7 @@ class Program:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._found: tuple[list[Tensor], ClippedBatch, Tensor] | None = None
 
-    def fits(self, batch: Any) -> bool:
+    def fits(self, batch: Batch) -> bool:
         return self._batch.fits(batch)
 
     def warm_up(self) -> None:
@@ -93,7 +96,7 @@ class Program:
             torch.clear_autocast_cache()
         self._graph = graph
 
-    def run(self, batch: Any, *, alone: bool = False) -> tuple[ClippedBatch, Tensor] | None:
+    def run(self, batch: Batch, *, alone: bool = False) -> tuple[ClippedBatch, Tensor] | None:
         """The clipped sum and the losses of a batch, or None if a gradient was not finite.
 
         alone: whether the sums are done with before the next run. Large ones are then lent, which

@@ -12,8 +12,8 @@ from tightrope.train.ledger import Budget
 __all__ = ["check_parts"]
 
 
-def check_parts(model: Any, optimizer: Any, *, sampler: Any, clip: Any, noise: Any,
-                budget: Any = None, **_: Any) -> None:  # fmt: skip
+def check_parts(model: object, optimizer: object, *, sampler: object, clip: object, noise: object,
+                budget: object = None, **_: Any) -> None:  # fmt: skip
     """Parts are objects, not numbers: each says in its own words what it does."""
     wanted = {
         "model": (model, isinstance(model, torch.nn.Module), "a torch.nn.Module"),

@@ -13,13 +13,16 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import replace
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from tightrope.errors import InvalidInput
 from tightrope.train.feed import Rows, item_rows
 from tightrope.train.fingerprint import fingerprint_of, fingerprint_of_items, mark_of
 from tightrope.train.row_sums import RowSums
 from tightrope.train.samplers import Indices
+
+if TYPE_CHECKING:
+    from tightrope.train.feed import Items
 
 __all__ = ["PinnedData"]
 
@@ -113,7 +116,7 @@ class PinnedData:
 class _CheckedItems:
     """A dataset whose items are compared with what they were."""
 
-    def __init__(self, items: Any, marks: list[bytes]) -> None:
+    def __init__(self, items: Items, marks: list[bytes]) -> None:
         self._items, self._marks = items, marks
 
     def __len__(self) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from tightrope.errors import InvalidInput
-from tightrope.process import UserLevel
+from tightrope.process import Process, UserLevel
 from tightrope.validate import check_count
 
 __all__ = ["Users", "check_users", "rows_each"]
@@ -26,12 +26,12 @@ class Users:
     def __post_init__(self) -> None:
         object.__setattr__(self, "most", check_count(self.most, "most", low=1))
 
-    def process(self, run: Any) -> UserLevel:
+    def process(self, run: Process) -> UserLevel:
         """The run as a process that protects these users."""
         return UserLevel(run, self.most, self.together)
 
 
-def check_users(value: Any) -> Users | None:
+def check_users(value: object) -> Users | None:
     if value is None or isinstance(value, Users):
         return value
     raise InvalidInput(

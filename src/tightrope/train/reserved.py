@@ -10,13 +10,17 @@ Over several ranks, rank 0 speaks with the ledger, and what it is refused all ar
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from tightrope.entropy import here
 from tightrope.errors import InvalidInput
 from tightrope.ledger import open_ledger
-from tightrope.process import NoisySGD
+from tightrope.process import NoisySGD, Process
 from tightrope.train.distributed import by_rank_0, rank_and_size
+
+if TYPE_CHECKING:
+    from tightrope.ledger.office import BudgetLedger
+    from tightrope.ledger.reservation import Reservation
 
 __all__ = ["Reserved", "check_source"]
 
@@ -30,7 +34,7 @@ class Reserved:
     ledger: a BudgetLedger, or its url.
     """
 
-    def __init__(self, ledger: Any, dataset: str) -> None:
+    def __init__(self, ledger: BudgetLedger | str, dataset: str) -> None:
         self._ledger: Any = None
         if rank_and_size()[0] == 0:
             self._ledger = ledger if hasattr(ledger, "reserve") else open_ledger(ledger)
@@ -38,7 +42,7 @@ class Reserved:
         self.id: str | None = None
         self.steps = self.announced = 0
 
-    def excess(self, process: Any) -> float:
+    def excess(self, process: Process) -> float:
         """By how much the limit would be passed, if it were reserved now."""
         book = self._ledger.book(self.dataset)
         over: float = book.excess(process and book.terms.of_one(process))
@@ -57,7 +61,7 @@ class Reserved:
         """Go on with a reservation that was made before a crash, after what was announced."""
         self._take(by_rank_0(lambda: self._ledger.book(self.dataset).reservation(name)))
 
-    def _take(self, held: Any) -> None:
+    def _take(self, held: Reservation) -> None:
         self.id, self.steps, self.announced = held.id, held.steps, held.spent
 
     def announce(self, step: int) -> None:
@@ -83,7 +87,7 @@ class Reserved:
             self._ledger.settle(self.dataset, self.id, self.announced, certificate)
 
 
-def check_source(ledger: Any, dataset: Any) -> None:
+def check_source(ledger: BudgetLedger | str, dataset: str | None) -> None:
     if (ledger is None) != (dataset is None):
         raise InvalidInput(
             "A budget from a ledger names both: Budget(ledger='ledger.db', dataset='patients')."

@@ -16,7 +16,7 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import torch
 import torch.distributed as dist
@@ -45,6 +45,9 @@ from tightrope.train.storage import (
     write_snapshot,
 )
 
+if TYPE_CHECKING:
+    from tightrope.train.feed import Data
+
 __all__ = ["RunFolder"]
 
 JOURNAL, KEY = "journal.jsonl", "data.key"
@@ -71,7 +74,7 @@ class RunFolder:
     def attach(
         self,
         run: PrivateOptimizer,
-        data: Any,
+        data: Data,
         *,
         extras: Mapping[str, Stateful] | None = None,
         fingerprint: str | None = None,
@@ -348,7 +351,7 @@ def _plain(name: str, extra: Stateful) -> dict[str, Any]:
     return state
 
 
-def _shared(value: Any) -> Any:
+def _shared(value: object) -> Any:
     """Rank 0's value on every rank."""
     return from_all_ranks(value)[0]
 

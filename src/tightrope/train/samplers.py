@@ -128,12 +128,12 @@ class AbstractSampler(ABC):
                 "RunFolder resumes a stored run with a new one."
             )
 
-    def belong_to(self, run: Any) -> None:
+    def belong_to(self, run: object) -> None:
         """Be the sampler of this run, and of no other."""
         self.check_free()
         _RUNS[self._name] = weakref.ref(run)
 
-    def belongs_to(self, run: Any) -> bool:
+    def belongs_to(self, run: object) -> bool:
         owner = _RUNS.get(self._name)
         return owner is not None and owner() is run
 

@@ -7,7 +7,7 @@ or ranks, or on who else is in it, but through the exact sum; docs/arithmetic.md
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
@@ -21,6 +21,11 @@ from tightrope.train.distributed import rank_and_size, sum_over_ranks_
 from tightrope.train.gradients.alone import Alone
 from tightrope.train.grid import BOUND, as_values, unit
 
+if TYPE_CHECKING:
+    from tightrope.train.clip import Clip
+    from tightrope.train.gradients.batch import Engine
+    from tightrope.train.noise import Noise
+
 __all__ = ["Strict", "refuse"]
 
 
@@ -30,7 +35,9 @@ class Strict:
 
     exact = True
 
-    def __init__(self, model: torch.nn.Module, clip: Any, noise: Any, gradients: Any) -> None:
+    def __init__(
+        self, model: torch.nn.Module, clip: Clip, noise: Noise, gradients: Engine | None
+    ) -> None:
         if gradients is not None:
             raise InvalidInput(
                 'arithmetic="strict" computes every example alone and in no other way; got '
@@ -68,7 +75,7 @@ class Strict:
         return total
 
     def noisy(
-        self, total: list[Tensor], noise: Any, sensitivity: float, examples: int
+        self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
     ) -> list[Tensor]:
         """What is released: the sum over all ranks with its noise, in the gradients' units."""
         self._deterministic.check()
@@ -80,7 +87,7 @@ class Strict:
         return as_values(total, sensitivity)
 
 
-def _discrete(noise: Any) -> DiscreteGaussianNoise:
+def _discrete(noise: Noise) -> DiscreteGaussianNoise:
     if not isinstance(noise, DiscreteGaussianNoise):
         raise InvalidInput(
             'arithmetic="strict" adds whole numbers, so its noise must be whole numbers too: '

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
@@ -14,15 +14,20 @@ from tightrope.train.distributed import rank_and_size, sum_over_ranks_
 from tightrope.train.gradients import Gradients
 from tightrope.train.strict import Strict
 
+if TYPE_CHECKING:
+    from tightrope.train.clip import Clip
+    from tightrope.train.gradients.batch import Engine
+    from tightrope.train.noise import Noise
+
 __all__ = ["Rounded", "sums_of"]
 
 
 def sums_of(
-    arithmetic: Any,
+    arithmetic: object,
     model: torch.nn.Module,
-    clip: Any,
-    noise: Any,
-    gradients: Any,
+    clip: Clip,
+    noise: Noise,
+    gradients: Engine | None,
     examples: float,
     views: int,
 ) -> Rounded | Strict:
@@ -34,7 +39,7 @@ def sums_of(
     return Rounded(engine, arithmetic, examples)
 
 
-def _check_views(engine: Any, views: int) -> None:
+def _check_views(engine: Engine, views: int) -> None:
     own = getattr(engine, "views", 1)
     if own not in (None, views):
         raise InvalidInput(
@@ -50,7 +55,7 @@ class Rounded:
 
     exact = False
 
-    def __init__(self, gradients: Any, arithmetic: Any, examples: float) -> None:
+    def __init__(self, gradients: Engine, arithmetic: object, examples: float) -> None:
         self.gradients = gradients
         self.arithmetic = arithmetic_of(arithmetic, gradients, examples)
         self._wide = [torch.promote_types(p.dtype, torch.float32) for p in gradients.parameters]
@@ -70,7 +75,7 @@ class Rounded:
         return [t.double().add_(s) for s, t in zip(part, total, strict=True)]
 
     def noisy(
-        self, total: list[Tensor], noise: Any, sensitivity: float, examples: int
+        self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
     ) -> list[Tensor]:
         """The sum over all ranks with its noise, of a batch of so many examples."""
         rank, ranks = rank_and_size()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import torch
 from torch import Tensor
@@ -27,6 +27,9 @@ from tightrope.train.record import StepReport
 from tightrope.train.run_folder import RunFolder
 from tightrope.train.users import UserRows, rows_for
 from tightrope.validate import check_count, check_delta, check_positive
+
+if TYPE_CHECKING:
+    from tightrope.train.feed import Batch, Data
 
 __all__ = ["Trainer", "Evaluation", "Outcome", "Logger", "accuracy"]
 
@@ -141,7 +144,7 @@ class Trainer:
         self._collate, self._recheck = collate, Recheck(self._plain_losses)
         self._captured = run.capture(self._losses, size=micro_batch) if capture else None
 
-    def fit(self, data: Any, *, steps: int | None = None, epochs: float | None = None) -> Outcome:
+    def fit(self, data: Data, *, steps: int | None = None, epochs: float | None = None) -> Outcome:
         """Train until `steps` steps in all (or `epochs` / rate) are taken, or the budget is spent.
 
         After a resume the steps of the stored run count.
@@ -182,7 +185,7 @@ class Trainer:
         name = self._evaluation.name if self._evaluation is not None else ""
         return [Measured(step, name, value) for step, value in self._measured.items()]
 
-    def _step(self, batch: Any) -> StepReport:
+    def _step(self, batch: Batch) -> StepReport:
         self._recheck.by_chance(self.run)
         if self._captured is not None:
             return self._captured(batch)
@@ -190,7 +193,7 @@ class Trainer:
             self.run.step_empty() if self.run.next_is_empty else self.run.step(self._losses(batch))
         )
 
-    def _losses(self, batch: Any) -> Tensor:
+    def _losses(self, batch: Batch) -> Tensor:
         model, views = self.run.model, self.run.views
         if isinstance(batch, UserRows):
             return losses_on(model, self.loss, batch)
@@ -198,7 +201,7 @@ class Trainer:
             return losses_of_views(model, self.loss, batch, views, self._augment)
         return losses_on(model, self.loss, batch)
 
-    def _plain_losses(self, batch: Any) -> Tensor:
+    def _plain_losses(self, batch: Batch) -> Tensor:
         """One for each example, without the draws of an augmentation."""
         if self._augment is not None:
             return losses_on(self.run.model, self.loss, batch)
@@ -267,7 +270,7 @@ def _with(model: torch.nn.Module, weights: dict[str, Tensor], *args: Any, **name
     return torch.func.functional_call(model, weights, args, named)
 
 
-def _sum_over(values: Any, count: int) -> float:
+def _sum_over(values: object, count: int) -> float:
     """The sum of a measure over `count` examples, from one number for each or their mean."""
     measured = torch.as_tensor(values)
     if measured.numel() == count:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from tightrope.entropy import here
 from tightrope.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from typing import SupportsIndex
 
 __all__ = ["Turn", "NotCopied"]
 
@@ -51,7 +54,7 @@ class Turn:
 class NotCopied:
     """For what counts releases: those of a copy would not be counted."""
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise InvalidInput(
             "A private run cannot be copied or pickled: the copy's releases would not be counted "
             "in it. Store it with RunFolder, or begin another run with history=run.record()."

@@ -9,10 +9,11 @@ Two ways, both accounted exactly under Poisson sampling:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
@@ -20,6 +21,9 @@ from tightrope.train.distributed import from_all_ranks
 from tightrope.train.feed import Rows, as_rows, item_rows
 from tightrope.train.protected import Users
 from tightrope.validate import check_count
+
+if TYPE_CHECKING:
+    from tightrope.train.feed import Data
 
 __all__ = ["UserData", "UserRows", "first_rows", "rows_for"]
 
@@ -50,7 +54,7 @@ class UserData:
     users: one name (a number or a text) for each row. The rows of one user may stand anywhere.
     """
 
-    def __init__(self, data: Any, users: Any) -> None:
+    def __init__(self, data: Data, users: ArrayLike) -> None:
         self.data = as_rows(data)
         if self.data.arrays is None:
             raise InvalidInput(
@@ -127,7 +131,7 @@ def _collate(items: list[UserRows]) -> UserRows:
     return UserRows(stacked, torch.stack([item.weights for item in items]))
 
 
-def first_rows(users: Any, most: int) -> np.ndarray:
+def first_rows(users: ArrayLike, most: int) -> np.ndarray:
     """For each row, whether it is among the first `most` of its user."""
     check_count(most, "most", low=1)
     owners = np.unique(np.asarray(users), return_inverse=True)[1]
@@ -138,7 +142,7 @@ def first_rows(users: Any, most: int) -> np.ndarray:
     return kept
 
 
-def _names(users: Any, length: int) -> np.ndarray:
+def _names(users: ArrayLike, length: int) -> np.ndarray:
     names = np.asarray(users)
     if names.ndim != 1 or len(names) != length or names.dtype.kind not in "iuUS":
         raise InvalidInput(

@@ -62,12 +62,14 @@ class Watch:
         """Functions, which stay the same in a copy of the model; the copy is none of ours."""
 
         @unseen
-        def before(caller: nn.Module, args: Any, kwargs: Any) -> None:
+        def before(caller: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if caller is model and not self._idle(model):
                 self._before(model, args, kwargs)
 
         @unseen
-        def after(caller: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        def after(
+            caller: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+        ) -> None:
             if caller is model and not self._idle(model):
                 self._after(model, args, kwargs)
 
@@ -90,14 +92,14 @@ class Watch:
             handle.remove()
 
     @unseen
-    def _before(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+    def _before(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._looks and self._due():
             self._look(model, args, kwargs)
         if self._buffers:
             self._versions = self._marks()
 
     @unseen
-    def _after(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+    def _after(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A buffer that is written to for the first time is looked at, whenever that is."""
         if self._versions == (now := self._marks()):
             return
@@ -126,7 +128,7 @@ class Watch:
         return self._chance.random() < CHANCE
 
     @torch.compiler.disable  # with all that it calls
-    def _look(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+    def _look(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         look = Look(model, args, kwargs, self._chance, self._harmless)
         change, written = look.change(), look.written()
         if change is not None and change > 1:

@@ -26,7 +26,7 @@ from tightrope.errors import InvalidInput, NotCertified  # noqa: E402
 from tightrope.evidence.certificate import certify, chain_of  # noqa: E402
 from tightrope.evidence.rigorous import prove_epsilon, reprove  # noqa: E402
 from tightrope.evidence.rigorous_law import SampledStep  # noqa: E402
-from tightrope.evidence.rigorous_profile import Composition, Line, Reach  # noqa: E402
+from tightrope.evidence.rigorous_profile import Composition, Reach, RigorousLine  # noqa: E402
 from tightrope.evidence.rigorous_tail import Tail  # noqa: E402
 from tightrope.process import Adjacency, Sequence  # noqa: E402
 
@@ -118,7 +118,7 @@ def test_the_line_bounds_delta_from_above(sign: int, shrunk: tuple[float, float]
     with flint.ctx.workprec(128):
         good = Reach.of(law, 3.0, float(np.exp(exact.upper)), 1e-11)
         reach = Reach(good.c, shrunk[0] * good.period, shrunk[1] * good.frequency)
-        bound = float(Line(law, reach).delta_upper(arb(3)))
+        bound = float(RigorousLine(law, reach).delta_upper(arb(3)))
     assert bound >= np.exp(exact.lower) * (1 - 1e-12)
     if shrunk == (1.0, 1.0):
         assert bound <= np.exp(exact.upper) * (1 + 1e-8)

@@ -11,14 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tightrope.errors import InvalidInput
+from tightrope.guarantee.loss import closed_form
 from tightrope.guarantee.loss.closed_form import log_gaussian_delta
 from tightrope.guarantee.loss.pair import (
     AbstractLossPair,
+    AllocationPair,
     BoundedRangePair,
     DiscretePair,
     FixedSizeGaussianPair,
+    GaussianMixturePair,
     GaussianPair,
     LaplacePair,
+    PublicMixturePair,
     SampledGaussianPair,
     approx_pair,
     discrete_gaussian_pair,
@@ -208,3 +212,20 @@ def test_adding_at_rates_next_to_one(missing: float, mu: float, below: float) ->
         point = mp.log(left / rate) / mu + mp.mpf(mu) / 2
         true = mp.ncdf(point) * mp.exp(eps) * left - rate * mp.exp(eps) * mp.ncdf(point - mu)
         assert found.lower <= mp.log(true) <= found.upper
+
+
+def test_a_pair_knows_whether_one_release_has_a_closed_form() -> None:
+    for kind in (*{type(pair) for pair in PAIRS}, AllocationPair, PublicMixturePair):
+        assert kind.has_closed_form == (kind in closed_form._RULES)
+
+
+def test_jumps_and_rare_losses_are_those_of_removed_records() -> None:
+    """The lattice follows those of fixed-size batches too; the contour can leave out mixtures'."""
+    removed, added = (SampledGaussianPair(0.01, 1.0, way) for way in ("remove", "add"))
+    fixed, mixture = FixedSizeGaussianPair(0.05, 1.5), GaussianMixturePair(0.1, 1.0, 2, 1)
+    assert removed.has_jumps and removed.has_rare_losses
+    assert fixed.has_jumps and not fixed.has_rare_losses
+    assert mixture.has_rare_losses and not mixture.has_jumps
+    assert PublicMixturePair(0.3, added, removed).has_rare_losses
+    for pair in (added, SampledGaussianPair(1.0, 0.8, "remove"), GaussianPair(0.7)):
+        assert not pair.has_jumps and not pair.has_rare_losses

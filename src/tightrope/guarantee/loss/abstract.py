@@ -28,6 +28,17 @@ class AbstractLossPair(ABC):
     """
 
     on_lattice: ClassVar[bool] = True  # does the lattice method have a rule for it?
+    has_closed_form: ClassVar[bool] = True  # is delta(epsilon) of one release at hand?
+
+    @property
+    def has_jumps(self) -> bool:
+        """Is L unbounded above because a rare draw hits the record?"""
+        return False
+
+    @property
+    def has_rare_losses(self) -> bool:
+        """Are its largest losses so rare that a law may do without them (contour_rare)?"""
+        return False
 
     @property
     @abstractmethod
@@ -73,6 +84,11 @@ class AbstractLossPair(ABC):
 
 # One ordered neighbouring pair of runs: the dominating pairs of its parts, with their counts.
 Components = tuple[tuple[AbstractLossPair, int], ...]
+
+
+def is_single(components: Components) -> bool:
+    """One release, once, with a closed form."""
+    return len(components) == 1 and components[0][1] == 1 and components[0][0].has_closed_form
 
 
 def as_losses(loss: ArrayLike) -> FloatArray:

@@ -36,6 +36,7 @@ class AllocationPair(AbstractLossPair):
         object.__setattr__(self, "mu", check_positive(self.mu, "mu"))
 
     on_lattice: ClassVar[bool] = False
+    has_closed_form: ClassVar[bool] = False
 
     @property
     def infinite_mass(self) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
+from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
@@ -30,7 +30,7 @@ from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 
-__all__ = ["is_single", "has_closed_form", "log_delta_single", "log_gaussian_delta"]
+__all__ = ["log_delta_single", "log_gaussian_delta"]
 
 _NEVER = Interval.exact(-math.inf)  # delta = 0
 
@@ -222,15 +222,6 @@ _RULES = {
     GaussianMixturePair: _mixture,
     PublicMixturePair: _public,
 }
-
-
-def is_single(components: Components) -> bool:
-    """One release, once, with a closed form."""
-    return len(components) == 1 and components[0][1] == 1 and has_closed_form(components[0][0])
-
-
-def has_closed_form(pair: AbstractLossPair) -> bool:
-    return type(pair) in _RULES
 
 
 def log_delta_single(pair: AbstractLossPair, epsilon: float) -> Interval:

@@ -18,10 +18,8 @@ from functools import partial
 from typing import TypeVar
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Components, is_single
 from tightrope.guarantee.loss.closed_form import (
-    has_closed_form,
-    is_single,
     log_delta_single,
     log_gaussian_delta,
 )
@@ -33,7 +31,7 @@ from tightrope.guarantee.loss.contour_line import (
     certified_value,
     log_reverse,
 )
-from tightrope.guarantee.loss.contour_rare import has_jumps, without_rare
+from tightrope.guarantee.loss.contour_rare import without_rare
 from tightrope.guarantee.loss.cumulant import plain_mu, sum_law
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.numerics.interval import Interval
@@ -110,7 +108,7 @@ def _first(
 
     Where none is as narrow as asked for, the NotCertified raised carries the narrowest.
     """
-    if not has_jumps(held):
+    if not any(pair.has_rare_losses for pair, _ in held):
         return whole(NO_LIMIT)
     ways = [(whole, _QUICK), (without, _MORE)]
     if any(isinstance(p, GaussianMixturePair) and p.mu * p.plus >= _FAR for p, _ in held):
@@ -300,5 +298,5 @@ def _most_variation(pair: AbstractLossPair, count: int) -> float:
     square = 0.25 * math.expm1(min(count * pair.log_mean_square, 700.0))
     one = pair.total_variation
     if one is None:
-        one = math.exp(log_delta_single(pair, 0.0).upper) if has_closed_form(pair) else 1.0
+        one = math.exp(log_delta_single(pair, 0.0).upper) if pair.has_closed_form else 1.0
     return min(count * one, math.sqrt(square))

@@ -13,7 +13,7 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.cumulant import law_of, plain_mu, sum_law
+from tightrope.guarantee.loss.cumulant import law_of, sum_law
 from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
 from tightrope.guarantee.loss.cumulant_part import PartCumulant, log_tail
 from tightrope.guarantee.loss.cumulant_public import PublicCumulant
@@ -23,22 +23,9 @@ from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
 from tightrope.numerics.quadrature import FloatArray
 
-__all__ = ["has_jumps", "without_rare"]
+__all__ = ["without_rare"]
 
 _FEWEST_NATS = 8.0
-
-
-def has_jumps(held: Components) -> bool:
-    return any(_jumps(pair) for pair, _ in held)
-
-
-def _jumps(pair: AbstractLossPair) -> bool:
-    if isinstance(pair, GaussianMixturePair):
-        return pair.plus > 0
-    if isinstance(pair, PublicMixturePair):
-        return any(_jumps(part) for _, part in pair.parts)
-    sampled = isinstance(pair, SampledGaussianPair) and pair.direction == "remove"
-    return sampled and plain_mu(pair) is None
 
 
 def without_rare(held: Components, log_level: float, relative_width: float) -> tuple[SumLaw, float]:
@@ -46,10 +33,10 @@ def without_rare(held: Components, log_level: float, relative_width: float) -> t
 
     log_level: ln delta, roughly, of which a small share of `relative_width` may be left out.
     """
-    jumping = [(p, n) for p, n in held if _jumps(p)]
+    jumping = [(p, n) for p, n in held if p.has_rare_losses]
     if not jumping:
         raise NotCertified("There are no rare losses to leave out; use the lattice method.")
-    rest = sum_law(tuple((p, n) for p, n in held if not _jumps(p)))
+    rest = sum_law(tuple((p, n) for p, n in held if not p.has_rare_losses))
     steps = sum(n for _, n in jumping)
     nats = math.log(steps) - (log_level + math.log(relative_width) - 4.0)
     kept, logs = zip(*_cut(jumping, nats), strict=True)
@@ -86,7 +73,7 @@ def _cut_public(pair: PublicMixturePair, count: int, nats: float) -> tuple[Abstr
     weights, laws, logs = [], [], []
     for weight, part in pair.parts:
         law, dropped = law_of(part), -math.inf
-        if _jumps(part):
+        if part.has_rare_losses:
             law, dropped = _cut([(part, 1)], max(nats + math.log(weight), _FEWEST_NATS))[0]
         weights.append(weight)
         laws.append(law)

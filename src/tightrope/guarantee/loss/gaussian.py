@@ -171,6 +171,14 @@ class SampledGaussianPair(AbstractLossPair):
             )
 
     @property
+    def has_jumps(self) -> bool:
+        return self.direction == "remove" and self.rate < 1.0
+
+    @property
+    def has_rare_losses(self) -> bool:
+        return self.has_jumps
+
+    @property
     def infinite_mass(self) -> float:
         return 0.0
 
@@ -238,6 +246,10 @@ class FixedSizeGaussianPair(AbstractLossPair):
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", _check_rate(self.rate))
         object.__setattr__(self, "mu", _check_mu(self.mu))
+
+    @property
+    def has_jumps(self) -> bool:
+        return True
 
     @property
     def infinite_mass(self) -> float:

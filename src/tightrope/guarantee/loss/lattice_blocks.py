@@ -20,7 +20,7 @@ import numpy as np
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
-from tightrope.guarantee.loss.lattice_split import MAX_SIZE, has_jumps, point_of
+from tightrope.guarantee.loss.lattice_split import MAX_SIZE, point_of
 from tightrope.guarantee.loss.lattice_step import Side, jump_measure, step_measure
 from tightrope.numerics.lattice import LatticeMeasure, convolve, fast_size, fitted, support
 from tightrope.numerics.lattice_coarse import coarsened, mixed
@@ -116,7 +116,7 @@ class Blocks:
 
     def _cut(self, level: _Level) -> tuple[float, int]:
         """The point where the losses followed on this level end, and how many larger ones are."""
-        if not has_jumps(self.pair):
+        if not self.pair.has_jumps:
             return self.end, 0
         loss, most = rare_beyond(self.sketch, self.rate, level.length, level.step)
         return (
@@ -203,6 +203,7 @@ def rare_beyond(sketch: Sketch, rate: float, length: int, step: float) -> tuple[
     if losses[-1] - losses[0] < (_SHORT + len(losses)) * step:
         return math.inf, 0
     tails = sketch.log_tails(rate)
+    tails = tails - tails[0]
     # ln of the tilted chance of a larger one in a step, times the length of the block
     most_of = np.arange(1, _MOST_INSERTED + 1)
     chance = math.log(_GIVEN_AWAY * length / count) + _LOG_FACTORIALS

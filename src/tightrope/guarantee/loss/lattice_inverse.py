@@ -21,7 +21,8 @@ _EXACT = 1e-10  # relative width where the lattice rounds no loss
 _ATOMS = 1e-6  # and where an atom sits at the largest loss
 _MODEST = 1e-4  # a width worth any work
 _MOST_LAWS = 4
-_MOST_WORK = 8e5  # of all laws after the first: about half a second
+_MOST_WORK = 8e5  # of all laws after the first: about 0.3 s
+_ONE_BY_ONE = 4e5  # of it, where jumps are followed one by one
 _DEAR = 2e5  # work that is not done again where it won nothing
 _HOPELESS = 1e3  # rounding that no plan is tried with; its estimate is often far too large
 
@@ -57,11 +58,10 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
 def _bracketed(
     components: Components, target: float, highest: float, relative_width: float
 ) -> Interval:
-    """Jumps one by one first; sums of any number of them where that is not narrow enough."""
+    """Sums of any number of jumps first, then jumps one by one: the latter cost more each."""
     search = _Search(components, target, highest, relative_width)
-    search.refine(False, _MOST_WORK)
-    search.refine(True, search.left)  # coarse ones can do better than their plans expect
     search.refine(True, _MOST_WORK)
+    search.refine(False, min(search.left, _ONE_BY_ONE))
     return search.answer
 
 

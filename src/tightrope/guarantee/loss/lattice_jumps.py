@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import log_ndtr
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.gaussian import FixedSizeGaussianPair, log_ratio
@@ -27,6 +27,7 @@ from tightrope.guarantee.loss.lattice_step import Side, jump_measure
 from tightrope.numerics.lattice import LatticeMeasure
 from tightrope.numerics.lattice_cells import shared_mass
 from tightrope.numerics.lattice_compound import compound
+from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
@@ -93,7 +94,7 @@ def log_step_moment(pair: AbstractLossPair, rate: float, end: float) -> float:
         atom = sum(mass for _, mass in pair.atoms)
         logs.append(other.log_masses - (1.0 + rate) * other.losses)
         logs.append(np.array([math.log(max(atom, 1e-300))]))
-    found = float(logsumexp(np.concatenate(logs)))
+    found = float(log_sum_exp(np.concatenate(logs)))
     largest = float(np.abs(law.losses).max()) + _FAR * mu
     return found + 2.0 * law.relative_error + 8.0 * ULP * (1.0 + rate) * largest
 
@@ -146,13 +147,13 @@ def log_jump_sum(
         losses, logs = (x[start : start + _CHUNK] for x in (law.losses, law.log_masses))
         slip = 8.0 * ULP * (abs(epsilon) + np.abs(losses))
         value, error = call(epsilon - losses + (-slip if side == "upper" else slip))
-        total = np.logaddexp(total, logsumexp(logs + value))
-        slack = np.logaddexp(slack, logsumexp(logs + error))
+        total = float(np.logaddexp(total, log_sum_exp(logs + value)))
+        slack = float(np.logaddexp(slack, log_sum_exp(logs + error)))
         if law.fft is not None:
             wrong = _log_fft_error(law.fft, losses, np.logaddexp(value, error))
             rounding = np.logaddexp(rounding, wrong)
-    relative = float(total) + math.log(law.relative_error + 8000.0 * ULP)
-    return float(total), float(np.logaddexp.reduce([slack, rounding, relative]))
+    relative = total + math.log(law.relative_error + 8000.0 * ULP)
+    return total, float(np.logaddexp.reduce([slack, rounding, relative]))
 
 
 def _log_fft_error(fft: LatticeMeasure, losses: FloatArray, value: FloatArray) -> float:

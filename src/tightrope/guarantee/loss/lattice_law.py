@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -48,6 +48,7 @@ class OneSide:
     highest: float  # largest sum of small losses
     spare: float = 0.0  # see `_spare`
     log_more: float = -math.inf  # ln of the mass of numbers of jumps that are not followed
+    _seen: dict[float, tuple[float, float]] = field(default_factory=dict, compare=False, repr=False)
 
     def log_given(self, epsilon: float) -> float:
         """ln of what the upper bound adds for everything that is not followed."""
@@ -70,6 +71,11 @@ class OneSide:
 
     def log_value(self, epsilon: float) -> tuple[float, float]:
         """ln of delta as computed on this side, and ln of the bound on its numerical error."""
+        if epsilon not in self._seen:
+            self._seen[epsilon] = self._log_value(epsilon)
+        return self._seen[epsilon]
+
+    def _log_value(self, epsilon: float) -> tuple[float, float]:
         sign = 1.0 if self.side == "upper" else -1.0
         at = epsilon - sign * self.spare
         values, errors = [], []

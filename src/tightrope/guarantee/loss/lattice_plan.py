@@ -21,7 +21,6 @@ from tightrope.guarantee.loss.lattice_split import (
     Split,
     end_points,
     guesses,
-    has_jumps,
     is_cut,
     last_loss,
     loss_with_tail,
@@ -31,8 +30,7 @@ from tightrope.guarantee.loss.lattice_split import (
 from tightrope.guarantee.loss.lattice_staging import staging
 from tightrope.numerics.lattice import fast_size
 
-__all__ = ["LatticePlan", "best_plan", "plain_plan", "guesses", "has_jumps", "is_cut"]
-__all__ += ["MAX_SIZE"]
+__all__ = ["LatticePlan", "best_plan", "plain_plan", "guesses", "is_cut", "MAX_SIZE"]
 
 _UNIT = 1e-14  # rounding of one step, relative to the tilted mass
 _LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0)  # ln of the expected number of jumps
@@ -136,7 +134,7 @@ def best_plan(
     )
     whole = sketch_of(components)
     plans = [_plan(goal, whole, math.inf)]
-    if len(components) == 1 and has_jumps(components[0][0]):
+    if len(components) == 1 and components[0][0].has_jumps:
         depths = (*_SHALLOW, *_DEPTHS) if many else _DEPTHS
         plans += [_plan(goal, whole, cut) for cut in _cuts_at(goal, whole, depths)]
         if compound and goal.steps >= _COMPOUND_STEPS:

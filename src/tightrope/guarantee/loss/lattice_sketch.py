@@ -92,6 +92,9 @@ class Sketch:
         default_factory=dict, compare=False, repr=False
     )
     _cuts: dict[int, Sketch] = field(default_factory=dict, compare=False, repr=False)
+    _moments: dict[float, tuple[float, float, float]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def without_jumps(self, cut: float) -> Sketch:
         """Only losses up to `cut` of the first (then only) component."""
@@ -103,6 +106,11 @@ class Sketch:
 
     def cumulant(self, rate: float) -> tuple[float, float, float]:
         """ln E[e^{rate L}] of the sum, and its first two derivatives."""
+        if rate not in self._moments:
+            self._moments[rate] = self._cumulant(rate)
+        return self._moments[rate]
+
+    def _cumulant(self, rate: float) -> tuple[float, float, float]:
         value = first = second = 0.0
         for losses, logs, count in self.parts:
             e = logs + rate * losses
@@ -235,11 +243,10 @@ class Sketch:
         return terms
 
     def log_tails(self, rate: float) -> FloatArray:
-        """ln of the share of the tilted mass from each loss on, first component, one step."""
+        """ln of the tilted mass from each loss on, first component, one step."""
         if rate not in self._tails:
             losses, logs, _ = self.parts[0]
-            tails = np.logaddexp.accumulate((logs + rate * losses)[::-1])[::-1]
-            self._tails[rate] = tails - tails[0]
+            self._tails[rate] = np.logaddexp.accumulate((logs + rate * losses)[::-1])[::-1]
         return self._tails[rate]
 
     def jumps_at(self, rate: float, cut: float) -> float:
@@ -251,9 +258,9 @@ class Sketch:
 
     def log_tail(self, loss: float) -> float:
         """ln of the mass under P above `loss`, first component, one step."""
-        losses, logs, _ = self.parts[0]
-        above = logs[int(np.searchsorted(losses, loss)) :]
-        return float(np.logaddexp.reduce(above)) if len(above) else -math.inf
+        place = int(np.searchsorted(self.parts[0][0], loss))
+        tails = self.log_tails(0.0)
+        return float(tails[place]) if place < len(tails) else -math.inf
 
 
 def log_choose(n: int, k: int) -> float:

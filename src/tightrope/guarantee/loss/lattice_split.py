@@ -11,8 +11,6 @@ from scipy.special import gammaln
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.gaussian import (
-    FixedSizeGaussianPair,
-    SampledGaussianPair,
     point_of_log_ratio,
 )
 from tightrope.guarantee.loss.lattice_sketch import Saddle, Sketch, sketch_of
@@ -26,7 +24,6 @@ __all__ = [
     "LatticeGoal",
     "Split",
     "split_at",
-    "has_jumps",
     "is_cut",
     "guesses",
     "end_points",
@@ -79,16 +76,9 @@ class Split:
     compound: Saddle | None = None  # of all losses, where any number of jumps is followed
 
 
-def has_jumps(pair: AbstractLossPair) -> bool:
-    """Is L unbounded above because a rare draw hits the example?"""
-    if isinstance(pair, SampledGaussianPair):
-        return pair.direction == "remove" and pair.rate < 1.0
-    return isinstance(pair, FixedSizeGaussianPair)
-
-
 def is_cut(pair: AbstractLossPair) -> bool:
     """Do its losses have no end, so that those too rare to matter count as infinite?"""
-    return has_jumps(pair) or (isinstance(pair, GaussianMixturePair) and pair.plus > 0)
+    return pair.has_jumps or pair.has_rare_losses
 
 
 def point_of(pair: AbstractLossPair, loss: float) -> float:
@@ -115,8 +105,7 @@ def end_points(goal: LatticeGoal, whole: Sketch, split: Split) -> tuple[tuple[fl
 
 def loss_with_tail(sketch: Sketch, log_tail: float) -> float:
     """The loss with this ln of the tail mass under P, one step of the first component."""
-    losses, logs, _ = sketch.parts[0]
-    tails = np.logaddexp.accumulate(logs[::-1])[::-1]
+    losses, tails = sketch.parts[0][0], sketch.log_tails(0.0)
     return float(losses[min(int(np.searchsorted(-tails, -log_tail)), len(losses) - 1)])
 
 
@@ -131,7 +120,7 @@ def guesses(components: Components, epsilon: float) -> tuple[float, ...]:
     saddle = whole.saddle(epsilon)
     smooth = min(saddle.log_delta, 0.0)
     pair, count = components[0]
-    if len(components) > 1 or not has_jumps(pair):
+    if len(components) > 1 or not pair.has_jumps:
         return (smooth,)
     cut = loss_with_tail(whole, -3.0 - math.log(count))
     small = whole.without_jumps(cut)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.lattice_blocks import COARSER, LONGER, most_levels, too_many_rare
-from tightrope.guarantee.loss.lattice_split import MAX_SIZE, LatticeGoal, Split, has_jumps
+from tightrope.guarantee.loss.lattice_split import MAX_SIZE, LatticeGoal, Split
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 
 __all__ = ["staging"]
@@ -43,7 +43,7 @@ def staging(goal: LatticeGoal, split: Split, nats: float) -> tuple[float, int, f
         raise NotCertified("The losses are too close together for any lattice of doubles.")
     resolved = split.small.bulk_width() * 0.3
     ends = [(losses[0], losses[-1]) for losses, _, _ in split.small.parts]
-    tops = [has_jumps(pair) for pair, _ in goal.components]
+    tops = [pair.has_jumps for pair, _ in goal.components]
     span = max([0.0, *(float(b - a) for (a, b), top in zip(ends, tops, strict=True) if top)])
     held = _held(goal, split)
     options = []
@@ -77,7 +77,7 @@ def _held(goal: LatticeGoal, split: Split) -> float:
     """What the finest lattice of one step must hold where no losses are left to coarser ones."""
     longest = 0.0
     for (pair, _), (losses, logs, _) in zip(goal.components, split.small.parts, strict=True):
-        if not has_jumps(pair):
+        if not pair.has_jumps:
             mass = np.logaddexp.accumulate(logs + split.saddle.rate * losses)
             first = int(np.searchsorted(mass, mass[-1] - _FAR))
             longest = max(longest, float(losses[-1] - losses[first]))
@@ -86,7 +86,7 @@ def _held(goal: LatticeGoal, split: Split) -> float:
 
 def _too_long(goal: LatticeGoal, split: Split, step: float, levels: int) -> bool:
     """Are there losses that no lattice of one step can hold, and that are not rare?"""
-    if len(goal.components) > 1 or not has_jumps(goal.components[0][0]):
+    if len(goal.components) > 1 or not goal.components[0][0].has_jumps:
         return False
     rates = (*split.ladder[-1:], *([split.saddle.rate] if split.followed else []))
     return any(

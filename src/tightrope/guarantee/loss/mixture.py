@@ -20,9 +20,10 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import cached_property, lru_cache
-from typing import Any, final
+from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
 from tightrope.errors import InvalidInput
@@ -210,6 +211,10 @@ class GaussianMixturePair(AbstractLossPair):
         return Arm(self.rate, self.mu, self.plus), Arm(self.rate, self.mu, self.minus)
 
     @property
+    def has_rare_losses(self) -> bool:
+        return self.plus > 0
+
+    @property
     def infinite_mass(self) -> float:
         return 0.0
 
@@ -241,7 +246,7 @@ class GaussianMixturePair(AbstractLossPair):
         plus, minus = self.arms
         return plus.log_error(x, plus.log(x)) + minus.log_error(-x, minus.log(-x))
 
-    def brackets(self, loss: Any) -> tuple[FloatArray, FloatArray]:
+    def brackets(self, loss: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Proved low <= x <= high around the x with L(x) = loss, close to each other.
 
         Infinite where the loss is not reached within the support.
@@ -289,17 +294,17 @@ class GaussianMixturePair(AbstractLossPair):
             before = moved
         return np.asarray(x)
 
-    def log_survival(self, loss: Any) -> LogMasses:
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
         x = self._point(loss)
         plus, minus = self.arms
         return plus.log_above(x), minus.log_below(-x)
 
-    def log_cdf(self, loss: Any) -> LogMasses:
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
         x = self._point(loss)
         plus, minus = self.arms
         return plus.log_below(x), minus.log_above(-x)
 
-    def _point(self, loss: Any) -> FloatArray:
+    def _point(self, loss: ArrayLike) -> FloatArray:
         low, high = self.brackets(loss)
         finite = np.isfinite(low) & np.isfinite(high)
         middle = 0.5 * (np.where(finite, low, 0.0) + np.where(finite, high, 0.0))
@@ -309,7 +314,7 @@ class GaussianMixturePair(AbstractLossPair):
         """The x with this loss, or about there."""
         return float(self._near(np.array(loss)))
 
-    def log_error(self, loss: Any) -> FloatArray:
+    def log_error(self, loss: ArrayLike) -> FloatArray:
         ends = [np.where(np.isinf(x), 0.0, x) for x in self.brackets(loss)]
         size = np.maximum(*np.abs(ends)) + self.mu * max(self.plus, self.minus)
         slack = ends[1] - ends[0] + ULP * size

@@ -14,8 +14,7 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.abstract import Components
-from tightrope.guarantee.loss.closed_form import is_single
+from tightrope.guarantee.loss.abstract import Components, is_single
 from tightrope.guarantee.loss.contour_line import are_reversed, log_chernoff
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval

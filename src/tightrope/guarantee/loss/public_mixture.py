@@ -41,6 +41,10 @@ class PublicMixturePair(AbstractLossPair):
         object.__setattr__(self, "share", share)
 
     @property
+    def has_rare_losses(self) -> bool:
+        return any(part.has_rare_losses for _, part in self.parts)
+
+    @property
     def parts(self) -> tuple[tuple[float, AbstractLossPair], ...]:
         """(weight, pair)."""
         return ((1.0 - self.share, self.usual), (self.share, self.rare))

@@ -15,6 +15,7 @@ Vectors: gaussian_composition (lemma2_*) in tests/golden/renyi.json.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +73,9 @@ def _terms(rate: FloatArray, d: FloatArray) -> Terms:
     )
 
 
-def _minimum(function: Any, low: FloatArray, high: FloatArray) -> FloatArray:
+def _minimum(
+    function: Callable[[FloatArray], FloatArray], low: FloatArray, high: FloatArray
+) -> FloatArray:
     """The least value over ln z in [low, high], one problem per column."""
     columns = np.arange(low.size)
     best = np.full(low.size, np.inf)

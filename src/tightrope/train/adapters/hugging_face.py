@@ -74,7 +74,7 @@ class PrivateTrainer(transformers.Trainer):
         self._recheck = Recheck(self._of_batch)
         _check_arguments(self.args)
 
-    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
         if self.run is None:
             rule = super().create_optimizer(model)
             assert isinstance(self.model, torch.nn.Module)
@@ -173,7 +173,7 @@ class _AlreadyStepped(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> Any:
         return None
 
-    def load_state_dict(self, state_dict: Any) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Nothing: accelerate re-loads what it just read, which would cut the shared groups."""
 
 

@@ -79,7 +79,7 @@ def _bare(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _next_token(bare: Any, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _next_token(bare: torch.nn.Module, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Logits (B, S, V) and the labels (B, S) they are to tell."""
     name = type(bare).__name__
     if hasattr(bare, "prepare_decoder_input_ids_from_labels") or name.endswith(_AS_THEY_ARE):

@@ -19,7 +19,7 @@ on_train_batch_end by the user.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning
 import torch
@@ -29,6 +29,9 @@ from tightrope.errors import InvalidInput
 from tightrope.train.adapters.loader import drawn_loader
 from tightrope.train.independence import Recheck, check_independent_losses
 from tightrope.train.optimizer import PrivateOptimizer
+
+if TYPE_CHECKING:
+    from tightrope.train.feed import Batch
 
 __all__ = ["PrivateModule", "drawn_loader"]
 
@@ -43,7 +46,7 @@ class PrivateModule(lightning.LightningModule):
         self._examples_apart = False
         self._recheck = Recheck(self.losses)
 
-    def losses(self, batch: Any) -> Tensor:
+    def losses(self, batch: Batch) -> Tensor:
         raise NotImplementedError("Define losses(batch): one loss per example, shape (batch,).")
 
     def make_private(self, optimizer: torch.optim.Optimizer, **parts: Any) -> PrivateOptimizer:
@@ -75,7 +78,7 @@ class PrivateModule(lightning.LightningModule):
         """What was reserved in a ledger and not used is free again; not after an exception."""
         self.run.settle()
 
-    def training_step(self, batch: Any, index: int) -> None:
+    def training_step(self, batch: Batch, index: int) -> None:
         if not self._examples_apart and self.run.rows is not None:
             check_independent_losses(self, self.losses, self.run.rows, self.run.device)
             self._examples_apart = True

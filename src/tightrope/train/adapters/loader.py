@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
@@ -13,12 +13,15 @@ from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.strict import refuse
 from tightrope.validate import check_count
 
+if TYPE_CHECKING:
+    from tightrope.train.feed import Data
+
 __all__ = ["drawn_loader"]
 
 
 def drawn_loader(
     run: PrivateOptimizer,
-    dataset: Any,
+    dataset: Data,
     *,
     steps: int,
     collate: Callable[[list[Any]], Any] | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -39,6 +39,11 @@ from tightrope.train.protected import Users
 from tightrope.train.users import rows_for
 from tightrope.validate import check_count, check_probability
 
+if TYPE_CHECKING:
+    from tightrope.train.clip import Clip
+    from tightrope.train.feed import Data
+    from tightrope.train.gradients.batch import Engine
+
 __all__ = ["check_model", "check_run"]
 
 # Where no sampler says how large batches become.
@@ -48,10 +53,10 @@ SOME = 64
 def check_model(
     model: torch.nn.Module,
     loss: Callable[..., Tensor],
-    data: Any,
+    data: Data,
     *,
-    clip: Any,
-    gradients: Any | None = None,
+    clip: Clip,
+    gradients: Engine | None = None,
     micro_batch: int | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
     views: int = 1,
@@ -89,7 +94,7 @@ def check_model(
 def check_run(
     run: PrivateOptimizer,
     loss: Callable[..., Tensor],
-    data: Any,
+    data: Data,
     *,
     steps: int = 48,
     micro_batch: int | None = None,
@@ -112,7 +117,7 @@ def check_run(
     return Diagnosis(tuple(findings), level)
 
 
-def _check_examinable(run: Any) -> None:
+def _check_examinable(run: PrivateOptimizer) -> None:
     if not isinstance(run, PrivateOptimizer):
         raise InvalidInput(
             f"check_run examines a private run, as made by noisy_sgd(model, ...); got "
@@ -136,7 +141,7 @@ def _check_examinable(run: Any) -> None:
 
 
 def _rows(
-    data: Any, collate: Callable[[list[Any]], Any] | None, users: Users | None = None
+    data: Data, collate: Callable[[list[Any]], Any] | None, users: Users | None = None
 ) -> Rows:
     rows = rows_for(data, collate, users)
     if rows.length == 0:
@@ -147,7 +152,7 @@ def _rows(
 def _examine(
     run: PrivateOptimizer,
     loss: Callable[..., Tensor],
-    data: Any,
+    data: Data,
     rows: Rows,
     steps: int,
     micro_batch: int | None,

@@ -11,14 +11,18 @@ import dis
 from collections.abc import Iterator
 from functools import partial
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from tightrope.train.doctor.verdict import Finding, fault, good
 from tightrope.train.feed import Rows
+
+if TYPE_CHECKING:
+    from tightrope.train.feed import Data
 
 __all__ = ["check_held_data"]
 
@@ -27,7 +31,7 @@ LIBRARIES = ("torch", "tightrope", "transformers", "peft", "lightning", "builtin
 
 
 def check_held_data(
-    data: Any, rows: Rows, model: torch.nn.Module, loss: Any, optimizer: Any = None
+    data: Data, rows: Rows, model: torch.nn.Module, loss: object, optimizer: Optimizer | None = None
 ) -> list[Finding]:
     private = _Private(data, rows)
     found = sorted(
@@ -48,19 +52,19 @@ def check_held_data(
 class _Private:
     """The data, whether referred to as an object or by the memory that it lies in."""
 
-    def __init__(self, data: Any, rows: Rows) -> None:
+    def __init__(self, data: Data, rows: Rows) -> None:
         self._data = data
         arrays = [*(rows.arrays or ()), *getattr(data, "__dict__", {}).values()]
         self._spans = [span for span in map(_span, arrays) if span is not None]
 
-    def has(self, value: Any) -> bool:
+    def has(self, value: object) -> bool:
         span = _span(value)
         if span is None:
             return value is self._data
         return any(span[0] < end and start < span[1] for start, end in self._spans)
 
 
-def _span(value: Any) -> tuple[int, int] | None:
+def _span(value: object) -> tuple[int, int] | None:
     """Where the numbers of an array lie in memory; None for anything else."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
         low, high = np.lib.array_utils.byte_bounds(value)
@@ -72,7 +76,9 @@ def _span(value: Any) -> tuple[int, int] | None:
     return (start, start + (steps + 1) * value.element_size()) if start else None
 
 
-def _references(model: Any, loss: Any, optimizer: Any) -> Iterator[tuple[str, str, Any]]:
+def _references(
+    model: Any, loss: object, optimizer: Optimizer | None
+) -> Iterator[tuple[str, str, Any]]:
     for name, value in _read_by(loss) if _is_function(loss) else _attributes(loss):
         yield "loss", name, value
     for module in model.modules():
@@ -86,7 +92,7 @@ def _references(model: Any, loss: Any, optimizer: Any) -> Iterator[tuple[str, st
                 yield "optimizer", name, value
 
 
-def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(thing: object) -> Iterator[tuple[str, Any]]:
     """An object's own values, and what the methods of its class read."""
     yield from vars(thing).items()
     for kind in type(thing).__mro__:
@@ -98,7 +104,7 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
             yield from _read_by(hook)
 
 
-def _read_by(function: Any) -> Iterator[tuple[str, Any]]:
+def _read_by(function: object) -> Iterator[tuple[str, Any]]:
     """What a function's own code reads from around it, if it was not written in a library."""
     if isinstance(function, partial):
         yield from ((str(name), value) for name, value in enumerate(function.args))
@@ -120,7 +126,7 @@ def _read_by(function: Any) -> Iterator[tuple[str, Any]]:
         yield "a default", value
 
 
-def _is_function(thing: Any) -> bool:
+def _is_function(thing: object) -> bool:
     return isinstance(thing, partial | FunctionType | MethodType) or not hasattr(thing, "__dict__")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +15,10 @@ from tightrope.errors import InvalidInput, TightropeError
 from tightrope.train.feed import Rows, to_device
 from tightrope.train.losses import LossFunction, losses_on
 
+if TYPE_CHECKING:
+    from tightrope.train.feed import Batch
+    from tightrope.train.gradients.batch import Engine
+
 __all__ = ["loss_on_batches"]
 
 LossesOf = Callable[[Any], Tensor]
@@ -22,7 +26,7 @@ FORMS = "loss(model(x), y), loss(x, y) or loss(model, x, y), for dictionaries lo
 
 
 def loss_on_batches(
-    model: torch.nn.Module, loss: LossFunction, rows: Rows, engine: Any, views: int = 1
+    model: torch.nn.Module, loss: LossFunction, rows: Rows, engine: Engine, views: int = 1
 ) -> LossesOf:
     """From a batch to one loss per example, found by trying two examples.
 
@@ -46,7 +50,7 @@ def loss_on_batches(
     return losses_of
 
 
-def _averaged(losses_of: LossesOf, views: int, batch: Any) -> Tensor:
+def _averaged(losses_of: LossesOf, views: int, batch: Batch) -> Tensor:
     losses = losses_of(batch)
     return losses.mean(1) if losses.dim() == 2 and losses.shape[1] == views else losses
 
@@ -64,7 +68,7 @@ def _first(rows: Rows, count: int, device: torch.device) -> Any:
         ) from error
 
 
-def _parts(batch: Any) -> tuple[Any, ...]:
+def _parts(batch: Batch) -> tuple[Any, ...]:
     return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
 
 
@@ -93,7 +97,7 @@ def _runs_the_model(model: torch.nn.Module, loss: LossFunction, parts: tuple[Any
     return bool(ran)
 
 
-def _check(losses_of: LossesOf, batch: Any, count: int) -> None:
+def _check(losses_of: LossesOf, batch: Batch, count: int) -> None:
     try:
         losses = losses_of(batch)
     except TightropeError:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,6 +30,9 @@ from tightrope.train.doctor.verdict import Finding, fault, good, note
 from tightrope.train.feed import tensors_of
 from tightrope.train.held import as_it_was
 from tightrope.train.modes import in_mode
+
+if TYPE_CHECKING:
+    from tightrope.train.feed import Batch
 
 __all__ = ["check_mixing", "check_memory"]
 
@@ -78,7 +81,7 @@ def crowded(subject: Subject, count: int) -> NDArray[np.int64]:
     return subject.draw.permutation(np.array([*chosen, *rest][:count], dtype=np.int64))
 
 
-def _points(batch: Any, count: int) -> Tensor | None:
+def _points(batch: Batch, count: int) -> Tensor | None:
     """The records as points: all their numbers in a row."""
     parts = [t.reshape(count, -1).double().cpu() for t in tensors_of(batch) if _rows(t) == count]
     return torch.cat(parts, dim=1).nan_to_num() if parts and count > 1 else None
@@ -100,7 +103,7 @@ def _nearest(points: Tensor, pairs: int) -> list[int]:
     return chosen
 
 
-def _replacing(subject: Subject, batch: Any, count: int) -> tuple[float, str] | None:
+def _replacing(subject: Subject, batch: Batch, count: int) -> tuple[float, str] | None:
     """Largest change relative to rounding, and how it came about."""
     if not any(_rows(t) == count for t in tensors_of(batch)):
         return None
@@ -118,7 +121,7 @@ def _replacing(subject: Subject, batch: Any, count: int) -> tuple[float, str] | 
     return max(changes), "replacing"
 
 
-def _in_two(subject: Subject, batch: Any, whole: Answer, count: int) -> float:
+def _in_two(subject: Subject, batch: Batch, whole: Answer, count: int) -> float:
     """The sums over either half of the examples must add up to the sum over all."""
     first = (torch.arange(count) < count // 2).to(subject.device, whole.losses.dtype)
     one, other = (subject.answer(batch, weights=w) for w in (first, 1 - first))
@@ -215,7 +218,7 @@ def check_memory(subject: Subject) -> list[Finding]:
     ]
 
 
-def _after(subject: Subject, past: Any, batch: Any) -> Answer:
+def _after(subject: Subject, past: Batch, batch: Batch) -> Answer:
     with as_it_was(subject.model):
         subject.lasting_answer(past)
         return subject.lasting_answer(batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,6 +10,9 @@ from torch import Tensor
 from tightrope.train.doctor.rehearsal import Observed
 from tightrope.train.doctor.subject import Subject, distance
 from tightrope.train.doctor.verdict import Finding, fault, good, note
+
+if TYPE_CHECKING:
+    from tightrope.train.gradients.batch import Engine
 
 __all__ = ["check_influence", "check_parameters", "check_clipping_rate"]
 
@@ -42,7 +45,7 @@ def _norm(sums: list[Tensor]) -> float:
     return distance(sums, [torch.zeros_like(total) for total in sums])
 
 
-def check_parameters(model: torch.nn.Module, engine: Any, seen: list[Observed]) -> list[Finding]:
+def check_parameters(model: torch.nn.Module, engine: Engine, seen: list[Observed]) -> list[Finding]:
     """Frozen, tied and unused parameters."""
     findings = []
     names: dict[int, list[str]] = {}

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from tightrope.train.doctor.chance import same_chance
@@ -32,6 +32,9 @@ from tightrope.train.doctor.trials import (
 )
 from tightrope.train.doctor.verdict import Finding, fault
 from tightrope.train.optimizer import PrivateOptimizer
+
+if TYPE_CHECKING:
+    from tightrope.train.noise import Noise
 
 __all__ = ["check_noise"]
 
@@ -89,7 +92,9 @@ def _alone(run: PrivateOptimizer, columns: Columns) -> Table:
     return np.stack([_draw(run, columns) for _ in range(rows)])
 
 
-def _draw(run: PrivateOptimizer, columns: Columns, noise: Any | None = None) -> NDArray[np.float64]:
+def _draw(
+    run: PrivateOptimizer, columns: Columns, noise: Noise | None = None
+) -> NDArray[np.float64]:
     sums = [torch.zeros(shape, device=run.device) for shape in columns.shapes]
     (run.noise if noise is None else noise).add_(sums, run.sensitivity_charged)
     drawn: NDArray[np.float64] = (
@@ -119,7 +124,7 @@ def _scale(noise: Table, columns: Columns) -> Iterator[Trial]:
     yield _worst("a tensor in a step", stats.chi2.cdf(by_tensor, sizes), by_tensor / sizes)
 
 
-def _worst(what: str, p: Any, mean_square: Any) -> Trial:
+def _worst(what: str, p: ArrayLike, mean_square: ArrayLike) -> Trial:
     place = int(np.argmin(p))
     size = float(np.asarray(mean_square).reshape(-1)[place]) ** 0.5
     return Trial(SCALE, likeliest(p), f"{what} has {size:.4f} times the stated deviation")

@@ -8,8 +8,8 @@ data as a whole, which does not change with the batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from tightrope.train.doctor.subject import Subject
 from tightrope.train.doctor.verdict import Finding, fault, good, note
 from tightrope.train.feed import Ticket
 from tightrope.train.optimizer import PrivateOptimizer
+
+if TYPE_CHECKING:
+    from tightrope.train.samplers import Indices
 
 __all__ = ["check_outcomes"]
 
@@ -72,7 +75,7 @@ def _told_rule(names: list[str]) -> Finding:
     )
 
 
-def _outcome(run: PrivateOptimizer, subject: Subject, indices: Any) -> Outcome:
+def _outcome(run: PrivateOptimizer, subject: Subject, indices: Indices) -> Outcome:
     """All that some steps leave, when the noise answers with sums fixed beforehand."""
     batch, noise = subject.read(indices), run.noise
     with restored(run), same_chance(run.device):
@@ -88,7 +91,7 @@ def _outcome(run: PrivateOptimizer, subject: Subject, indices: Any) -> Outcome:
 
 @final
 class _FixedRelease(Spied):
-    def add_(self, sums: Any, sensitivity: float) -> None:
+    def add_(self, sums: Sequence[Tensor], sensitivity: float) -> None:
         generator = torch.Generator().manual_seed(1)
         for total in sums:
             drawn = torch.randn(total.shape, generator=generator)
@@ -106,7 +109,7 @@ def _left(run: PrivateOptimizer) -> Outcome:
     return left
 
 
-def _leaves(name: str, value: Any) -> list[tuple[str, Any]]:
+def _leaves(name: str, value: object) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
         return [leaf for k, v in value.items() for leaf in _leaves(f"{name}.{k}", v)]
     if isinstance(value, (list, tuple)):
@@ -119,13 +122,13 @@ def _differing(one: Outcome, other: Outcome) -> set[tuple[str, str]]:
     return {name for name in names if not _equal(one.get(name), other.get(name))}
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _equal(a: object, b: object) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
     return type(a) is type(b) and (a == b or a is b or a != a)
 
 
-def _draws(run: PrivateOptimizer, subject: Subject, indices: Any) -> bool:
+def _draws(run: PrivateOptimizer, subject: Subject, indices: Indices) -> bool:
     """Does the model draw at random? Then batches of other sizes find it in another state."""
     with restored(run), run.guard.opened(), same_chance(subject.device):
         before = torch.get_rng_state()

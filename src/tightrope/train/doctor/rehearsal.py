@@ -7,10 +7,10 @@ so it costs no privacy. Only the doctor's verdicts come out of it, and they are 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
@@ -24,6 +24,10 @@ from tightrope.train.length import Length
 from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.samplers import Indices
+
+if TYPE_CHECKING:
+    from tightrope.train.clip import Clip
+    from tightrope.train.gradients.batch import ClippedBatch
 
 __all__ = ["Observed", "Spied", "rehearse", "restored"]
 
@@ -95,7 +99,7 @@ class _Watching:
             self.seen.append(self._step)
             self._step = None
 
-    def summed(self, batch: Any, size: int) -> None:
+    def summed(self, batch: ClippedBatch, size: int) -> None:
         clean, parts = self._columns.of(batch.sums), [_largest(total) for total in batch.sums]
         step = self._step
         if step is None:
@@ -132,7 +136,9 @@ class _Watching:
             if own is not None:  # somebody else's, on this very object
                 run.draw = own  # type: ignore[method-assign]
 
-    def noised(self, add: Callable[[Any, float], None], sums: Any, sensitivity: float) -> None:
+    def noised(
+        self, add: Callable[[Any, float], None], sums: Sequence[Tensor], sensitivity: float
+    ) -> None:
         given = self._columns.of(sums)
         add(sums, sensitivity)
         if self._step is not None:
@@ -151,14 +157,14 @@ class Spied:
 
 
 class _SpiedGradients(Spied):
-    def clipped_sum(self, losses: Tensor, clip: Any, **how: Any) -> Any:
+    def clipped_sum(self, losses: Tensor, clip: Clip, **how: Any) -> Any:
         batch = self._inner.clipped_sum(losses, clip, **how)
         self._watching.summed(batch, len(losses))
         return batch
 
 
 class _SpiedNoise(Spied):
-    def add_(self, sums: Any, sensitivity: float) -> None:
+    def add_(self, sums: Sequence[Tensor], sensitivity: float) -> None:
         self._watching.noised(self._inner.add_, sums, sensitivity)
 
 

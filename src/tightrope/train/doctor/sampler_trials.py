@@ -6,7 +6,7 @@ A test answers with trials, or with a sentence where what was drawn is impossibl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,12 @@ from tightrope.process import (
     ShuffledSampling,
     TruncatedPoissonSampling,
 )
+from tightrope.process.sampling import AbstractSampling
 from tightrope.train.doctor.trials import Trial, binomial, kolmogorov, likeliest, normal, phases
 from tightrope.train.samplers import Indices
+
+if TYPE_CHECKING:
+    from scipy.stats.distributions import rv_frozen
 
 __all__ = ["SAMPLER", "trials_of"]
 
@@ -36,7 +40,9 @@ TAILS = (1 / 4, 1 / 16, 1 / 64)
 Joined = NDArray[np.float32]  # batches x some records: 1 where the record is in the batch
 
 
-def trials_of(declared: Any, batches: list[Indices], population: int) -> list[Trial] | str:
+def trials_of(
+    declared: AbstractSampling, batches: list[Indices], population: int
+) -> list[Trial] | str:
     for batch in batches:
         if len(batch) and (batch.min() < 0 or batch.max() >= population):
             return f"draws records that the data do not have ({population} records)"
@@ -46,7 +52,7 @@ def trials_of(declared: Any, batches: list[Indices], population: int) -> list[Tr
     return found
 
 
-def _trial(p: Any, told: str) -> Trial:
+def _trial(p: float, told: str) -> Trial:
     return Trial(SAMPLER, float(p), told)
 
 
@@ -70,7 +76,7 @@ def _joined(batches: list[Indices], n: int) -> Joined:
 # ---- every record independently ------------------------------------------------------------------
 
 
-def _poisson(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str:
+def _poisson(declared: AbstractSampling, batches: list[Indices], n: int) -> list[Trial] | str:
     rate = float(declared.rate)
     sizes = np.array([len(batch) for batch in batches])
     if rate in (0.0, 1.0):
@@ -87,7 +93,7 @@ def _poisson(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str
     ]
 
 
-def _sizes(sizes: Any, law: Any) -> Iterator[Trial]:
+def _sizes(sizes: NDArray[Any], law: rv_frozen) -> Iterator[Trial]:
     """Very large and very small batches are as frequent as declared."""
     for tail in TAILS:
         high, low = law.isf(tail) + 1, law.ppf(tail) - 1
@@ -112,7 +118,7 @@ def _records(joined: Joined, rate: float) -> Iterator[Trial]:
         yield _spread(counts, steps, rate)
 
 
-def _spread(counts: Any, steps: int, rate: float) -> Trial:
+def _spread(counts: NDArray[Any], steps: int, rate: float) -> Trial:
     """Sum of squares of standardised counts; its gamma law has the right mean and variance."""
     variance = steps * rate * (1 - rate)
     square = float((((counts - steps * rate) ** 2) / variance).sum())
@@ -138,7 +144,7 @@ def _overlaps(joined: Joined, rate: float) -> Iterator[Trial]:
     yield _any_pair(joined, stats.binom(width, rate**2))
 
 
-def _any_pair(joined: Joined, law: Any) -> Trial:
+def _any_pair(joined: Joined, law: rv_frozen) -> Trial:
     joined = joined[:PAIRS]
     shared = joined @ joined.T
     np.fill_diagonal(shared, 0.0)
@@ -158,7 +164,7 @@ def _repeats(batches: list[Indices], log_chance: float) -> Trial:
 # ---- a fixed number of records -------------------------------------------------------------------
 
 
-def _fixed(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str:
+def _fixed(declared: AbstractSampling, batches: list[Indices], n: int) -> list[Trial] | str:
     size = round(declared.rate * n)
     if any(len(batch) != size for batch in batches):
         return f"not every batch has {size} different records"
@@ -175,7 +181,9 @@ def _fixed(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str:
     ]
 
 
-def _truncated(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str:
+def _truncated(
+    declared: TruncatedPoissonSampling, batches: list[Indices], n: int
+) -> list[Trial] | str:
     """A record is kept with the declared chance in each step; sizes are binomial up to the cap."""
     sizes, most = np.array([len(batch) for batch in batches]), declared.largest_batch
     if n != declared.dataset_size or (sizes > most).any():
@@ -214,7 +222,7 @@ def _shared(joined: Joined) -> Iterator[Trial]:
             yield _trial(p, f"batches {lag} apart share {shared.mean():.2f} records on average")
 
 
-def _together(counts: Any, law: Any) -> float:
+def _together(counts: NDArray[Any], law: rv_frozen) -> float:
     """Counts turned into standard Gaussians, exactly, by a draw inside each count's step."""
     inside = np.random.default_rng().random(len(counts))
     place = law.cdf(counts - 1) + inside * law.pmf(counts)
@@ -225,7 +233,11 @@ def _together(counts: Any, law: Any) -> float:
 # ---- epochs --------------------------------------------------------------------------------------
 
 
-def _epochs(declared: Any, batches: list[Indices], n: int) -> NDArray[np.int64] | str:
+def _epochs(
+    declared: ShuffledSampling | CyclicSampling | BallsInBinsSampling,
+    batches: list[Indices],
+    n: int,
+) -> NDArray[np.int64] | str:
     """For every epoch and record the number of its batch; a sentence where that is not one."""
     b = declared.batches_per_epoch
     places = np.full((len(batches) // b, n), -1, dtype=np.int64)
@@ -237,12 +249,12 @@ def _epochs(declared: Any, batches: list[Indices], n: int) -> NDArray[np.int64] 
     return places if (places >= 0).all() else "an epoch does not use every record"
 
 
-def _once(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str:
+def _once(declared: ShuffledSampling, batches: list[Indices], n: int) -> list[Trial] | str:
     places = _epochs(declared, batches, n)
     return places if isinstance(places, str) else _exactly("every record once an epoch")
 
 
-def _cyclic(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str:
+def _cyclic(declared: CyclicSampling, batches: list[Indices], n: int) -> list[Trial] | str:
     places = _epochs(declared, batches, n)
     if isinstance(places, str):
         return places
@@ -251,7 +263,7 @@ def _cyclic(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str:
     return _exactly("every record once an epoch, always in the same batch")
 
 
-def _balls(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str:
+def _balls(declared: BallsInBinsSampling, batches: list[Indices], n: int) -> list[Trial] | str:
     places = _epochs(declared, batches, n)
     if isinstance(places, str):
         return places
@@ -277,7 +289,7 @@ def _bins(places: NDArray[np.int64], b: int) -> Iterator[Trial]:
     yield _trial(likeliest(p), "how often each block of records comes early in an epoch")
 
 
-def _sequential(sizes: Any, n: int) -> Any:
+def _sequential(sizes: NDArray[Any], n: int) -> Any:
     """Each batch's size given those before it is binomial: turned into uniform numbers."""
     before = np.cumsum(sizes, axis=1) - sizes
     b = sizes.shape[1]
@@ -287,7 +299,7 @@ def _sequential(sizes: Any, n: int) -> Any:
     return (law.cdf(counts - 1) + inside * law.pmf(counts)).reshape(-1)
 
 
-def _full(declared: Any, batches: list[Indices], n: int) -> list[Trial] | str:
+def _full(declared: AbstractSampling, batches: list[Indices], n: int) -> list[Trial] | str:
     whole = all(len(batch) == n for batch in batches)
     return _exactly("all records, always") if whole else "a batch leaves records out"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
@@ -14,6 +14,10 @@ from torch import Tensor
 from tightrope.train.doctor.chance import same_chance
 from tightrope.train.feed import Rows, tensors_of, to_device, with_tensors
 from tightrope.train.held import as_it_was
+
+if TYPE_CHECKING:
+    from tightrope.train.feed import Batch
+    from tightrope.train.samplers import Indices
 
 __all__ = ["Answer", "Subject", "distance"]
 
@@ -68,16 +72,18 @@ class Subject:
         """Different records, at random."""
         return self.draw.choice(self.rows.length, min(count, self.rows.length), replace=False)
 
-    def read(self, indices: Any) -> Any:
+    def read(self, indices: Indices) -> Any:
         return to_device(self.rows.take(np.asarray(indices, dtype=np.int64)), self.device)
 
-    def answer(self, batch: Any, *, weights: Tensor | float | None = None, seed: int = 0) -> Answer:
+    def answer(
+        self, batch: Batch, *, weights: Tensor | float | None = None, seed: int = 0
+    ) -> Answer:
         """Leaves no trace in the model; weights: what the losses are multiplied by."""
         with as_it_was(self.model):
             return self.lasting_answer(batch, weights=weights, seed=seed)
 
     def lasting_answer(
-        self, batch: Any, *, weights: Tensor | float | None = None, seed: int = 0
+        self, batch: Batch, *, weights: Tensor | float | None = None, seed: int = 0
     ) -> Answer:
         """What the forward pass leaves behind stays."""
         with same_chance(self.device, seed):
@@ -87,7 +93,7 @@ class Subject:
         return Answer(losses.detach(), [total.detach().clone() for total in sums])
 
 
-def rows_of(batch: Any, index: Tensor, count: int) -> Any:
+def rows_of(batch: Batch, index: Tensor, count: int) -> Any:
     """The same batch with row i replaced by row index[i], in every tensor of `count` rows."""
     moved = [
         tensor[index.to(tensor.device)] if tensor.dim() and len(tensor) == count else tensor

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from tightrope.train.doctor.verdict import Finding, fault, good
@@ -55,31 +56,31 @@ def _verdict(check: str, trials: list[Trial], level: float, why: str) -> Finding
     return fault(check, f"{told}: {why}") if worst.p < level else good(check, told)
 
 
-def likeliest(p: Any) -> float:
+def likeliest(p: ArrayLike) -> float:
     """The p-value of the smallest of several."""
     values = np.asarray(p, dtype=np.float64)
     return float(min(1.0, values.min() * values.size)) if values.size else 1.0
 
 
-def binomial(count: Any, trials: Any, chance: Any) -> Any:
+def binomial(count: ArrayLike, trials: ArrayLike, chance: ArrayLike) -> Any:
     """Two-sided p-values of counts."""
     below = stats.binom.cdf(count, trials, chance)
     above = stats.binom.sf(np.asarray(count) - 1, trials, chance)
     return np.minimum(1.0, 2 * np.minimum(below, above))
 
 
-def chi_square(squares: Any, degrees: Any) -> Any:
+def chi_square(squares: ArrayLike, degrees: ArrayLike) -> Any:
     """Two-sided p-values of sums of squares of standard Gaussians."""
     below, above = stats.chi2.cdf(squares, degrees), stats.chi2.sf(squares, degrees)
     return np.minimum(1.0, 2 * np.minimum(below, above))
 
 
-def normal(score: Any) -> Any:
+def normal(score: ArrayLike) -> Any:
     """Two-sided p-values of standard Gaussians."""
     return 2 * stats.norm.sf(np.abs(score))
 
 
-def kolmogorov(uniform: Any) -> float:
+def kolmogorov(uniform: ArrayLike) -> float:
     """Are these numbers uniform on [0, 1]?"""
     values = np.sort(np.asarray(uniform, dtype=np.float64))
     steps = np.arange(len(values) + 1) / len(values)
@@ -87,7 +88,7 @@ def kolmogorov(uniform: Any) -> float:
     return float(stats.kstwo.sf(min(distance, 1.0), len(values)))
 
 
-def correlation(left: Any, right: Any) -> tuple[float, float]:
+def correlation(left: NDArray[Any], right: NDArray[Any]) -> tuple[float, float]:
     """Of rows of independent standard Gaussians: correlation, and its p-value given one side."""
     size, product = float((left**2).sum()), float((left * right).sum())
     other = float((right**2).sum())

@@ -68,7 +68,7 @@ def attach(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
 
 def _hook_call(model: nn.Module, recorder: Recorder) -> Callable[[], Any]:
     @unseen
-    def called(caller: nn.Module, args: Any, kwargs: Any) -> None:
+    def called(caller: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if caller is model:  # a copy of the model is none of ours
             recorder.called(args, kwargs)
 
@@ -118,7 +118,9 @@ def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[
         return read
 
     @unseen
-    def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def record(
+        layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: object
+    ) -> None:
         if recorder.active and layer is module:  # a copy of the model is none of ours
             inputs = (*args, *kwargs.values())
             if isinstance(out, Tensor) and not out.requires_grad:
@@ -147,7 +149,9 @@ def _cast(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 def _hook_custom(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any]]:
     @unseen
-    def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def record(
+        layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: object
+    ) -> None:
         if not recorder.active or layer is not module:
             return
         outs = out if isinstance(out, tuple) else (out,)

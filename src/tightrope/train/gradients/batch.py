@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Protocol, final
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from tightrope.train.clip import Clip
 from tightrope.train.gradients.forms import Form
 from tightrope.train.gradients.forms.base import full_precision
 
-__all__ = ["ClippedBatch", "Factors", "empty_batch", "find_factors"]
+__all__ = ["ClippedBatch", "Engine", "Factors", "empty_batch", "find_factors"]
 
 _MOST_IN_FLOAT32 = 2048  # see clip.NORM_ERROR
 
@@ -50,6 +50,23 @@ class ClippedBatch:
     def clipped_fraction(self) -> float:
         """Share of the examples that were scaled down."""
         return float((self.factors < 1).any(0).float().mean()) if self.examples else 0.0
+
+
+class Engine(Protocol):
+    """What computes the clipped sum of a batch: Gradients, OneByOne, or one of your own."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def parameters(self) -> Sequence[nn.Parameter]: ...
+
+    @property
+    def clipped_sum(self) -> Callable[..., ClippedBatch]: ...
+
+    def forget(self) -> None: ...
+
+    def detach(self) -> None: ...
 
 
 @final

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import Node
 
 __all__ = ["way_back"]
 
 
 def way_back(
-    node: Any, operand: int, before: torch.Size, after: torch.Size
+    node: Node, operand: int, before: torch.Size, after: torch.Size
 ) -> Callable[[Tensor], Tensor] | None:
     """From the gradient (B, ...) of a node's output to (B, *before) of what entered as `operand`.
 
@@ -40,7 +41,7 @@ def _sum_to(g: Tensor, shape: torch.Size) -> Tensor:
 
 
 # Each kind gives the factor d output / d operand: 1, a number, a tensor, or None if not known.
-def _one(node: Any, operand: int) -> Any:
+def _one(node: Node, operand: int) -> Any:
     return 1
 
 

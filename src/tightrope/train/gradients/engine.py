@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -217,7 +217,7 @@ class Gradients:
             )
 
 
-def _check_losses(losses: Any) -> None:
+def _check_losses(losses: object) -> None:
     if not isinstance(losses, Tensor) or not losses.is_floating_point():
         raise InvalidInput(f"losses must be a floating tensor of shape (B,); got {type(losses)}")
     if losses.dim() == 0:

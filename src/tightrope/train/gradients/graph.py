@@ -9,6 +9,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import Node
 
 from tightrope.train.gradients.recorder import Use
 
@@ -105,7 +106,7 @@ def gradients_at(
     return result
 
 
-def output_shape(node: Any, number: int = 0) -> torch.Size:
+def output_shape(node: Node, number: int = 0) -> torch.Size:
     """Shape of a node's output in the forward pass."""
     return torch.Size(node._input_metadata[number].shape)
 

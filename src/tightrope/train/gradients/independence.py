@@ -60,7 +60,7 @@ def _batch_size(inputs: tuple[Any, ...]) -> int:
     return int(sizes.pop())
 
 
-def _with_last_replaced(x: Any, batch: int) -> Any:
+def _with_last_replaced(x: object, batch: int) -> Any:
     """The last example becomes a strongly changed copy of the first."""
     if not isinstance(x, Tensor) or x.dim() == 0:
         return x
@@ -69,7 +69,7 @@ def _with_last_replaced(x: Any, batch: int) -> Any:
     return changed
 
 
-def _rows(values: Any, batch: int) -> Tensor:
+def _rows(values: object, batch: int) -> Tensor:
     if isinstance(values, tuple | list):
         values = values[0]
     if not isinstance(values, Tensor) or values.dim() == 0 or values.shape[0] != batch:

@@ -15,7 +15,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, Node
 
 from tightrope.train.gradients.broadcast import way_back
 from tightrope.train.gradients.graph import LAYER, Graph, Slot, output_shape
@@ -76,7 +76,7 @@ class Junction:
 
 
 def places_of_entry(
-    graph: Graph, leaf: Any, batch: int, flat: Container[Any] = ()
+    graph: Graph, leaf: Node, batch: int, flat: Container[Any] = ()
 ) -> list[Entry] | None:
     """All places where a parameter enters the batch; None if a value of it reaches the end as is.
 
@@ -104,14 +104,14 @@ def places_of_entry(
     return found
 
 
-def _enters(slot: Slot, node: Any, batch: int) -> bool:
+def _enters(slot: Slot, node: Node, batch: int) -> bool:
     before, after = output_shape(*slot), output_shape(node)
     if len(after) == 0 or after[0] != batch:
         return False
     return len(after) > len(before) or before[0] != batch
 
 
-def junction_at(slot: Slot, node: Any, operand: int) -> Junction | None:
+def junction_at(slot: Slot, node: Node, operand: int) -> Junction | None:
     """None where the operation has no known way back."""
     backward = way_back(node, operand, output_shape(*slot), output_shape(node))
     if backward is None:
@@ -119,7 +119,7 @@ def junction_at(slot: Slot, node: Any, operand: int) -> Junction | None:
     return Junction(GradientEdge(node, 0), GradientEdge(*slot), backward)
 
 
-def route_to(losses: Tensor, target: Any) -> tuple[int, ...]:
+def route_to(losses: Tensor, target: Node) -> tuple[int, ...]:
     """Operand numbers that lead from the losses' node down to another, the shortest way."""
     parents: dict[Any, tuple[Any, int]] = {}
     queue = [losses.grad_fn]
@@ -157,6 +157,6 @@ def follow(losses: Tensor, mark: Landmark, parameter: nn.Parameter) -> Junction 
     return junction_at(slots[1], top, mark.operands[-1])
 
 
-def _below(node: Any, operand: int) -> Slot:
+def _below(node: Node, operand: int) -> Slot:
     nodes = node.next_functions
     return nodes[operand] if operand < len(nodes) else (None, 0)

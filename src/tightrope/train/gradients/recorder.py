@@ -123,7 +123,7 @@ class Recorder:
         self.uses.append(Use(owner, rule, inputs, outputs, keywords))
 
     @unseen
-    def called(self, args: Any, kwargs: Any) -> None:
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model's forward pass is about to begin."""
         if self.active:
             if not self.uses and not self.calls:

@@ -11,6 +11,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import Node
 
 from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.gradients.graph import Graph, explore, output_shape
@@ -94,7 +95,7 @@ class Witness:
         return with_tensors(self._calls, [longer(number, value) for number, value in given])
 
 
-def _walk(graph: Graph, leaf: Any, entry: Entry) -> list[Any]:
+def _walk(graph: Graph, leaf: Node, entry: Entry) -> list[Any]:
     """Nodes at the end of an entry's way, in the order in which they ran."""
     slots: set[Any] = set() if leaf is None else {(leaf, 0)}
     nodes: set[Any] = set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,17 +17,20 @@ from torch.nn import functional
 from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.kernels import usable
 
+if TYPE_CHECKING:
+    from tightrope.train.gradients.forms.patches import Convolution
+
 __all__ = ["depthwise_gradients", "is_depthwise"]
 
 _MOST_TAPS, _MOST_POSITIONS = 64, 256  # up to which tap by tap is faster than example by example
 
 
-def is_depthwise(convolution: Any) -> bool:
+def is_depthwise(convolution: Convolution) -> bool:
     """Whether each output channel reads one input channel, and there are several."""
     return bool(convolution.groups > 1 and convolution.weight_shape[1] == 1)
 
 
-def depthwise_gradients(x: Tensor, g: Tensor, convolution: Any) -> Tensor:
+def depthwise_gradients(x: Tensor, g: Tensor, convolution: Convolution) -> Tensor:
     """(B, *weight shape) in float32 or wider, from (B, C, *space) and (B, P, *out)."""
     if g.dim() == 4 and usable(x, g):
         from tightrope.train.gradients.kernels.depthwise import written_depthwise
@@ -38,7 +41,7 @@ def depthwise_gradients(x: Tensor, g: Tensor, convolution: Any) -> Tensor:
     return (_by_taps if few else _by_examples)(x, g, convolution)
 
 
-def _by_taps(x: Tensor, g: Tensor, convolution: Any) -> Tensor:
+def _by_taps(x: Tensor, g: Tensor, convolution: Convolution) -> Tensor:
     """One product and one sum for each tap, channels innermost."""
     x = functional.pad(x, [n for n in reversed(convolution.padding) for _ in range(2)])
     x, g = x.movedim(1, -1), g.movedim(1, -1).contiguous()
@@ -55,7 +58,7 @@ def _by_taps(x: Tensor, g: Tensor, convolution: Any) -> Tensor:
     return out.movedim(-1, 1).unsqueeze(2)
 
 
-def _by_examples(x: Tensor, g: Tensor, convolution: Any) -> Tensor:
+def _by_examples(x: Tensor, g: Tensor, convolution: Convolution) -> Tensor:
     """The library's weight gradient of one example at a time, which is fast channels last."""
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(g.dim())
     if last is not None:

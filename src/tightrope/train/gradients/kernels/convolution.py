@@ -7,12 +7,15 @@ where a launch costs more than the work; large ones are faster with the patches 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from tightrope.train.gradients.forms.patches import Convolution
 
 __all__ = ["convolution_gradients", "unfold"]
 
@@ -60,7 +63,7 @@ def _gradients(
     tl.store(target, total, mask=(row < outputs)[:, None] & (column < inputs)[None, :])
 
 
-def convolution_gradients(x: Tensor, g: Tensor, geometry: Any) -> tuple[Tensor, Tensor]:
+def convolution_gradients(x: Tensor, g: Tensor, geometry: Convolution) -> tuple[Tensor, Tensor]:
     """Squared norms (B,) and the gradients (B, *weight shape)."""
     outputs, channels, *kernel = geometry.weight_shape
     inputs = channels * kernel[0] * kernel[1]
@@ -112,7 +115,7 @@ def _unfold(
     tl.store(target, values, mask=inside)
 
 
-def unfold(x: Tensor, geometry: Any, space: list[int], each: int = 1) -> Tensor:
+def unfold(x: Tensor, geometry: Convolution, space: list[int], each: int = 1) -> Tensor:
     """(B, C k k, each * T): the patches of (B * each, C, H, W), zero padding included."""
     _, channels, *kernel = geometry.weight_shape
     inputs, positions = channels * kernel[0] * kernel[1], space[0] * space[1]

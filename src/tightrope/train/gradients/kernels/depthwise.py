@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from tightrope.train.gradients.forms.patches import Convolution
 
 __all__ = ["written_depthwise"]
 
@@ -43,7 +46,7 @@ def _depthwise(
     tl.store(out_ptr + place, sums, mask=(channel < outputs) & (tap < KERNEL_W))
 
 
-def written_depthwise(x: Tensor, g: Tensor, geometry: Any) -> Tensor:
+def written_depthwise(x: Tensor, g: Tensor, geometry: Convolution) -> Tensor:
     """(B, P, 1, kh, kw) in float32, from x: (B, C, H, W) and g: (B, P, h, w) in any layout."""
     outputs, _, *kernel = geometry.weight_shape
     out = torch.empty(len(g), *geometry.weight_shape, dtype=torch.float32, device=g.device)

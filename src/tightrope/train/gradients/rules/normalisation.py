@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -43,7 +41,7 @@ def group_norm(module: nn.GroupNorm, x: Tensor, g: Tensor) -> Forms:
     )
 
 
-def instance_norm(module: Any, x: Tensor, g: Tensor) -> Forms:
+def instance_norm(module: nn.Module, x: Tensor, g: Tensor) -> Forms:
     return _channels(module, functional.instance_norm(_like(x, g), eps=module.eps), g)
 
 
@@ -56,13 +54,13 @@ def _rows_fit(x: Tensor, g: Tensor, shape: tuple[int, ...]) -> bool:
     return usable(x, g) and len(shape) == 1 and x.dim() > 2 and shape[0] <= 8192
 
 
-def _row_kernel(module: Any, x: Tensor, g: Tensor, eps: float, *, centre: bool) -> Forms:
+def _row_kernel(module: nn.Module, x: Tensor, g: Tensor, eps: float, *, centre: bool) -> Forms:
     from tightrope.train.gradients.kernels.normalisation import row_scale_and_shift
 
     return _forms(module, *row_scale_and_shift(positions(x), positions(g), eps, centre=centre))
 
 
-def _forms(module: Any, scale: Tensor, shift: Tensor) -> Forms:
+def _forms(module: nn.Module, scale: Tensor, shift: Tensor) -> Forms:
     forms: Forms = [(module.weight, Dense(scale))] if trainable(module.weight) else []
     bias = module._parameters.get("bias")
     if bias is not None and bias.requires_grad:
@@ -75,18 +73,18 @@ def _like(x: Tensor, g: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, g.dtype))
 
 
-def _trailing(module: Any, normal: Tensor, g: Tensor, dims: int) -> Forms:
+def _trailing(module: nn.Module, normal: Tensor, g: Tensor, dims: int) -> Forms:
     """Scale and shift lie on the last `dims` dimensions; sum over the positions between."""
     between = tuple(range(1, g.dim() - dims))
     return _scale_and_shift(module, normal, g, between)
 
 
-def _channels(module: Any, normal: Tensor, g: Tensor) -> Forms:
+def _channels(module: nn.Module, normal: Tensor, g: Tensor) -> Forms:
     """Scale and shift lie on dimension 1; sum over space."""
     return _scale_and_shift(module, normal, g, tuple(range(2, g.dim())))
 
 
-def _scale_and_shift(module: Any, normal: Tensor, g: Tensor, over: tuple[int, ...]) -> Forms:
+def _scale_and_shift(module: nn.Module, normal: Tensor, g: Tensor, over: tuple[int, ...]) -> Forms:
     forms: Forms = []
     if trainable(module.weight):
         forms.append((module.weight, Dense(_sum(normal * g, over))))

@@ -32,7 +32,7 @@ def forward_of(module: nn.RNNBase, recorder: Recorder) -> Callable[..., Any]:
     """The replacement for `module.forward`, as a method; a copy of the module keeps its own."""
     mine, original = module, cast(Any, type(module).forward)
 
-    def forward(module: nn.RNNBase, x: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+    def forward(module: nn.RNNBase, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Any]:
         if module is not mine or not shows(recorder):
             return original(module, x, hx)  # type: ignore[no-any-return]
         if isinstance(x, PackedSequence):
@@ -51,7 +51,11 @@ def forward_of(module: nn.RNNBase, recorder: Recorder) -> Callable[..., Any]:
 
 
 def _layers(
-    module: nn.RNNBase, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor | None = None
+    module: nn.RNNBase,
+    recorder: Recorder,
+    x: Tensor,
+    hx: Tensor | None,
+    lengths: Tensor | None = None,
 ) -> tuple[Tensor, Any]:
     """All layers over (B, T, d); the last states as the module gives them.
 
@@ -80,7 +84,7 @@ def forward_of_cell(module: nn.RNNCellBase, recorder: Recorder) -> Callable[...,
     """The replacement for the forward pass of a cell: a sequence of one position."""
     mine, original, mode = module, cast(Any, type(module).forward), _mode(module)
 
-    def forward(module: nn.RNNCellBase, x: Tensor, hx: Any = None) -> Any:
+    def forward(module: nn.RNNCellBase, x: Tensor, hx: Tensor | None = None) -> Any:
         if module is not mine or not shows(recorder):
             return original(module, x, hx)
         if x.dim() != 2:
@@ -106,7 +110,7 @@ def _mode(module: nn.RNNBase | nn.RNNCellBase) -> str:
     return "LSTM" if isinstance(module, nn.LSTMCell) else "GRU"
 
 
-def _initial(module: nn.RNNBase, x: Tensor, hx: Any) -> tuple[Tensor, ...]:
+def _initial(module: nn.RNNBase, x: Tensor, hx: Tensor | None) -> tuple[Tensor, ...]:
     if hx is not None:
         return tuple(hx) if module.mode == "LSTM" else (hx,)
     directions = 2 if module.bidirectional else 1
