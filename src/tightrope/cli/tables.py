@@ -13,6 +13,7 @@ from rich.text import Text
 from tightrope.numerics.digits import rounded_down, rounded_up
 
 __all__ = ["screen", "remark", "epsilon_text", "show_account", "show_calibration", "compare_table"]
+__all__ += ["show_plan"]
 
 _NUMBERS = ("epsilon", "advantage")
 _MOST_STEPS = 10**12  # where the search for steps ends
@@ -160,3 +161,18 @@ def _alternatives(view: dict[str, Any]) -> Table:
             cells = (f"{row[quantity]:.6g}", row["compared"], truth)
             table.add_row(row["analysis"], *cells, style=_STYLE[row["kind"]])
     return table
+
+
+def show_plan(view: dict[str, Any]) -> None:
+    """The algorithm and its promise, then what it was compared with."""
+    console = screen()
+    console.print(
+        f"{view['algorithm']}: epsilon <= {epsilon_text(view['epsilon'])} at delta = "
+        f"{rounded_up(view['delta'], 6)}, {view['adjacency']} neighbours"
+    )
+    if not view["compared"]:
+        return
+    table = Table("algorithm", "excess loss", "how", title="Least predicted excess loss first")
+    for row in view["compared"]:
+        table.add_row(row["algorithm"], f"{float(row['excess_loss']):.3g}", row["words"])
+    console.print(table)

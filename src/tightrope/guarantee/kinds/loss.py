@@ -67,7 +67,7 @@ class LossGuarantee(Guarantee):
         return LossGuarantee(orders, Adjacency.REPLACE_ONE, self.validity, otherwise=otherwise)
 
     def epsilon(self, delta: float) -> Interval:
-        """Kept: one answer is asked for by the choice of the best, its reader and its second look."""
+        """Kept: the choice of the best, its reader and the second look ask for the same answer."""
         d = check_delta(delta)
         if d not in self._epsilons:
             self._epsilons[d] = self._epsilon(d)
