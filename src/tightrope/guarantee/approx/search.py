@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-
 from tightrope.numerics.interval import Interval
 
 __all__ = ["smallest_epsilon"]
