@@ -72,7 +72,7 @@ async function answer(mine) {
   if (found.refused) return withdraw(found.refused);
   const {lower, upper} = found.epsilon;
   $("epsilon").textContent = "\u2264 " + digits(upper, 1);
-  $("said").textContent = `${found.kind}: ${found.analysis}; ${found.steps.toLocaleString("en")} steps at delta ${found.delta}.` +
+  $("said").textContent = `By ${found.analysis}${found.kind === "exact" ? "" : " (a bound)"}: ${found.steps.toLocaleString("en")} steps at delta ${found.delta}.` +
     (found.kind === "exact" || lower > 0 ? ` The truth is at least ${digits(lower, -1)}.` : "") + (found.remarks.length ? " " + found.remarks.join(" ") : "");
   $("python").textContent = found.python;
   history.replaceState(null, "", "#" + new URLSearchParams(state));
