@@ -2,9 +2,10 @@
 
 python benchmarks/explore.py          # needs playwright and Chromium
 
-From the input event to the moment in which the number of the new setting stands there, with the
-wait of 25 ms for a further movement, the question, the answer and the change of the page. The last
-column is the processor time of the server for one answer, which other programs disturb less.
+From the input event to the moment in which the number of the new setting stands there: the
+question, the answer and the change of the page. A movement that comes before the answer to the one
+before it waits 25 ms more for a pause; these do not. The last column is the processor time of the
+server for one answer, which other programs disturb less.
 """
 
 from __future__ import annotations

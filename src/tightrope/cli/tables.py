@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
@@ -108,7 +109,7 @@ def _grouped(rows: Iterable[dict[str, Any]]) -> list[tuple[list[str], str]]:
 
 def compare_table(views: list[dict[str, Any]], delta: float) -> Table:
     """One row a run: a file, or a way of drawing batches."""
-    table = Table(title=f"epsilon at delta = {delta:g}", header_style="bold")
+    table = Table(title=f"epsilon at delta = {delta:g}", header_style="bold", box=box.SIMPLE_HEAD)
     what = "run" if "run" in views[0] else "sampling"
     for column in (what, "neighbours", "epsilon", "advantage", "analysis", "kind"):
         table.add_column(column, justify="right" if column in _NUMBERS else "left")

@@ -35,7 +35,9 @@ for (const name of ["sampling", "adjacency"]) {
   $(name).addEventListener("change", () => { state[name] = $(name).value; moved(); });
 }
 
+// The first movement is asked at once; those that follow before its answer wait for a pause.
 function moved() {
+  const pause = $("results").getAttribute("aria-busy") === "false" ? 0 : 25;
   turn += 1;
   abort.abort();
   abort = new AbortController();
@@ -44,7 +46,7 @@ function moved() {
   taking(false);
   clearTimeout(quick);
   clearTimeout(slow);
-  quick = setTimeout(() => answer(turn), 25);
+  quick = setTimeout(() => answer(turn), pause);
 }
 
 // Code, link and certificate belong to a setting too.
