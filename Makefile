@@ -5,14 +5,20 @@ BIN := $(VENV)/bin
 # Two test processes by default: the suite is written for two cores.
 JOBS ?= 2
 
-.PHONY: install demo docs test test-all mutants lint types peers benchmark clean
+.PHONY: install lock demo docs test test-all mutants lint types peers benchmark clean
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml papers/pyproject.toml
+$(VENV)/.installed: pyproject.toml papers/pyproject.toml requirements-dev.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --editable papers
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements-dev.lock \
+		--editable '.[dev]' --editable papers
 	@touch $@
+
+# The versions that everybody develops and tests with; `UPGRADE=--upgrade` takes the newest.
+lock:
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11.5 $(UPGRADE) \
+		--no-header --quiet --output-file requirements-dev.lock
 
 demo: install
 	$(BIN)/tightrope demo

@@ -13,6 +13,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import tightrope
 
@@ -55,6 +57,22 @@ def test_every_extra_is_tried_and_bounded():
         one for each in extras.values() for one in each if not re.search(r"[<>=]|^tightrope\[", one)
     ]
     assert not unbounded
+
+
+def test_the_lock_holds_every_dependency_within_its_bounds_and_names_no_place():
+    text = (ROOT / "requirements-dev.lock").read_text()
+    assert not re.search(r"://|--index|--find-links|/tmp|/home|/root|/opt", text)
+    locked = dict(re.findall(r"^([a-z0-9.-]+)==([^ ;\n]+)", text, re.MULTILINE))
+    asked = [one for each in PROJECT["optional-dependencies"].values() for one in each]
+    for one in map(Requirement, [*PROJECT["dependencies"], *asked]):
+        if one.name != "tightrope":
+            assert one.specifier.contains(locked[canonicalize_name(one.name)]), one
+
+
+def test_classifiers_name_the_pythons_that_are_supported():
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+    assert named == ["3.11", "3.12", "3.13"]
+    assert PROJECT["requires-python"] == f">={named[0]}"
 
 
 @pytest.fixture(scope="module")

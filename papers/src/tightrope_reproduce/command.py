@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from tightrope.cli import options as opt
 
 __all__ = ["reproduce"]
 
@@ -16,8 +19,14 @@ def reproduce(
     quick: Annotated[bool, typer.Option(help="Minutes, on made data, for a first look.")] = False,
     device: Annotated[str, typer.Option(help="Where to train: cpu or cuda.")] = "cpu",
     names: Annotated[bool, typer.Option("--list", help="List the items and stop.")] = False,
+    as_json: opt.AsJson = False,
 ) -> None:
-    """Make the five papers' figures and tables again; finished items are not run twice."""
-    from tightrope_reproduce.screen import show_items
+    """Reproduce the five papers' figures and tables; finished items are not run twice."""
+    from rich.console import Console
 
-    show_items(item, out, quick, device, names)
+    from tightrope_reproduce.screen import list_items, show_items
+
+    console = Console(stderr=as_json)
+    found = list_items(console, item) if names else show_items(console, item, out, quick, device)
+    if as_json:
+        print(json.dumps({"schema": "tightrope.reproduce/1", **found}))

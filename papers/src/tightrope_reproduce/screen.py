@@ -26,7 +26,7 @@ from tightrope_reproduce.index import write_index
 from tightrope_reproduce.index_words import MARKS, cells, counts
 from tightrope_reproduce.item import Item, Setting
 
-__all__ = ["show_items"]
+__all__ = ["show_items", "list_items"]
 
 _COLOURS = {
     "reproduced": "green",
@@ -38,14 +38,18 @@ _COLOURS = {
 }
 
 
-def show_items(item: str, out: Path, quick: bool, device: str, names: bool) -> None:
-    """Run what was asked for, with a bar, and print how every claim fared."""
-    console = Console()
+def list_items(console: Console, item: str) -> dict[str, Any]:
+    """The items by name, with what each one reproduces."""
     chosen = find(item)
-    if names:
-        for each in chosen:
-            console.print(f"[bold]{each.name}[/]  {each.paper}: {each.title}", highlight=False)
-        return
+    for each in chosen:
+        console.print(f"[bold]{each.name}[/]  {each.paper}: {each.title}", highlight=False)
+    listed = [{"item": one.name, "paper": one.paper, "title": one.title} for one in chosen]
+    return {"items": listed}
+
+
+def show_items(console: Console, item: str, out: Path, quick: bool, device: str) -> dict[str, Any]:
+    """Run what was asked for, with a bar, and print how every claim fared."""
+    chosen = find(item)
     try:
         records = _run(console, chosen, out, quick, device)
     finally:  # a run that is stopped leaves an index of what it finished
@@ -55,6 +59,7 @@ def show_items(item: str, out: Path, quick: bool, device: str, names: bool) -> N
     else:
         _print_table(console, records)
     console.print(f"index page: [bold]{escape(str(page))}[/]", highlight=False)
+    return {"claims": counts(records), "items": records, "index": str(page)}
 
 
 def _run(

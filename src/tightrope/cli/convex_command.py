@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,6 +42,7 @@ def plan(
     classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
     algorithm: Algorithm = "auto",
     adjacency: Neighbours = "replace-one",
+    as_json: opt.AsJson = False,
 ) -> None:
     """What a fit would do, before any row is seen."""
     from tightrope.estimators import csv_file
@@ -55,9 +57,15 @@ def plan(
         algorithm=algorithm,
         adjacency=adjacency,
     )
-    console = Console()
-    console.print(chosen.reason, highlight=False)
-    console.print(f"process: {chosen.process}", highlight=False)
+    from tightrope.report.convex_view import plan_view
+
+    view = plan_view(chosen)
+    if as_json:
+        print(json.dumps(view))
+        return
+    from tightrope.cli.tables import show_plan
+
+    show_plan(view)
 
 
 @app.command("fit")
@@ -87,6 +95,7 @@ def fit(
         str | None, typer.Option(help="Reserve and settle it in this ledger (path or URL).")
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="The ledger's name for these data.")] = None,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Fit a private model to a table; model and certificate may be published, the key may not."""
     from tightrope.estimators import csv_file
@@ -110,6 +119,11 @@ def fit(
         )
     out.write_text(csv_file.model_card(fitted))
     certificate = _certify(fitted, data, target, out)
+    if as_json:
+        from tightrope.report.convex_view import fit_view
+
+        print(json.dumps(fit_view(fitted, out, certificate)))
+        return
     console = Console()
     spent = fitted.guarantee_.epsilon(fitted.delta_).upper
     console.print(f"epsilon <= [bold green]{rounded_up(spent, 6)}[/] at delta = {fitted.delta_:g}")

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from tightrope.cli import options as opt
 
 __all__ = ["demo"]
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("tightrope-demo"),
+    as_json: opt.AsJson = False,
 ) -> None:
     """Account, calibrate, train a small private model, and leave evidence; about a minute."""
+    from rich.console import Console
+
     from tightrope.cli.demo_story import tell_story
 
-    tell_story(out)
+    found = tell_story(out, Console(stderr=as_json))
+    if as_json:
+        print(json.dumps(found))
+    if not found["holds"]:
+        raise typer.Exit(1)

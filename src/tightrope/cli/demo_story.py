@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
 from tightrope.accounting import account
@@ -43,19 +43,26 @@ NEXT = """
 What to try next:
   tightrope account --batch-size 256 --dataset-size 60000 --noise 1.1 --epochs 60
   tightrope sweep --over noise --batch-size 256 --dataset-size 60000 --epochs 60 --noise 1.1
+  tightrope explore    # a page on which epsilon answers while you drag a slider
   your own model: docs/from_opacus.md"""
 MNIST = NoisySGD(PoissonSampling(256 / 60000), noise_multiplier=1.1, steps=14062)
 
 
-def tell_story(out: Path) -> None:
-    """Account, calibrate, train, attack, certify; each step says what it found."""
-    console = Console()
+def tell_story(out: Path, console: Console) -> dict[str, Any]:
+    """Account, calibrate, train, attack, certify; each step says what it found, and so does this.
+
+    Schema `tightrope.demo/1`.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    _account(console, out)
-    _calibrate(console)
+    account_found = _account(console, out)
+    noise = _calibrate(console)
     folder = _fresh_folder(out)
     trained = _train(console, folder)
-    _evidence(console, out, folder if trained else None)
+    files = _evidence(console, out, folder if trained else None)
+    return {
+        "schema": "tightrope.demo/1", "account": account_found, "noise_multiplier": noise,
+        "trained": trained, **files,
+    }  # fmt: skip
 
 
 def _fresh_folder(out: Path) -> Path:
@@ -64,27 +71,29 @@ def _fresh_folder(out: Path) -> Path:
     return next(out / name for name in names if not (out / name).exists())
 
 
-def _account(console: Console, out: Path) -> None:
+def _account(console: Console, out: Path) -> dict[str, Any]:
     console.rule("1. How private is DP-SGD on MNIST? (batch 256 of 60,000, noise 1.1, 60 epochs)")
     result = account(MNIST)
     view = account_view(result, DELTA)
     show_account(view, console)
     account_plot(result, DELTA, out / "account.png")
+    return {"epsilon": view["answer"]["epsilon"], "delta": DELTA}
 
 
-def _calibrate(console: Console) -> None:
+def _calibrate(console: Console) -> float:
     console.rule("2. How little noise reaches epsilon = 3?")
     found = find_noise(MNIST, Target.approx_dp(3.0, DELTA))
     console.print(f"noise multiplier [bold green]{rounded_up(found.value, 8)}[/], certified")
+    return float(found.value)
 
 
-def _train(console: Console, folder: Path) -> bool:
-    """Train into a run folder and attack a twin of the run; False where packages are missing."""
+def _train(console: Console, folder: Path) -> dict[str, Any] | None:
+    """Train into a run folder and attack a twin of the run; None where packages are missing."""
     console.rule("3. A private model of handwritten digits, at epsilon = 3")
     missing = missing_package()
     if missing is not None:
         console.print(f"Training needs {missing}: pip install 'tightrope[train,sklearn]'. Skipped.")
-        return False
+        return None
     ledger = open_books(folder.with_name(f"{folder.name}-ledger.db"))
     trained = train_digits(folder, ledger)
     console.print(
@@ -99,7 +108,8 @@ def _train(console: Console, folder: Path) -> bool:
         f"{found.audit.canaries} canaries in a twin of the run: an attacker who sees every step "
         f"proves epsilon >= [bold green]{rounded_down(found.audit.epsilon_lower, 3)}[/]"
     )
-    return True
+    attacked = {"canaries": found.audit.canaries, "epsilon_lower": found.audit.epsilon_lower}
+    return {**asdict(trained), "delta": LEVEL, "audit": attacked}
 
 
 def _books(console: Console, ledger: BudgetLedger) -> None:
@@ -111,7 +121,7 @@ def _books(console: Console, ledger: BudgetLedger) -> None:
     ledger.close()
 
 
-def _evidence(console: Console, out: Path, folder: Path | None) -> None:
+def _evidence(console: Console, out: Path, folder: Path | None) -> dict[str, Any]:
     """The certificate of the run (of the declared process where nothing was trained)."""
     console.rule("4. Evidence that others can check")
     plain = titled(certify(MNIST, DELTA) if folder is None else read(folder), TITLE)
@@ -126,9 +136,11 @@ def _evidence(console: Console, out: Path, folder: Path | None) -> None:
     console.print(f"Pictures: [bold]{out / 'account.png'}[/]")
     if folder is not None:
         console.print(f"Run folder: [bold]{folder}[/] (private: never publish it)")
-    if not holds(checks):
-        raise typer.Exit(1)
     console.print(NEXT, soft_wrap=True, highlight=False)
+    return {
+        "holds": holds(checks), "certificate": str(path), "report": str(page),
+        "picture": str(out / "account.png"), "folder": None if folder is None else str(folder),
+    }  # fmt: skip
 
 
 def _signed(

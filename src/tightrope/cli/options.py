@@ -43,7 +43,7 @@ def _option(words: str, metavar: str) -> Any:
 _SETTING: dict[str, Any] = {
     "rate": _option("Sampling rate: batch size / dataset size, e.g. 256/60000.", "Q"),
     "batch_size": _option("Records in a batch on average, in place of --rate.", "B"),
-    "dataset_size": _option("Number of records (public); delta is held against it.", "N"),
+    "dataset_size": _option("Number of records (public); delta should be below 1/N.", "N"),
     "noise": _option("Noise multiplier: noise standard deviation / clip norm.", "S"),
     "steps": _option("Number of steps.", "T"),
     "epochs": _option("Passes over the data, in place of --steps.", "E"),
@@ -54,7 +54,7 @@ _SETTING: dict[str, Any] = {
 _GROUP = _option("Also for this many records that change together (a user's).", "K")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema: docs/json.md).")]
-Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")]
 Plot = Annotated[
     str | None,
     typer.Option(help="Also draw a picture to this .png, .svg or .pdf file.", metavar="FILE"),
@@ -112,7 +112,7 @@ def reading_of(setting: Setting, source: str | None, command: str) -> Reading:
 def may_write(path: Path, force: bool) -> None:
     """Nothing that is there is lost by mistake."""
     if path.exists() and not force:
-        raise InvalidInput(f"{path} is there already; write over it with --force.")
+        raise InvalidInput(f"{path} exists already; --force overwrites it.")
 
 
 def parse_number(given: object, name: str) -> float:

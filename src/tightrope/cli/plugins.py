@@ -24,7 +24,7 @@ _ANY_WORDS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def _reproduce() -> None:
-    """Make the five papers' figures and tables again (a package of its own: not installed)."""
+    """Reproduce the five papers' figures and tables (a package of its own: not installed)."""
     raise InvalidInput(
         "The reproduction of the papers is not installed: it is a package of its own. In a clone "
         "of the repository run `make install`, or `pip install ./papers`."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
@@ -13,6 +14,7 @@ from rich.text import Text
 from tightrope.numerics.digits import rounded_down, rounded_up
 
 __all__ = ["screen", "remark", "epsilon_text", "show_account", "show_calibration", "compare_table"]
+__all__ += ["show_plan"]
 
 _NUMBERS = ("epsilon", "advantage")
 _MOST_STEPS = 10**12  # where the search for steps ends
@@ -107,7 +109,7 @@ def _grouped(rows: Iterable[dict[str, Any]]) -> list[tuple[list[str], str]]:
 
 def compare_table(views: list[dict[str, Any]], delta: float) -> Table:
     """One row a run: a file, or a way of drawing batches."""
-    table = Table(title=f"epsilon at delta = {delta:g}", header_style="bold")
+    table = Table(title=f"epsilon at delta = {delta:g}", header_style="bold", box=box.SIMPLE_HEAD)
     what = "run" if "run" in views[0] else "sampling"
     for column in (what, "neighbours", "epsilon", "advantage", "analysis", "kind"):
         table.add_column(column, justify="right" if column in _NUMBERS else "left")
@@ -160,3 +162,18 @@ def _alternatives(view: dict[str, Any]) -> Table:
             cells = (f"{row[quantity]:.6g}", row["compared"], truth)
             table.add_row(row["analysis"], *cells, style=_STYLE[row["kind"]])
     return table
+
+
+def show_plan(view: dict[str, Any]) -> None:
+    """The algorithm and its promise, then what it was compared with."""
+    console = screen()
+    console.print(
+        f"{view['algorithm']}: epsilon <= {epsilon_text(view['epsilon'])} at delta = "
+        f"{rounded_up(view['delta'], 6)}, {view['adjacency']} neighbours"
+    )
+    if not view["compared"]:
+        return
+    table = Table("algorithm", "excess loss", "how", title="Least predicted excess loss first")
+    for row in view["compared"]:
+        table.add_row(row["algorithm"], f"{float(row['excess_loss']):.3g}", row["words"])
+    console.print(table)

@@ -35,7 +35,9 @@ for (const name of ["sampling", "adjacency"]) {
   $(name).addEventListener("change", () => { state[name] = $(name).value; moved(); });
 }
 
+// The first movement is asked at once; those that follow before its answer wait for a pause.
 function moved() {
+  const pause = $("results").getAttribute("aria-busy") === "false" ? 0 : 25;
   turn += 1;
   abort.abort();
   abort = new AbortController();
@@ -44,7 +46,7 @@ function moved() {
   taking(false);
   clearTimeout(quick);
   clearTimeout(slow);
-  quick = setTimeout(() => answer(turn), 25);
+  quick = setTimeout(() => answer(turn), pause);
 }
 
 // Code, link and certificate belong to a setting too.
@@ -67,12 +69,12 @@ async function answer(mine) {
   let found;
   try { found = await ask("epsilon", mine); } catch (gone) { if (gone.name !== "AbortError") refuse("The server does not answer: is it still running?"); return; }
   if (found === null) return;
-  refuse(found.refused || "");
+  refuse("");
   $("results").setAttribute("aria-busy", "false");
-  if (found.refused) { $("epsilon").textContent = "-"; $("said").textContent = ""; $("python").textContent = ""; return; }
+  if (found.refused) return withdraw(found.refused);
   const {lower, upper} = found.epsilon;
   $("epsilon").textContent = "\u2264 " + digits(upper, 1);
-  $("said").textContent = `${found.kind}: ${found.analysis}; ${found.steps.toLocaleString("en")} steps at delta ${found.delta}.` +
+  $("said").textContent = `By ${found.analysis}${found.kind === "exact" ? "" : " (a bound)"}: ${found.steps.toLocaleString("en")} steps at delta ${found.delta}.` +
     (found.kind === "exact" || lower > 0 ? ` The truth is at least ${digits(lower, -1)}.` : "") + (found.remarks.length ? " " + found.remarks.join(" ") : "");
   $("python").textContent = found.python;
   history.replaceState(null, "", "#" + new URLSearchParams(state));
@@ -84,6 +86,10 @@ async function answer(mine) {
 
 async function more(mine) {
   try {
+    const second = await ask("second", mine);
+    if (!second) return;
+    if (second.refused) return withdraw(second.refused);
+    $("second").textContent = second.words;
     const [curve, along, noise, all] = [await ask("curve", mine), await ask("epochs", mine), await ask("noise", mine), await ask("analyses", mine)];
     if (!curve || !along || !noise || !all) return;
     const no = [curve, along, all].find((one) => one.refused);
@@ -108,6 +114,13 @@ function digits(x, side) {
   return near && (Math.abs(near) >= 1e5 || Math.abs(near) < 1e-3) ? near.toExponential(4) : String(near);
 }
 function told_of(epsilon) { return "upper" in epsilon ? "\u2264 " + digits(epsilon.upper, 1) : "about " + digits(epsilon.estimate, 0); }
+// No number is left where one was refused, at once or by the second method.
+function withdraw(words) {
+  refuse(words);
+  for (const name of ["said", "second", "python"]) $(name).textContent = "";
+  $("epsilon").textContent = "-";
+  taking(false);
+}
 function refuse(words) { $("refused").textContent = words; }
 function line(cells) { const row = document.createElement("tr"); row.append(...cells.map((words) => Object.assign(document.createElement("td"), {textContent: words}))); return row; }
 function draw(kind, more) { const made = document.createElementNS("http://www.w3.org/2000/svg", kind); for (const [key, value] of Object.entries(more)) made.setAttribute(key, value); return made; }

@@ -13,7 +13,7 @@ pytest.importorskip("httpx", reason="its test client needs httpx")
 from starlette.testclient import TestClient
 
 from tightrope import NoisySGD, PoissonSampling, account
-from tightrope.errors import InvalidInput
+from tightrope.errors import ContradictoryMethods, InvalidInput
 from tightrope.explore.answers import ANSWERS, setting_of
 from tightrope.explore.serve import explore_app
 
@@ -37,6 +37,17 @@ def test_epsilon_is_what_account_says_and_the_code_prints_it(capsys):
     assert found["epsilon"] == {"lower": truth.lower, "upper": truth.upper}
     exec(found["python"], {})
     assert capsys.readouterr().out.strip() == str(truth)
+
+
+def test_the_second_method_confirms_or_its_contradiction_is_refused(client, monkeypatch):
+    assert "Proved twice" in answered("second")["words"]
+
+    def contradicted(*claim):
+        raise ContradictoryMethods("Two certified methods contradict each other.")
+
+    monkeypatch.setattr("tightrope.accounting.confirm_epsilon", contradicted)
+    reply = client.get("/answer/second", params=MNIST).json()
+    assert reply == {"refused": "Two certified methods contradict each other."}
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "balls-in-bins", "fixed-size", "shuffled", "full"])

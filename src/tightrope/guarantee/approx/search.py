@@ -15,8 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.optimize import brentq
-
 from tightrope.numerics.interval import Interval
 
 __all__ = ["smallest_epsilon"]
@@ -54,6 +52,8 @@ def _crossing(
     def excess(x: float) -> float:
         value = function(x)
         return (_log(value) - _log(target)) or (1.0 if value > target else -1e-300)
+
+    from scipy.optimize import brentq  # slow to import, and seldom needed
 
     root = brentq(excess, low, high, xtol=1e-300, rtol=_RELATIVE, maxiter=_STEPS)
     reach = 2.0 * _RELATIVE * root

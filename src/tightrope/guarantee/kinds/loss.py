@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import final
 
 from tightrope.errors import NotCertified
@@ -67,13 +67,23 @@ class LossGuarantee(Guarantee):
         return LossGuarantee(orders, Adjacency.REPLACE_ONE, self.validity, otherwise=otherwise)
 
     def epsilon(self, delta: float) -> Interval:
+        """Kept: the choice of the best, its reader and the second look ask for the same answer."""
         d = check_delta(delta)
+        if d not in self._epsilons:
+            self._epsilons[d] = self._epsilon(d)
+        return self._epsilons[d]
+
+    @cached_property
+    def _epsilons(self) -> dict[float, Interval]:
+        return {}
+
+    def _epsilon(self, delta: float) -> Interval:
         found = self._closest(
-            lambda: profile.worst_epsilon(self.orders, d), lambda other: other.epsilon(d)
+            lambda: profile.worst_epsilon(self.orders, delta), lambda other: other.epsilon(delta)
         )
         if not self.attained:
             return found
-        least = _proved_below(lambda: profile.worst_epsilon(self.attained, d))
+        least = _proved_below(lambda: profile.worst_epsilon(self.attained, delta))
         return Interval(min(least, found.upper), found.upper)
 
     def delta(self, epsilon: float) -> Interval:

@@ -22,6 +22,7 @@ __all__ = ["Scan", "scan", "furthest_peak", "LOG_ROOT_2PI"]
 
 LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
 _MAX_CELLS = 20_000
+_ROUNDS, _AT_ONCE = 4, 256
 
 
 def furthest_peak(pair: GaussianMixturePair, tilt: float) -> float:
@@ -30,10 +31,12 @@ def furthest_peak(pair: GaussianMixturePair, tilt: float) -> float:
     F' = -x + (1+c) mu m_plus(x) + c mu m_minus(-x); m_plus <= plus, and m_minus(-x) falls.
     """
     low, high = 0.0, tilt * pair.mu * pair.minus
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        above = middle < tilt * pair.mu * float(pair.arms[1].mean(np.array(-middle)))
-        low, high = (middle, high) if above else (low, middle)
+    for _ in range(_ROUNDS):
+        at = np.linspace(low, high, _AT_ONCE + 1)
+        falls = at >= tilt * pair.mu * pair.arms[1].mean(-at)
+        falls[-1] = True
+        first = int(np.argmax(falls))
+        low, high = float(at[max(first - 1, 0)]), float(at[first])
     return (1.0 + tilt) * pair.mu * pair.plus + high
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from tightrope.numerics.lattice_cells import CELL_ERROR, shared_mass
@@ -171,6 +170,8 @@ def _core(rate: float, mu: float, step: float, end: float) -> tuple[float, float
     low, high = step, 2.0 * step
     while high - mean_offset(high)[0] < step:
         low, high = high, 2.0 * high
+    from scipy.optimize import brentq  # slow to import, and seldom needed
+
     top = brentq(lambda x: x - mean_offset(x)[0] - step, low, high, xtol=1e-300, rtol=1e-15)
     lift, s = mean_offset(float(top))
     return lift, s, float(log_ndtr(s))
