@@ -9,7 +9,7 @@ from typing import Any
 
 from tightrope.numerics.digits import rounded_up
 
-__all__ = ["statement", "statement_here", "main_claim", "declared_in"]
+__all__ = ["statement", "statement_here", "main_claim", "declared_in", "is_uncovered"]
 
 _NEWEST = "tightrope.certificate/2"
 _SUBJECTS = {
@@ -86,9 +86,14 @@ def _length(content: dict[str, Any]) -> str:
     return said if content["schema"] == _NEWEST else said.replace("By its own word, its", "Its")
 
 
+def is_uncovered(run: Any) -> bool:
+    """Did the run ask to go on without a bound on rounding?"""
+    return run is not None and run["settings"].get("arithmetic") == "uncovered"
+
+
 def _uncovered(run: Any) -> str:
-    """A warning that comes before everything else, where the run asked to go on without cover."""
-    if run is None or run["settings"].get("arithmetic") != "uncovered":
+    """A warning that comes before everything else."""
+    if not is_uncovered(run):
         return ""
     return (
         "FLOATING POINT IS NOT COVERED: rounding may have moved the sums further than is "
