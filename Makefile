@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Two test processes by default: the suite is written for two cores.
 JOBS ?= 2
+# Each of them is one thread. Neighbouring tests stay in one process, which shares what they share.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q
+# Tests start other processes: these need not compile everything again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: install lock demo docs test test-all mutants lint types peers benchmark clean
 
@@ -28,10 +32,10 @@ docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 test: install
-	$(BIN)/python -m pytest -n $(JOBS) -q -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: install mutants
-	$(BIN)/python -m pytest -n $(JOBS) -q
+	$(PYTEST)
 
 # Planted faults, one at a time: the tests named beside each must notice it.
 mutants: install

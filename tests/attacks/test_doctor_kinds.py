@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from tightrope.train import (
     BallsInBinsSampler,
+    CyclicSampler,
     FixedSizeSampler,
     FlatClip,
     GaussianNoise,
@@ -22,10 +23,17 @@ from tightrope.train import (
     ShuffledSampler,
 )
 from tightrope.train.doctor import check_model, check_run
+from tightrope.train.doctor.columns import Columns
+from tightrope.train.doctor.loss_forms import loss_on_batches
+from tightrope.train.doctor.noise_checks import check_noise
+from tightrope.train.doctor.rehearsal import rehearse, restored
+from tightrope.train.doctor.sampler_checks import check_sampler, draw_batches
+from tightrope.train.doctor.verdict import Verdict
+from tightrope.train.users import rows_for
 
 torch.set_num_threads(1)
 
-RECORDS, RATE = 200, 0.2
+RECORDS, RATE, FALSE_ALARM = 200, 0.2, 1e-6
 NOISE = {f"noise {kind}" for kind in ("scale", "mean", "law", "independence", "freshness")}
 MIXING = {"cross-example leakage", "losses mix examples", "model"}
 SAMPLER = {"sampler = accountant"}
@@ -61,8 +69,22 @@ def run_of(model=None, rule=lambda p: torch.optim.SGD(p, lr=0.1), **parts):
 
 
 def faults(run, loss=loss, data=None, **how):
-    diagnosis = check_run(run, loss, records() if data is None else data, **how)
-    return {finding.check for finding in diagnosis.faults}
+    return checks_of(check_run(run, loss, records() if data is None else data, **how).findings)
+
+
+def checks_of(findings):
+    return {finding.check for finding in findings if finding.verdict is Verdict.FAULT}
+
+
+def noise_faults(run):
+    """What the noise checks alone find, at their share of the false alarms."""
+    columns, rows = Columns(run.gradients.parameters), rows_for(records(), None, None)
+    with restored(run):
+        losses_of = loss_on_batches(run.model, loss, rows, run.gradients, run.views)
+    seen = rehearse(run, losses_of, rows, columns, steps=48, micro_batch=None)
+    with restored(run):
+        findings = check_noise(run, seen, columns, FALSE_ALARM / 2)
+    return checks_of(findings)
 
 
 class Wrapped:
@@ -250,6 +272,16 @@ def from_the_global_generator(self, sums, deviation):
     ids=lambda add: add.__name__,
 )
 def test_wrong_noise(add):
+    found = noise_faults(run_of(noise=noise_of(add)))
+    assert found and found <= NOISE | {"noise and data"}, found
+
+
+@pytest.mark.parametrize(
+    "add",
+    [ten_percent_small, every_twentieth_left_out, laplace, uniform],
+    ids=lambda add: add.__name__,
+)
+def test_wrong_noise_is_all_that_the_whole_examination_finds(add):
     found = faults(run_of(noise=noise_of(add)))
     assert found and found <= NOISE | {"noise and data"}, found
 
@@ -411,13 +443,23 @@ def test_wrong_sampler(draw):
         sampler = sampler_of(draw)
         for _ in range(before):
             sampler.draw(RECORDS)
-        found = faults(run_of(sampler=sampler))
-        assert SAMPLER <= found <= SAMPLER | RUN_TOO
+        run = run_of(sampler=sampler)
+        batches = draw_batches(run, RECORDS)
+        findings = check_sampler(run, batches, RECORDS, FALSE_ALARM / 4)
+        assert checks_of(findings) == SAMPLER
+
+
+@pytest.mark.parametrize("draw", [truncated, every_batch_twice], ids=lambda draw: draw.__name__)
+def test_a_wrong_sampler_is_all_that_the_whole_examination_finds(draw):
+    found = faults(run_of(sampler=sampler_of(draw)))
+    assert SAMPLER <= found <= SAMPLER | RUN_TOO
 
 
 @pytest.mark.parametrize(
     ("really", "declared"),
     [
+        (CyclicSampler(5), PoissonSampler(RATE)),
+        (PoissonSampler(1.5 * RATE), PoissonSampler(RATE)),
         (FixedSizeSampler(40, RECORDS), PoissonSampler(RATE)),
         (ShuffledSampler(5), PoissonSampler(RATE)),
         (BallsInBinsSampler(5), PoissonSampler(RATE)),

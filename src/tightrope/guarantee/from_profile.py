@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,12 +32,23 @@ def tradeoff(guarantee: Guarantee, type_i: float) -> Interval:
     if type_i == 0.0:  # f(0) >= 1 - delta(eps) for every eps, however large
         least = min(guarantee.delta(epsilon).upper for epsilon in _FAR_EPSILONS)
         return Interval(max(1.0 - least - 1e-15, 0.0), 1.0)
-    return of_profile.tradeoff(_Asked(guarantee), type_i)
+    return _supporting_line(guarantee, type_i)[0]
 
 
 def supporting_epsilon(guarantee: Guarantee, type_i: float) -> float:
     """The epsilon whose line touches the trade-off curve at type_i; negative on the flat side."""
-    return of_profile.supporting_line(_Asked(guarantee), type_i)[1]
+    return _supporting_line(guarantee, type_i)[1]
+
+
+@lru_cache(maxsize=64)
+def _supporting_line(guarantee: Guarantee, type_i: float) -> tuple[Interval, float]:
+    return of_profile.supporting_line(_kept_profile(guarantee), type_i)
+
+
+@lru_cache(maxsize=2)
+def _kept_profile(guarantee: Guarantee) -> of_profile.Profile:
+    """What one question found out serves the next."""
+    return guarantee.profile() or _Asked(guarantee)
 
 
 class _Asked:

@@ -60,7 +60,8 @@ def process_of(given: object, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE)
 def leaves(given: object, times: int = 1) -> Iterator[tuple[Event, int]]:
     """Every event in a tree that has no event inside, and how often it is run."""
     event = event_of(given)
-    count = times * event["count"] if event.name == "SelfComposedDpEvent" else times
+    repeated = event.name == "SelfComposedDpEvent"
+    count = times * check_count(event["count"], "count") if repeated else times
     if not _holds_events(event):
         yield event, count
     for part in _inside(event):

@@ -13,14 +13,14 @@ from typing import Any
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.certificate import FILE, chain_of
 from tightrope.evidence.form import SCHEMAS, fault_of
-from tightrope.evidence.statement import main_claim
+from tightrope.evidence.statement import is_uncovered, main_claim
 from tightrope.evidence.strict_json import parse
 from tightrope.interop import libraries
 from tightrope.interop.events import looks_like_event
-from tightrope.interop.reading import Reading, claims_of, in_order
+from tightrope.interop.reading import Neighbours, Reading, claims_of, in_order, neighbours_of
 from tightrope.interop.setting import UNSAID, Setting, unknown
 from tightrope.process.codec import from_json
-from tightrope.validate import check_delta
+from tightrope.validate import check_count, check_delta
 
 __all__ = ["read"]
 
@@ -124,7 +124,11 @@ def _certificate(data: Any, told: Setting) -> Reading:
         raise InvalidInput(f"This certificate promises nothing. {data['statement']}")
     delta = float(check_delta(data["setting"]["delta"]))
     said = main_claim(data["claims"], delta)
-    return Reading(process, "Tightrope certificate", delta, None if said is None else str(said))
+    words, uncovered = None if said is None else str(said), is_uncovered(run)
+    return Reading(process, "Tightrope certificate", delta, words, notes=(_UNCOVERED,) * uncovered)
+
+
+_UNCOVERED = "The certificate says that its run does not cover floating point."
 
 
 def _process(data: Any, told: Setting) -> Reading:
@@ -134,19 +138,36 @@ def _process(data: Any, told: Setting) -> Reading:
 
 def _account(data: Any, told: Setting) -> Reading:
     _alone(told, "An account")
-    said = str(data["answer"]["epsilon"]["upper"])
-    delta = float(check_delta(data["delta"]))
-    return Reading(from_json(data["process"]), "Tightrope account", delta, said)
+    answer, delta = data["answer"], float(check_delta(data["delta"]))
+    shared = answer.get("group", {"size": 1, "epsilon": answer["epsilon"]})
+    return Reading(
+        from_json(data["process"]),
+        "Tightrope account",
+        delta,
+        str(shared["epsilon"]["upper"]),
+        group=check_count(shared["size"], "size", low=1),
+        zero_out=neighbours_of(answer["adjacency"]) is Neighbours.ZERO_OUT,
+    )
 
 
 def _alone(told: Setting, what: str) -> None:
-    said = [f"--{key.replace('_', '-')}" for key in _KEYS if key not in ("delta", "group")]
-    given = [word for word in said if getattr(told, word[2:].replace("-", "_")) != UNSAID]
+    keys = [key for key in _KEYS if key not in ("delta", "group")]
+    given = [f"--{_word(key)}" for key in keys if getattr(told, key) != UNSAID]
     if given:
         raise InvalidInput(f"{what} says all of its setting itself; leave out {', '.join(given)}.")
 
 
+def _word(key: str) -> str:
+    return key.replace("_", "-")
+
+
 def _schedule(data: Any, told: Setting) -> Reading:
+    once = sorted({"delta", "group"} & {key for row in data for key in row})
+    if once:
+        raise InvalidInput(
+            f"The rows of a schedule are parts of one run, and {' and '.join(once)} belong to the "
+            f"whole. Leave the column out, and say {' '.join(f'--{key}' for key in once)} once."
+        )
     rows = [_row(row, told) for row in data]
     return Reading(in_order(row.run() for row in rows), f"schedule of {len(rows)} rows")
 
@@ -160,6 +181,8 @@ def _row(row: Mapping[str, Any], told: Setting) -> Setting:
     for key in row:
         if key not in _KEYS:
             raise InvalidInput(unknown("A column or key", key, _KEYS))
+        if getattr(told, key) != UNSAID and row[key] is not None:
+            raise InvalidInput(f"The file says {key} = {row[key]}; leave out --{_word(key)}.")
     setting = replace(told, **{key: value for key, value in row.items() if value is not None})
     unsaid = setting.steps == UNSAID and setting.epochs == UNSAID
     return replace(setting, steps=1) if unsaid else setting

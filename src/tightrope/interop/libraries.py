@@ -149,7 +149,7 @@ def _banded(data: Data) -> NoisySGD:
     """b bands and cyclic Poisson batches are Poisson with iterations / b steps (2306.08153)."""
     noise, iterations = need(data, ("noise_multiplier", "iterations"), "A JAX Privacy config")
     steps = check_count(iterations, "iterations", low=1)
-    bands = check_count(data.get("num_bands") or _length(data.get("strategy")), "bands", low=1)
+    bands = _bands(data.get("num_bands"), data.get("strategy"))
     if "sampling_prob" in data:
         rate = data["sampling_prob"]
     else:
@@ -158,10 +158,17 @@ def _banded(data: Data) -> NoisySGD:
     return NoisySGD(PoissonSampling(rate), noise, -(-steps // bands))
 
 
-def _length(strategy: object) -> int:
-    """The number of bands; 1 where there is no strategy (plain DP-SGD)."""
+def _bands(said: object, strategy: object) -> int:
+    """The number of bands; 1 where nothing is said of them (plain DP-SGD)."""
     if strategy is None:
-        return 1
+        return check_count(1 if said is None else said, "num_bands", low=1)
+    found = check_count(_length(strategy), "bands", low=1)
+    if said not in (None, found):
+        raise InvalidInput(f"num_bands = {said!r}, and the strategy has {found}. Say the true one.")
+    return found
+
+
+def _length(strategy: object) -> int:
     if not hasattr(strategy, "__len__") or isinstance(strategy, str | Mapping):
         raise InvalidInput(f"strategy is a list of Toeplitz coefficients; got {strategy!r:.80}.")
     return len(strategy)

@@ -17,6 +17,7 @@ from tightrope.process import (
     NoisySGD,
     PoissonSampling,
     Sequence,
+    UserLevel,
 )
 from tightrope.validate import check_delta
 
@@ -81,13 +82,13 @@ class Reading:
         return Neighbours.ZERO_OUT.value if self.zero_out else str(self.process.adjacency)
 
     def certifiable(self) -> Any:
-        """The process, for a certificate; those are about our own neighbours."""
+        """The process, for a certificate: about our own neighbours, and all records of a user."""
         if self.zero_out:
             raise InvalidInput(
                 "Certificates are about add-or-remove or replace-one neighbours; this run is about "
                 "zero-out ones. Ask for an account of it instead."
             )
-        return self.process
+        return self.process if self.group == 1 else UserLevel(self.process, self.group)
 
 
 def need(data: Mapping[str, Any], keys: tuple[str, ...], what: str) -> tuple[Any, ...]:

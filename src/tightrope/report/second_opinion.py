@@ -36,8 +36,11 @@ def opinion(
         view["from"] = {"source": reading.source, "notes": list(reading.notes)}
     claim = reading.said if said is None else said
     if claim is not None:
-        kind = Validity(view["answer"]["kind"])
-        view["said"] = said_view(claim, result.epsilon(level.delta), kind, reading.suspects)
+        truth, kind = result.epsilon(level.delta), Validity(view["answer"]["kind"])
+        if group > 1:
+            together = result.guarantee(level.delta).group(group)
+            truth, kind = together.epsilon(level.delta), together.validity
+        view["said"] = said_view(claim, truth, kind, reading.suspects, group)
     return view, result
 
 
@@ -55,17 +58,20 @@ def level_for(setting: Setting, readings: Iterable[Reading]) -> Level:
 
 
 def said_view(
-    claim: str, truth: Interval, kind: Validity, suspects: tuple[str, ...] = ()
+    claim: str, truth: Interval, kind: Validity, suspects: tuple[str, ...] = (), group: int = 1
 ) -> dict[str, Any]:
-    """Is an epsilon that someone printed on the safe side?
+    """Is an epsilon that someone printed on the safe side, for all records of a group together?
 
     `verdict`: "safe", "rounded" (less than the truth, by no more than its last digit), "too small",
     or "not proved" (only an upper bound is known here, and it is above).
     """
     epsilon = float(check_epsilon(parse_number(claim, "said")))
     verdict = _verdict(claim, epsilon, truth, kind)
+    whom = "" if group == 1 else f" for {group} records together"
     why = f": {'; '.join(suspects)}" if suspects and verdict not in ("safe", "rounded") else ""
-    certified, least = rounded_up(truth.upper, 6), rounded_down(truth.lower, 6)
+    certified, least = (
+        f"{number}{whom}" for number in (rounded_up(truth.upper, 6), rounded_down(truth.lower, 6))
+    )
     over = f", {100 * (epsilon / truth.upper - 1):.2g} % above it" if truth.upper > 0 else ""
     both = f"Your library said {claim}; certified {certified}"
     words = {

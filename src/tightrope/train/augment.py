@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.train.gradients.draws import same_draws
 from tightrope.train.losses import LossFunction, losses_on
 from tightrope.validate import check_count
 
@@ -111,7 +112,5 @@ def check_augment(augment: Augment, inputs: Tensor, views: int) -> None:
 
 
 def _drawn(augment: Augment, inputs: Tensor, views: int) -> Tensor:
-    devices = [inputs.device] if inputs.is_cuda else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(0)
+    with same_draws([inputs.device]):
         return augment(inputs, views)

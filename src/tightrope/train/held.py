@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tightrope.train.gradients.draws import same_draws
+
 __all__ = [
     "GENERATORS",
     "as_it_was",
@@ -149,12 +151,11 @@ def traceless(
     Generators start at a common place, so that two passes draw the same. Weights are put back only
     where named as `written`: copies of all of them would double the memory.
     """
-    devices = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
+    devices = {p.device for p in model.parameters()}
     chance = random.getstate(), np.random.get_state()  # noqa: NPY002
     _passes[0] += 1
     try:
-        with as_it_was(model, written), torch.random.fork_rng(devices=devices):
-            torch.manual_seed(seed)
+        with as_it_was(model, written), same_draws(devices, seed):
             random.seed(seed)
             np.random.seed(seed)  # noqa: NPY002
             _seed_own(model, seed)

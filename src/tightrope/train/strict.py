@@ -19,6 +19,7 @@ from tightrope.train.deterministic import Deterministic
 from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.distributed import rank_and_size, sum_over_ranks_
 from tightrope.train.gradients.alone import Alone
+from tightrope.train.gradients.draws import start_draws
 from tightrope.train.grid import BOUND, as_values, unit
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Strict:
         """An example is read next: what is random about it is so for no other example."""
         self._deterministic.check()
         self.gradients.begin()
-        _seed_random_layers(self.gradients.parameters[0].device, self._noise.fresh_seed())
+        start_draws([self.gradients.parameters[0].device], self._noise.fresh_seed())
 
     @staticmethod
     def add(total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]:
@@ -95,15 +96,6 @@ def _discrete(noise: Noise) -> DiscreteGaussianNoise:
             f"{type(noise).__name__}."
         )
     return noise
-
-
-def _seed_random_layers(device: torch.device, seed: int) -> None:
-    """The generators that dropout and its like use (torch.manual_seed does more, slowly)."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.default_generators[device.index or 0].manual_seed(seed)
-    elif device.type != "cpu":
-        torch.manual_seed(seed)
 
 
 def refuse(what: str, why: str) -> InvalidInput:

@@ -107,6 +107,13 @@ def test_randomness_is_not_taken_for_mixing_and_is_left_as_it_was(data, own):
     assert run.steps == 1
 
 
+def test_no_seed_waits_for_an_accelerator_that_is_used_later(data, train):
+    """torch.manual_seed queued one for each look, whose draws would then have been known."""
+    before = len(torch.cuda._queued_calls)
+    train(made(Chancy(False)), data, steps=1)
+    assert len(torch.cuda._queued_calls) == before
+
+
 class Odd(nn.Module):
     """Answers in a dictionary, takes keywords, and a mask without examples."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import final
 
 from tightrope.errors import NotCertified
+from tightrope.guarantee import from_profile
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian.composition import group_mu
 from tightrope.guarantee.loss import profile
@@ -17,7 +18,6 @@ from tightrope.guarantee.loss.cumulant import renyi
 from tightrope.guarantee.loss.curve import LossCurve
 from tightrope.guarantee.loss.mixture import MOST_MEMBERS
 from tightrope.guarantee.loss.pair import GaussianMixturePair, GaussianPair, SampledGaussianPair
-from tightrope.guarantee.tradeoff import of_profile
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_real
@@ -124,15 +124,14 @@ class LossGuarantee(Guarantee):
                 Interval(1.0 - worst, 1.0 - worst * (1.0 - 1e-12)) if worst else Interval.exact(1.0)
             )
         try:
-            return _supporting(self, type_i)[0]
+            return from_profile.tradeoff(self, type_i)
         except NotCertified:
             if self.otherwise is None:
                 raise
             return Interval(self.otherwise.tradeoff(type_i).lower, 1.0 - type_i)
 
-    def supporting_epsilon(self, type_i: float) -> float:
-        """The epsilon whose line decides `tradeoff(type_i)`; negative right of the diagonal."""
-        return _supporting(self, type_i)[1]
+    def profile(self) -> LossCurve:
+        return LossCurve(self.orders, self.delta)
 
     def directions(self) -> tuple[Components, ...]:
         return self.orders
@@ -159,16 +158,6 @@ def _of_replaced(pair: AbstractLossPair) -> AbstractLossPair:
     if isinstance(pair, SampledGaussianPair) and pair.rate < 1.0:
         return GaussianMixturePair(pair.rate, pair.mu, 1, 1)
     return _of_group(pair, 2)
-
-
-@lru_cache(maxsize=2)
-def _curve(guarantee: LossGuarantee) -> LossCurve:
-    return LossCurve(guarantee.orders, guarantee.delta)
-
-
-@lru_cache(maxsize=64)
-def _supporting(guarantee: LossGuarantee, type_i: float) -> tuple[Interval, float]:
-    return of_profile.supporting_line(_curve(guarantee), type_i)
 
 
 def _ruled_out(components: Components) -> float:

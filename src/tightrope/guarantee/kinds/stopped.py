@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.tradeoff.of_profile import Profile
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order
@@ -41,10 +42,32 @@ class StoppedGuarantee(Guarantee):
         return self.inner.epsilon(self.share * check_delta(delta) * (1 - 1e-15))
 
     def delta(self, epsilon: float) -> Interval:
-        found = self.inner.delta(epsilon)
-        upper = min(1.0, found.upper / self.share * (1 + 1e-15))
-        return Interval(min(found.lower / self.share, upper), upper)
+        return _over(self.share, self.inner.delta(epsilon))
+
+    def profile(self) -> Profile | None:
+        inner = self.inner.profile()
+        return None if inner is None else _Shared(inner, self.share)
 
     def renyi(self, order: float) -> Interval:
         check_order(order)
         return Interval.exact(float("inf"))
+
+
+@final
+@dataclass(frozen=True)
+class _Shared:
+    """The profile of one length, over its share of delta."""
+
+    inner: Profile
+    share: float
+
+    def near(self, epsilon: float, room: float) -> Interval:
+        return _over(self.share, self.inner.near(epsilon, self.share * room))
+
+    def sharp(self, epsilon: float, room: float) -> Interval:
+        return _over(self.share, self.inner.sharp(epsilon, self.share * room))
+
+
+def _over(share: float, delta: Interval) -> Interval:
+    upper = min(1.0, delta.upper / share * (1 + 1e-15))
+    return Interval(min(delta.lower / share, upper), upper)

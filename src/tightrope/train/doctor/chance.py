@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from tightrope.train.gradients.draws import same_draws
+
 __all__ = ["same_chance"]
 
 
@@ -16,11 +18,7 @@ __all__ = ["same_chance"]
 def same_chance(device: torch.device, seed: int = 0) -> Iterator[None]:
     """PyTorch's, NumPy's and Python's global generators begin at `seed` inside."""
     before = random.getstate(), np.random.get_state()  # noqa: NPY002
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for every device
-        if devices:
-            torch.cuda.manual_seed(seed)
+    with same_draws([device], seed):
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         try:

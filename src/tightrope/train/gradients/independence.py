@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput
+from tightrope.train.gradients.draws import same_draws
 
 __all__ = ["Leak", "check_examples_independent"]
 
@@ -80,9 +81,7 @@ def _rows(values: object, batch: int) -> Tensor:
 def _quietly(model: nn.Module, run: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
     """Run without leaving a trace in the model or the random generators."""
     buffers = {name: value.clone() for name, value in model.named_buffers()}
-    devices = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
-        torch.manual_seed(0)
+    with same_draws(p.device for p in model.parameters()), torch.no_grad():
         result = run(model, *inputs)
         for name, value in model.named_buffers():
             value.copy_(buffers[name])
