@@ -10,6 +10,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tightrope.errors import InvalidInput
+from tightrope.evidence.verify_run import run_checks
+from tightrope.ledger.terms import Terms, Total
+from tightrope.process import NoisySGD, PoissonSampling, StoppedAtWill
+from tightrope.process.codec import to_json
 from tightrope.train import (
     AdaptiveClip,
     Budget,
@@ -60,6 +64,31 @@ def test_users_of_a_run_stopped_at_will_are_refused_in_the_same_words(small_run,
             history=first.record(),
             budget=Budget(9.0, 1e-5),
         )
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_certificates_of_users_verify_though_nobody_planned_the_run(
+    small_run, small_data, together
+):
+    """Every one of them failed: "the process is not stopped", said of the users around it."""
+    run = small_run(sampler=PoissonSampler(0.2, users=Users(2, together)))
+    for batch in run.batches(UserData(small_data, np.repeat(np.arange(30), 2)), steps=1):
+        x, y = batch.rows() if together else batch
+        each = cross_entropy(run.model(x), y, reduction="none")
+        run.step(batch.mean(each) if together else each)
+    for length, wrong in (("asked", []), ("at will", ["length"]), ("planned", ["length"])):
+        facts = run.record().facts(length=length).as_dict()
+        lines = run_checks({"run": facts, "process": to_json(run.process)}, run.process, 1e-3, "")
+        assert [line.name for line in lines if line.holds is False] == wrong, length
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_a_ledger_reserves_no_run_that_is_stopped_at_will(records):
+    """It was refused for records, and taken where users have several of them."""
+    terms = Terms("people", Total(epsilon=8.0, delta=1e-5), records=records)
+    run = StoppedAtWill(NoisySGD(PoissonSampling(0.1), 1.0, 5))
+    with pytest.raises(InvalidInput, match="longest run that may happen"):
+        terms.check_process(run.group(records))
 
 
 def test_names_of_users_as_tables_keep_them():
