@@ -19,6 +19,7 @@ from tightrope.train import (
     Budget,
     FlatClip,
     PoissonSampler,
+    RunFolder,
     UserData,
     Users,
     first_rows,
@@ -114,3 +115,19 @@ def test_names_that_may_be_one_or_two_are_refused(names):
     for use in (lambda: UserData(torch.zeros(3), names), lambda: first_rows(names, 1)):
         with pytest.raises(InvalidInput, match="whole numbers or texts"):
             use()
+
+
+def test_a_stored_run_of_records_does_not_go_on_as_one_of_users(small_run, small_data, tmp_path):
+    """Rows drawn one by one were stored; resumed, they were told as users drawn as a whole."""
+    first, folder = small_run(), RunFolder(tmp_path)
+    folder.attach(first, small_data, fingerprint="people, 2026")
+    for x, y in first.batches(small_data, steps=1):
+        first.step(cross_entropy(first.model(x), y, reduction="none"))
+    folder.save()
+    folder.close()
+    whole = small_run(sampler=PoissonSampler(0.2, users=Users(30)))
+    people = UserData(small_data, np.arange(60) // 30)
+    with pytest.raises(InvalidInput, match=r"users: stored None, now 'Users\(most=30"):
+        RunFolder(tmp_path).attach(whole, people, fingerprint="people, 2026")
+    with pytest.raises(InvalidInput, match="views: stored None, now 2"):
+        RunFolder(tmp_path).attach(small_run(views=2), small_data, fingerprint="people, 2026")
