@@ -9,7 +9,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput
-from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
+from tightrope.train import (
+    FlatClip,
+    GaussianNoise,
+    PoissonSampler,
+    UserData,
+    Users,
+    noisy_sgd,
+)
 
 
 class Items:
@@ -23,12 +30,12 @@ class Items:
         return self.x[i]
 
 
-def make_run(seed: int | None = None) -> Any:
+def make_run(seed: int | None = None, users: Users | None = None) -> Any:
     torch.manual_seed(0)
     return noisy_sgd(
         nn.Linear(3, 1),
         learning_rate=0.1,
-        sampler=PoissonSampler(0.5, seed=seed),
+        sampler=PoissonSampler(0.5, seed=seed, users=users),
         clip=FlatClip(1.0),
         noise=GaussianNoise(1.0),
         expected_batch_size=10,
@@ -53,6 +60,28 @@ def half_seeded_is_refused(rank: int) -> bool:
     except InvalidInput as error:
         return "different private settings" in str(error)
     return False
+
+
+def users_are_refused(data: UserData, users: Users) -> str:
+    """In which words; nothing where they may be drawn."""
+    try:
+        make_run(users=users).watch(data)
+    except InvalidInput as error:
+        return str(error)
+    return ""
+
+
+def check_users(rank: int, x: Tensor) -> None:
+    """Both ways of drawing: names are compared over the ranks, and all ranks refuse together."""
+    numbers, texts = [1, 1, 2, 2], ["1", "1", "3", "3"]
+    for together in (True, False):
+        most = Users(2, together)
+        shared = UserData(x[4 * rank :][:4], texts if rank else numbers)
+        assert "two ranks" in users_are_refused(shared, most), together
+        apart = UserData(x[4 * rank :][:4], [rank, rank, rank + 2, rank + 2])
+        assert not users_are_refused(apart, most), together
+        long = UserData(x[4 * rank :][:4], [rank] * 4 if rank else ["a", "a", "b", "b"])
+        assert "1 of these users" in users_are_refused(long, most), together
 
 
 def main() -> None:
@@ -81,6 +110,7 @@ def main() -> None:
     for name, data in good.items():
         assert not refused(data), name
     assert half_seeded_is_refused(rank)
+    check_users(rank, x)
     alone: Tensor = x[rank::2]
     run = make_run()
     run.watch(alone)

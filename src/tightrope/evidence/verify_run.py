@@ -14,7 +14,7 @@ from tightrope.evidence.check import Check, stated, yours
 from tightrope.evidence.code import library
 from tightrope.evidence.statement import declared_in
 from tightrope.numerics.digits import rounded_up
-from tightrope.process import Process, StoppedAtWill
+from tightrope.process import Process, StoppedAtWill, UserLevel
 from tightrope.process.stopping import steps_of, with_steps
 
 __all__ = ["run_checks", "writer_lines"]
@@ -97,15 +97,16 @@ def _length(run: dict[str, Any], process: Any, by: str) -> Check:
     """Where nothing held the run to its length, the process must say so."""
     if "length" not in run:
         return yours("length", "that it was fixed before the first step: this old file has no word")
-    length, stopped = run["length"], isinstance(process, StoppedAtWill)
+    ran = process.run if isinstance(process, UserLevel) else process
+    length, stopped = run["length"], isinstance(ran, StoppedAtWill)
     if length == "budget" and run["budget"] is None:
         return Check("length", False, "a budget is claimed, but none was set")
     if run["kind"] == "training" and length is None:
         return Check("length", False, "a training says what its length was held to")
     if stopped != (length in ("asked", "at will")):
         return Check("length", False, f"{length}: the process {'is' * stopped or 'is not'} stopped")
-    if stopped and process.within != (length == "asked"):
-        told = f"{length}: {process.first} steps were asked for, {run['steps']} taken"
+    if stopped and ran.within != (length == "asked"):
+        told = f"{length}: {ran.first} steps were asked for, {run['steps']} taken"
         return Check("length", False, told)
     if length == "planned":
         return stated("length", "fixed before the first step", by)

@@ -131,7 +131,10 @@ class Terms:
 
     def check_process(self, process: Process) -> None:
         """Refuse what is not about the neighbours, and the people, of this data set."""
-        if isinstance(process, StoppedAtWill):
+        records, run = 1, process
+        if isinstance(process, UserLevel):
+            records, run = process.records, process.run
+        if isinstance(run, StoppedAtWill):
             raise InvalidInput(
                 "Reserve the longest run that may happen, not one that is stopped at will. It may "
                 "stop earlier all the same, and is settled then."
@@ -142,7 +145,6 @@ class Terms:
                 f"{self.name!r} counts {self.adjacency} neighbours; got {process!r}, which is "
                 f"about {adjacency}. Describe it for the neighbours of the data set."
             )
-        records = process.records if isinstance(process, UserLevel) else 1
         if records != self.records:
             raise InvalidInput(
                 f"One {self.unit} of {self.name!r} has at most {self.records} records, and "

@@ -7,7 +7,8 @@ Statement: every record joins a batch with probability q; of a batch of more tha
         (1-q) N(0, s^2) + q N(1, s^2) against N(0, s^2), with probability 1 - tau, and
         (1-p) N(0, s^2) + p N(2, s^2) against N(0, s^2), with probability tau,
     and by the two pairs turned round (added). Where a record is replaced, the parts are the exact
-    pair of Poisson batches and that of fixed-size batches of rate p, C_p(G_{2/s}).
+    pair of Poisson batches and that of fixed-size batches of rate p, C_p(G_{2/s}). For groups that
+    are added or removed, q takes the place of p in every link of the chain.
 Proof: give away whether the others alone fill the batch; that does not depend on the record. If
     they do not, nothing is cut, and the step is a Poisson step. If m >= B others were drawn, the
     record is kept with probability q B/(m + 1), and then it takes the place of one other; the kept
@@ -16,6 +17,9 @@ Proof: give away whether the others alone fill the batch; that does not depend o
     without the record so that they differ in the one who gives way: two sums of clipped gradients,
     at most 2 apart, and joint convexity gives the second pair. Steps compose because each is
     dominated at every epsilon (Zhu, Dong, Wang 2022, Theorem 10).
+    Groups: the data sets in between have n' < n records, a smaller tau and a larger p, which is at
+    most q. With q in its place the second pair dominates the first, so the mixture rises with tau,
+    and that of n dominates all links.
 Conditions: secret sampling and cutting; n is public; the noisy sum is divided by a public constant.
 Validity: upper bound. The lower ends are attained by data whose other gradients are 0: plain
     Poisson steps of rate (1-tau) q + tau p.

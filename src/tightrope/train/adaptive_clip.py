@@ -53,12 +53,22 @@ class AdaptiveClip(Clip):
                 raise InvalidInput(f"{name} must lie between 0 and 1; got {value!r}.")
         self.clip_norm, self.quantile = float(clip_norm), float(quantile)
         self.rate, self.share = float(rate), float(share)
+        self._taken = False
         self._told = (
             f"AdaptiveClip({clip_norm:g}, quantile={quantile:g}, rate={rate:g}, share={share:g})"
         )
 
     def __repr__(self) -> str:
         return self._told
+
+    def belong_to_a_run(self) -> None:
+        """Follow one run and no other: the norm is computed from what that run released."""
+        if self._taken:
+            raise InvalidInput(
+                "This AdaptiveClip, or one that it is a copy of, follows another run already, so "
+                "what that one released would steer this one. Make a new AdaptiveClip for each run."
+            )
+        self._taken = True
 
     @property
     def sensitivity(self) -> float:

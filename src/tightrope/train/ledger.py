@@ -107,6 +107,7 @@ class Ledger:
         )
         if self._before is not None:
             self.forfeit(f"of the run before it: {why}" for why in self._before.not_private_because)
+        self._check_users()
         if isinstance(self.history, StoppedAtWill) and not self.history.within:
             raise InvalidInput(
                 "The run before this one was stopped at will, so no fixed epsilon bounds it, and "
@@ -114,7 +115,6 @@ class Ledger:
                 "(run.plan(steps)) before its first step, or state both runs, each at a delta of "
                 "its own: their epsilons and their deltas add up."
             )
-        self._check_users()
         self._check_history()
         self.length = Length()
         self._epsilons: dict[tuple[int, float], Interval] = {}

@@ -124,6 +124,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.write_ahead: WriteAhead | None = None
         self._tickets: deque[Ticket] = deque()
         self._sums: list[Tensor] | None = None
+        self._bound = 0.0  # what the parts of the batch under way are clipped to
         self.company = Company(model, optimizer, self.gradients.parameters, self._found_mixing)
         self._scale, self._turn = BatchScale(), Turn()
         self._rank, self._ranks = rank_and_size()
@@ -134,6 +135,8 @@ class PrivateOptimizer(Accounted, NotCopied):
             private = not not_private_because(sampler, noise)
             start_together(model, self.settings() | {"private": private})
         sampler.belong_to(self)
+        if isinstance(clip, AdaptiveClip):
+            clip.belong_to_a_run()
         self.mark_weights()
 
     # ---- what runs ---------------------------------------------------------------------------
@@ -314,6 +317,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         ticket = self._next_ticket()
         if not self.model.training:
             raise InvalidInput("The model is in evaluation mode; call model.train() before step().")
+        self._check_clip()
         if ticket.last:
             self._check_accounted(ticket.place)
             self.ledger.check_allowance()
@@ -335,6 +339,18 @@ class PrivateOptimizer(Accounted, NotCopied):
         self._turn.end()  # not if anything was raised: then the batch must be abandoned
         return report
 
+    def _check_clip(self) -> None:
+        """All parts of a batch are clipped to one norm, the one that its noise is scaled to."""
+        bound = float(self.clip.sensitivity)
+        if self._sums is None:
+            self._bound = bound
+        elif bound != self._bound:
+            raise InvalidInput(
+                f"The clip changed in the middle of a batch, from sensitivity {self._bound:g} to "
+                f"{bound:g}, and its noise can be scaled to one of them only. Change the clip "
+                "between steps; call abandon_batch() and go on."
+            )
+
     def _release(self, ticket: Ticket) -> None:
         sums, self._sums = self._sums, None
         assert sums is not None
@@ -342,7 +358,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         step = self.steps + 1
         self.sampler_state = ticket.sampler_state  # even if it cannot be written down: it is spent
         self.ledger.count(step)  # before there is anything to see
-        sums = self._sums_of.noisy(sums, self.noise, float(self.clip.sensitivity), ticket.whole)
+        sums = self._sums_of.noisy(sums, self.noise, self._bound, ticket.whole)
         if self.write_ahead is not None:
             self.write_ahead(step, sums)
         if isinstance(self.clip, AdaptiveClip):

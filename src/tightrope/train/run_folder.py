@@ -289,10 +289,11 @@ class RunFolder:
             torch.cuda.set_rng_state_all(raw[1:])
 
     def _check_same(self, stored: dict[str, Any]) -> None:
-        different = [key for key in stored if stored[key] != self._facts.get(key)]
+        now = self._facts  # what only one of them has counts as well: users, views
+        different = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
         if different:
             told = "; ".join(
-                f"{key}: stored {stored[key]!r}, now {self._facts.get(key)!r}" for key in different
+                f"{key}: stored {stored.get(key)!r}, now {now.get(key)!r}" for key in different
             )
             raise InvalidInput(
                 f"{self.path} holds another run ({told}). Resume with the parts and the data it "

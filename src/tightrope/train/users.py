@@ -74,31 +74,31 @@ class UserData:
 
     def for_run(self, users: Users) -> Rows:
         """What a run draws from that protects such users."""
-        if self.most > users.most:
-            raise InvalidInput(
-                f"The run protects users of at most {users.most} rows, and "
-                f"{self._over(users.most)} of these users have more. Drop rows by a rule that "
-                "looks at each user alone (first_rows(users, most) keeps the first ones), or state "
-                "a larger number."
-            )
-        if not users.together:
-            return self.data
         if users not in self._made:
-            self._check_ranks()
-            self._made[users] = item_rows(_Items(self, users.most), _collate)
+            self._check(users.most)
+            rows = item_rows(_Items(self, users.most), _collate) if users.together else self.data
+            self._made[users] = rows
         return self._made[users]
 
-    def _over(self, most: int) -> int:
-        return int((self._counts > most).sum())
-
-    def _check_ranks(self) -> None:
-        """A user's rows must lie on one rank."""
-        shards = from_all_ranks(self.names.tolist())
+    def _check(self, most: int) -> None:
+        """A user has at most so many rows, all on one rank; every rank refuses what one does."""
+        mine = int((self._counts > most).sum()), self._texts()
+        over, shards = zip(*from_all_ranks(mine), strict=True)
+        if sum(over):
+            raise InvalidInput(
+                f"The run protects users of at most {most} rows, and {sum(over)} of these users "
+                "have more. Drop rows by a rule that looks at each user alone (first_rows(users, "
+                "most) keeps the first ones), or state a larger number."
+            )
         if len(set().union(*shards)) < sum(len(names) for names in shards):
             raise InvalidInput(
-                "A user has rows on two ranks, so that user would be drawn and clipped twice. Give "
+                "A user has rows on two ranks, so that user could be drawn and clipped twice. Give "
                 "all rows of a user to one rank."
             )
+
+    def _texts(self) -> list[str]:
+        """The names as texts: one rank may have read them as numbers."""
+        return [str(name) for name in self.names.tolist()]
 
     def indices(self, user: int) -> np.ndarray:
         """The rows of one user, in the order of the data."""
@@ -134,7 +134,7 @@ def _collate(items: list[UserRows]) -> UserRows:
 def first_rows(users: ArrayLike, most: int) -> np.ndarray:
     """For each row, whether it is among the first `most` of its user."""
     check_count(most, "most", low=1)
-    owners = np.unique(np.asarray(users), return_inverse=True)[1]
+    owners = np.unique(_names(users, len(users)), return_inverse=True)[1]
     order = np.argsort(owners, kind="stable")
     begins = np.searchsorted(owners[order], owners[order])
     kept = np.empty(len(owners), dtype=bool)
@@ -144,6 +144,8 @@ def first_rows(users: ArrayLike, most: int) -> np.ndarray:
 
 def _names(users: ArrayLike, length: int) -> np.ndarray:
     names = np.asarray(users)
+    if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
+        names = names.astype(str)  # as tables keep texts
     if names.ndim != 1 or len(names) != length or names.dtype.kind not in "iuUS":
         raise InvalidInput(
             f"users must name the user of each of the {length} rows, by whole numbers or texts; "

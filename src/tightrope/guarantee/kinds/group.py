@@ -109,9 +109,10 @@ def _chained(inner: Guarantee, size: int, order: float) -> float:
 
 def group(guarantee: Guarantee, size: int) -> Guarantee:
     """Mixtures of Gaussians where records join independently, the chain of neighbours elsewhere."""
-    chain = GroupGuarantee(guarantee, size)
-    mixed = guarantee.mixed(size, chain) if isinstance(guarantee, LossGuarantee) else None
-    return mixed or chain
+    if not isinstance(guarantee, LossGuarantee):
+        return GroupGuarantee(guarantee, size)
+    chain = GroupGuarantee(guarantee.of_each_link(), size)
+    return guarantee.mixed(size, chain) or chain
 
 
 def replaced(guarantee: Guarantee) -> Guarantee:

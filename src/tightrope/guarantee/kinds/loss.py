@@ -17,7 +17,12 @@ from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.cumulant import renyi
 from tightrope.guarantee.loss.curve import LossCurve
 from tightrope.guarantee.loss.mixture import MOST_MEMBERS
-from tightrope.guarantee.loss.pair import GaussianMixturePair, GaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.pair import (
+    GaussianMixturePair,
+    GaussianPair,
+    PublicMixturePair,
+    SampledGaussianPair,
+)
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_real
@@ -58,6 +63,12 @@ class LossGuarantee(Guarantee):
             return None
         orders = _each_pair(self.orders, lambda pair: _of_group(pair, size))
         return replace(self, orders=orders, records=members, otherwise=otherwise)
+
+    def of_each_link(self) -> LossGuarantee:
+        """What holds of all links of a chain of removals, whose data sets become smaller."""
+        if self.adjacency is Adjacency.REPLACE_ONE:
+            return self
+        return replace(self, orders=_each_pair(self.orders, _of_fewer_records))
 
     def replaced(self, otherwise: Guarantee) -> LossGuarantee | None:
         """For a replaced record (theorems/poisson_replace_one_exact); None where not known."""
@@ -152,6 +163,15 @@ def _of_group(pair: AbstractLossPair, size: int) -> AbstractLossPair:
         return GaussianMixturePair(pair.rate, pair.mu, plus, minus)
     assert isinstance(pair, GaussianPair | SampledGaussianPair)
     return GaussianPair(group_mu(pair.mu, size))
+
+
+def _of_fewer_records(pair: AbstractLossPair) -> AbstractLossPair:
+    """Of cut batches (theorems/truncated_poisson): whatever is kept of a full one, at most q is."""
+    if not isinstance(pair, PublicMixturePair):
+        return pair
+    assert isinstance(pair.usual, SampledGaussianPair)
+    assert isinstance(pair.rare, SampledGaussianPair)
+    return replace(pair, rare=replace(pair.rare, rate=pair.usual.rate))
 
 
 def _of_replaced(pair: AbstractLossPair) -> AbstractLossPair:

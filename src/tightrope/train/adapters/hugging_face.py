@@ -59,6 +59,7 @@ class PrivateTrainer(transformers.Trainer):
         losses: Callable[[torch.nn.Module, dict[str, Any]], Tensor] = losses_of,
         **options: Any,
     ) -> None:
+        _check_records(sampler)
         super().__init__(*arguments, **options)
         self._parts = {
             "sampler": sampler,
@@ -175,6 +176,15 @@ class _AlreadyStepped(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Nothing: accelerate re-loads what it just read, which would cut the shared groups."""
+
+
+def _check_records(sampler: AbstractSampler) -> None:
+    if getattr(sampler, "users", None) is not None:
+        raise InvalidInput(
+            f"PrivateTrainer draws items of a dataset, and its sampler has users={sampler.users}, "
+            "which need rows keyed by user. Leave users out, or use the Trainer or the loop of "
+            "tightrope.train with UserData(data, users)."
+        )
 
 
 def _check_arguments(arguments: transformers.TrainingArguments) -> None:
