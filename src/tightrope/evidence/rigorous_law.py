@@ -28,12 +28,12 @@ def upper(value: arb) -> Any:
     return arb(value.upper())
 
 
-def normal_tail(x: arb) -> Any:
+def normal_tail(x: arb | int) -> Any:
     """P(N(0,1) > x)."""
     return (arb(x) / arb(2).sqrt()).erfc() / 2
 
 
-def _density(s: arb) -> Any:
+def _density(s: acb | arb) -> Any:
     return (-s * s / 2).exp() / (2 * arb.pi()).sqrt()
 
 
@@ -52,24 +52,24 @@ class SampledStep:
     mu: Any
     sign: int
 
-    def power(self, z: acb) -> Any:
+    def power(self, z: acb | arb | float) -> Any:
         """The w with E e^{zL} = G(w)."""
         return 1 + z if self.sign > 0 else -z
 
-    def ratio(self, s: arb) -> Any:
+    def ratio(self, s: acb | arb) -> Any:
         return 1 - self.rate + self.rate * (self.mu * s - self.mu**2 / 2).exp()
 
-    def _ends(self, w: arb) -> tuple[int, int]:
+    def _ends(self, w: acb | arb) -> tuple[int, int]:
         """Where the quadrature starts and stops; the tails beyond are bounded, not dropped."""
         shift = max(0.0, float((w.real if isinstance(w, acb) else w).mid()) * float(self.mu.mid()))
         return -PAD, int(shift) + PAD + 1
 
-    def transform(self, z: acb, tolerance: float | None = None) -> Any:
+    def transform(self, z: acb | arb, tolerance: float | None = None) -> Any:
         """A ball around E e^{zL}, about as wide as `tolerance` (as narrow as can be if None)."""
         w = self.power(acb(z))
         low, high = self._ends(w)
 
-        def integrand(s: arb, analytic: bool) -> Any:
+        def integrand(s: acb, analytic: bool) -> Any:
             return (w * self.ratio(s).log(analytic=analytic)).exp() * _density(s)
 
         wide = None if tolerance is None else arb(tolerance)
@@ -78,11 +78,11 @@ class SampledStep:
         return inside + acb(arb(0, rest), arb(0, rest))
 
     # --- bounds on E_N[r^p; s < low] and E_N[r^p; s > high], p real ----------------------------
-    def left_tail(self, p: arb, low: arb) -> Any:
+    def left_tail(self, p: arb, low: arb | int) -> Any:
         largest = self.ratio(arb(low)).max(1) if _positive(p) else 1 - self.rate
         return upper(normal_tail(-arb(low)) * largest**p)
 
-    def right_tail(self, p: arb, high: arb) -> Any:
+    def right_tail(self, p: arb, high: arb | int) -> Any:
         """p > 0: r <= e^u beyond mu/2, a shifted Gaussian; else r >= 1 - q."""
         if not _positive(p):
             return upper(normal_tail(high) * (1 - self.rate) ** p)

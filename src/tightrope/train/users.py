@@ -134,7 +134,8 @@ def _collate(items: list[UserRows]) -> UserRows:
 def first_rows(users: ArrayLike, most: int) -> np.ndarray:
     """For each row, whether it is among the first `most` of its user."""
     check_count(most, "most", low=1)
-    owners = np.unique(_names(users, len(users)), return_inverse=True)[1]
+    listed = np.asarray(users)
+    owners = np.unique(_names(listed, len(listed)), return_inverse=True)[1]
     order = np.argsort(owners, kind="stable")
     begins = np.searchsorted(owners[order], owners[order])
     kept = np.empty(len(owners), dtype=bool)
