@@ -109,7 +109,8 @@ def _grouped(rows: Iterable[dict[str, Any]]) -> list[tuple[list[str], str]]:
 
 def compare_table(views: list[dict[str, Any]], delta: float) -> Table:
     """One row a run: a file, or a way of drawing batches."""
-    table = Table(title=f"epsilon at delta = {delta:g}", header_style="bold", box=box.SIMPLE_HEAD)
+    title = f"epsilon at delta = {delta:g}"  # 80 columns hold every word of the table below
+    table = Table(title=title, header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     what = "run" if "run" in views[0] else "sampling"
     for column in (what, "neighbours", "epsilon", "advantage", "analysis", "kind"):
         table.add_column(column, justify="right" if column in _NUMBERS else "left")
