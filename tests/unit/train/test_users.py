@@ -185,6 +185,8 @@ def test_the_guarantee_names_the_user(together: bool) -> None:
 
 
 def test_a_user_on_two_ranks_is_refused(data, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tightrope.train.users.from_all_ranks", lambda mine: [mine, ["z", "b"]])
-    with pytest.raises(InvalidInput, match="rows on two ranks"):
-        UserData(data, NAMES).for_run(Users(4))
+    other = (0, ["z", "b"])  # nobody has too many rows there
+    monkeypatch.setattr("tightrope.train.users.from_all_ranks", lambda mine: [mine, other])
+    for together in (True, False):
+        with pytest.raises(InvalidInput, match="rows on two ranks"):
+            UserData(data, NAMES).for_run(Users(4, together))
