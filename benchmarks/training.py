@@ -6,25 +6,38 @@
 
 A step is forward, backward, clipping, noise and update. Variants run interleaved in one process on
 the same model and data; the table shows medians and ratios to the ordinary step, eager and
-compiled (torch.compile). What cannot run says why.
+compiled (torch.compile). What cannot run says why. Compiling takes most of the time: with
+`--lock FILE` several of these processes, one for each model, compile side by side on one machine
+and measure one at a time, once all are ready.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
 from training_models import CASES, Case
 from training_steps import private_step, vmap_step
-from training_timing import Step, captured_plain_step, fresh, measure, peak_memory, plain_step
+from training_timing import (
+    Ready,
+    Step,
+    captured_plain_step,
+    fresh,
+    measure,
+    measured,
+    plain_step,
+    warm,
+)
 from training_zoo import ZOO
 
 from tightrope.errors import TightropeError
@@ -64,6 +77,7 @@ def variants(case: Case, device: str, options: argparse.Namespace) -> dict[str, 
     }
     if device == "cuda":
         made["tightrope captured"] = lambda: private_step(case, device, captured=True)
+        made["tightrope compiled"] = lambda: private_step(case, device, compiled=True)
     if device == "cuda" or options.compiled:
         made["plain compiled"] = lambda: plain_step(case, device, compiled=True)
     if options.more:
@@ -80,12 +94,13 @@ def run_case(case: Case, options: argparse.Namespace) -> dict[str, object]:
     device = options.device
     made, failures = variants(case, device, options), dict[str, str]()
     result: dict[str, object] = {"failures": failures}
-    if device == "cuda":  # of compiled code the first pass would count what compiling took
-        wanted = {name: make for name, make in made.items() if "compiled" not in name}
-        result["memory_mb"] = tried(wanted, peak_memory, failures)
-    made = {name: make for name, make in made.items() if name not in failures}
-    steps = tried(made, lambda make: warm(make()), failures)
-    result["times"] = measure(steps, device, options.seconds) if "plain" in steps else {}
+    with held(options.lock, fcntl.LOCK_SH):
+        ready = tried(made, failures, measured if device == "cuda" else warm, options.patience)
+    steps = {name: step for name, (step, _) in ready.items()}
+    result["memory_mb"] = {name: memory for name, (_, memory) in ready.items() if memory}
+    del ready
+    with held(options.lock, fcntl.LOCK_EX):
+        result["times"] = measure(steps, device, options.seconds) if "plain" in steps else {}
     del steps
     if not options.no_clip_check:
         result["clip"] = {
@@ -97,26 +112,38 @@ def run_case(case: Case, options: argparse.Namespace) -> dict[str, object]:
     return result
 
 
+@contextmanager
+def held(lock: Path | None, how: int) -> Iterator[None]:
+    """Shared with those who compile, or alone."""
+    if lock is None:
+        yield
+        return
+    with lock.open("w") as file:
+        fcntl.flock(file, how)
+        yield
+
+
 def tried(
     made: dict[str, Callable[[], Step]],
-    use: Callable[[Callable[[], Step]], Any],
     failures: dict[str, str],
-) -> dict[str, Any]:
-    """What becomes of each variant; why not, where it cannot run."""
+    ready: Callable[..., Ready],
+    patience: int,
+) -> dict[str, Ready]:
+    """Each variant with what it takes; why not, where it cannot run or took too long to make."""
+
+    def too_long(*_: object) -> None:
+        raise RuntimeError(f"not ready after {patience} s")
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(patience)
     done = {}
     for name, make in made.items():
         try:
-            done[name] = use(make)
+            done[name] = ready(make)
         except (ImportError, RuntimeError, AssertionError, TightropeError) as error:
             failures[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
+    signal.alarm(0)
     return done
-
-
-def warm(step: Step) -> Step:
-    """Two steps ahead: plans, kernels and compiled code are made."""
-    step()
-    step()
-    return step
 
 
 def run_peer(name: str, options: argparse.Namespace) -> object:
@@ -154,7 +181,7 @@ def table(results: dict[str, dict]) -> str:  # type: ignore[type-arg]
 
 def memory_cells(name: str, memory: dict | None) -> str:  # type: ignore[type-arg]
     """What tensors held and what the allocator held, each over the ordinary step's."""
-    if memory is None or name not in memory:
+    if not memory or name not in memory or "plain" not in memory:
         return "|"
     used, plain = memory[name], memory["plain"]
     cells = [f"{used[kind]:.0f} ({used[kind] / plain[kind]:.2f})" for kind in used]
@@ -186,6 +213,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--compiled", action="store_true", help="torch.compile, also on the CPU")
     parser.add_argument("--more", action="store_true", help="also two passes, and captured plain")
     parser.add_argument("--vmap", action="store_true", help="also torch.func's vmap of grad")
+    parser.add_argument("--lock", type=Path, help="shared by processes that measure in turn")
+    parser.add_argument(
+        "--patience", type=int, default=0, help="seconds for making a model's steps"
+    )
     parser.add_argument("--no-clip-check", action="store_true")
     parser.add_argument("--peer-python", help="interpreter of an environment with Opacus")
     parser.add_argument("--output", type=Path, help="write the numbers as JSON")

@@ -113,8 +113,19 @@ def _turn(step: Step, device: str) -> int:
     return max(1, round(10 / max(1e-3, fastest)))
 
 
-def peak_memory(make: Callable[[], Step]) -> dict[str, float]:
-    """MB of CUDA memory that a step takes, model and optimizer state included.
+Ready = tuple[Step, dict[str, float]]
+
+
+def warm(make: Callable[[], Step]) -> Ready:
+    """Two steps ahead: plans, kernels and compiled code are made."""
+    step = make()
+    step()
+    step()
+    return step, {}
+
+
+def measured(make: Callable[[], Step]) -> Ready:
+    """The same, and the MB of CUDA memory that a step takes, model and optimizer state included.
 
     allocated: the most that tensors held at one time; nothing of a captured graph counts.
     reserved: the most that the allocator held, a graph's own memory and all fragments included.
@@ -122,18 +133,18 @@ def peak_memory(make: Callable[[], Step]) -> dict[str, float]:
     gc.collect()
     torch.cuda.empty_cache()
     allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-    step = make()
-    step()
-    step()
+    step, _ = warm(make)
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     step()
     torch.cuda.synchronize()
-    return {
+    taken = {
         "allocated": (torch.cuda.max_memory_allocated() - allocated) / 2**20,
         "reserved": (torch.cuda.max_memory_reserved() - reserved) / 2**20,
     }
+    torch.cuda.empty_cache()
+    return step, taken
 
 
 def print_json(value: object) -> None:

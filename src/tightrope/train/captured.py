@@ -7,6 +7,9 @@ larger one is done in parts. Rows that fill up have factor zero: they add exactl
 What is recorded: forward and backward pass, norms, clip factors and the clipped sums. Noise,
 accounting and the update stay outside, one for each batch, as in the ordinary step.
 
+Compiled, the forward and the backward pass are traced as one graph first (`gradients.traced`),
+compared with the eager step on the batch at hand, and given to torch's compiler.
+
 Inside a graph nothing can react to a value. If any gradient is not finite, which is read off one
 number after the replay, the part is done again by the ordinary step, which drops the example.
 """
@@ -24,8 +27,10 @@ from torch import Tensor
 
 from tightrope.errors import InvalidInput
 from tightrope.train.adaptive_clip import AdaptiveClip
+from tightrope.train.compiled import AskAgain, compiled_passes
 from tightrope.train.feed import slice_rows, tensors_of
 from tightrope.train.gradients import ClippedBatch
+from tightrope.train.gradients.traced import Traced
 from tightrope.train.losses import check_losses
 from tightrope.train.padded import PaddedBatch, Program
 from tightrope.train.record import StepReport
@@ -54,9 +59,10 @@ def check_capturable(clip: Clip, *, exact: bool) -> None:
 
 @final
 class CapturedStep:
-    """Call it with the batch that was drawn; see PrivateOptimizer.capture.
+    """Call it with the batch that was drawn; see PrivateOptimizer.capture and compile.
 
-    mode: "CUDA graph", "not captured yet", or "eager: ..." with the reason why.
+    mode: "CUDA graph", "compiled CUDA graph", "compiled", "not captured yet", or "eager: ..." with
+        the reason why.
     """
 
     def __init__(
@@ -65,19 +71,23 @@ class CapturedStep:
         losses: Callable[..., Tensor],
         take: Callable[[Callable[[], Clipped]], StepReport],
         size: int | None,
+        *,
+        compiled: bool = False,
     ) -> None:
         self._run, self._losses, self._take = run, losses, take
         self.size = _room(run.expected_batch_size) if size is None else size
         check_count(self.size, "size", low=2)
         self._chain = run.chain(self.size)
         self._program: Program | None = None
+        self._to_compile = compiled
+        self._passes: Traced | None = None  # once they are compiled
         self._surroundings: list[Any] = []
         self._modules = list(run.model.modules())
         self.mode = "not captured yet"
-        if run.device.type != "cuda":
-            self._stay_eager(f"CUDA graphs need a CUDA device, and the model is on {run.device}")
-        elif run.sharding:
+        if run.sharding:
             self._stay_eager("parameters that are gathered for each step lie elsewhere each time")
+        elif run.device.type != "cuda" and not compiled:
+            self._stay_eager(f"CUDA graphs need a CUDA device, and the model is on {run.device}")
 
     def __call__(self, *batch: Any) -> StepReport:
         """Take the private step."""
@@ -124,26 +134,67 @@ class CapturedStep:
         return [clip, float(clip.sensitivity), addresses, modes, self._chain]
 
     def _record(self, batch: tuple[Any, ...]) -> None:
-        self._program = None  # its memory is free for the next
-        program = Program(self._compute, PaddedBatch(batch, self.size))
+        self._program = self._passes = None  # their memory is free for the next
+        padded = PaddedBatch(batch, self.size)
+        program = Program(self._compute, padded)
+        try:
+            trouble = self._compile(padded) if self._to_compile else None
+        except AskAgain:
+            return  # this batch is done eagerly
+        if self._run.device.type == "cuda":
+            if trouble is not None:
+                warnings.warn(f"{trouble}; it is captured as it is, with the same result",
+                              stacklevel=4)  # fmt: skip
+            self._capture(program)
+        elif trouble is None:
+            self._program, self.mode = program, "compiled"
+        else:
+            self._stay_eager(trouble)
+
+    def _compile(self, batch: PaddedBatch) -> str | None:
+        """Why not, where that fails: anything may go wrong in a compiler."""
+        self._compute(batch.values, batch.present)  # a model that is refused is refused here
+        try:
+            self._passes = compiled_passes(self._run, self._each, self._compute, batch)
+        except AskAgain:
+            raise
+        except Exception as error:
+            self._to_compile = False
+            self._run.gradients.forget()
+            return f"the step could not be compiled ({_first_line(error)})"
+        return None
+
+    def _capture(self, program: Program) -> None:
         program.warm_up()
         try:
             program.capture()
         except RuntimeError as error:
             self._run.gradients.forget()
-            self._stay_eager(f"the step could not be captured ({str(error).splitlines()[0]})")
+            self._stay_eager(f"the step could not be captured ({_first_line(error)})")
         else:
-            self._program, self.mode = program, "CUDA graph"
+            compiled = "" if self._passes is None else "compiled "
+            self._program, self.mode = program, f"{compiled}CUDA graph"
+
+    def _each(self, *batch: Any) -> Tensor:
+        return check_losses(self._losses(*batch), self.size, self._run.views)
 
     def _compute(self, batch: tuple[Any, ...], present: Tensor) -> Clipped:
-        run = self._run
-        losses = check_losses(self._losses(*batch), self.size, run.views)
-        return run.clipped(losses, present=present, chain=self._chain), losses.detach()
+        how: Any = {"present": present, "chain": self._chain}
+        if self._passes is not None:
+            engine: Any = self._run.gradients  # the one whose passes they are
+            found: Clipped = engine.clipped_sum_of(self._passes, batch, self._run.clip, **how)
+            return found
+        losses = self._each(*batch)
+        return self._run.clipped(losses, **how), losses.detach()
 
     def _stay_eager(self, reason: str) -> None:
         self.mode = f"eager: {reason}"
         warnings.warn(f"{reason}; every step runs eagerly instead, with the same result",
                       stacklevel=4)  # fmt: skip
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _tensors_in(module: torch.nn.Module) -> list[Tensor]:

@@ -295,9 +295,19 @@ class PrivateOptimizer(Accounted, NotCopied):
         size: examples computed at a time, always that many; batches are padded and split. By
         default room for nearly every Poisson batch.
         """
+        return self._captured(losses, size, compiled=False)
+
+    def compile(self, losses: Callable[..., Tensor], *, size: int | None = None) -> CapturedStep:
+        """The same with forward and backward pass compiled by torch.compile's compiler first.
+
+        It takes a minute or two. What cannot be compiled is captured as it is; a warning says why.
+        """
+        return self._captured(losses, size, compiled=True)
+
+    def _captured(self, losses: Any, size: int | None, *, compiled: bool) -> CapturedStep:
         check_capturable(self.clip, exact=self._sums_of.exact)
         self.company.asleep = True
-        return CapturedStep(self, losses, self._take, size)
+        return CapturedStep(self, losses, self._take, size, compiled=compiled)
 
     def _found_mixing(self, why: str) -> None:
         """What was released before may have been mixed as well."""

@@ -25,6 +25,7 @@ from tightrope.train import (
 )
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.reference import loop_clipped_sum, loop_gradients
+from tightrope.train.gradients.traced import said_to_compile
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # deprecations inside the frameworks are not ours
@@ -265,6 +266,28 @@ def test_architectures_equal_the_loop(name):
     model, batch = made(FAST, name)
     clip = FlatClip(middle_norm(model, batch))
     assert_equals_the_loop(Gradients(model), model, batch, clip)
+
+
+QUICK = {"gpt2", "albert, one layer used twice", "llama, tied", "t5", "vit", "llama with LoRA"}
+TRACED = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+    for name in FAST
+    if name != "bart"  # asks for values: do all examples have as many ends?
+]
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_traced_architectures_give_the_same_sums(name):
+    """What a compiler gets, made from other inputs of the same shapes."""
+    model, batch = made(FAST, name)
+    clip, engine, present = FlatClip(1e-2), Gradients(model), torch.ones(EXAMPLES, dtype=torch.bool)
+    others = {key: value.flip(0) for key, value in batch.items()}
+    with said_to_compile():
+        sums = summed(engine, model, batch, clip)
+        traced = engine.traced(lambda values: losses(model, values), (others,))
+    found, _ = engine.clipped_sum_of(traced, (batch,), clip, present=present, chain=1000)
+    mine = torch.cat([total.reshape(-1) for total in found.sums])
+    assert float((mine - sums).norm() / sums.norm()) < 1e-5
 
 
 @pytest.mark.parametrize("name", FAST)

@@ -7,7 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional
 from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
 
 from tightrope.errors import InvalidInput
 from tightrope.train import (
@@ -22,6 +24,7 @@ from tightrope.train import (
     padded,
 )
 from tightrope.train.clip import AutomaticClip, Clip
+from tightrope.train.gradients.traced import Traced
 from tightrope.train.padded import PaddedBatch, Program
 
 SIZE = 8
@@ -145,9 +148,16 @@ def test_other_shapes_do_not_fit():
 # ---- the step around it, on the CPU, where no graph can be captured -----------------------------
 
 
-def make_run(**parts):
+def small_model(build=nn.Sequential):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+    return build(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def make_run(**parts):
+    return run_of(small_model(), **parts)
+
+
+def run_of(model, **parts):
     defaults = {
         "sampler": PoissonSampler(0.2, seed=1),
         "clip": FlatClip(1.0),
@@ -292,3 +302,132 @@ def test_only_large_sums_that_nobody_waits_with_are_lent(monkeypatch, large, alo
     assert lent == (large and alone)
     for one, other in zip(found.sums, program._found[0], strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+# ---- the step with its passes compiled -----------------------------------------------------------
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Run the graph that the compiler would get, which takes no minute to make."""
+    monkeypatch.setattr(Traced, "compile", lambda self: None)
+
+
+def trained(run, data, losses, how=None, **options):
+    """The weights after six steps; the step."""
+    step = None if how is None else getattr(run, how)(losses, **options)
+    torch.manual_seed(5)
+    for batch in run.batches(data, steps=6):
+        run.step(losses(*batch)) if step is None else step(*batch)
+    return nn.utils.parameters_to_vector(run.model.parameters()).detach(), step
+
+
+@pytest.mark.parametrize("size", [None, 5])
+def test_the_compiled_step_trains_as_the_eager_one(data, uncompiled, size):
+    eager, run = make_run(), make_run()
+    expected, _ = trained(eager, data, losses_of(eager.model))
+    found, step = trained(run, data, losses_of(run.model), "compile", size=size)
+    assert step.mode == "compiled" and run.process == eager.process
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_compiler_keeps_the_sums(data):
+    eager, run = make_run(), make_run()
+    expected, _ = trained(eager, data, losses_of(eager.model))
+    found, step = trained(run, data, losses_of(run.model), "compile")
+    assert step.mode == "compiled"
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_compiled_step_takes_dropout_and_drops_what_is_not_finite(data, uncompiled):
+    x, y = data[0].clone(), data[1]
+    x[4] = torch.inf
+    run = make_run(sampler=PoissonSampler(0.9, seed=3), expected_batch_size=54)
+    run.model.insert(1, nn.Dropout(0.5))
+    step, counts = run.compile(losses_of(run.model), size=60), []
+    for batch in run.batches((x, y), steps=12):
+        counts.append(step(*batch).sensitive.nonfinite)
+    assert counts[0] == 1 and set(counts) == {0, 1}  # nothing can be compared on the first batch
+    assert step.mode == "compiled" and run.steps == 12
+    assert all(p.isfinite().all() for p in run.model.parameters())
+
+
+class Checkpointed(nn.Sequential):
+    """What is dropped in the forward pass must be dropped again when it is computed again."""
+
+    def forward(self, x):
+        return self[2](checkpoint(lambda a: functional.dropout(self[0](a)), x, use_reentrant=False))
+
+
+class Own:
+    """An engine of somebody's own."""
+
+    def __init__(self, model):
+        self._inner = Gradients(model)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"),
+    [
+        (Own, "does not go by layers"),
+        (lambda model: Gradients(model, "two-pass"), "two backward passes"),
+    ],
+)
+def test_engines_that_cannot_be_compiled_say_so(data, uncompiled, engine, why):
+    model = small_model()
+    run = run_of(model, gradients=engine(model))
+    with pytest.warns(UserWarning, match=f"could not be compiled.*{why}"):
+        found, step = trained(run, data, losses_of(model), "compile")
+    assert step.mode.startswith("eager") and run.steps == 6
+    eager = make_run()
+    expected, _ = trained(eager, data, losses_of(eager.model))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def asks(each):
+    return lambda x, y: each(x, y) * (1.0 if float(y.float().mean()) < 9 else 2.0)
+
+
+@pytest.mark.parametrize(
+    ("build", "change", "why"),
+    [
+        (nn.Sequential, asks, "value out of a tracing tensor"),
+        (Checkpointed, lambda each: each, "random numbers are drawn in the backward pass"),
+    ],
+)
+def test_models_that_cannot_be_compiled_say_so(data, uncompiled, build, change, why):
+    model = small_model(build)
+    run = run_of(model)
+    with pytest.warns(UserWarning, match=f"could not be compiled.*{why}"):
+        _, step = trained(run, data, change(losses_of(model)), "compile")
+    assert step.mode.startswith("eager") and run.steps == 6
+
+
+def test_recurrent_layers_are_not_compiled():
+    model = nn.ModuleDict({"lstm": nn.LSTM(5, 4, batch_first=True), "head": nn.Linear(4, 2)})
+    run = run_of(model)
+
+    def each(x, y):
+        return cross_entropy(model["head"](model["lstm"](x)[0][:, -1]), y, reduction="none")
+
+    with pytest.warns(UserWarning, match="recurrent layer"):
+        trained(run, (torch.randn(20, 3, 5), torch.randint(0, 2, (20,))), each, "compile")
+
+
+def test_a_trace_that_gives_another_sum_is_not_used(data, uncompiled, monkeypatch):
+    """As one would with a kernel that the trace did not see."""
+    true = Traced.__call__
+
+    def wrong(self, batch):
+        losses, found = true(self, batch)
+        found[0][1].signal.values *= 1.5
+        return losses, found
+
+    monkeypatch.setattr(Traced, "__call__", wrong)
+    run = make_run(clip=FlatClip(1e-3))  # sums far smaller than the losses
+    with pytest.warns(UserWarning, match="another sum than the eager one"):
+        trained(run, data, losses_of(run.model), "compile")

@@ -20,6 +20,7 @@ from tightrope.train import (
     check_run,
     noisy_sgd,
 )
+from tightrope.train.gradients.forms import Outer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -75,6 +76,15 @@ def test_a_run_on_the_gpu_is_stored_and_resumed(data, tmp_path):
         assert torch.equal(a, b)
 
 
+def test_bfloat16_products_formed_twice_are_the_same_numbers():
+    torch.manual_seed(0)
+    for positions, d, p in ((128, 768, 768), (197, 320, 100), (70, 3072, 24)):
+        a = torch.randn(24, positions, d, device="cuda", dtype=torch.bfloat16)
+        form = Outer(a, torch.randn(24, positions, p, device="cuda", dtype=torch.bfloat16))
+        first, again = ([part.clone() for _, part in form.parts()] for _ in range(2))
+        assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+
+
 # ---- the step as a CUDA graph ------------------------------------------------------------------
 
 
@@ -125,34 +135,39 @@ def graph_run(name, **parts):
     return noisy_sgd(model, learning_rate=0.1, momentum=0.9, **(options | parts)), each, (x, y)
 
 
+RECORDED = {"capture": "CUDA graph", "compile": "compiled CUDA graph"}  # how, and the mode then
+either = pytest.mark.parametrize("how", RECORDED)
+
+
 def weights_of(run):
     return torch.cat([p.detach().reshape(-1) for p in run.model.parameters()])
 
 
-@pytest.mark.parametrize("size", [None, 8])
+@pytest.mark.parametrize(("how", "size"), [("capture", None), ("capture", 8), ("compile", None)])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_a_captured_step_trains_as_the_eager_one(name, size):
+def test_a_captured_step_trains_as_the_eager_one(name, how, size):
     eager, each, data = graph_run(name)
     for x, y in eager.batches(data, steps=25):
         eager.step(each(x, y))
     run, each, data = graph_run(name)
-    step = run.capture(each, size=size)
+    step = getattr(run, how)(each, size=size)
     for batch in run.batches(data, steps=25):
         assert step(*batch).released
-    assert step.mode == "CUDA graph"
+    assert step.mode == RECORDED[how]
     assert run.process == eager.process
     half = GRAPHS[name][2]
     close = {"rtol": 3e-2, "atol": 3e-2} if half else {"rtol": 1e-3, "atol": 1e-3}
     torch.testing.assert_close(weights_of(run), weights_of(eager), **close)
 
 
-def test_a_captured_step_drops_an_example_that_is_not_finite():
-    run, each, (x, y) = graph_run("pictures", sampler=PoissonSampler(0.9, seed=1))
-    step = run.capture(each, size=320)
+@either
+def test_a_captured_step_drops_an_example_that_is_not_finite(how):
+    run, each, (x, y) = graph_run("pictures", sampler=PoissonSampler(0.5, seed=1))
+    step = getattr(run, how)(each, size=320)
     x[7, 0, 3, 3] = float("nan")
     counts = [step(*b).sensitive.nonfinite for b in run.batches((x, y), steps=6)]
     assert 0 < sum(counts) <= 6 and set(counts) <= {0, 1}
-    assert step.mode == "CUDA graph" and torch.isfinite(weights_of(run)).all()
+    assert step.mode == RECORDED[how] and torch.isfinite(weights_of(run)).all()
 
 
 def test_what_cannot_be_captured_runs_eagerly_and_says_so():
@@ -177,7 +192,8 @@ def test_what_cannot_be_captured_runs_eagerly_and_says_so():
     assert again.mode == "CUDA graph"
 
 
-def test_a_captured_graph_follows_new_weights_and_a_new_clip():
+@either
+def test_a_captured_graph_follows_new_weights_and_a_new_clip(how):
     def sums_of(run, step, batch):
         kept = []
         run.write_ahead = lambda _, sums: kept.extend(s.clone() for s in sums)
@@ -186,7 +202,7 @@ def test_a_captured_graph_follows_new_weights_and_a_new_clip():
 
     parts = {"noise": GaussianNoise(0.0), "clip": FlatClip(1e-3), "sampler": PoissonSampler(1.0)}
     run, each, data = graph_run("sequence", **parts)
-    step = run.capture(each, size=304)
+    step = getattr(run, how)(each, size=304)
     batches = run.batches(data, steps=4)
     first = sums_of(run, step, next(batches))
     with torch.no_grad():
@@ -199,30 +215,32 @@ def test_a_captured_graph_follows_new_weights_and_a_new_clip():
     torch.testing.assert_close(second, eager, rtol=1e-2, atol=1e-3)
 
 
-def test_dropout_differs_between_replays():
+@either
+def test_dropout_differs_between_replays(how):
     run, each, data = graph_run("pictures", noise=GaussianNoise(0.0), clip=FlatClip(1e-9))
     run.model.insert(6, nn.Dropout(0.5))
-    step = run.capture(each, size=304)
+    step = getattr(run, how)(each, size=304)
     seen = []
     for _ in run.batches(data, steps=3):
         report = step(*(part[: run.next_size] for part in data))
         seen.append(report.sensitive.losses[:5].clone())
-    assert step.mode == "CUDA graph"
+    assert step.mode == RECORDED[how]
     assert not torch.allclose(seen[0], seen[1]) and not torch.allclose(seen[1], seen[2])
 
 
+@either
 @pytest.mark.parametrize("half", [False, True])
-def test_a_captured_step_releases_at_most_the_clip_norm(half):
+def test_a_captured_step_releases_at_most_the_clip_norm(half, how):
     name = "sequence in bfloat16" if half else "sequence"
     kept = []
     for i in range(8):
         run, each, (x, y) = graph_run(name, noise=GaussianNoise(0.0), clip=FlatClip(1e-3),
                                       sampler=PoissonSampler(1.0))  # fmt: skip
         run.write_ahead = lambda _, sums: kept.append([s.clone() for s in sums])
-        step = run.capture(each, size=16)
+        step = getattr(run, how)(each, size=16)
         for batch in run.batches((x[i : i + 1], y[i : i + 1]), steps=1):
             step(*batch)
-        assert step.mode == "CUDA graph"
+        assert step.mode == RECORDED[how]
     norms = [float(sum(s.double().square().sum() for s in sums)) ** 0.5 for sums in kept]
     assert max(norms) <= 1e-3
     assert min(norms) > 0.99e-3

@@ -44,11 +44,13 @@ def direct_is_cheaper(sizes: tuple[int, int, int, int], device: torch.device) ->
 def half_gradients_fit(sizes: tuple[int, int, int, int]) -> bool:
     """Whether a half-precision layer on CUDA is instantiated for the whole batch.
 
-    The batched product runs at full speed and its 2Bdp bytes are cheap to move; only layers whose
-    gradients would fill the memory form them twice.
+    The batched product runs at full speed and its 2Bdp bytes are cheap to move, and they take the
+    place of the 2BT(d+p) bytes they are made from. Layers whose gradients take far more form them
+    twice: a private step may not need much more memory than an ordinary one.
     """
-    batch, _, d, p = sizes
-    return 2.0 * batch * d * p < 2**31
+    batch, positions, d, p = sizes
+    stored = 2.0 * batch * d * p
+    return stored < 2**31 and stored <= 2 * (2.0 * batch * positions * (d + p))
 
 
 def formed_twice(positions: int) -> bool:

@@ -19,12 +19,13 @@ from tightrope.train.gradients.batch import ClippedBatch, empty_batch
 from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.owners import Owners
-from tightrope.train.gradients.passes import Work, book_keeping, two_pass
+from tightrope.train.gradients.passes import Work, book_keeping, sum_of_found, two_pass
 from tightrope.train.gradients.plan import Plan, Source, make_plan, resolve
 from tightrope.train.gradients.recorder import Calls, Recorder, Use
 from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, no_autocast
 from tightrope.train.gradients.single import single_example_work
 from tightrope.train.gradients.survey import survey
+from tightrope.train.gradients.traced import CannotTrace, Left, Traced, left_by, refuse_inside_trace
 from tightrope.train.gradients.vectors import only_vectors, sum_of_vectors
 from tightrope.train.gradients.witness import Witness
 from tightrope.validate import check_count
@@ -138,6 +139,48 @@ class Gradients:
         finally:
             self._recorder.paused = False
 
+    def traced(self, losses: Callable[..., Tensor], batch: tuple[Any, ...]) -> Traced:
+        """Forward and backward pass on batches of these shapes as a graph that can be compiled.
+
+        losses: from a batch to one loss for each example. A clipped_sum of such a batch must have
+        gone before: it looks whether the model can be trained privately, and a trace cannot.
+        """
+        if self._run is not book_keeping:
+            raise CannotTrace("two backward passes are not one graph")
+
+        self.forget()
+        try:
+            return Traced(losses, self._left_by, batch)
+        finally:
+            self.forget()
+
+    def _left_by(self, losses: Tensor) -> list[Left]:
+        calls, uses = self._recorder.calls, self._recorder.take()
+        owners = Owners(len(losses), self.views)
+        self._check_ran(losses, uses, owners)
+        self._recorder.paused = True
+        try:
+            work = self._work(losses, uses, calls, owners, checked=False)
+            with torch.no_grad(), no_autocast(losses.device):
+                return left_by(work)
+        finally:
+            self._recorder.paused = False
+
+    def clipped_sum_of(
+        self, traced: Traced, batch: tuple[Any, ...], clip: Clip, *, present: Tensor, chain: int
+    ) -> tuple[ClippedBatch, Tensor]:
+        """clipped_sum by a traced pass, and the losses."""
+        self._recorder.paused = True  # a rule may run a module again, which is not a new use
+        try:
+            with torch.no_grad(), no_autocast(self.parameters[0].device), scratch_scope():
+                losses, found = traced(batch)
+                owners = Owners(len(losses), self.views)
+                work = Work(losses, self.parameters, self._rows, [], [], self.loss_scale, owners)
+                work.present, work.chain = present, chain
+                return sum_of_found(work, work.together(found), clip), losses
+        finally:
+            self._recorder.paused = False
+
     def _work(
         self, losses: Tensor, uses: list[Use], calls: Calls, owners: Owners, *, checked: bool
     ) -> Work:
@@ -161,6 +204,7 @@ class Gradients:
             ways = resolve(plan, losses) if plan.fits(uses, owners.rows) else None
             if ways is not None:
                 return plan, ways
+        refuse_inside_trace()
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         plan = self._plans[key] = self._look(losses, uses, calls, owners, plan)

@@ -26,7 +26,7 @@ from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rules import normalisation
 from tightrope.train.gradients.rules.convolution import convolution, standard_convolution
 
-__all__ = ["Work", "book_keeping", "two_pass"]
+__all__ = ["Found", "Grads", "Work", "all_grads", "book_keeping", "sum_of_found", "two_pass"]
 
 # Values of a convolution's input from which on a hook of its own pays.
 _LARGE_INPUT = 2**24
@@ -64,11 +64,10 @@ class Work:
         if all(g is None for g in grads):
             return []
         use.check_unchanged()
-        if len(grads) > 1:
-            grads = [_or_zeros(g, e) for g, e in zip(grads, use.edges, strict=True)]
-        return self._together(use.rule(use.owner, *use.inputs, *grads, **use.keywords))
+        found = use.rule(use.owner, *use.inputs, *all_grads(use, grads), **use.keywords)
+        return self.together(found)
 
-    def _together(self, found: Found) -> Found:
+    def together(self, found: Found) -> Found:
         """From the rows of the model to examples."""
         if self.owners.plain:
             return found
@@ -81,7 +80,7 @@ class Work:
             for (source, way), g in zip(self.ways, grads, strict=True)
             if g is not None
         ]
-        return self._together(found)
+        return self.together(found)
 
     def squared_norms(self, found: dict[int, Tensor]) -> Tensor:
         """(parameters, B), zero for unused parameters."""
@@ -102,6 +101,13 @@ class Work:
         return [sums[row] for row in range(len(self.parameters))]
 
 
+def all_grads(use: Use, grads: Grads) -> Grads:
+    """Zeros where the losses do not depend on one of several outputs."""
+    if len(grads) == 1:
+        return grads
+    return [_or_zeros(g, e) for g, e in zip(grads, use.edges, strict=True)]
+
+
 def _or_zeros(g: Tensor | None, edge: GradientEdge) -> Tensor:
     if g is not None:
         return g
@@ -119,6 +125,19 @@ def book_keeping(work: Work, clip: Clip) -> ClippedBatch:
         forms[row] = form
 
     _stream(work, store, early=partial(_shrinks, thorough=work.present is not None), keep=False)
+    return _sum_of_forms(work, forms, clip)
+
+
+def sum_of_found(work: Work, found: Found, clip: Clip) -> ClippedBatch:
+    """The same from the forms of all uses, where somebody else went through the backward pass."""
+    forms = _merge(work, found)
+    for form in forms.values():
+        form.settle()
+    return _sum_of_forms(work, forms, clip)
+
+
+def _sum_of_forms(work: Work, forms: dict[int, Form], clip: Clip) -> ClippedBatch:
+    """Norms, factors and sums; `forms` is empty then."""
     bundle_them = work.losses.is_cuda and not clip.per_parameter
     bundles = take_bundles(forms) if bundle_them else []
     squares = {row: form.squared_norms() for row, form in forms.items()}

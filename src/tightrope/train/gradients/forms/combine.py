@@ -98,10 +98,10 @@ class TiedTable(Form):
         return cross, gamma(2 * a.shape[2] + 8) * error
 
     def _parts(self) -> Iterator[tuple[slice, Tensor]]:
-        for part, products in self.outer.parts():
+        for part, products in self.outer.wide_parts():
             reads, ids = self.rows.merged()[part], self.rows.ids[part]
             places = ids[..., None].expand(reads.shape)
-            yield part, full_precision(products).scatter_add(1, places, reads)
+            yield part, products.scatter_add_(1, places, reads)
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         return sum_of_parts(self._parts(), factors, chain)

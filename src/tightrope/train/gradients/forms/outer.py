@@ -112,6 +112,19 @@ class Outer(Form):
                 else:
                     yield part, per_example_products(a, g, fused=self._fused)
 
+    def wide_parts(self) -> Iterator[tuple[slice, Tensor]]:
+        """The same in full precision, to be written to; half-precision operands are multiplied so
+        that the products are never rounded to half precision."""
+        batch, _, d, p = self.sizes
+        if not self.half or self.instantiated:
+            for part, products in self.parts():
+                yield part, full_precision(products.clone())
+            return
+        for part in slices(batch, together(d * p, self.g.device)):
+            a, g = half_operands(self.a[part], self.g[part])
+            wide = torch.bmm(g.transpose(1, 2), a, out_dtype=torch.float32)
+            yield part, wide[:, :p, :d]
+
     def dense(self) -> Tensor:
         if self._direct is None:
             self._direct = (half_products if self.half else _products)(self.a, self.g)

@@ -1,0 +1,172 @@
+"""Forward and backward pass as one graph of plain operations, for a compiler.
+
+The engine's own passes are traced: layers note what they read, the plan says where gradients are
+taken, and no gradient of a weight is formed. What comes out is, for each layer, what it read and
+the gradient of its output. Forms, norms, factors and sums are made from that as ever, by code that
+is not compiled: whatever a compiler makes of the passes, every row's gradient is clipped by the
+norm of what is added.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.utils import _pytree as tree
+
+from tightrope.train.feed import tensors_of, with_tensors
+from tightrope.train.gradients.forms import Dense
+from tightrope.train.gradients.forms.base import full_precision
+from tightrope.train.gradients.kernels import plain_only
+from tightrope.train.gradients.passes import Found, Grads, Work, all_grads
+from tightrope.train.gradients.recorder import Use
+from tightrope.train.gradients.rules import normalisation
+
+__all__ = [
+    "CannotTrace",
+    "Left",
+    "Traced",
+    "left_by",
+    "refuse_inside_trace",
+    "said_to_compile",
+]
+
+# What a layer leaves behind: how its forms are made, and from which values.
+Left = tuple[Callable[..., Found], tuple[Tensor, ...], dict[str, Any]]
+
+# Outputs may lie in memory as the compiler likes best: every form reads strides.
+_OPTIONS = {"keep_output_stride": False}
+
+
+class CannotTrace(Exception):
+    """Says why the passes are no graph."""
+
+
+def refuse_inside_trace() -> None:
+    """A plan is made by looking at values, of which a trace has none."""
+    if get_proxy_mode() is not None:
+        raise CannotTrace("traced, the model takes other ways than it took before")
+
+
+def left_by(work: Work) -> list[Left]:
+    """What all layers and broadcast parameters leave behind, after one backward pass."""
+    edges: list[Any] = [edge for use in work.uses for edge in use.edges]
+    grads = work.backward([*edges, *(way.edge for _, way in work.ways)], keep=False)
+    left: list[Left] = []
+    for use in work.uses:
+        own, grads = grads[: len(use.edges)], grads[len(use.edges) :]
+        left += _of_use(use, own)
+    for (source, way), g in zip(work.ways, grads, strict=True):
+        if g is not None:
+            values = full_precision(way.gradients(source.parameter, g))
+            left.append((partial(_written, source.parameter), (values,), {}))
+    return left
+
+
+def _of_use(use: Use, grads: Grads) -> list[Left]:
+    if all(g is None for g in grads):  # the losses do not depend on it
+        return []
+    use.check_unchanged()
+    values = (*use.inputs, *all_grads(use, grads))
+    if use.rule not in normalisation.ALL:
+        return [(partial(use.rule, use.owner), values, use.keywords)]
+    found = use.rule(use.owner, *values)  # its few sums need not wait for the end
+    return [(partial(_written, parameter), (form.values,), {}) for parameter, form in found]
+
+
+def _written(parameter: nn.Parameter, values: Tensor) -> Found:
+    return [(parameter, Dense(values))]
+
+
+@final
+class Traced:
+    """Call it with a batch of the shapes it was traced with; compile() makes that faster."""
+
+    def __init__(
+        self,
+        losses: Callable[..., Tensor],
+        back: Callable[[Tensor], list[Left]],
+        batch: tuple[Any, ...],
+    ) -> None:
+        self._batch, self._losses, self._back = batch, losses, back
+        self._makers: list[Callable[..., Found]] = []
+        self._leaves: list[Any] = []
+        self._spec: Any = None
+        torch.clear_autocast_cache()  # weights cast outside would never be cast again
+        try:
+            self._run: Callable[..., Any] = make_fx(self._passes)(*tensors_of(batch))
+        finally:
+            torch.clear_autocast_cache()
+
+    def _passes(self, *inputs: Tensor) -> list[Tensor]:
+        """What is traced: the losses, then all values that layers leave behind."""
+        losses = self._losses(*with_tensors(self._batch, inputs))
+        before = len(_operations())
+        with plain_only():
+            left = self._back(losses)
+        if any(_draws(node) for node in _operations()[before:]):
+            raise CannotTrace(
+                "random numbers are drawn in the backward pass (by activation checkpointing), "
+                "which a compiled pass would not draw again as they were"
+            )
+        self._makers = [make for make, _, _ in left]
+        leaves, self._spec = tree.tree_flatten([(own, keywords) for _, own, keywords in left])
+        self._leaves = [_OUT if _comes_out(leaf) else leaf for leaf in leaves]
+        return [losses.detach(), *(leaf for leaf in leaves if _comes_out(leaf))]
+
+    def compile(self) -> None:
+        """By torch's compiler, once."""
+        import torch._inductor as inductor  # takes seconds
+
+        given: Any = tensors_of(self._batch)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the compiler's, about itself
+            self._run = inductor.compile(self._run, given, options=_OPTIONS)  # type: ignore[arg-type]
+
+    def __call__(self, batch: tuple[Any, ...]) -> tuple[Tensor, Found]:
+        """Losses, and the forms of all rows of the model."""
+        losses, *values = self._run(*tensors_of(batch))
+        out = iter(values)
+        leaves = [next(out) if leaf is _OUT else leaf for leaf in self._leaves]
+        found: Found = []
+        for make, (own, keywords) in zip(
+            self._makers, tree.tree_unflatten(leaves, self._spec), strict=True
+        ):
+            found += make(*own, **keywords)
+        return losses, found
+
+
+@contextmanager
+def said_to_compile() -> Iterator[None]:
+    """Models that ask whether they are compiled hear yes. Some then ask for no values."""
+    before, torch.compiler._is_compiling_flag = torch.compiler._is_compiling_flag, True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
+
+
+_OUT = object()  # stands for a value that comes out of the graph
+
+
+def _comes_out(leaf: Any) -> bool:
+    """A value of the batch; parameters are what they are."""
+    return isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter)
+
+
+def _operations() -> list[Any]:
+    mode: Any = get_proxy_mode()
+    return list(mode.tracer.graph.nodes)
+
+
+def _draws(node: Any) -> bool:
+    """Attention's backward pass is told the seed of its forward pass."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    return all(argument.name != "philox_seed" for argument in node.target._schema.arguments)
