@@ -64,9 +64,9 @@ FAULTS = [
     # users
     (PEOPLE, "weights[: len(held)] = 1.0 / len(held)", "weights[: len(held)] = 1.0", USERS),
     (PEOPLE, "weights[: len(held)] = 1.0 / len(held)", "weights[:] = 1.0 / len(held)", USERS),
-    (PEOPLE, "if self.most > users.most:", "if self.most > 9 * users.most:", USERS),
-    (PEOPLE, "if not users.together:", "if True:", USERS),
-    (PEOPLE, "self._check_ranks()\n            self._made", "self._made", USERS),
+    (PEOPLE, "(self._counts > most).sum()", "(self._counts > 9 * most).sum()", USERS),
+    (PEOPLE, "if users.together else self.data", "if False else self.data", USERS),
+    (PEOPLE, "            self._check(users.most)\n", "", USERS),
     (PEOPLE, "- begins < most", "- begins <= most", USERS),
     (PEOPLE, "len(names) != length or", "", USERS),
     (PEOPLE, "if isinstance(data, UserData) != (users is not None):", "if False:", USERS),
@@ -113,7 +113,7 @@ FAULTS = [
     ),
     (
         "train/optimizer.py",
-        "float(self.clip.sensitivity), ticket.whole",
+        "self._bound, ticket.whole",
         'float(getattr(self.clip, "clip_norm", 1.0)), ticket.whole',
         ADAPTIVE,
     ),
