@@ -26,7 +26,7 @@ from tightrope.train.accounted import Accounted
 from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.batch_scale import BatchScale
 from tightrope.train.captured import CapturedStep, check_capturable
-from tightrope.train.clip import as_tensor
+from tightrope.train.clip import OneNorm, as_tensor
 from tightrope.train.company import Company
 from tightrope.train.distributed import (
     check_one_copy,
@@ -124,9 +124,8 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.write_ahead: WriteAhead | None = None
         self._tickets: deque[Ticket] = deque()
         self._sums: list[Tensor] | None = None
-        self._bound = 0.0  # what the parts of the batch under way are clipped to
         self.company = Company(model, optimizer, self.gradients.parameters, self._found_mixing)
-        self._scale, self._turn = BatchScale(), Turn()
+        self._scale, self._turn, self._norm = BatchScale(), Turn(), OneNorm()
         self._rank, self._ranks = rank_and_size()
         if self._ranks > 1:
             check_splits(sampler, noise, self._sums_of.exact)
@@ -327,7 +326,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         ticket = self._next_ticket()
         if not self.model.training:
             raise InvalidInput("The model is in evaluation mode; call model.train() before step().")
-        self._check_clip()
+        self._norm.check(self.clip, first=self._sums is None)
         if ticket.last:
             self._check_accounted(ticket.place)
             self.ledger.check_allowance()
@@ -349,18 +348,6 @@ class PrivateOptimizer(Accounted, NotCopied):
         self._turn.end()  # not if anything was raised: then the batch must be abandoned
         return report
 
-    def _check_clip(self) -> None:
-        """All parts of a batch are clipped to one norm, the one that its noise is scaled to."""
-        bound = float(self.clip.sensitivity)
-        if self._sums is None:
-            self._bound = bound
-        elif bound != self._bound:
-            raise InvalidInput(
-                f"The clip changed in the middle of a batch, from sensitivity {self._bound:g} to "
-                f"{bound:g}, and its noise can be scaled to one of them only. Change the clip "
-                "between steps; call abandon_batch() and go on."
-            )
-
     def _release(self, ticket: Ticket) -> None:
         sums, self._sums = self._sums, None
         assert sums is not None
@@ -368,7 +355,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         step = self.steps + 1
         self.sampler_state = ticket.sampler_state  # even if it cannot be written down: it is spent
         self.ledger.count(step)  # before there is anything to see
-        sums = self._sums_of.noisy(sums, self.noise, self._bound, ticket.whole)
+        sums = self._sums_of.noisy(sums, self.noise, self._norm.bound, ticket.whole)
         if self.write_ahead is not None:
             self.write_ahead(step, sums)
         if isinstance(self.clip, AdaptiveClip):
