@@ -30,11 +30,12 @@ from tightrope.train.clip import OneNorm, as_tensor
 from tightrope.train.company import Company
 from tightrope.train.distributed import (
     check_one_copy,
+    check_ranks_stayed,
     check_splits,
     rank_and_size,
     start_together,
 )
-from tightrope.train.feed import Rows, Ticket, split_ticket, to_device
+from tightrope.train.feed import NOT_STEPPED, Rows, Ticket, first_of, split_ticket, to_device
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.batch import empty_batch
 from tightrope.train.guard import Guard
@@ -159,11 +160,7 @@ class PrivateOptimizer(Accounted, NotCopied):
             check_count(micro_batch, "micro_batch", low=1)
         micro_batch = self._sums_of.examples_at_a_time(micro_batch)
         rows = self.watch(data, collate)
-        if rank_and_size()[1] != self._ranks:
-            raise InvalidInput(
-                "The run was made before torch.distributed.init_process_group, so each process "
-                "would take and count steps of its own. Initialise first, then make the run."
-            )
+        check_ranks_stayed(self._ranks)
         if self._unfinished:
             raise InvalidInput(
                 "A batch drawn earlier was never stepped on: was the loop left or interrupted? If "
@@ -186,11 +183,7 @@ class PrivateOptimizer(Accounted, NotCopied):
                 yield to_device(rows.take(indices[part]), self.device)
                 self.loops.check(loop)
                 if self._unfinished:
-                    raise InvalidInput(
-                        "A batch was drawn but step(losses) was not called for it. Skipping "
-                        "batches by what they contain is not private: step on every batch, "
-                        "empty ones too."
-                    )
+                    raise InvalidInput(NOT_STEPPED)
 
     def watch(
         self,
@@ -314,12 +307,7 @@ class PrivateOptimizer(Accounted, NotCopied):
             self.ledger.forfeit([f"found after {self.ledger.released} steps: {why}"])
 
     def _next_ticket(self) -> Ticket:
-        if not self._tickets:
-            raise InvalidInput(
-                "step() was called for a batch that the sampler of this run did not draw, so its "
-                "chance of being drawn is unknown. Loop over batches(...) of this object."
-            )
-        return self._tickets[0]
+        return first_of(self._tickets)
 
     def _take(self, clipped: Callable[[], tuple[Any, Tensor]]) -> StepReport:
         """One part of a batch, whose clipped sum and losses are computed once all is checked."""
