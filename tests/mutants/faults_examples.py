@@ -113,8 +113,8 @@ FAULTS = [
     ),
     (
         "train/optimizer.py",
-        "bound = float(self.clip.sensitivity)",
-        'bound = float(getattr(self.clip, "clip_norm", 1.0))',
+        "self._norm.bound, ticket.whole",
+        'float(getattr(self.clip, "clip_norm", 1.0)), ticket.whole',
         ADAPTIVE,
     ),
 ]

@@ -31,6 +31,7 @@ __all__ = [
     "start_together",
     "check_splits",
     "check_one_copy",
+    "check_ranks_stayed",
     "check_shards",
 ]
 
@@ -44,6 +45,15 @@ def rank_and_size() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
+
+
+def check_ranks_stayed(ranks: int) -> None:
+    """There must be as many as when the run was made."""
+    if rank_and_size()[1] != ranks:
+        raise InvalidInput(
+            "The run was made before torch.distributed.init_process_group, so each process would "
+            "take and count steps of its own. Initialise first, then make the run."
+        )
 
 
 def from_all_ranks(local: object) -> list[Any]:

@@ -30,6 +30,7 @@ __all__ = [
     "as_rows",
     "item_rows",
     "draw_ticket",
+    "first_of",
     "split_ticket",
     "slice_rows",
     "tensors_of",
@@ -48,6 +49,12 @@ class Items(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Any: ...
+
+
+NOT_STEPPED = (
+    "A batch was drawn but step(losses) was not called for it. Skipping batches by what they "
+    "contain is not private: step on every batch, empty ones too."
+)
 
 
 @final
@@ -161,6 +168,16 @@ def draw_ticket(sampler: AbstractSampler, population: int) -> tuple[Indices, Tic
     place = sampler.place
     indices = sampler.draw(population)
     return indices, Ticket(len(indices), True, len(indices), sampler.state(), place)
+
+
+def first_of(tickets: Sequence[Ticket]) -> Ticket:
+    """The announcement that the next step is about."""
+    if not tickets:
+        raise InvalidInput(
+            "step() was called for a batch that the sampler of this run did not draw, so its "
+            "chance of being drawn is unknown. Loop over batches(...) of this object."
+        )
+    return tickets[0]
 
 
 def split_ticket(ticket: Ticket, size: int | None) -> list[tuple[slice, Ticket]]:

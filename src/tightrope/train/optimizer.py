@@ -26,15 +26,16 @@ from tightrope.train.accounted import Accounted
 from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.batch_scale import BatchScale
 from tightrope.train.captured import CapturedStep, check_capturable
-from tightrope.train.clip import as_tensor
+from tightrope.train.clip import OneNorm, as_tensor
 from tightrope.train.company import Company
 from tightrope.train.distributed import (
     check_one_copy,
+    check_ranks_stayed,
     check_splits,
     rank_and_size,
     start_together,
 )
-from tightrope.train.feed import Rows, Ticket, split_ticket, to_device
+from tightrope.train.feed import NOT_STEPPED, Rows, Ticket, first_of, split_ticket, to_device
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.batch import empty_batch
 from tightrope.train.guard import Guard
@@ -124,9 +125,8 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.write_ahead: WriteAhead | None = None
         self._tickets: deque[Ticket] = deque()
         self._sums: list[Tensor] | None = None
-        self._bound = 0.0  # what the parts of the batch under way are clipped to
         self.company = Company(model, optimizer, self.gradients.parameters, self._found_mixing)
-        self._scale, self._turn = BatchScale(), Turn()
+        self._scale, self._turn, self._norm = BatchScale(), Turn(), OneNorm()
         self._rank, self._ranks = rank_and_size()
         if self._ranks > 1:
             check_splits(sampler, noise, self._sums_of.exact)
@@ -160,11 +160,7 @@ class PrivateOptimizer(Accounted, NotCopied):
             check_count(micro_batch, "micro_batch", low=1)
         micro_batch = self._sums_of.examples_at_a_time(micro_batch)
         rows = self.watch(data, collate)
-        if rank_and_size()[1] != self._ranks:
-            raise InvalidInput(
-                "The run was made before torch.distributed.init_process_group, so each process "
-                "would take and count steps of its own. Initialise first, then make the run."
-            )
+        check_ranks_stayed(self._ranks)
         if self._unfinished:
             raise InvalidInput(
                 "A batch drawn earlier was never stepped on: was the loop left or interrupted? If "
@@ -187,11 +183,7 @@ class PrivateOptimizer(Accounted, NotCopied):
                 yield to_device(rows.take(indices[part]), self.device)
                 self.loops.check(loop)
                 if self._unfinished:
-                    raise InvalidInput(
-                        "A batch was drawn but step(losses) was not called for it. Skipping "
-                        "batches by what they contain is not private: step on every batch, "
-                        "empty ones too."
-                    )
+                    raise InvalidInput(NOT_STEPPED)
 
     def watch(
         self,
@@ -315,19 +307,14 @@ class PrivateOptimizer(Accounted, NotCopied):
             self.ledger.forfeit([f"found after {self.ledger.released} steps: {why}"])
 
     def _next_ticket(self) -> Ticket:
-        if not self._tickets:
-            raise InvalidInput(
-                "step() was called for a batch that the sampler of this run did not draw, so its "
-                "chance of being drawn is unknown. Loop over batches(...) of this object."
-            )
-        return self._tickets[0]
+        return first_of(self._tickets)
 
     def _take(self, clipped: Callable[[], tuple[Any, Tensor]]) -> StepReport:
         """One part of a batch, whose clipped sum and losses are computed once all is checked."""
         ticket = self._next_ticket()
         if not self.model.training:
             raise InvalidInput("The model is in evaluation mode; call model.train() before step().")
-        self._check_clip()
+        self._norm.check(self.clip, first=self._sums is None)
         if ticket.last:
             self._check_accounted(ticket.place)
             self.ledger.check_allowance()
@@ -349,18 +336,6 @@ class PrivateOptimizer(Accounted, NotCopied):
         self._turn.end()  # not if anything was raised: then the batch must be abandoned
         return report
 
-    def _check_clip(self) -> None:
-        """All parts of a batch are clipped to one norm, the one that its noise is scaled to."""
-        bound = float(self.clip.sensitivity)
-        if self._sums is None:
-            self._bound = bound
-        elif bound != self._bound:
-            raise InvalidInput(
-                f"The clip changed in the middle of a batch, from sensitivity {self._bound:g} to "
-                f"{bound:g}, and its noise can be scaled to one of them only. Change the clip "
-                "between steps; call abandon_batch() and go on."
-            )
-
     def _release(self, ticket: Ticket) -> None:
         sums, self._sums = self._sums, None
         assert sums is not None
@@ -368,7 +343,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         step = self.steps + 1
         self.sampler_state = ticket.sampler_state  # even if it cannot be written down: it is spent
         self.ledger.count(step)  # before there is anything to see
-        sums = self._sums_of.noisy(sums, self.noise, self._bound, ticket.whole)
+        sums = self._sums_of.noisy(sums, self.noise, self._norm.bound, ticket.whole)
         if self.write_ahead is not None:
             self.write_ahead(step, sums)
         if isinstance(self.clip, AdaptiveClip):
