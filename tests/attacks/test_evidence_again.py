@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,15 @@ from tightrope import (
     NoisySGD,
     account,
 )
+from tightrope.cli import evidence_command, tables
 from tightrope.cli.app import app
+from tightrope.cli.task import Late
+from tightrope.cli.verdict import verdict_of
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import certify, chain_of, read, titled
+from tightrope.evidence.check import Check, stated
 from tightrope.evidence.run_facts import RunFacts
+from tightrope.evidence.signature import Trust, new_key_pair, signature_by, signed
 from tightrope.evidence.statement import statement
 from tightrope.evidence.strict_json import check_plain, parse
 from tightrope.evidence.title import Title
@@ -131,8 +137,6 @@ def test_such_a_key_is_not_trusted(tmp_path: Path) -> None:
     ed = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
     from cryptography.hazmat.primitives import serialization as serial
 
-    from tightrope.evidence.signature import Trust
-
     public = ed.Ed25519PublicKey.from_public_bytes(bytes.fromhex(WEAK[0]))
     info = serial.PublicFormat.SubjectPublicKeyInfo
     (tmp_path / "a.pub").write_bytes(public.public_bytes(serial.Encoding.PEM, info))
@@ -142,8 +146,6 @@ def test_such_a_key_is_not_trusted(tmp_path: Path) -> None:
 
 def test_a_pipe_is_no_key(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    from tightrope.evidence.signature import Trust
-
     os.mkfifo(tmp_path / "key.pub")
     with pytest.raises(InvalidInput, match="no public"):
         Trust.of([tmp_path / "key.pub"])
@@ -151,8 +153,6 @@ def test_a_pipe_is_no_key(tmp_path: Path) -> None:
 
 def test_half_a_pair_of_keys_is_never_written(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    from tightrope.evidence.signature import new_key_pair
-
     (tmp_path / "key.pub").write_text("the only copy")
     with pytest.raises(InvalidInput, match="never overwritten"):
         new_key_pair(tmp_path / "key")
@@ -179,8 +179,6 @@ def test_a_detached_signature_in_a_run_folder_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [{}, {"signatures": 5}, {"signatures": "abc"}, {"run": 7}])
 def test_only_certificates_are_signed_and_titled(content: Any, tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    from tightrope.evidence.signature import new_key_pair, signature_by, signed
-
     key, _ = new_key_pair(tmp_path / "key")
     odd = {**(fresh() if content else {}), "schema": "tightrope.certificate/2", **content}
     for use in (lambda: signed(odd, key), lambda: signature_by(odd, key)):
@@ -223,8 +221,7 @@ def test_standard_input_is_verified_and_told_in_full() -> None:
     content["title"]["organisation"] = "[bold]:skull:[/]"
     done = tool("verify", "-", "--patience", 60, given=json.dumps(rewritten(content)))
     assert done.exit_code == 0
-    lines = "".join(line.split("│")[-2].strip() for line in done.stdout.splitlines() if "│" in line)
-    assert "[bold]:skull:[/]" in lines and "…" not in done.stdout
+    assert "[bold]:skull:[/]" in "".join(done.stdout.split()) and "…" not in done.stdout
     done = tool("verify", "-", given="{")
     assert isinstance(done.exception, InvalidInput) and "Standard input" in str(done.exception)
 
@@ -243,3 +240,42 @@ def test_nothing_is_written_over_unless_forced(tmp_path: Path) -> None:
     done = tool("certify", *run, "--delta", "1e-5", "--out", there, "--force", "--json")
     told = json.loads(done.stdout)
     assert told["certificate"] == str(there) and told["statement"] == read(there)["statement"]
+
+
+# ---- what the terminal shows
+def test_a_statement_before_the_time_ran_out_decides_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The line of --rigorous, which comes after the statement, was asked for and never came."""
+    rows = [asdict(line) for line in verify(fresh())]
+    assert rows[-1]["name"] == "statement" and rows[-1]["holds"]
+
+    def late(*_: Any, **__: Any) -> Any:
+        raise Late(1.0, rows)
+
+    monkeypatch.setattr(evidence_command, "rows_of", late)
+    path = stored(fresh(), tmp_path / "certificate.json")
+    told = tool("verify", path, "--rigorous")
+    assert told.exit_code == 3 and "HOLDS" not in told.output and "NOT DECIDED" in told.output
+    assert json.loads(tool("verify", path, "--rigorous", "--json").output)["holds"] is None
+
+
+@pytest.mark.parametrize("columns", [1, 8, 20, 33, 40, 41, 80])
+def test_no_terminal_is_too_narrow_for_a_word(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = [stated("title", "\u9577" * 200, "unsigned"), Check("epsilon", False, "q" * 300)]
+    tables.screen().print(verdict_of(lines))
+    shown = capsys.readouterr().out
+    assert shown.count("\u9577") == 200 and shown.count("q") == 300
+    assert shown.count("FAILS") == 2
+
+
+def test_names_of_keys_do_nothing_to_a_terminal(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="signatures need it")
+    _, public = new_key_pair(tmp_path / "alice")
+    for name in ("b\x1b[2J.pub", "c\x1b[31m.pub"):
+        (tmp_path / name).write_bytes(public.read_bytes())
+    (name,) = Trust.of(folder=tmp_path).names.values()
+    assert name == r"alice or b\u001b[2J or c\u001b[31m"

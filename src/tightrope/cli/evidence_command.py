@@ -23,7 +23,8 @@ __all__ = ["certify", "verify", "report", "export"]
 
 
 Keys = Annotated[
-    list[Path] | None, typer.Option("--key", help="A public key that must have signed it.")
+    list[Path] | None,
+    typer.Option("--key", help="A public key; one of those given must have signed it."),
 ]
 TrustFolder = Annotated[
     Path | None, typer.Option(help="A folder of public keys, one of which must have signed it.")
@@ -131,16 +132,18 @@ def _asked(
 
 
 def _checks(seconds: float, **asked: Any) -> list[Check]:
-    """The lines that were found in time; where time ran out, a line that says so."""
+    """The lines that were found in time; where it ran out, a line says so and nothing holds."""
     late = ""
     try:
         rows = rows_of("verify", seconds, **asked)
     except Late as error:
         rows, late = error.rows, str(error)
-    from tightrope.evidence.check import Check, State, yours
+    from tightrope.evidence.check import DECISIVE, Check, State, yours
 
     checks = [Check(**{**row, "state": State(row["state"])}) for row in rows]
-    return [*checks, yours("time", late)] if late else checks
+    if not late:
+        return checks
+    return [*(c for c in checks if c.name != DECISIVE or not c.holds), yours("time", late)]
 
 
 def report(

@@ -18,12 +18,18 @@ __all__ += ["show_plan"]
 
 _NUMBERS = ("epsilon", "advantage")
 _MOST_STEPS = 10**12  # where the search for steps ends
+_LEAST_WIDTH = 44  # columns
 _STYLE = {"exact": "green", "bound": "cyan", "estimate": "yellow"}
 
 
 def screen() -> Console:
-    """The terminal; words in brackets are words, not markup."""
-    return Console(markup=False, emoji=False, highlight=False)
+    """The terminal; words in brackets are words, not markup.
+
+    A narrower one breaks the lines itself: tables made for it would leave words out.
+    """
+    console = Console(markup=False, emoji=False, highlight=False)
+    console.width = max(console.width, _LEAST_WIDTH)
+    return console
 
 
 def show_account(view: dict[str, Any], console: Console | None = None) -> None:

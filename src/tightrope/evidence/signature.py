@@ -179,8 +179,8 @@ class Trust:
             key = _hex(_public(path))
             if _is_weak(bytes.fromhex(key)):
                 raise InvalidInput(f"{printable(path)}: with this key anybody can sign anything.")
-            known = names.get(key)
-            names[key] = printable(path.stem) if known is None else f"{known} or {path.stem}"
+            name = printable(path.stem)
+            names[key] = f"{names[key]} or {name}" if key in names else name
         return Trust(names)
 
 

@@ -9,6 +9,7 @@ from itertools import count
 from math import ceil, inf, sqrt
 from typing import Any
 
+from tightrope.errors import NotCertified
 from tightrope.process import NoisySGD, UserLevel
 
 __all__ = ["what_would_fit", "steps_that_fit", "noise_that_fits"]
@@ -23,6 +24,7 @@ def what_would_fit(process: Any, excess: Callable[[Any], float]) -> str:
     """In words, for a refusal. excess: by how much the limit would be passed (Book.excess)."""
     if isinstance(process, UserLevel):
         return what_would_fit(process.run, lambda run: excess(run and replace(process, run=run)))
+    excess = _known(excess)
     steps, noise = 0, None
     if isinstance(process, NoisySGD):
         steps = steps_that_fit(process, lambda run: excess(run) <= 0.0)
@@ -37,6 +39,18 @@ def what_would_fit(process: Any, excess: Callable[[Any], float]) -> str:
     if not ways:
         return "Nothing of this kind would fit."
     return f"What would fit: {', or '.join(ways)}."
+
+
+def _known(excess: Callable[[Any], float]) -> Callable[[Any], float]:
+    """What nothing could be certified of is not proposed."""
+
+    def known(process: Any) -> float:
+        try:
+            return excess(process)
+        except NotCertified:
+            return inf
+
+    return known
 
 
 def steps_that_fit(run: NoisySGD, fits: Callable[[Any], bool]) -> int:

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from tightrope import account
-from tightrope.errors import BudgetExceeded, DoesNotApply, InvalidInput, LedgerDamaged
+from tightrope.errors import (
+    BudgetExceeded,
+    DoesNotApply,
+    InvalidInput,
+    LedgerDamaged,
+    NotCertified,
+)
 from tightrope.ledger import ALONG_THE_WAY, IN_ADVANCE, Terms, Total
 from tightrope.ledger.book import Book
 from tightrope.ledger.fitting import noise_that_fits, steps_that_fit, what_would_fit
@@ -92,6 +98,18 @@ def test_what_is_fixed_in_advance_is_used_to_the_last_step() -> None:
         return account(Sequence((RUN, replace(RUN, steps=steps)))).epsilon(DELTA).upper
 
     assert epsilon(most) <= EPSILON < epsilon(most + 1)
+
+
+def test_what_cannot_be_certified_is_not_proposed() -> None:
+    """The refusal stays a refusal: the search for advice does not break on its way."""
+
+    def excess(run: Any) -> float:
+        if run is not None and run.noise_multiplier > 4.0:
+            raise NotCertified("nothing is known of so much noise")
+        return -1.0 if run is None else 3.0 - run.noise_multiplier
+
+    run = NoisySGD(PoissonSampling(0.01), 0.6, 1)
+    assert what_would_fit(run, excess) == "What would fit: noise 3 for these steps."
 
 
 def test_a_refusal_says_what_would_fit_and_it_does() -> None:
