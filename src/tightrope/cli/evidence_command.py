@@ -159,7 +159,7 @@ def report(
     key: Keys = None,
     trust: TrustFolder = None,
     signature: Signatures = None,
-    patience: Patience = 3 * PATIENCE,
+    patience: Patience = 6 * PATIENCE,
     force: opt.Force = False,
     as_json: opt.AsJson = False,
 ) -> None:
@@ -203,7 +203,7 @@ def export(
     key: Keys = None,
     trust: TrustFolder = None,
     signature: Signatures = None,
-    patience: Patience = 3 * PATIENCE,
+    patience: Patience = 6 * PATIENCE,
     force: opt.Force = False,
     as_json: opt.AsJson = False,
 ) -> None:

@@ -95,8 +95,9 @@ def profile(account: Account, delta: float) -> Figure:
         axes.set_title("")
         axes.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16))
         svg = _svg(made)
-    alt = "Epsilon against delta for every analysis; the table below has the numbers."
-    return Figure(svg, alt, "Epsilon against delta for every analysis; lower is better.")
+    alt = "Epsilon against delta by analysis; the table below has the numbers of all."
+    told = "Epsilon against delta by analysis, up to three times the best; lower is better."
+    return Figure(svg, alt, told)
 
 
 def history(rows: list[dict[str, Any]], budget: float | None) -> Figure:

@@ -23,6 +23,7 @@ _LINES: dict[str, list[Any]] = {
     "bound": ["--", "-.", (0, (5, 1))],
     "estimate": [":", (0, (1, 3))],
 }
+_MOST_DRAWN = 3.0  # times the best epsilon
 
 __all__ = [
     "account_plot",
@@ -35,7 +36,7 @@ __all__ = [
 
 
 def account_plot(account: Account, delta: float, path: str | Path) -> Path:
-    """Left: epsilon over delta for every analysis. Right: the attacker's trade-off."""
+    """Left: epsilon over delta by analysis. Right: the attacker's trade-off."""
     with figure(columns=2) as (made, (left, right)):
         profile_axes(left, account, delta)
         tradeoff_axes(right, account.guarantee(delta))
@@ -44,13 +45,17 @@ def account_plot(account: Account, delta: float, path: str | Path) -> Path:
 
 
 def profile_axes(axes: Axes, account: Account, delta: float) -> None:
+    """Epsilon over delta, of the analyses that are near the best; the others are in the tables."""
     deltas = np.geomspace(min(1e-12, delta / 10) or 1e-12, max(1e-2, min(10 * delta, 0.99)), 15)
     fine = np.geomspace(deltas[0], deltas[-1], POINTS)
     styles = {kind: cycle(lines) for kind, lines in _LINES.items()}
+    most = _MOST_DRAWN * max(_epsilon(account.guarantee(delta), delta), 1e-9)
     for finding in account.findings:
         if finding.outcome is None or finding.key == "composition":
             continue
         kind = str(finding.kind)
+        if _epsilon(finding.outcome, delta) > most:
+            continue
         values = [_epsilon(finding.outcome, d) for d in deltas]
         if np.isfinite(values).all():
             axes.plot(  # epsilon is convex in delta: straight lines in delta lie above it

@@ -18,6 +18,7 @@ from tightrope.validate import check_delta, check_order, check_probability, chec
 __all__ = ["GroupGuarantee", "group", "replaced"]
 
 _STEPS, _SMALLEST_DELTA = 40, 1e-300
+_BEYOND = 1e-7  # of where two lines meet
 
 
 @final
@@ -67,22 +68,21 @@ class GroupGuarantee(Guarantee):
         return ((self.size - 1) * each + tails) * (1 + 1e-15) + 1e-14
 
     def _epsilon_by_steps(self, delta: float) -> float | None:
-        """size * x, where one record's epsilon at delta/growth(x) is at most x; None if not found.
+        """size * x, where one record's epsilon g(x) at delta/growth(x) is at most x; None if not.
 
-        That epsilon hardly depends on x, so a few steps do, each from below until one holds.
+        g rises, so g(g(x)) <= g(x) <= x: then g(x) does as well. Secants of g find such an x.
         """
-        each = 0.0
+        before, each, best = (0.0, 0.0), 0.0, math.inf
         for _ in range(_STEPS if delta > 0.0 else 0):
             share = math.exp(math.log(delta) - self._log_growth(each))
-            if share < _SMALLEST_DELTA:
-                return None
-            found = self.inner.epsilon(share).upper
-            if found <= each:
-                return self.size * each * (1 + 1e-15)
-            each = found * (1 + 1e-7)
-            if math.isinf(each):
-                return None
-        return None
+            found = self.inner.epsilon(share).upper if share >= _SMALLEST_DELTA else math.inf
+            if math.isinf(found) or found >= best * (1 - _BEYOND):
+                break
+            if found <= each:  # it holds, and may be too much
+                each = best = found
+            else:
+                before, each = (each, found), _meeting(before, (each, found)) * (1 + _BEYOND)
+        return self.size * best * (1 + 1e-15) if best < math.inf else None
 
     def tradeoff(self, type_i: float) -> Interval:
         """1 - (1 - f)^(o k): Dong-Roth-Su 2019, Theorem 2.14."""
@@ -96,6 +96,13 @@ class GroupGuarantee(Guarantee):
         order = check_order(order)
         lower = self.inner.renyi(order).lower
         return Interval(lower, max(lower, _chained(self.inner, self.size, order)))
+
+
+def _meeting(before: tuple[float, float], now: tuple[float, float]) -> float:
+    """Where the line through two points (x, g(x)), g(x) > x, meets g = x; not far beyond them."""
+    (x0, g0), (x1, g1) = before, now
+    slope = (g1 - g0) / (x1 - x0) if x1 > x0 > 0.0 or g0 > 0.0 else 0.0
+    return min((g1 - slope * x1) / (1.0 - slope), 8.0 * g1) if 0.0 <= slope < 1.0 else 8.0 * g1
 
 
 def _chained(inner: Guarantee, size: int, order: float) -> float:
