@@ -96,13 +96,14 @@ def _trust(keys: list[str], folder: str | None) -> Trust | None:
     return Trust.of(keys, folder) if keys or folder is not None else None
 
 
-def _signed(path: str, signatures: list[str]) -> list[dict[str, str]]:
-    """The detached signatures: those named, and the one beside the file."""
+def _signed(path: str | None, signatures: list[str]) -> list[dict[str, str]]:
+    """The detached signatures: those named, and the one beside the file where there is a file."""
     from tightrope.evidence.files import file_of
     from tightrope.evidence.signature import read_detached
 
-    beside = Path(f"{file_of(path)}.sig")
-    return [*map(read_detached, [*signatures, *([str(beside)] if beside.is_file() else ())])]
+    beside = None if path is None else Path(f"{file_of(path)}.sig")
+    found = [str(beside)] if beside is not None and beside.is_file() else []
+    return [*map(read_detached, [*signatures, *found])]
 
 
 def _verify(
@@ -118,7 +119,8 @@ def _verify(
 
     certificate = read(path) if content is None else known(content, path)
     lines = list[bool | None]()
-    for line in lines_of(certificate, _signed(path, signatures), _trust(keys, trust)):
+    detached = _signed(path if content is None else None, signatures)
+    for line in lines_of(certificate, detached, _trust(keys, trust)):
         lines.append(line.holds)
         yield asdict(line)
     if rigorous and lines[0]:  # of the right form

@@ -84,8 +84,8 @@ def pair_above(
     """Connect the dots: the tightest pair on the grid whose profile is nowhere below (C.7).
 
     forward(eps) bounds the profile for eps >= 0 and backward(eps) that of the reversed pair; for
-    negative eps, delta(-eps) = 1 - e^-eps + e^-eps backward(eps). Between two grid
-    points a profile lies below its chord in e^eps, and the chords' kinks are the atoms.
+    negative eps, delta(-eps) = 1 - e^-eps + e^-eps backward(eps). A profile is convex in e^eps, so
+    it lies below the largest convex function through bounds on the grid; its kinks are the atoms.
     """
     positive = grid[grid > 0]
     losses = np.concatenate([-positive[::-1], [0.0], positive])
@@ -94,11 +94,27 @@ def pair_above(
     ahead = np.append(forward(0.0), ahead)
     deltas = np.concatenate([(back - (1.0 - back) * np.expm1(-positive))[::-1], ahead])
     x = np.exp(losses)
-    # read from the left: less steep slopes than the chords only raise the profile
-    slopes = np.maximum.accumulate(np.diff(deltas) / np.diff(x))
+    slopes = np.diff(_convex_below(x, deltas)) / np.diff(x)
+    slopes = np.maximum.accumulate(slopes)  # rounding: less steep only raises the profile
     tails = np.concatenate([[1.0 - back[-1]], np.clip(-slopes, 0.0, 1.0), [0.0]])  # Q(L > loss)
     masses = np.maximum(-np.diff(tails), 0.0) * x
     return _with_infinity(losses, masses, float(deltas[-1]))
+
+
+def _convex_below(x: FloatArray, bounds: FloatArray) -> FloatArray:
+    """The largest convex function below the points: no convex function below them is above it."""
+    kept: list[int] = []
+    for i in range(len(x)):
+        while len(kept) > 1 and _is_above(x, bounds, kept[-2], kept[-1], i):
+            kept.pop()
+        kept.append(i)
+    return np.asarray(np.interp(x, x[kept], bounds[kept]) * (1.0 + 1e-15))
+
+
+def _is_above(x: FloatArray, y: FloatArray, left: int, middle: int, right: int) -> bool:
+    """Is the middle point on or above the chord of the others?"""
+    rise, run = y[right] - y[left], x[right] - x[left]
+    return bool((y[middle] - y[left]) * run >= rise * (x[middle] - x[left]))
 
 
 def _values(profile: Callable[[float], float], grid: FloatArray) -> FloatArray:

@@ -1,0 +1,39 @@
+"""A profile known by bounds at some epsilons becomes a pair that is nowhere below the truth."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tightrope import GaussianMechanism, account, compose
+from tightrope.guarantee.gaussian.profile import delta_interval
+from tightrope.guarantee.kinds.profile import ProfileGuarantee, _convex_below
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_convex_function_lies_between_the_truth_and_its_bounds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = np.cumsum(rng.exponential(size=50))
+    truth = np.maximum(0.0, 1.0 - x / x[-1]) ** 2  # convex, falling
+    bounds = truth + rng.exponential(scale=0.1, size=50) * (rng.random(50) < 0.7)
+    found = _convex_below(x, bounds)
+    assert np.all(found >= truth) and np.all(found <= bounds * (1 + 1e-14))
+    assert np.all(np.diff(np.diff(found) / np.diff(x)) >= -1e-12)
+    touched = np.isclose(found, bounds, rtol=1e-12)
+    assert touched[0] and touched[-1]  # it is the largest one
+
+
+@pytest.mark.parametrize("mu", [0.3, 1.0])
+def test_bounds_that_are_no_profile_compose_above_the_truth(mu: float) -> None:
+    """Loose around epsilon 0, where a bound may be 1, and close where it matters."""
+
+    def bound(epsilon: float) -> float:
+        return min(1.0, delta_interval(epsilon, mu).upper * (1.0 + 3.0 * math.exp(-8.0 * epsilon)))
+
+    loose = ProfileGuarantee(bound)
+    other = account(GaussianMechanism(2.0)).guarantee(1e-5)
+    found = compose([loose, other]).epsilon(1e-5).upper
+    truth = account(GaussianMechanism(1.0 / math.hypot(mu, 0.5))).epsilon(1e-5).lower
+    assert truth <= found <= 1.05 * truth
