@@ -22,6 +22,7 @@ from typing import Any
 DOCS = Path(__file__).parent
 TUTORIALS = [*sorted(DOCS.glob("tutorials/*.md")), DOCS / "from_opacus.md"]
 WALKS = sorted(DOCS.glob("walks/*.md"))
+GUIDES = [DOCS / "interop.md", DOCS / "json.md"]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
 _START = f'tightrope() {{ {sys.executable} -m tightrope "$@"; }}\n'
 
@@ -35,6 +36,8 @@ def run_page(page: Path) -> str:
         if kind == "console":
             told = "".join(f"$ {command}\n{_shell(command)}" for command in commands(code))
             return f"```console\n{told}```\n"
+        if code.startswith(">>> "):  # a session is a test of its own
+            return found[0]
         out = io.StringIO()
         with redirect_stdout(out):
             exec(compile(code, str(page), "exec"), names)
@@ -105,7 +108,7 @@ _TYPED = re.compile(r"^\$ (?:.*\\\n)*.*$", re.M)
 
 def main() -> None:
     chosen = sys.argv[1:]
-    for page in [*WALKS, *TUTORIALS]:
+    for page in [*WALKS, *GUIDES, *TUTORIALS]:
         if chosen and page.stem not in chosen:
             continue
         text = run_page(page)

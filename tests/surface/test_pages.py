@@ -27,7 +27,9 @@ def test_there_is_one_for_everybody():
     assert len(PAGES.TUTORIALS) == 6
 
 
-@pytest.mark.parametrize("page", [*PAGES.WALKS, *PAGES.TUTORIALS], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [*PAGES.WALKS, *PAGES.GUIDES, *PAGES.TUTORIALS], ids=lambda page: page.stem
+)
 def test_a_page_shows_what_happens(page):
     if page.stem in NEEDS:
         pytest.importorskip(NEEDS[page.stem], reason="the page uses it")
