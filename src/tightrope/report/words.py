@@ -61,17 +61,17 @@ _LARGE = math.log(1e6)
 def _epsilon_words(epsilon: float, delta: float) -> str:
     if epsilon == 0.0:
         apart = "" if delta == 0.0 else ", but for what delta allows"
-        return f"epsilon = 0: your record changes nothing at all{apart}."
+        return f"epsilon = 0: you change nothing at all{apart}."
     if epsilon > _LARGE:
         power = math.ceil(epsilon / math.log(10.0))
         return (
-            f"epsilon = {rounded_up(epsilon)}: with your record in the data something may become "
-            f"up to 10^{power} times as likely as without it. That alone protects nobody."
+            f"epsilon = {rounded_up(epsilon)}: with you in the data something may become up "
+            f"to 10^{power} times as likely as without you. That alone protects nobody."
         )
     return (
-        f"epsilon = {rounded_up(epsilon)}: with your record in the data nothing becomes more than "
-        f"{rounded_up(math.exp(epsilon), 3)} times as likely as without it. Smaller is better; if "
-        "epsilon and delta were both 0, your record would change nothing."
+        f"epsilon = {rounded_up(epsilon)}: with you in the data nothing becomes more than "
+        f"{rounded_up(math.exp(epsilon), 3)} times as likely as without you. Smaller is better; "
+        "if epsilon and delta were both 0, you would change nothing."
     )
 
 

@@ -166,11 +166,11 @@ def test_a_lay_reader_gets_the_number_first() -> None:
 @pytest.mark.parametrize(
     ("mu", "delta", "told"),
     [
-        (0.0, 0.0, "epsilon = 0: your record changes nothing at all."),
-        (0.5, 0.5, "your record changes nothing at all, but for what delta allows"),
+        (0.0, 0.0, "epsilon = 0: you change nothing at all."),
+        (0.5, 0.5, "you change nothing at all, but for what delta allows"),
         (1.0, 0.0, "No finite epsilon holds at delta = 0: nothing is promised"),
         (40.0, 1e-5, "That alone protects nobody"),
-        (1e5, 1e-5, "times as likely as without it. That alone protects nobody"),
+        (1e5, 1e-5, "times as likely as without you. That alone protects nobody"),
         (1.0, 1.0, "delta = 1 allows everything"),
         (1.0, 0.01, "gives away one person in 100 completely"),
         (1.0, 1e-5, "It should be far smaller than one over the number of people"),
