@@ -16,6 +16,8 @@ MIXTURE = "tests/unit/guarantee/test_mixture.py"
 
 FAULTS = [
     (LAW, "            if is_cut(p)\n", "            if False\n", MIXTURE),
+    (LATTICE, "table + starts[rows] * rest", "table", TERMS),
+    (LATTICE, "self.weights[::-1] if change > 0.0", "self.weights[::-1] if change < 0.0", TERMS),
     (LATTICE, "+ 2.0 * outside\n", "+ 0.5 * outside\n", TERMS),
     (LATTICE, "_compounded(factors)\n        + 2.0", "2.0", NUMBERS),
     (LATTICE, "uniform = 2.0 * float", "uniform = 1e-9 * float", NUMBERS),
