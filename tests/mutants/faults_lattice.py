@@ -36,6 +36,10 @@ FAULTS = [
     (CONVEX, "drop[1:-1] = at_left", "drop[1:-1] = 0.5 * at_left", BOUNDS + " " + NUMBERS),
     (CONVEX, "clipped = float(-masses[masses < 0.0].sum())", "clipped = 0.0", NUMBERS),
     (CONVEX, "masses[1:] += right * math.exp(tilt)", "masses[1:] += right", BOUNDS),
+    (CELLS, "mu * (high - end) - 0.5 * high", "mu * (end - high) - 0.5 * high", NUMBERS),
+    (CELLS, "- right), right\n", "), right\n", NUMBERS),
+    (CELLS, "mu * (0.5 * mu - end) +", "mu * (mu - end) +", NUMBERS),
+    (CELLS, "(mass.sum(axis=0) - left) * width", "mass.sum(axis=0) * width", NUMBERS),
     (
         CELLS,
         "whole = -np.expm1(-mu * (cells.before",

@@ -61,8 +61,9 @@ def faults() -> list[Fault]:
 def passes(copy: Path, tests: str) -> bool:
     """Whether the tests pass on the sources in the copy."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests.split()]
-    source = {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    source = {"PYTHONPATH": str(copy / "src"), "PYTHONPYCACHEPREFIX": str(copy / "compiled")}
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **source}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
     if done.returncode not in (0, 1, 2):
         raise RuntimeError(f"pytest {tests} ended with {done.returncode}:\n{done.stdout[-2000:]}")

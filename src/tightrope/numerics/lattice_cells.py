@@ -17,6 +17,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import erfcx, log_ndtr, ndtr
 
 from tightrope.errors import NotCertified
 from tightrope.numerics.quadrature import gauss_legendre
@@ -26,6 +27,7 @@ __all__ = ["shared_mass", "CELL_ERROR"]
 
 CELL_ERROR = 2e-15
 _PANELS = ((2e-3, 3), (2e-2, 4), (2e-1, 6), (1.0, 8))  # largest x, nodes
+_BOUNDS = np.array([bound for bound, _ in _PANELS])
 _ROOT_TWO_PI = math.sqrt(2.0 * math.pi)
 _MOST_PANELS = 2e5  # of a chunk: a few megabytes
 _CHUNK = 8192  # cells at a time: the work space stays below a megabyte
@@ -62,15 +64,29 @@ def shared_mass(
 ) -> tuple[FloatArray, FloatArray]:
     """Mass given to the left and to the right end of each cell, times e^log_weight of the cell.
 
-    Only the mass in (low, high) counts; edges[0] may be -inf where low is finite.
+    Only the mass in (low, high) counts. The first cell may begin at -inf.
     """
-    cells = len(edges) - 1
+    cells, begun = len(edges) - 1, 0
     left, right = np.empty(cells), np.empty(cells)
-    for start in range(0, cells, _CHUNK):
+    if edges[0] == low == -math.inf:
+        shares = _open_cell(float(edges[1]), min(float(edges[1]), high), mu)
+        left[0], right[0] = (math.exp(log_weight[0]) * share for share in shares)
+        begun = 1
+    for start in range(begun, cells, _CHUNK):
         part = slice(start, min(start + _CHUNK, cells))
         ends = edges[part.start : part.stop + 1]
         left[part], right[part] = _shared(ends, mu, log_weight[part], low, high)
     return left, right
+
+
+def _open_cell(end: float, high: float, mu: float) -> tuple[float, float]:
+    """All mass below `high` <= end; the integral of e^{mu (s - end)}, its share to the right."""
+    if high > mu:
+        right = math.exp(mu * (0.5 * mu - end) + float(log_ndtr(high - mu)))
+    else:
+        scaled = 0.5 * float(erfcx((mu - high) / math.sqrt(2.0)))
+        right = scaled * math.exp(mu * (high - end) - 0.5 * high * high)
+    return max(0.0, float(ndtr(high)) - right), right
 
 
 def _shared(
@@ -81,31 +97,28 @@ def _shared(
     cells = _Cells(begin, end - begin, begin - edges[:-1], edges[1:] - end)
     x = cells.width * (np.maximum(np.abs(begin), np.abs(end)) + mu + 1.0)
     left, right = np.empty_like(x), np.empty_like(x)
-    wide = x > _PANELS[-1][0]
-    narrow = ~wide
-    if narrow.any():
-        some = cells.chosen(narrow)
-        left[narrow], right[narrow] = _narrow(some, mu, log_weight[narrow], x[narrow].max())
-    if wide.any():
-        some = cells.chosen(wide)
-        left[wide], right[wide] = _wide(some, mu, log_weight[wide], x[wide])
+    kind = np.searchsorted(_BOUNDS, x)
+    for number in np.flatnonzero(np.bincount(kind)):
+        which = np.flatnonzero(kind == number)
+        some = cells.chosen(which), mu, log_weight[which]
+        if number < len(_PANELS):
+            left[which], right[which] = _narrow(*some, _PANELS[number][1])
+        else:
+            left[which], right[which] = _wide(*some, x[which])
     return left / _ROOT_TWO_PI, right / _ROOT_TWO_PI
 
 
 def _narrow(
-    cells: _Cells, mu: float, log_weight: FloatArray, largest: float
+    cells: _Cells, mu: float, log_weight: FloatArray, nodes: int
 ) -> tuple[FloatArray, FloatArray]:
-    nodes = next(count for bound, count in _PANELS if largest <= bound)
+    place, weight = (values[:, None] for values in _RULES[nodes])
     width = cells.width
     whole = -np.expm1(-mu * (cells.before + width + cells.after))
-    left, right = np.zeros_like(width), np.zeros_like(width)
-    for place, weight in zip(*_RULES[nodes], strict=True):
-        s = cells.begin + place * width
-        mass = np.exp(log_weight - 0.5 * s * s) * (weight * width)
-        to_left = -np.expm1(-mu * ((1.0 - place) * width + cells.after)) / whole
-        left += mass * to_left
-        right += mass * (1.0 - to_left)
-    return left, right
+    s = cells.begin + place * width
+    mass = np.exp(log_weight - 0.5 * s * s) * weight
+    to_left = -np.expm1(-mu * ((1.0 - place) * width + cells.after)) / whole
+    left = (mass * to_left).sum(axis=0)
+    return left * width, (mass.sum(axis=0) - left) * width
 
 
 def _wide(

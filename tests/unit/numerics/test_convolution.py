@@ -351,3 +351,20 @@ def test_cells_far_too_wide_are_refused_before_they_are_laid_out() -> None:
     """Noise of 1e5 asked for 32 GiB."""
     with pytest.raises(NotCertified, match="panels"):
         shared_mass(np.array([-1e6, 0.0, 1e6]), 1e-5, np.zeros(2))
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.3, 1.0, 20.0])
+@pytest.mark.parametrize("end", [-30.0, -9.0, -1.2, 0.4, 6.0])
+@pytest.mark.parametrize("beyond", [0.0, 0.7])
+def test_a_cell_without_beginning_is_shared_exactly(mu: float, end: float, beyond: float) -> None:
+    """e^{mu (s - end)} of its mass goes to the right; `beyond`: the mass ends before the cell."""
+    edges, high = np.array([-math.inf, end, end + 1e-3]), end - beyond
+    left, right = shared_mass(edges, mu, np.array([0.25, 0.0]), high=high)
+    with mp.workdps(40):
+        mass = mp.exp(mp.mpf(0.25)) * mp.ncdf(high)
+        shift = mp.exp(mp.mpf(mu) ** 2 / 2 - mp.mpf(mu) * mp.mpf(end))
+        share = mp.exp(mp.mpf(0.25)) * shift * mp.ncdf(mp.mpf(high) - mu)
+        size = 4e-16 * (20 + end * end + mu * mu)
+        assert abs(right[0] - share) <= size * share
+        assert abs(left[0] - (mass - share)) <= size * mass
+    assert right[0] >= 0.0 and left[0] >= 0.0

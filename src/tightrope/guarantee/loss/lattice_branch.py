@@ -79,10 +79,10 @@ def upper_branch(
     `lift` is the origin's offset above ln(1 - rate); 0 puts a lattice point on the infimum of L.
     """
     start, points, log_tilt, scale = _cells(rate, mu, power, step, lift, begin, end)
-    low = max(begin, _LEFT)
+    low = begin if points[0] == -math.inf else max(begin, _LEFT)
     left, right = shared_mass(points, mu, log_tilt[:-1] - scale, low, end)
     masses = gathered(left, right, power * step)
-    points[0] = max(float(points[0]), low)
+    points[0] = max(float(points[0]), begin, _LEFT)
     relative = _relative_error(rate, mu, power, step, lift, start, points, masses)
     return Branch(infimum(rate) + lift, start, masses, scale, 0.0, relative, end)
 
