@@ -189,7 +189,7 @@ def report(
     _leave(row["holds"])
 
 
-class Form(StrEnum):
+class CertificateForm(StrEnum):
     REGISTRY = "registry"
     REGISTRY_JSON = "registry-json"
     NIST = "nist"
@@ -198,7 +198,7 @@ class Form(StrEnum):
 
 def export(
     where: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
-    form: Annotated[Form, typer.Option("--as", help="What to write.")],
+    form: Annotated[CertificateForm, typer.Option("--as", help="What to write.")],
     out: Annotated[Path, typer.Option(help="Where to write it.")],
     key: Keys = None,
     trust: TrustFolder = None,

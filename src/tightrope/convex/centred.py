@@ -22,7 +22,7 @@ import numpy as np
 from tightrope.convex.algorithms import AveragedDescent, Solution
 from tightrope.convex.arithmetic import of_moments
 from tightrope.convex.entropy import Entropy
-from tightrope.convex.exact import Total
+from tightrope.convex.exact import CarriedTotal
 from tightrope.convex.problem import Problem
 from tightrope.convex.rows import Scaling
 from tightrope.process import Adjacency, GaussianMechanism, Sequence
@@ -106,7 +106,7 @@ def sensitivity(adjacency: Adjacency) -> float:
 def moment_sums(problem: Problem) -> FloatArray:
     """Sum over the private rows of (u, |u|^2)."""
     plain = problem.data.rescaled(Scaling(problem.data.scaling.data_norm, 0.0))
-    total = Total((plain.width + 1,))
+    total = CarriedTotal((plain.width + 1,))
     for block in replace(problem, data=plain).private_blocks():
         for piece in block.pieces():
             rows = piece.pull_back(np.ones(len(piece.factors)))

@@ -11,8 +11,8 @@ blocks, threads, the library of matrix products or the place of a row. The parts
 to sqrt(d) 2^-53 of their norm. It takes several products where a plain one takes one, so it serves
 only weights that are too long for the bound of the plain one (see `arithmetic`).
 
-`Total` adds blocks with their rounding errors carried along (Knuth's two-sum): its error is one
-unit in the last place of the result and k^2 2^-106 of the sum of the blocks' sizes.
+`CarriedTotal` adds blocks with their rounding errors carried along (Knuth's two-sum): its error is
+one unit in the last place of the result and k^2 2^-106 of the sum of the blocks' sizes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tightrope.validate import FloatArray
 __all__ = [
     "GRID",
     "Features",
-    "Total",
+    "CarriedTotal",
     "canonical",
     "check_finite",
     "checked_size",
@@ -177,7 +177,7 @@ def _bits(width: int, longest: float) -> list[int]:
 
 
 @final
-class Total:
+class CarriedTotal:
     """A sum of arrays and, apart, the sum of its rounding errors."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:

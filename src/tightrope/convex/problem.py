@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from tightrope.convex.arithmetic import MOST_ROWS, plain_reach
-from tightrope.convex.exact import Total, checked_size
+from tightrope.convex.exact import CarriedTotal, checked_size
 from tightrope.convex.losses import Loss
 from tightrope.convex.rows import Block, Data
 from tightrope.errors import InvalidInput
@@ -141,7 +141,7 @@ class Problem:
         return self._sum([block], weights)
 
     def _sum(self, blocks: Iterable[Block], weights: FloatArray) -> FloatArray:
-        total, exactly = Total(self.shape), self._exactly(weights)
+        total, exactly = CarriedTotal(self.shape), self._exactly(weights)
         for block in blocks:
             for piece in block.pieces():
                 scores = piece.scores(weights, exactly=exactly)

@@ -30,7 +30,7 @@ from tightrope.guarantee.compose import compose
 from tightrope.numerics.digits import rounded_up
 from tightrope.process import Adjacency
 
-__all__ = ["FitsAddUp", "LEDGER", "Ledger"]
+__all__ = ["FitsAddUp", "LEDGER", "FitLedger"]
 
 _KEPT_ROWS, _KEPT_FITS, _COLUMNS = 4096, 512, 128  # 16 MB at most
 
@@ -48,7 +48,7 @@ class _Fit:
 
 
 @final
-class Ledger:
+class FitLedger:
     """What was fitted on whom."""
 
     def __init__(self) -> None:
@@ -153,4 +153,4 @@ def _said(epsilon: float) -> str:
     return rounded_up(epsilon, 3) if math.isfinite(epsilon) else "infinity"
 
 
-LEDGER = Ledger()
+LEDGER = FitLedger()

@@ -9,7 +9,7 @@ from typing import Any
 
 from tightrope.errors import LedgerDamaged
 from tightrope.evidence.signature import Trust, signature_line, signature_of
-from tightrope.ledger.log import Entry
+from tightrope.ledger.log import LogEntry
 
 __all__ = ["head_signer", "check_signatures"]
 
@@ -19,13 +19,15 @@ def head_signer(key: str | Path) -> Callable[[bytes], str]:
     return lambda content: json.dumps(signature_of(_signed(content), key), sort_keys=True)
 
 
-def check_signatures(entries: Iterable[Entry], trust: Trust) -> None:
+def check_signatures(entries: Iterable[LogEntry], trust: Trust) -> None:
     """Refuse a log with an entry that nobody signed whom the reader trusts."""
     for entry in entries:
         found = _read(entry.signature)
         check, _ = signature_line({**_signed(entry.head.content), "signatures": found}, trust=trust)
         if not check.holds:
-            raise LedgerDamaged(f"Entry {entry.head.number} of the log: signature: {check.said}.")
+            raise LedgerDamaged(
+                f"Entry {entry.head.number} of the log: signature: {check.said}."
+            )
 
 
 def _signed(content: bytes) -> dict[str, Any]:

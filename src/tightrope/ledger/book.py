@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, final
 
 from tightrope.errors import BudgetExceeded, InvalidInput, LedgerDamaged, TightropeError
-from tightrope.ledger.log import START, Entry, is_next
+from tightrope.ledger.log import START, LogEntry, is_next
 from tightrope.ledger.meter import meter_of
 from tightrope.ledger.reservation import Charge, Reservation, piece_of, pieces_of
 from tightrope.ledger.terms import IN_ADVANCE, Terms, check_name
@@ -36,7 +36,7 @@ class Book:
         self._charged: Counter[Charge] = Counter()
 
     # ---- what is written ---------------------------------------------------------------------
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: LogEntry) -> None:
         """Take in the next entry of the log; refuses one that is not."""
         if not is_next(self.head, entry):
             raise _damaged(entry, f"it does not follow from entry {self.head.number}")
@@ -216,7 +216,7 @@ class Book:
                 )
 
 
-def _damaged(entry: Entry, how: str) -> LedgerDamaged:
+def _damaged(entry: LogEntry, how: str) -> LedgerDamaged:
     return LedgerDamaged(
         f"Entry {entry.head.number} of the log was not written by this program ({how}): the store "
         "was edited. Nothing is decided on such a log. Restore a copy that leads to the last head "

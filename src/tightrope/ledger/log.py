@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-__all__ = ["Entry", "Head", "Sign", "START", "next_entry", "canonical", "is_next"]
+__all__ = ["LogEntry", "Head", "Sign", "START", "next_entry", "canonical", "is_next"]
 
 # Makes a signature of a head's bytes, and says whether one is genuine (tightrope.evidence).
 Sign = Callable[[bytes], str]
@@ -39,7 +39,7 @@ START = Head(0, "")
 
 @final
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """One line of the log as it is stored: content is canonical JSON."""
 
     head: Head
@@ -57,13 +57,13 @@ def canonical(body: dict[str, Any]) -> str:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def next_entry(before: Head, body: dict[str, Any], sign: Sign | None = None) -> Entry:
+def next_entry(before: Head, body: dict[str, Any], sign: Sign | None = None) -> LogEntry:
     content = canonical(body)
     head = _after(before, content)
-    return Entry(head, content, None if sign is None else sign(head.content))
+    return LogEntry(head, content, None if sign is None else sign(head.content))
 
 
-def is_next(before: Head, entry: Entry) -> bool:
+def is_next(before: Head, entry: LogEntry) -> bool:
     return entry.head == _after(before, entry.content)
 
 

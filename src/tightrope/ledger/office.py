@@ -15,7 +15,7 @@ from tightrope.errors import BudgetExceeded, InvalidInput, LedgerDamaged
 from tightrope.ledger.book import Book
 from tightrope.ledger.fitting import what_would_fit
 from tightrope.ledger.heads import Heads
-from tightrope.ledger.log import START, Entry, Head, Sign, next_entry
+from tightrope.ledger.log import START, Head, LogEntry, Sign, next_entry
 from tightrope.ledger.meter import with_orders
 from tightrope.ledger.reservation import Reservation
 from tightrope.ledger.store import Store
@@ -120,7 +120,7 @@ class BudgetLedger:
     def _write(
         self, dataset: str, decide: Callable[[Book, str], dict[str, Any]], new: bool = False
     ) -> Book:
-        def made(found: list[Entry], account: str | None) -> Entry:
+        def made(found: list[LogEntry], account: str | None) -> LogEntry:
             self._bring_up(book, dataset, found)
             if not new:
                 _check_known(book, dataset)
@@ -168,7 +168,7 @@ class BudgetLedger:
         self.book(dataset)
         return [entry.body for entry in self.store.entries(dataset)]
 
-    def _bring_up(self, book: Book, dataset: str, found: list[Entry]) -> None:
+    def _bring_up(self, book: Book, dataset: str, found: list[LogEntry]) -> None:
         """Take in what others wrote; notice what is gone."""
         self._books.pop(dataset, None)  # until all of it is known to be right
         kept = self._heads.read().get(dataset, START)

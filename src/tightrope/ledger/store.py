@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tightrope.entropy import here
 from tightrope.errors import InvalidInput
-from tightrope.ledger.log import Entry, Head
+from tightrope.ledger.log import Head, LogEntry
 from tightrope.ledger.migrate import newest_revision, upgrade
 
 __all__ = ["Store", "ENTRIES"]
@@ -107,14 +107,14 @@ class Store:
         with self._reading() as connection:
             return sorted(row.dataset for row in connection.execute(asked))
 
-    def entries(self, dataset: str, since: int = 0) -> list[Entry]:
+    def entries(self, dataset: str, since: int = 0) -> list[LogEntry]:
         """Those from number `since` on."""
         with self._reading() as connection:
             return _entries(connection, dataset, since)
 
     def append(
-        self, dataset: str, since: int, decide: Callable[[list[Entry], str | None], Entry]
-    ) -> Entry:
+        self, dataset: str, since: int, decide: Callable[[list[LogEntry], str | None], LogEntry]
+    ) -> LogEntry:
         """Add the entry that `decide` makes of those from `since` on, and of the account's name.
 
         Whatever it raises, nothing is written.
@@ -213,17 +213,17 @@ def _at_once(connection: sql.Connection, statement: str, values: dict[str, Any])
         connection.execute(sql.text(statement), values)
 
 
-def _entries(connection: sql.Connection, dataset: str, since: int) -> list[Entry]:
+def _entries(connection: sql.Connection, dataset: str, since: int) -> list[LogEntry]:
     asked = (
         sql.select(ENTRIES)
         .where(ENTRIES.c.dataset == dataset, ENTRIES.c.number >= since)
         .order_by(ENTRIES.c.number)
     )
     rows = connection.execute(asked).all()
-    return [Entry(Head(row.number, row.chain), row.content, row.signature) for row in rows]
+    return [LogEntry(Head(row.number, row.chain), row.content, row.signature) for row in rows]
 
 
-def _row(dataset: str, entry: Entry) -> dict[str, Any]:
+def _row(dataset: str, entry: LogEntry) -> dict[str, Any]:
     return {
         "dataset": dataset,
         "number": entry.head.number,

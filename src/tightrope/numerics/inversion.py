@@ -17,7 +17,7 @@ from tightrope.errors import NotCertified
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_law import MAX_WORK, SumLaw, Wanted
 from tightrope.numerics.inversion_saddle import (
-    Reading,
+    SaddleReading,
     kernel_ratio,
     kernel_slope,
     log_kernel,
@@ -79,7 +79,7 @@ class Line:
         tolerance: float = 1e-12,
         caution: float = 0.1,
         limit: Limit = NO_LIMIT,
-        also: Reading | None = None,
+        also: SaddleReading | None = None,
     ) -> None:
         chosen = plan(law, c, x, log_guess, tolerance, caution, also)
         self.law, self.c = law, chosen.c

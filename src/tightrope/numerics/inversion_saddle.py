@@ -27,7 +27,7 @@ _ROUNDING, _HARM = -32.0, 0.7  # ln of the rounding of a law; nats worth a short
 _MAX_BOTH = 9.0, 30.0  # the same where a line is read twice: at x, and at the other point
 
 __all__ = ["log_kernel", "kernel_slope", "kernel_ratio", "log_peak"]
-__all__ += ["saddle", "saddle_of_level", "log_estimate", "LinePlan", "Reading", "plan"]
+__all__ += ["saddle", "saddle_of_level", "log_estimate", "LinePlan", "SaddleReading", "plan"]
 
 
 def log_kernel(c: float) -> float:
@@ -130,7 +130,7 @@ def saddle_of_level(law: SumLaw, log_level: float) -> float:
 
 @final
 @dataclass(frozen=True)
-class Reading:
+class SaddleReading:
     """Another point at which a line shall be read, and ln of the error of g permitted there."""
 
     x: float
@@ -159,7 +159,7 @@ def plan(
     log_guess: float,
     tolerance: float,
     caution: float,
-    also: Reading | None = None,
+    also: SaddleReading | None = None,
 ) -> LinePlan:
     """The line at or inside the saddle c with the shortest period, some cancellation permitted.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import final
 
-__all__ = ["Block", "Heading", "Text", "Callout", "Bullets", "Facts", "Table", "Figure"]
+__all__ = ["Block", "Heading", "Text", "Callout", "Bullets", "FactList", "TableBlock", "Figure"]
 __all__ += ["as_html", "as_markdown"]
 
 
@@ -42,7 +42,7 @@ class Bullets:
 
 @final
 @dataclass(frozen=True)
-class Facts:
+class FactList:
     """Names and values, few and short."""
 
     items: tuple[tuple[str, str], ...]
@@ -50,7 +50,7 @@ class Facts:
 
 @final
 @dataclass(frozen=True)
-class Table:
+class TableBlock:
     """`head` may be empty; columns named in `numbers` (by position) are aligned right."""
 
     caption: str
@@ -69,7 +69,7 @@ class Figure:
     caption: str
 
 
-Block = Heading | Text | Callout | Bullets | Facts | Table | Figure
+Block = Heading | Text | Callout | Bullets | FactList | TableBlock | Figure
 
 
 def _inline(text: str) -> str:
@@ -100,17 +100,17 @@ def _html(block: Block) -> str:
             return f'<p class="headline {"good" if good else "bad"}">{_inline(text)}</p>'
         case Bullets(items):
             return f"<ul>{''.join(f'<li>{_inline(item)}</li>' for item in items)}</ul>"
-        case Facts(items):
+        case FactList(items):
             rows = (f"<div><dt>{_inline(n)}</dt><dd>{_inline(v)}</dd></div>" for n, v in items)
             return f'<dl class="facts">{"".join(rows)}</dl>'
-        case Table():
+        case TableBlock():
             return _table(block)
         case Figure(svg, alt, caption):
             drawing = svg.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1)
             return f"<figure>{drawing}<figcaption>{_inline(caption)}</figcaption></figure>"
 
 
-def _table(table: Table) -> str:
+def _table(table: TableBlock) -> str:
     head = "".join(f'<th scope="col">{_inline(name)}</th>' for name in table.head)
     rows = "".join(f"<tr>{_cells(row, table)}</tr>" for row in table.rows)
     top = f"<thead><tr>{head}</tr></thead>" if head else ""
@@ -118,7 +118,7 @@ def _table(table: Table) -> str:
     return f"<table>{caption}{top}<tbody>{rows}</tbody></table>"
 
 
-def _cells(row: tuple[str, ...], table: Table) -> str:
+def _cells(row: tuple[str, ...], table: TableBlock) -> str:
     first = f'<th scope="row">{_inline(row[0])}</th>'
     kinds = dict.fromkeys(table.numbers, ' class="number"')
     names = {at: f' data-name="{escape(name)}"' for at, name in enumerate(table.head)}
@@ -151,15 +151,15 @@ def _markdown(block: Block) -> str:
             return f"> **{_safe(text)}**"
         case Bullets(items):
             return "\n".join(f"- {_safe(item)}" for item in items)
-        case Facts(items):
+        case FactList(items):
             return "\n".join(f"- {_safe(name)}: {_safe(value)}" for name, value in items)
-        case Table():
+        case TableBlock():
             return _markdown_table(block)
         case Figure(_, alt, _):
             return f"*{_safe(alt)}*"
 
 
-def _markdown_table(table: Table) -> str:
+def _markdown_table(table: TableBlock) -> str:
     width = len(table.rows[0]) if table.rows else len(table.head)
     head = table.head or ("",) * width
     rule = ["---:" if at in table.numbers else "---" for at in range(width)]

@@ -20,7 +20,7 @@ from tightrope.numerics.digits import rounded_down, rounded_up
 from tightrope.process.codec import from_json
 from tightrope.report import page_figures as draw
 from tightrope.report.account_view import account_view
-from tightrope.report.blocks import Block, Bullets, Callout, Facts, Heading, Table, Text
+from tightrope.report.blocks import Block, Bullets, Callout, FactList, Heading, TableBlock, Text
 from tightrope.report.words import headline, meaning, what_would_change
 
 __all__ = ["Page", "blocks_of"]
@@ -119,7 +119,7 @@ def _lines(page: Page) -> list[Block]:
         found = [check for check in page.checks if check.state is state]
         rows = tuple((c.name, c.verdict, f"{c.said}{f' ({c.by})' if c.by else ''}") for c in found)
         if rows:
-            blocks.append(Table(f"{str(state).capitalize()}: {told}", _LINE, rows))
+            blocks.append(TableBlock(f"{str(state).capitalize()}: {told}", _LINE, rows))
     return blocks
 
 
@@ -152,7 +152,7 @@ def _title(page: Page) -> Block:
     rows = [(label, said.get(key)) for key, label in _TITLE.items()]
     told = [(label, f"{v:,}" if isinstance(v, int) else v or UNSAID) for label, v in rows]
     signed = next(check for check in page.checks if check.name == "signature")
-    return Facts((*told, ("signature", signed.said)))
+    return FactList((*told, ("signature", signed.said)))
 
 
 UNSAID = "not published"
@@ -235,7 +235,7 @@ _LABELS = {
 
 def _run(page: Page) -> list[Block]:
     run, process = page.run, tuple(_process_rows(page.certificate["process"]))
-    described = Table("The process, as it is accounted", (), process)
+    described = TableBlock("The process, as it is accounted", (), process)
     if run is None:
         return [Heading("The process"), described]
     rows = [(label, str(run[key])) for key, label in _LABELS.items() if run[key] is not None]
@@ -244,7 +244,7 @@ def _run(page: Page) -> list[Block]:
         last = run["measured"][-1]
         told = f"{last['value']:.4g} after step {last['step']}"
         rows.append((f"{last['name']} on public data", told))
-    facts = Table("The run, as its writer states it", (), tuple(rows))
+    facts = TableBlock("The run, as its writer states it", (), tuple(rows))
     return [Heading("The run"), facts, described]
 
 
@@ -297,7 +297,7 @@ def _specialists(page: Page) -> list[Block]:
             f"{answer['second_method']['words']}"
         ),
         *(_drawn(lambda: draw.profile(page.account, page.delta)) if page.promises else ()),
-        Table(
+        TableBlock(
             f"Every analysis of this process, at delta = {rounded_up(page.delta)}",
             ("analysis", "epsilon", "kind", "source, or why refused"),
             tuple(rows),

@@ -12,7 +12,7 @@ from typing import Any
 from tightrope.evidence.check import State
 from tightrope.evidence.statement import main_claim
 from tightrope.numerics.digits import rounded_up
-from tightrope.report.blocks import Bullets, Heading, Table, Text, as_markdown
+from tightrope.report.blocks import Bullets, Heading, TableBlock, Text, as_markdown
 from tightrope.report.page_sections import UNSAID, Page
 from tightrope.report.words import headline, meaning
 
@@ -32,10 +32,10 @@ def evaluation_sheet(page: Page) -> str:
             Text(
                 "After NIST SP 800-226, Guidelines for Evaluating Differential Privacy Guarantees."
             ),
-            Table("What it is about", head, tuple(_subject(page))),
-            Table("The guarantee", head, tuple(_guarantee(page))),
-            Table("The algorithm", head, tuple(_algorithm(page))),
-            Table("Deployment", head, _DEPLOYMENT),
+            TableBlock("What it is about", head, tuple(_subject(page))),
+            TableBlock("The guarantee", head, tuple(_guarantee(page))),
+            TableBlock("The algorithm", head, tuple(_algorithm(page))),
+            TableBlock("Deployment", head, _DEPLOYMENT),
             Text("Repeat it with `tightrope verify certificate.json`."),
         ]
     )

@@ -19,7 +19,7 @@ from tightrope.errors import (
 from tightrope.ledger import ALONG_THE_WAY, IN_ADVANCE, Terms, Total
 from tightrope.ledger.book import Book
 from tightrope.ledger.fitting import noise_that_fits, steps_that_fit, what_would_fit
-from tightrope.ledger.log import Entry, next_entry
+from tightrope.ledger.log import LogEntry, next_entry
 from tightrope.ledger.meter import with_orders
 from tightrope.process import (
     Adjacency,
@@ -233,6 +233,6 @@ def test_an_edited_entry_is_noticed() -> None:
     book = made()
     entry = next_entry(book.head, book.reserve(RUN, "ann") | {"id": "r"})
     with pytest.raises(LedgerDamaged, match="does not follow"):
-        book.add(Entry(entry.head, entry.content.replace("400", "4")))
+        book.add(LogEntry(entry.head, entry.content.replace("400", "4")))
     with pytest.raises(LedgerDamaged, match="makes no sense"):
         book.add(next_entry(book.head, {"kind": "grant", "id": "r"}))

@@ -13,7 +13,7 @@ import pytest
 
 from tightrope.errors import BudgetExceeded, InvalidInput, LedgerDamaged
 from tightrope.ledger import IN_ADVANCE, Terms, Total, create_ledger, open_ledger
-from tightrope.ledger.log import Entry, next_entry
+from tightrope.ledger.log import LogEntry, next_entry
 from tightrope.ledger.roles import grant_roles
 from tightrope.process import (
     DeclaredRenyi,
@@ -61,7 +61,7 @@ def test_two_that_spend_one_reservation_are_told_apart(ledger: Any, url: str) ->
 def forge(ledger: Any, **body: Any) -> None:
     """What somebody writes by hand, with a chain that is right."""
 
-    def made(found: list[Entry], account: str | None) -> Entry:
+    def made(found: list[LogEntry], account: str | None) -> LogEntry:
         facts = {"dataset": "people", "who": "ann", "at": 0.0, "note": ""}
         return next_entry(found[-1].head, facts | body)
 

@@ -34,7 +34,7 @@ MU_LARGEST = 1e100  # above, delta is 1 to every digit for |eps| <= EPSILON_LARG
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
-class Terms(NamedTuple):
+class KernelTerms(NamedTuple):
     """delta = exp(exponent + correction) * difference, or 1 - complement where `plain`."""
 
     exponent: FloatArray
@@ -57,7 +57,7 @@ class Terms(NamedTuple):
         return np.where(self.plain, near_one, tail)
 
 
-def terms(eps: FloatArray, mu: FloatArray) -> Terms:
+def terms(eps: FloatArray, mu: FloatArray) -> KernelTerms:
     """The parts of delta for eps >= 0, mu > 0 (one-dimensional arrays)."""
     a, a_low = _standardised(eps, mu)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -70,7 +70,7 @@ def terms(eps: FloatArray, mu: FloatArray) -> Terms:
     plain = (a < 0.0) & (complement <= 0.75)
     difference = np.ones_like(a)
     difference[~plain] = mills_difference(a[~plain], mu[~plain])
-    return Terms(-0.5 * square, correction, difference, complement, plain)
+    return KernelTerms(-0.5 * square, correction, difference, complement, plain)
 
 
 def delta_of(eps: FloatArray, mu: FloatArray) -> FloatArray:

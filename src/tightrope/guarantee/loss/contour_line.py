@@ -19,13 +19,19 @@ from tightrope.guarantee.loss.cumulant import sum_law
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.numerics.inversion import NO_LIMIT, Limit, Line, LogEnclosure
 from tightrope.numerics.inversion_law import SumLaw
-from tightrope.numerics.inversion_saddle import Reading, kernel_slope, log_kernel, log_peak, saddle
+from tightrope.numerics.inversion_saddle import (
+    SaddleReading,
+    kernel_slope,
+    log_kernel,
+    log_peak,
+    saddle,
+)
 from tightrope.numerics.rounding import UNIT
 
 __all__ = ["AlsoRead", "certified_value", "certified_line", "FINE", "CAUTION"]
 __all__ += ["are_reversed", "at_reverse", "log_reverse", "log_chernoff"]
 
-AlsoRead = Callable[[float, float], Reading]
+AlsoRead = Callable[[float, float], SaddleReading]
 
 CAUTION = 0.1  # see inversion_saddle.plan
 FINE = 1e-12  # error allowed to a line, of g
@@ -90,7 +96,7 @@ def certified_line(
     caution: float,
     limit: Limit = NO_LIMIT,
     tolerance: float = FINE,
-    also: Reading | None = None,
+    also: SaddleReading | None = None,
 ) -> Line:
     try:
         return Line(law, c, x, guess, tolerance, caution, limit, also)
@@ -113,9 +119,9 @@ def are_reversed(one: Components, other: Components) -> bool:
     return turned == there
 
 
-def at_reverse(epsilon: float, log_delta: float) -> Reading:
+def at_reverse(epsilon: float, log_delta: float) -> SaddleReading:
     """Where a line must be read for the other order; delta(-eps) is needed to e^-eps delta."""
-    return Reading(-epsilon, log_delta - epsilon + _SHARE)
+    return SaddleReading(-epsilon, log_delta - epsilon + _SHARE)
 
 
 def log_reverse(line: Line, epsilon: float) -> float:

@@ -18,7 +18,7 @@ from tightrope.guarantee.loss.lattice_split import (
     MANY_JUMPS,
     MAX_SIZE,
     LatticeGoal,
-    Split,
+    LatticeSplit,
     end_points,
     guesses,
     is_cut,
@@ -47,7 +47,7 @@ _MOST_ONE, _MOST_SEVERAL = 40000, 6000  # cells of the two grids of jumps
 @dataclass(frozen=True)
 class LatticePlan:
     goal: LatticeGoal
-    split: Split
+    split: LatticeSplit
     cuts: tuple[float, ...]  # points s where the small losses of each component end
     last: float  # point s beyond which a loss counts as infinite
     cells: tuple[int, int]  # of the grid for one jump and of the lattice for several
@@ -240,7 +240,7 @@ def _nats(goal: LatticeGoal, log_whole: float) -> float:
 
 
 def _jump_lattice(
-    goal: LatticeGoal, whole: Sketch, split: Split, tilt: float
+    goal: LatticeGoal, whole: Sketch, split: LatticeSplit, tilt: float
 ) -> tuple[float, float, float]:
     """Step and reach of the lattice for sums of jumps, and their number under the tilt."""
     losses, logs, count = whole.parts[0]
@@ -256,7 +256,9 @@ def _jump_lattice(
     return step, max(min(options), 1.1 * split.last), number
 
 
-def _jump_terms(goal: LatticeGoal, whole: Sketch, split: Split) -> tuple[float, list[float], float]:
+def _jump_terms(
+    goal: LatticeGoal, whole: Sketch, split: LatticeSplit
+) -> tuple[float, list[float], float]:
     """Tilt for several jumps, ln delta from 1, 2, ... jumps, and the scale of their rounding."""
     if split.jumps == 0:
         return 0.0, [], -math.inf
@@ -267,7 +269,7 @@ def _jump_terms(goal: LatticeGoal, whole: Sketch, split: Split) -> tuple[float, 
 
 
 def _cells(
-    goal: LatticeGoal, split: Split, points: tuple[float, float], terms: list[float]
+    goal: LatticeGoal, split: LatticeSplit, points: tuple[float, float], terms: list[float]
 ) -> tuple[int, int]:
     """Cells for one jump (on a grid of s) and for several (on a lattice of losses).
 

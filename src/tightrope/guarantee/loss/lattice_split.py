@@ -22,7 +22,7 @@ __all__ = [
     "FEW_JUMPS",
     "MANY_JUMPS",
     "LatticeGoal",
-    "Split",
+    "LatticeSplit",
     "split_at",
     "is_cut",
     "guesses",
@@ -62,7 +62,7 @@ class LatticeGoal:
 
 @final
 @dataclass(frozen=True)
-class Split:
+class LatticeSplit:
     small: Sketch  # the losses below the cut
     saddle: Saddle  # of the small losses
     cut: float  # loss where jumps begin
@@ -89,7 +89,9 @@ def point_of(pair: AbstractLossPair, loss: float) -> float:
     return float(point_of_log_ratio(loss, rate, mu))
 
 
-def end_points(goal: LatticeGoal, whole: Sketch, split: Split) -> tuple[tuple[float, ...], float]:
+def end_points(
+    goal: LatticeGoal, whole: Sketch, split: LatticeSplit
+) -> tuple[tuple[float, ...], float]:
     """Points s where the small losses of each component end, and where the last jumps do."""
     ends, pair = [], goal.components[0][0]
     if math.isfinite(split.cut):
@@ -143,7 +145,7 @@ def last_loss(goal: LatticeGoal, whole: Sketch) -> float:
 
 def split_at(
     goal: LatticeGoal, whole: Sketch, cut: float, all_jumps: Saddle | None = None
-) -> Split | None:
+) -> LatticeSplit | None:
     """Losses above `cut` as jumps (none for cut = inf); None where too many would be needed.
 
     None also for a cut that leaves nothing below it but the least loss, to the last digit.
@@ -170,7 +172,7 @@ def split_at(
         hazard, steepest = _decay(whole, max(cut, goal.epsilon)), 1.5 * _decay(whole, cut)
         # what is left to the small losses is at most this, and no steeper tilt says more about it
         tilts = (0.0, all_jumps.rate) if all_jumps else _ladder(small, goal.epsilon - cut, steepest)
-    return Split(
+    return LatticeSplit(
         small,
         saddle,
         min(cut, last),

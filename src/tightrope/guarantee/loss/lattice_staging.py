@@ -8,7 +8,7 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.lattice_blocks import COARSER, LONGER, most_levels, too_many_rare
-from tightrope.guarantee.loss.lattice_split import MAX_SIZE, LatticeGoal, Split
+from tightrope.guarantee.loss.lattice_split import MAX_SIZE, LatticeGoal, LatticeSplit
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 
 __all__ = ["staging"]
@@ -19,7 +19,7 @@ _LARGEST_LOG = 600.0  # of how much worse a plan may be called: numbers beyond s
 _STEEPEST = 0.7  # nats of tilt on one step of the coarsest lattice
 
 
-def staging(goal: LatticeGoal, split: Split, nats: float) -> tuple[float, int, float, float]:
+def staging(goal: LatticeGoal, split: LatticeSplit, nats: float) -> tuple[float, int, float, float]:
     """Step, levels, total size of the windows, and that size were it not capped.
 
     Every level of blocks adds the error of one lattice, and divides the last window by 4.
@@ -73,7 +73,7 @@ def staging(goal: LatticeGoal, split: Split, nats: float) -> tuple[float, int, f
     return fine, levels, size, wanted
 
 
-def _held(goal: LatticeGoal, split: Split) -> float:
+def _held(goal: LatticeGoal, split: LatticeSplit) -> float:
     """What the finest lattice of one step must hold where no losses are left to coarser ones."""
     longest = 0.0
     for (pair, _), (losses, logs, _) in zip(goal.components, split.small.parts, strict=True):
@@ -84,7 +84,7 @@ def _held(goal: LatticeGoal, split: Split) -> float:
     return longest
 
 
-def _too_long(goal: LatticeGoal, split: Split, step: float, levels: int) -> bool:
+def _too_long(goal: LatticeGoal, split: LatticeSplit, step: float, levels: int) -> bool:
     """Are there losses that no lattice of one step can hold, and that are not rare?"""
     if len(goal.components) > 1 or not goal.components[0][0].has_jumps:
         return False
@@ -96,7 +96,7 @@ def _too_long(goal: LatticeGoal, split: Split, step: float, levels: int) -> bool
     )
 
 
-def _level_size(split: Split, step: float) -> float:
+def _level_size(split: LatticeSplit, step: float) -> float:
     """Points of the windows of one level: 16 steps of the bulk and the rare losses beside it."""
     _, spread = split.small.bulk()
     count = sum(n for _, _, n in split.small.parts)
@@ -114,7 +114,7 @@ def _dividing(grids: list[float], step: float) -> float:
     return grids[0] / min(range(least, 2 * least + 1 if least < 200 else least + 200), key=off)
 
 
-def _step_wanted(goal: LatticeGoal, split: Split) -> float:
+def _step_wanted(goal: LatticeGoal, split: LatticeSplit) -> float:
     """From the error law T c^2 h^2/8, with c the rate at which ln delta bends.
 
     It bends on the scale of the tilt or, for small tilts, of the bulk; heavy tails bend on the

@@ -28,12 +28,12 @@ from tightrope.guarantee.renyi.closed_epsilon import second_term
 from tightrope.guarantee.renyi.moments_accountant import checked_inner_delta, rate_of
 from tightrope.validate import FloatArray
 
-__all__ = ["Terms", "terms", "epsilon", "epsilon_of_rate"]
+__all__ = ["MomentTerms", "terms", "epsilon", "epsilon_of_rate"]
 
 _SCAN, _ZOOM, _ROUNDS = 65, 17, 8
 
 
-class Terms(NamedTuple):
+class MomentTerms(NamedTuple):
     """The three terms of Lemma 2; the smallest counts."""
 
     eps0: Any
@@ -41,10 +41,10 @@ class Terms(NamedTuple):
     third: Any
 
 
-def terms(noise_multiplier: ArrayLike, steps: ArrayLike, delta: ArrayLike) -> Terms:
+def terms(noise_multiplier: ArrayLike, steps: ArrayLike, delta: ArrayLike) -> MomentTerms:
     """Each term by itself."""
     (rate, d), shape = flat(rate_of(noise_multiplier, steps), checked_inner_delta(delta))
-    return Terms(*(shaped(part, shape) for part in _terms(rate, d)))
+    return MomentTerms(*(shaped(part, shape) for part in _terms(rate, d)))
 
 
 def epsilon(noise_multiplier: ArrayLike, steps: ArrayLike, delta: ArrayLike) -> Any:
@@ -57,7 +57,7 @@ def epsilon_of_rate(rate: FloatArray, delta: FloatArray) -> FloatArray:
     return np.asarray(np.minimum.reduce(_terms(rate, delta)))
 
 
-def _terms(rate: FloatArray, d: FloatArray) -> Terms:
+def _terms(rate: FloatArray, d: FloatArray) -> MomentTerms:
     def eps0(z: FloatArray) -> FloatArray:
         return epsilon_above(z, rate * (1.0 + z), np.broadcast_to(d, z.shape), log_zeta(z))
 
@@ -68,7 +68,7 @@ def _terms(rate: FloatArray, d: FloatArray) -> Terms:
     log_lowest = np.minimum(np.log(1e-9), log_highest - 1.0)
     with np.errstate(over="ignore"):
         third = np.maximum(rounded_up(rate / d + np.log1p(-d), rate / d, np.log1p(-d)), 0.0)
-    return Terms(
+    return MomentTerms(
         _minimum(eps0, log_lowest, log_highest), _minimum(eps1, log_lowest, log_highest), third
     )
 

@@ -39,7 +39,7 @@ from tightrope.guarantee.renyi.binary import (
     log_chi_of_gamma,
     log_chi_slack,
 )
-from tightrope.guarantee.renyi.stationarity import Pair, Problem, Slope, pair_at, slope_at
+from tightrope.guarantee.renyi.stationarity import Pair, Slope, Stationarity, pair_at, slope_at
 from tightrope.validate import FloatArray
 
 __all__ = ["gamma", "Optimum", "optimum"]
@@ -75,7 +75,7 @@ def optimum(
     result = _at_the_end(z, eps, delta)
     inner = (room > 0.0) & (delta > 0.0)
     if inner.any():
-        problem = Problem(z, eps, delta, room).at(inner)
+        problem = Stationarity(z, eps, delta, room).at(inner)
         found = _inner_optimum(problem, None if start is None else start[inner])
         for whole, part in zip(result, found, strict=True):
             whole[inner] = part
@@ -95,7 +95,7 @@ def _at_the_end(z: FloatArray, eps: FloatArray, delta: FloatArray) -> Optimum:
     return Optimum(value - slack, value + slack, growth, by_log_delta, np.zeros_like(z))
 
 
-def _inner_optimum(problem: Problem, start: FloatArray | None) -> Optimum:
+def _inner_optimum(problem: Stationarity, start: FloatArray | None) -> Optimum:
     w = _stationary_logit(problem, start)
     pair = pair_at(w, problem)
     slope = slope_at(pair, problem)
@@ -114,7 +114,7 @@ def _inner_optimum(problem: Problem, start: FloatArray | None) -> Optimum:
     return Optimum(np.maximum(tangent, floor), value + slack, by_eps, by_log_delta, w)
 
 
-def _stationary_logit(problem: Problem, start: FloatArray | None) -> FloatArray:
+def _stationary_logit(problem: Stationarity, start: FloatArray | None) -> FloatArray:
     """Newton on the sign of the slope. First guess: theta = 1/2 at eps = 0, p ~ delta/eps above."""
 
     def sign(w: FloatArray, i: Indices) -> tuple[FloatArray, FloatArray]:
@@ -128,12 +128,12 @@ def _stationary_logit(problem: Problem, start: FloatArray | None) -> FloatArray:
     return increasing_root(sign, start, -unbounded, unbounded)
 
 
-def _rises(w: FloatArray, problem: Problem) -> Any:
+def _rises(w: FloatArray, problem: Stationarity) -> Any:
     slope = slope_at(pair_at(w, problem), problem)
     return slope.sign >= slope.slack
 
 
-def _tangent_loss(pair: Pair, slope: Slope, problem: Problem, value: FloatArray) -> FloatArray:
+def _tangent_loss(pair: Pair, slope: Slope, problem: Stationarity, value: FloatArray) -> FloatArray:
     """How far the tangent falls between this p and order*delta, relative to chi."""
     with np.errstate(divide="ignore", under="ignore", over="ignore"):
         rise = np.log(np.expm1(np.minimum(slope.sign + slope.slack, 700.0)))
@@ -141,7 +141,9 @@ def _tangent_loss(pair: Pair, slope: Slope, problem: Problem, value: FloatArray)
         return np.asarray(np.exp(np.minimum(slope.log_unit + rise + width - value, 700.0)))
 
 
-def _envelope(pair: Pair, problem: Problem, value: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _envelope(
+    pair: Pair, problem: Stationarity, value: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """d chi/d eps = q (x^a - y^a), d chi/d delta = e^-eps (x^a - y^a): the pair may stay fixed."""
     a = 1.0 + problem.z
     with np.errstate(under="ignore", over="ignore"):

@@ -27,13 +27,13 @@ from tightrope.guarantee.renyi._arrays import ULP
 from tightrope.guarantee.renyi.kernel import log_kernel
 from tightrope.validate import FloatArray
 
-__all__ = ["Problem", "Pair", "Slope", "pair_at", "slope_at"]
+__all__ = ["Stationarity", "Pair", "Slope", "pair_at", "slope_at"]
 
 _LOGIT_FAR = 600.0  # beyond it theta or 1 - theta is used through its logarithm
 _NEAR = 0.5
 
 
-class Problem(NamedTuple):
+class Stationarity(NamedTuple):
     """The data of a batch of problems."""
 
     z: FloatArray
@@ -41,8 +41,8 @@ class Problem(NamedTuple):
     delta: FloatArray
     room: FloatArray
 
-    def at(self, i: NDArray[np.bool_] | NDArray[np.intp]) -> Problem:
-        return Problem(*(part[i] for part in self))
+    def at(self, i: NDArray[np.bool_] | NDArray[np.intp]) -> Stationarity:
+        return Stationarity(*(part[i] for part in self))
 
 
 class Pair(NamedTuple):
@@ -71,7 +71,7 @@ class Slope(NamedTuple):
     log_unit: FloatArray
 
 
-def pair_at(w: FloatArray, problem: Problem) -> Pair:
+def pair_at(w: FloatArray, problem: Stationarity) -> Pair:
     """The pair with logit w."""
     z, eps, delta, room = problem
     theta, not_theta = expit(w), expit(-w)
@@ -97,7 +97,7 @@ def pair_at(w: FloatArray, problem: Problem) -> Pair:
     )
 
 
-def slope_at(pair: Pair, problem: Problem) -> Slope:
+def slope_at(pair: Pair, problem: Stationarity) -> Slope:
     """The far form, or the near form where both likelihood ratios are close to 1."""
     du, dv = _derivatives(pair, problem)
     far = _far(pair, problem, du, dv)
@@ -110,7 +110,7 @@ def slope_at(pair: Pair, problem: Problem) -> Slope:
     return far
 
 
-def _derivatives(pair: Pair, problem: Problem) -> tuple[FloatArray, FloatArray]:
+def _derivatives(pair: Pair, problem: Stationarity) -> tuple[FloatArray, FloatArray]:
     """du/dw and dv/dw, both negative."""
     tau_w = pair.tau * pair.not_theta
     shrink = -np.expm1(-problem.eps)
@@ -119,7 +119,7 @@ def _derivatives(pair: Pair, problem: Problem) -> tuple[FloatArray, FloatArray]:
     return du, dv
 
 
-def _far(pair: Pair, problem: Problem, du: FloatArray, dv: FloatArray) -> Slope:
+def _far(pair: Pair, problem: Stationarity, du: FloatArray, dv: FloatArray) -> Slope:
     z, eps = problem.z, problem.eps
     with np.errstate(under="ignore", divide="ignore", over="ignore"):
         tiny = pair.tau < 1e-290
@@ -138,7 +138,7 @@ def _far(pair: Pair, problem: Problem, du: FloatArray, dv: FloatArray) -> Slope:
     )
 
 
-def _near(pair: Pair, problem: Problem, du: FloatArray, dv: FloatArray) -> Slope:
+def _near(pair: Pair, problem: Stationarity, du: FloatArray, dv: FloatArray) -> Slope:
     z, eps, u, v = problem.z, problem.eps, pair.u, pair.v
     log_a = np.log1p(z)
     with np.errstate(under="ignore", divide="ignore"):
