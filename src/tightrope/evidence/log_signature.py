@@ -25,9 +25,7 @@ def check_signatures(entries: Iterable[LogEntry], trust: Trust) -> None:
         found = _read(entry.signature)
         check, _ = signature_line({**_signed(entry.head.content), "signatures": found}, trust=trust)
         if not check.holds:
-            raise LedgerDamaged(
-                f"Entry {entry.head.number} of the log: signature: {check.said}."
-            )
+            raise LedgerDamaged(f"Entry {entry.head.number} of the log: signature: {check.said}.")
 
 
 def _signed(content: bytes) -> dict[str, Any]:
