@@ -100,9 +100,15 @@ def test_an_account_that_is_read_again_is_about_the_same_people(given: dict[str,
     again = read(json.loads(json.dumps(view)))
     assert (again.neighbours, again.group) == (first.neighbours, first.group)
     assert opinion(again, Setting())[0]["said"]["verdict"] == "safe"
-    if first.zero_out:
-        with pytest.raises(InvalidInput, match="zero-out"):
-            again.certifiable()
+    assert again.certifiable() == first.certifiable()
+
+
+def test_an_old_account_of_a_zeroed_record_is_not_read_as_one_of_a_removed_record() -> None:
+    """Its process said add-or-remove, and only the answer zero-out."""
+    view, _ = opinion(read(TREE), Setting(delta="1e-5"))
+    view["process"]["adjacency"] = "add-or-remove"
+    with pytest.raises(InvalidInput, match="about zero-out neighbours"):
+        read(view)
 
 
 def test_what_floating_point_does_not_cover_is_told_of_what_is_read(

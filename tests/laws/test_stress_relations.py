@@ -42,7 +42,7 @@ def drawn(kind: str, rng: np.random.Generator):
         "full": FullBatch(),
     }[kind]
     noise, steps = 10 ** rng.uniform(-0.3, 1.0), int(10 ** rng.uniform(0, 3.5))
-    relation = list(Adjacency)[int(rng.integers(2))] if kind != "group" else Adjacency.ADD_OR_REMOVE
+    relation = list(Adjacency)[int(rng.integers(3))] if kind != "group" else Adjacency.ADD_OR_REMOVE
     run = NoisySGD(sampling, float(noise), steps, relation)
     return run.group(int(rng.integers(2, 17))) if kind == "group" else run
 

@@ -39,15 +39,50 @@ NOISE, BOUNDED = "guarantee/loss/integer_noise.py", "guarantee/loss/laplace.py"
 VECTORS, ALLOCATION = "theorems/discrete_gaussian_vector.py", "theorems/random_allocation.py"
 PUBLIC, TRUNCATED = "guarantee/loss/cumulant_public.py", "theorems/truncated_poisson.py"
 
+ZERO = "tests/unit/theorems/test_zero_out.py::test_"
+ZERO_IS_OUT = ZERO + "where_batches_do_not_depend_on_who_is_in_them_zeroed_is_removed"
+REFUSED = ZERO + "where_no_null_record_has_a_meaning_it_is_refused"
+NULL_RECORD, FIXED = ZERO + "no_data_set_with_a_null_record_loses_more", ZERO + "fixed_size"
+
 FAULTS = [
-    # sampled releases
-    (SAMPLE, "((True, False), (False, True)),", "((False, True),),", LAPLACE),
+    # a null record
     (
-        SAMPLE,
-        "Adjacency.REPLACE_ONE: ((True, True),)",
-        "Adjacency.REPLACE_ONE: ((True, False),)",
-        SAMPLED,
+        "theorems/sampled_gaussian_replace_drs19.py",
+        "mu = 2.0 / process.noise_multiplier",
+        "mu = process.step_mu",
+        NULL_RECORD,
     ),
+    (
+        "theorems/sampled_gaussian_replace_drs19.py",
+        "return by_participations(process, mu)",
+        "return by_participations(process, process.step_mu)",
+        FIXED + "_is_bounded_by_a_replaced_record",
+    ),
+    (
+        TRUNCATED,
+        "full = FixedSizeGaussianPair(kept, 2.0 * mu)",
+        "full = FixedSizeGaussianPair(kept, mu)",
+        CUT,
+    ),
+    (TRUNCATED, "adjacency=Adjacency.REPLACE_ONE,", "", CUT),
+    (
+        "guarantee/kinds/loss.py",
+        "self.adjacency is not Adjacency.ADD_OR_REMOVE:",
+        "self.adjacency is Adjacency.REPLACE_ONE:",
+        ZERO + "cut_batches_of_users_keep_their_size",
+    ),
+    ("convex/problem.py", 'check_rows(self.adjacency, "Learning from rows")', "pass", REFUSED),
+    ("train/samplers.py", "check_rows(adjacency or", "(lambda who, _: who)(adjacency or", REFUSED),
+    (
+        "evidence/rigorous.py",
+        "PoissonSampling) and not replaced",
+        "PoissonSampling)",
+        "tests/unit/evidence/test_rigorous.py",
+    ),
+    # sampled releases
+    (SAMPLE, "= ((True, False), (False, True)), (", "= ((False, True),), (", LAPLACE),
+    (SAMPLE, "Adjacency.ZERO_OUT: _REMOVED", "Adjacency.ZERO_OUT: _REMOVED[1:]", ZERO_IS_OUT),
+    (SAMPLE, ", ((True, True),)", ", ((True, False),)", SAMPLED),
     (SAMPLE, "release.noise_multiplier / sum(sides)", "release.noise_multiplier", SAMPLED),
     (SAMPLE, "ApproxGuarantee(2.0 * epsilon", "ApproxGuarantee(epsilon", ENDS),
     (SAMPLE, "epsilon = (1.0 + 1e-15) / process", "epsilon = (1.0 - 1e-12) / process", ENDS),
@@ -114,7 +149,7 @@ FAULTS = [
     ),
     # trees
     ("process/vector.py", "self.leaves.bit_length()", "(self.leaves - 1).bit_length()", TREE),
-    ("theorems/tree_aggregation.py", "moved = 2.0 if", "moved = 1.9 if", TREE),
+    ("process/adjacency.py", "return 2.0 if self is", "return 1.9 if self is", TREE),
     (
         "theorems/tree_aggregation.py",
         "math.sqrt(process.depth)",

@@ -106,7 +106,7 @@ def test_fixed_size_batches_cost_far_more() -> None:
 @pytest.mark.parametrize("sampling", [ShuffledSampling(10), CyclicSampling(10)], ids=str)
 @pytest.mark.parametrize("relation", list(Adjacency))
 def test_once_an_epoch_is_plain_composition(sampling, relation) -> None:
-    mu = math.sqrt(3) * (1 if relation is Adjacency.ADD_OR_REMOVE else 2) / 2.0
+    mu = math.sqrt(3) * (2 if relation is Adjacency.REPLACE_ONE else 1) / 2.0
     result = account(NoisySGD(sampling, 2.0, 25, relation))
     assert result.guarantee().gaussian_mu().upper == pytest.approx(mu, rel=1e-12)
 

@@ -221,7 +221,7 @@ def test_a_rate_is_not_sought_for_epochs_that_it_counts() -> None:
     assert "a batch of at most" in rate["remarks"][-1]
 
 
-def test_zero_out_neighbours_are_named_and_not_certified(files, tmp_path) -> None:
+def test_zero_out_neighbours_are_named_and_certified(files, tmp_path) -> None:
     tree = tmp_path / "tree.json"
     event = {"class_name": "SingleEpochTreeAggregationDpEvent", "noise_multiplier": 9.0}
     told = {"dp_event": {**event, "step_counts": 100}, "neighboring_relation": "REPLACE_SPECIAL"}
@@ -231,6 +231,9 @@ def test_zero_out_neighbours_are_named_and_not_certified(files, tmp_path) -> Non
     assert "zero-out neighbours" in view["answer"]["words"]
     with pytest.raises(InvalidInput, match="different neighbours"):
         run("compose", tree, files[1], "--delta", "1e-5")
-    for command in ("compose", tree), ("certify", "--from", tree):
-        with pytest.raises(InvalidInput, match="zero-out ones"):
-            run(*command, "--delta", "1e-5", "--out", tmp_path / "c.json")
+    run("certify", "--from", tree, "--delta", "1e-5", "--out", tmp_path / "c.json")
+    assert answer("verify", tmp_path / "c.json")["holds"]
+    words = ("--rate", "0.01", "--noise", "2", "--steps", "100", "--delta", "1e-5")
+    zeroed = answer("account", *words, "--adjacency", "zero-out")["answer"]
+    assert zeroed["adjacency"] == "zero-out" and zeroed["kind"] == "exact"
+    assert zeroed["epsilon"] == answer("account", *words)["answer"]["epsilon"]

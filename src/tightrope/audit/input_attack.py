@@ -18,6 +18,7 @@ from tightrope.audit.result import Audit, audit_one_run
 from tightrope.audit.scores import Bits
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
+from tightrope.process.adjacency import check_rows
 from tightrope.validate import FloatArray, check_count
 
 __all__ = ["InputCanaries", "input_canaries", "audit_inputs"]
@@ -88,6 +89,7 @@ def audit_inputs(
     start: a copy of the model before training. It calibrates the black-box score, and with it the
     white-box score (how far the weights moved down the canary's gradient) is tried too.
     """
+    check_rows(adjacency, "An audit by canaries")
     generator = np.random.default_rng(seed)
     included: Bits = generator.random(len(canaries.inputs)) < 0.5
     model = train(canaries.mixed_into(data, included, adjacency))

@@ -71,7 +71,9 @@ def add(
     advantage: Annotated[str | None, typer.Option(help="A membership advantage.")] = None,
     tpr: Annotated[str | None, typer.Option(help="A hit rate, with --fpr.")] = None,
     fpr: Annotated[str | None, typer.Option(help="The false alarms of --tpr.")] = None,
-    adjacency: Annotated[str, typer.Option(help="add-or-remove or replace-one.")] = "add-or-remove",
+    adjacency: Annotated[
+        str, typer.Option(help="add-or-remove, replace-one or zero-out.")
+    ] = "add-or-remove",
     unit: Annotated[str, typer.Option(help="Whose privacy it is.")] = "person",
     records: Annotated[int, typer.Option(help="The most records that one of them has.")] = 1,
     spender: Annotated[

@@ -49,7 +49,9 @@ _SETTING: dict[str, Any] = {
     "epochs": _option("Passes over the data, in place of --steps.", "E"),
     "delta": _option("Probability of failure; default 1/N^1.1, or 1e-5 without N.", "DELTA"),
     "sampling": _option(f"How batches are drawn: {_SCHEMES}.", "SCHEME"),
-    "adjacency": _option("Neighbours: add-or-remove (default) or replace-one.", "RELATION"),
+    "adjacency": _option(
+        "add-or-remove (default), replace-one or zero-out neighbours.", "RELATION"
+    ),
 }
 _GROUP = _option("Also for this many records that change together (a user's).", "K")
 

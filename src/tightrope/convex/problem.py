@@ -16,6 +16,7 @@ from tightrope.convex.losses import Loss
 from tightrope.convex.rows import Block, Data
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
+from tightrope.process.adjacency import check_rows
 from tightrope.process.convex import ClippedLoss, ConvexLoss
 from tightrope.validate import FloatArray, check_count
 
@@ -44,6 +45,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         self._check_loss()
+        check_rows(self.adjacency, "Learning from rows")
         if self.private_records is not None:
             self._check_declared(check_count(self.private_records, "records", low=2))
         elif self.adjacency is not Adjacency.REPLACE_ONE:

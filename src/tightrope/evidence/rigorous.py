@@ -178,12 +178,12 @@ def _step(part: Process) -> tuple[float, Any]:
     if isinstance(part, GaussianMechanism) and part.noise_multiplier > 0:
         return 1.0, 1 / arb(part.noise_multiplier)
     if isinstance(part, NoisySGD) and part.noise_multiplier > 0:
-        added = part.adjacency is Adjacency.ADD_OR_REMOVE
+        replaced = part.adjacency is Adjacency.REPLACE_ONE
         if isinstance(part.sampling, FullBatch):
-            return 1.0, (1 if added else 2) / arb(part.noise_multiplier)
-        if isinstance(part.sampling, PoissonSampling) and added:
+            return 1.0, (2 if replaced else 1) / arb(part.noise_multiplier)
+        if isinstance(part.sampling, PoissonSampling) and not replaced:
             return part.sampling.rate, 1 / arb(part.noise_multiplier)
     raise NotCertified(
         f"{part} has no proof in balls; there is one for Gaussian mechanisms, full batches, and "
-        "Poisson sampling under add-or-remove neighbours."
+        "Poisson sampling under add-or-remove or zero-out neighbours."
     )

@@ -12,7 +12,6 @@ from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.guarantee.approx.simple import amplified
 from tightrope.interop import releases
 from tightrope.interop.events import Event, event_of
-from tightrope.interop.reading import Neighbours
 from tightrope.process import (
     AbstractSampling,
     Adjacency,
@@ -48,10 +47,10 @@ _SAMPLED = (
 )
 _NUMBERS = ("LaplaceDpEvent", "DiscreteLaplaceDpEvent", "DiscreteGaussianDpEvent")
 
-Reader = Callable[[Event, Neighbours], Any]
+Reader = Callable[[Event, Adjacency], Any]
 
 
-def process_of(given: object, neighbours: Neighbours = Neighbours.ADD_OR_REMOVE) -> Any:
+def process_of(given: object, neighbours: Adjacency = Adjacency.ADD_OR_REMOVE) -> Any:
     """The process that an event describes; DoesNotApply where there is none (yet)."""
     event = event_of(given)
     return _READERS[event.name](event, neighbours)
@@ -76,49 +75,50 @@ def _inside(event: Event) -> list[Any]:
     return [event["event"]] if "event" in event.values else list(event.values.get("events", ()))
 
 
-def _selection(event: Event, neighbours: Neighbours) -> Any:
+def _selection(event: Event, neighbours: Adjacency) -> Any:
     if event["shape"] != math.inf:
         raise DoesNotApply(_LATER["RepeatAndSelectDpEvent"])
     noise = releases.moved_by(_one_gaussian(event), neighbours)
     if noise == 0.0:
         return releases.not_private(event, neighbours)
-    return PoissonSelection(1.0 / (noise * releases.DOWN), event["mean"], neighbours.adjacency)
+    return PoissonSelection(1.0 / (noise * releases.DOWN), event["mean"], neighbours)
 
 
 # --- sampling ------------------------------------------------------------------------------------
-def _poisson(event: Event, neighbours: Neighbours) -> Any:
+def _poisson(event: Event, neighbours: Adjacency) -> Any:
     rate = float(check_probability(event["sampling_probability"], "sampling_probability"))
-    return _sampled(event, neighbours, PoissonSampling(rate), Neighbours.ADD_OR_REMOVE)
+    return _sampled(event, neighbours, PoissonSampling(rate), Adjacency.ADD_OR_REMOVE)
 
 
-def _without_replacement(event: Event, neighbours: Neighbours) -> Any:
-    if neighbours is not Neighbours.REPLACE_ONE:
+def _without_replacement(event: Event, neighbours: Adjacency) -> Any:
+    if neighbours is Adjacency.ADD_OR_REMOVE:
         raise DoesNotApply(
             f"A batch of fixed size needs a dataset of fixed size, so a record can only be "
-            f"replaced; got {neighbours.value} neighbours. Say REPLACE_ONE, as dp_accounting must."
+            f"replaced or zeroed; got {neighbours.value} neighbours. Say REPLACE_ONE, as "
+            "dp_accounting must, or REPLACE_SPECIAL."
         )
     size = check_count(event["source_dataset_size"], "source_dataset_size", low=1)
     batch = check_count(event["sample_size"], "sample_size")
     if batch > size:
         raise InvalidInput(f"A batch of {batch} cannot be drawn from {size} records.")
-    return _sampled(event, neighbours, FixedSizeSampling(batch / size), Neighbours.REPLACE_ONE)
+    return _sampled(event, neighbours, FixedSizeSampling(batch / size), Adjacency.REPLACE_ONE)
 
 
 def _sampled(
-    event: Event, neighbours: Neighbours, sampling: AbstractSampling, amplifies_under: Neighbours
+    event: Event, neighbours: Adjacency, sampling: AbstractSampling, amplifies_under: Adjacency
 ) -> Any:
     """Gaussian noise as a step, single numbers exactly; else what sampling leaves of epsilon."""
     inner = event_of(event["event"])
     fixed = isinstance(sampling, FixedSizeSampling)
     if not fixed and inner.name in _NUMBERS and _is_one_number(inner):
-        release = _READERS[inner.name](inner, Neighbours.ADD_OR_REMOVE)
-        return SampledRelease(release, sampling.rate, neighbours.adjacency)
+        release = _READERS[inner.name](inner, Adjacency.ADD_OR_REMOVE)
+        return SampledRelease(release, sampling.rate, neighbours)
     pair = releases.epsilon_delta(inner, neighbours)
     if pair is not None and neighbours is amplifies_under:
-        left = amplified(*pair, sampling.rate, neighbours.adjacency, fixed_size=fixed)
-        return DeclaredApproxDP(*left, neighbours.adjacency)
+        left = amplified(*pair, sampling.rate, neighbours, fixed_size=fixed)
+        return DeclaredApproxDP(*left, neighbours)
     how = FullBatch() if sampling.rate == 1.0 else sampling
-    return NoisySGD(how, _one_gaussian(event), 1, neighbours.adjacency)
+    return NoisySGD(how, _one_gaussian(event), 1, neighbours)
 
 
 def _is_one_number(inner: Event) -> bool:
@@ -128,21 +128,20 @@ def _is_one_number(inner: Event) -> bool:
     return inner.name != "DiscreteLaplaceDpEvent" or bool(inner["noise_parameter"] != 0)
 
 
-def _truncated(event: Event, neighbours: Neighbours) -> Any:
-    """Under zero-out neighbours the bound for a removed record holds a fortiori."""
+def _truncated(event: Event, neighbours: Adjacency) -> Any:
     how = TruncatedPoissonSampling(
         event["sampling_probability"], event["truncated_batch_size"], event["dataset_size"]
     )
-    return NoisySGD(how, event["noise_multiplier"], 1, neighbours.adjacency)
+    return NoisySGD(how, event["noise_multiplier"], 1, neighbours)
 
 
-def _allocation(event: Event, neighbours: Neighbours) -> Any:
+def _allocation(event: Event, neighbours: Adjacency) -> Any:
     batches = check_count(event["num_steps"], "num_steps", low=1)
     joins = event["num_selected"]
     sampling: AbstractSampling = BallsInBinsSampling(batches)
     if joins != 1:
         sampling = RandomAllocationSampling(batches, joins)
-    return NoisySGD(sampling, _one_gaussian(event), batches, neighbours.adjacency)
+    return NoisySGD(sampling, _one_gaussian(event), batches, neighbours)
 
 
 def _one_gaussian(event: Event) -> float:
@@ -177,7 +176,7 @@ def _names(given: object) -> set[str]:
 
 
 # --- composition ---------------------------------------------------------------------------------
-def _repeated(event: Event, neighbours: Neighbours) -> Any:
+def _repeated(event: Event, neighbours: Adjacency) -> Any:
     """A sampled step repeated is a run of so many steps."""
     inner, count = process_of(event["event"], neighbours), check_count(event["count"], "count")
     return _of_users([inner], lambda parts: _many(event, parts[0], count))
@@ -206,7 +205,7 @@ def _of_users(parts: list[Any], make: Callable[[list[Any]], Any]) -> Any:
     return make(runs) if size == 1 else UserLevel(make(runs), size)
 
 
-def _composed(event: Event, neighbours: Neighbours) -> Any:
+def _composed(event: Event, neighbours: Adjacency) -> Any:
     """Single Poisson steps of one rate are a schedule of noises."""
     parts = [part for part in event["events"] if event_of(part).name != "NoOpDpEvent"]
     found = [process_of(part, neighbours) for part in parts]
@@ -215,12 +214,13 @@ def _composed(event: Event, neighbours: Neighbours) -> Any:
     return _of_users(found, lambda runs: _in_order(parts, runs, neighbours))
 
 
-def _in_order(parts: list[Any], found: list[Any], neighbours: Neighbours) -> Any:
+def _in_order(parts: list[Any], found: list[Any], neighbours: Adjacency) -> Any:
     steps = [p for p in found if isinstance(p, NoisySGD)]
     bare = all(event_of(part).name == "PoissonSampledDpEvent" for part in parts)
     one_way = len(steps) == len(found) and len({step.sampling for step in steps}) == 1
-    if bare and one_way and neighbours.adjacency is Adjacency.ADD_OR_REMOVE:
-        return NoiseSchedule(steps[0].sampling, tuple(step.noise_multiplier for step in steps))
+    if bare and one_way and neighbours is not Adjacency.REPLACE_ONE:
+        noises = tuple(step.noise_multiplier for step in steps)
+        return NoiseSchedule(steps[0].sampling, noises, neighbours)
     return Sequence(tuple(found))
 
 
@@ -238,7 +238,7 @@ _LATER = {
 }
 
 
-def _refused(why: str, event: Event, neighbours: Neighbours) -> Any:
+def _refused(why: str, event: Event, neighbours: Adjacency) -> Any:
     raise DoesNotApply(_LATER[why])
 
 

@@ -17,7 +17,7 @@ from tightrope.evidence.statement import is_uncovered, main_claim
 from tightrope.evidence.strict_json import parse
 from tightrope.interop import libraries
 from tightrope.interop.events import looks_like_event
-from tightrope.interop.reading import Neighbours, Reading, claims_of, in_order, neighbours_of
+from tightrope.interop.reading import Reading, claims_of, in_order
 from tightrope.interop.setting import UNSAID, Setting, unknown
 from tightrope.process.codec import from_json
 from tightrope.validate import check_count, check_delta
@@ -140,13 +140,19 @@ def _account(data: Any, told: Setting) -> Reading:
     _alone(told, "An account")
     answer, delta = data["answer"], float(check_delta(data["delta"]))
     shared = answer.get("group", {"size": 1, "epsilon": answer["epsilon"]})
+    process = from_json(data["process"])
+    if answer["adjacency"] != str(process.adjacency):
+        raise InvalidInput(
+            f"This account is about {answer['adjacency']} neighbours, and its process about "
+            f"{process.adjacency} ones, as in accounts of older versions. Account the run "
+            "again."
+        )
     return Reading(
-        from_json(data["process"]),
+        process,
         "Tightrope account",
         delta,
         str(shared["epsilon"]["upper"]),
         group=check_count(shared["size"], "size", low=1),
-        zero_out=neighbours_of(answer["adjacency"]) is Neighbours.ZERO_OUT,
     )
 
 

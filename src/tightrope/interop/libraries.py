@@ -10,10 +10,10 @@ from typing import Any
 from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.interop.dp_event import process_of
 from tightrope.interop.numbers import parse_number
-from tightrope.interop.reading import Neighbours, Reading, claims_of, in_order, need, neighbours_of
+from tightrope.interop.reading import Reading, claims_of, in_order, need, neighbours_of
 from tightrope.interop.setting import UNSAID, SamplingName, Setting, build_sampling
 from tightrope.interop.suspects import of_events, of_opacus
-from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.process import Adjacency, NoisySGD, PoissonSampling
 from tightrope.validate import check_count, check_non_negative, check_positive
 
 __all__ = ["opacus", "dp_accounting", "tf_privacy", "jax_privacy"]
@@ -62,18 +62,17 @@ def dp_accounting(data: Data, told: Setting) -> Reading:
         **claims_of(data),
         notes=notes,
         suspects=of_events(event, neighbours),
-        zero_out=neighbours is Neighbours.ZERO_OUT,
     )
 
 
-def _neighbours(said: object, told: Setting) -> tuple[Neighbours, tuple[str, ...]]:
+def _neighbours(said: object, told: Setting) -> tuple[Adjacency, tuple[str, ...]]:
     asked = None if told.adjacency == UNSAID else neighbours_of(told.adjacency)
     found = asked if said is None else neighbours_of(said)
     if asked is not None and asked is not found:
         raise InvalidInput(f"The file says {said}; leave out --adjacency {told.adjacency}.")
     if found is None:
         note = "Events do not name their neighbours: add-or-remove ones, dp_accounting's default."
-        return Neighbours.ADD_OR_REMOVE, (note,)
+        return Adjacency.ADD_OR_REMOVE, (note,)
     return found, ()
 
 
@@ -140,9 +139,7 @@ def jax_privacy(data: Data, told: Setting) -> Reading:
             "which says it."
         )
     process = _fixed_size(data) if "dataset_size" in data else _banded(data)
-    zero_out = "dataset_size" not in data and data.get("num_examples") is not None
-    claims = claims_of(data)
-    return Reading(process, "JAX Privacy configuration", **claims, zero_out=zero_out)
+    return Reading(process, "JAX Privacy configuration", **claims_of(data))
 
 
 def _banded(data: Data) -> NoisySGD:
@@ -155,7 +152,9 @@ def _banded(data: Data) -> NoisySGD:
     else:
         (times,) = need(data, ("expected_participations",), "BandMFConfig")
         rate = float(check_non_negative(times, "expected_participations")) * bands / steps
-    return NoisySGD(PoissonSampling(rate), noise, -(-steps // bands))
+    zeroed = data.get("num_examples") is not None
+    who = Adjacency.ZERO_OUT if zeroed else Adjacency.ADD_OR_REMOVE
+    return NoisySGD(PoissonSampling(rate), noise, -(-steps // bands), who)
 
 
 def _bands(said: object, strategy: object) -> int:
@@ -185,4 +184,4 @@ def _fixed_size(data: Data) -> Any:
         "event": {"class_name": "GaussianDpEvent", "noise_multiplier": noise},
     }
     whole = {"class_name": "SelfComposedDpEvent", "event": event, "count": iterations}
-    return process_of(whole, Neighbours.REPLACE_ONE)
+    return process_of(whole, Adjacency.REPLACE_ONE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, final
 
 from tightrope.errors import InvalidInput
@@ -21,40 +20,26 @@ from tightrope.process import (
 )
 from tightrope.validate import check_delta
 
-__all__ = ["Reading", "Neighbours", "neighbours_of", "need", "in_order", "claims_of"]
+__all__ = ["Reading", "neighbours_of", "need", "in_order", "claims_of"]
 
 _MANY = 1000  # parts: more are analysed as a schedule
 
 
-class Neighbours(Enum):
-    """Neighbours as other libraries have them; we have no zero-out ones of our own."""
-
-    ADD_OR_REMOVE = "add-or-remove"
-    REPLACE_ONE = "replace-one"
-    ZERO_OUT = "zero-out"
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """What is read under zero-out neighbours has the pairs of add-or-remove ones."""
-        replaced = self is Neighbours.REPLACE_ONE
-        return Adjacency.REPLACE_ONE if replaced else Adjacency.ADD_OR_REMOVE
-
-
 _THEIRS = {
-    "add-or-remove-one": Neighbours.ADD_OR_REMOVE,
-    "replace-special": Neighbours.ZERO_OUT,
+    "add-or-remove-one": Adjacency.ADD_OR_REMOVE,
+    "replace-special": Adjacency.ZERO_OUT,
 }
 
 
-def neighbours_of(given: object) -> Neighbours:
+def neighbours_of(given: object) -> Adjacency:
     """By our name, by dp_accounting's, or its live enumeration."""
     word = str(getattr(given, "name", given)).lower().replace("_", "-")
     if word in _THEIRS:
         return _THEIRS[word]
-    words = [member.value for member in Neighbours]
+    words = [member.value for member in Adjacency]
     if word not in words:
         raise InvalidInput(unknown("neighboring_relation", given, [*words, *_THEIRS]))
-    return Neighbours(word)
+    return Adjacency(word)
 
 
 @final
@@ -64,8 +49,7 @@ class Reading:
 
     source: what it was read as. said: the epsilon their library printed, as it was written. group:
     records that change together. notes: what was taken for granted. suspects: why their number may
-    be too small, where that is known. zero_out: the answer is about a record replaced by a zero
-    one; the process says add-or-remove, which has the same pairs.
+    be too small, where that is known.
     """
 
     process: Any
@@ -75,19 +59,13 @@ class Reading:
     group: int = 1
     notes: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
-    zero_out: bool = False
 
     @property
     def neighbours(self) -> str:
-        return Neighbours.ZERO_OUT.value if self.zero_out else str(self.process.adjacency)
+        return str(self.process.adjacency)
 
     def certifiable(self) -> Any:
-        """The process, for a certificate: about our own neighbours, and all records of a user."""
-        if self.zero_out:
-            raise InvalidInput(
-                "Certificates are about add-or-remove or replace-one neighbours; this run is about "
-                "zero-out ones. Ask for an account of it instead."
-            )
+        """The process, for a certificate: about all records of a user."""
         return self.process if self.group == 1 else UserLevel(self.process, self.group)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tightrope.errors import DoesNotApply
 from tightrope.interop.events import Event
-from tightrope.interop.reading import Neighbours
 from tightrope.process import (
+    Adjacency,
     DeclaredApproxDP,
     DeclaredZeroConcentrated,
     DiscreteGaussianMechanism,
@@ -38,52 +38,52 @@ _UP = 1.0 + 4e-12  # weights of a mixture are binomial ones up to rounding, 1e-1
 DOWN = 1.0 - 1e-14  # more than what a few roundings can add to a noise
 
 
-def moved_by(noise: float, neighbours: Neighbours) -> float:
+def moved_by(noise: float, neighbours: Adjacency) -> float:
     """Noise relative to the sensitivity; a replaced record moves a sum by two bounds."""
     found = float(check_non_negative(noise, "noise_multiplier"))
-    return found / 2.0 if neighbours is Neighbours.REPLACE_ONE else found
+    return found / 2.0 if neighbours is Adjacency.REPLACE_ONE else found
 
 
-def gaussian(event: Event, neighbours: Neighbours) -> Any:
-    return GaussianMechanism(moved_by(event["noise_multiplier"], neighbours), neighbours.adjacency)
+def gaussian(event: Event, neighbours: Adjacency) -> Any:
+    return GaussianMechanism(moved_by(event["noise_multiplier"], neighbours), neighbours)
 
 
-def laplace(event: Event, neighbours: Neighbours) -> Any:
-    return LaplaceMechanism(moved_by(event["noise_multiplier"], neighbours), neighbours.adjacency)
+def laplace(event: Event, neighbours: Adjacency) -> Any:
+    return LaplaceMechanism(moved_by(event["noise_multiplier"], neighbours), neighbours)
 
 
-def discrete_laplace(event: Event, neighbours: Neighbours) -> Any:
+def discrete_laplace(event: Event, neighbours: Adjacency) -> Any:
     """A replaced record moves the number by two sensitivities."""
     decay = float(check_non_negative(event["noise_parameter"], "noise_parameter"))
     reach = check_count(event["sensitivity"], "sensitivity", low=1)
     if decay == 0.0:  # endless noise
         return nothing(event, neighbours)
-    moved = 2 * reach if neighbours is Neighbours.REPLACE_ONE else reach
-    return DiscreteLaplaceMechanism(decay, moved, neighbours.adjacency)
+    moved = 2 * reach if neighbours is Adjacency.REPLACE_ONE else reach
+    return DiscreteLaplaceMechanism(decay, moved, neighbours)
 
 
-def discrete_gaussian(event: Event, neighbours: Neighbours) -> Any:
+def discrete_gaussian(event: Event, neighbours: Adjacency) -> Any:
     """One number, several, or an unknown number of them: the last as the zCDP that they have."""
     sigma, moved, numbers = event["sigma"], event["sensitivity"], event["dimension"]
     if numbers == 1:
         whole = check_count(moved, "sensitivity", low=1)
-        return DiscreteGaussianMechanism(sigma, whole, neighbours.adjacency)
+        return DiscreteGaussianMechanism(sigma, whole, neighbours)
     if numbers is not None:
-        return DiscreteGaussianVector(sigma, moved, numbers, neighbours.adjacency)
+        return DiscreteGaussianVector(sigma, moved, numbers, neighbours)
     rho = check_positive(moved, "sensitivity") ** 2 / (2.0 * check_positive(sigma, "sigma") ** 2)
-    return DeclaredZeroConcentrated(rho / DOWN, neighbours.adjacency)
+    return DeclaredZeroConcentrated(rho / DOWN, neighbours)
 
 
-def exponential(event: Event, neighbours: Neighbours) -> Any:
-    return ExponentialMechanism(event["epsilon"], neighbours.adjacency)
+def exponential(event: Event, neighbours: Adjacency) -> Any:
+    return ExponentialMechanism(event["epsilon"], neighbours)
 
 
-def permute_and_flip(event: Event, neighbours: Neighbours) -> Any:
-    return PermuteAndFlip(event["epsilon"], neighbours.adjacency)
+def permute_and_flip(event: Event, neighbours: Adjacency) -> Any:
+    return PermuteAndFlip(event["epsilon"], neighbours)
 
 
-def randomized_response(event: Event, neighbours: Neighbours) -> Any:
-    if neighbours is not Neighbours.REPLACE_ONE:
+def randomized_response(event: Event, neighbours: Adjacency) -> Any:
+    if neighbours is not Adjacency.REPLACE_ONE:
         raise DoesNotApply(
             f"Randomised response compares two answers of one person, so it needs replace-one "
             f"neighbours; got {neighbours.value}. Say REPLACE_ONE, as dp_accounting must."
@@ -91,19 +91,19 @@ def randomized_response(event: Event, neighbours: Neighbours) -> Any:
     return RandomizedResponse(event["noise_parameter"], event["num_buckets"])
 
 
-def approx(event: Event, neighbours: Neighbours) -> Any:
+def approx(event: Event, neighbours: Adjacency) -> Any:
     pair = epsilon_delta(event, neighbours)
     assert pair is not None
-    return DeclaredApproxDP(*pair, neighbours.adjacency)
+    return DeclaredApproxDP(*pair, neighbours)
 
 
-def epsilon_delta(event: Event, neighbours: Neighbours) -> tuple[float, float] | None:
+def epsilon_delta(event: Event, neighbours: Adjacency) -> tuple[float, float] | None:
     """(epsilon, delta) of one release, where a single pair is known."""
     if event.name == "EpsilonDeltaDpEvent":
         return check_epsilon(event["epsilon"]), check_delta(event["delta"])
     if event.name in ("ExponentialMechanismDpEvent", "PermuteAndFlipDpEvent"):
         return check_epsilon(event["epsilon"]), 0.0
-    moved = 2.0 if neighbours is Neighbours.REPLACE_ONE else 1.0
+    moved = 2.0 if neighbours is Adjacency.REPLACE_ONE else 1.0
     if event.name == "DiscreteLaplaceDpEvent":
         scale = check_non_negative(event["noise_parameter"], "noise_parameter")
         reach = check_count(event["sensitivity"], "sensitivity", low=1)
@@ -113,13 +113,13 @@ def epsilon_delta(event: Event, neighbours: Neighbours) -> tuple[float, float] |
     return None
 
 
-def concentrated(event: Event, neighbours: Neighbours) -> Any:
-    return DeclaredZeroConcentrated(event["rho"], neighbours.adjacency, event["xi"])
+def concentrated(event: Event, neighbours: Adjacency) -> Any:
+    return DeclaredZeroConcentrated(event["rho"], neighbours, event["xi"])
 
 
-def tree(event: Event, neighbours: Neighbours) -> Any:
+def tree(event: Event, neighbours: Adjacency) -> Any:
     """Several trees of one pass: a record is in one of them, at worst in the deepest."""
-    if neighbours is not Neighbours.ZERO_OUT:
+    if neighbours is not Adjacency.ZERO_OUT:
         raise DoesNotApply(
             f"A tree keeps its shape only if a record is replaced by a zero one; got "
             f"{neighbours.value}. Say REPLACE_SPECIAL (zero-out), as dp_accounting must."
@@ -127,10 +127,10 @@ def tree(event: Event, neighbours: Neighbours) -> Any:
     counts = event["step_counts"]
     counts = counts if isinstance(counts, list | tuple) else [counts]
     largest = max((check_count(n, "step_counts", low=1) for n in counts), default=1)
-    return TreeAggregation(event["noise_multiplier"], largest, neighbours.adjacency)
+    return TreeAggregation(event["noise_multiplier"], largest, neighbours)
 
 
-def mixture(event: Event, neighbours: Neighbours) -> Any:
+def mixture(event: Event, neighbours: Adjacency) -> Any:
     """Binomial weights on 0, 1, ... sensitivities: the records of one user on a Poisson sample."""
     noise = check_positive(event["standard_deviation"], "standard_deviation")
     steps, chances = _listed(event, "sensitivities"), _listed(event, "sampling_probs")
@@ -142,13 +142,13 @@ def mixture(event: Event, neighbours: Neighbours) -> Any:
         and math.isclose(chance, p, rel_tol=1e-12, abs_tol=0.0)
         for k, (step, chance, p) in enumerate(zip(steps, chances, expected, strict=False))
     )
-    if size < 1 or not alike or neighbours is Neighbours.REPLACE_ONE:
+    if size < 1 or not alike or neighbours is Adjacency.REPLACE_ONE:
         raise DoesNotApply(
             "Mixtures of Gaussians are read where they are those of several records of one person "
             "on a Poisson sample: sensitivities 0, c, 2c, ..., binomial weights, add-or-remove or "
             "zero-out neighbours. Other mixtures are not a process of Tightrope."
         )
-    run = NoisySGD(PoissonSampling(min(rate * _UP, 1.0)), noise / unit * DOWN, 1)
+    run = NoisySGD(PoissonSampling(min(rate * _UP, 1.0)), noise / unit * DOWN, 1, neighbours)
     return run if size == 1 else UserLevel(run, size)
 
 
@@ -156,9 +156,9 @@ def _listed(event: Event, field: str) -> list[float]:
     return [float(check_non_negative(value, field)) for value in event[field]]
 
 
-def nothing(event: Event, neighbours: Neighbours) -> Any:
-    return DeclaredApproxDP(0.0, 0.0, neighbours.adjacency)
+def nothing(event: Event, neighbours: Adjacency) -> Any:
+    return DeclaredApproxDP(0.0, 0.0, neighbours)
 
 
-def not_private(event: Event, neighbours: Neighbours) -> Any:
-    return GaussianMechanism(0.0, neighbours.adjacency)
+def not_private(event: Event, neighbours: Adjacency) -> Any:
+    return GaussianMechanism(0.0, neighbours)

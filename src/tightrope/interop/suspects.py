@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tightrope.interop.dp_event import leaves
-from tightrope.interop.reading import Neighbours
 from tightrope.interop.setting import SamplingName
+from tightrope.process import Adjacency
 
 __all__ = ["of_opacus", "of_events"]
 
@@ -18,7 +18,7 @@ def of_opacus(mechanism: str, scheme: SamplingName) -> tuple[str, ...]:
     return tuple(found)
 
 
-def of_events(event: object, neighbours: Neighbours) -> tuple[str, ...]:
+def of_events(event: object, neighbours: Adjacency) -> tuple[str, ...]:
     """What dp_accounting (2026) gets wrong about these events."""
     counts: dict[str, int] = {}
     found = []
@@ -29,7 +29,7 @@ def of_events(event: object, neighbours: Neighbours) -> tuple[str, ...]:
             "its Renyi accountant misreads a noise multiplier that is a whole number (4, not 4.0) "
             "where several releases share a Poisson batch"
         )
-    if neighbours is Neighbours.REPLACE_ONE and "GaussianDpEvent" in counts:
+    if neighbours is Adjacency.REPLACE_ONE and "GaussianDpEvent" in counts:
         found.append(
             "its Renyi accountant takes a replaced record for one clip norm where it is two, so "
             "that divergences are four times too small (google/differential-privacy issue 378)"

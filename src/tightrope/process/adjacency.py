@@ -6,11 +6,14 @@ from enum import Enum
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["Adjacency", "Released", "check_adjacency"]
+__all__ = ["Adjacency", "Released", "check_adjacency", "check_rows"]
 
 
 class Adjacency(Enum):
     """Which two datasets the guarantee compares.
+
+    Zero-out: as many records in both, one of them in one of the two being a null record, which is
+    drawn, counted and cut like any other and adds nothing to a sum.
 
     >>> from tightrope import Adjacency, GaussianMechanism, account
     >>> swapped = GaussianMechanism(2.0, adjacency=Adjacency.REPLACE_ONE)
@@ -20,9 +23,15 @@ class Adjacency(Enum):
 
     ADD_OR_REMOVE = "add-or-remove"
     REPLACE_ONE = "replace-one"
+    ZERO_OUT = "zero-out"
 
     def __str__(self) -> str:
         return self.value
+
+    @property
+    def moved(self) -> float:
+        """How far a sum of clipped terms moves, the rest of the batch staying, in clip norms."""
+        return 2.0 if self is Adjacency.REPLACE_ONE else 1.0
 
 
 class Released(Enum):
@@ -47,3 +56,15 @@ def check_adjacency(value: object) -> Adjacency:
     except ValueError:
         allowed = " or ".join(f"Adjacency.{member.name}" for member in Adjacency)
         raise InvalidInput(f"adjacency must be {allowed}; got {value!r}.") from None
+
+
+def check_rows(value: object, what: str) -> Adjacency:
+    """Neighbours of `what`, whose data are rows: none of them is a null record."""
+    relation = check_adjacency(value)
+    if relation is Adjacency.ZERO_OUT:
+        raise InvalidInput(
+            f"{what} takes add-or-remove or replace-one neighbours; got {relation}, whose null "
+            "record is no row of data. Use one of these; the run that it declares can be accounted "
+            "under zero-out neighbours by itself, as a process."
+        )
+    return relation

@@ -27,8 +27,8 @@ class NoisySGD(OneRecord):
 
     Each step releases (sum over the batch of clipped gradients) + N(0, (noise_multiplier *
     clip_norm)^2) divided by a PUBLIC constant. Whatever follows (SGD, momentum, Adam, AdaGrad) is
-    post-processing. `noise_multiplier` is relative to the clip norm under either adjacency; the
-    sum moves by one clip norm when a record is added or removed and by two when one is replaced.
+    post-processing. `noise_multiplier` is relative to the clip norm under every adjacency; the sum
+    moves by one clip norm when a record is added, removed or zeroed, by two when one is replaced.
     """
 
     sampling: AbstractSampling
@@ -51,8 +51,8 @@ class NoisySGD(OneRecord):
     @property
     def step_mu(self) -> float:
         """Shift of one step's sum in units of its noise, when the record is in the batch."""
-        moved = 1.0 if self.adjacency is Adjacency.ADD_OR_REMOVE else 2.0
-        return float("inf") if self.noise_multiplier == 0 else moved / self.noise_multiplier
+        none = self.noise_multiplier == 0
+        return float("inf") if none else self.adjacency.moved / self.noise_multiplier
 
 
 @final

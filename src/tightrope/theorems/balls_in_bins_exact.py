@@ -8,10 +8,12 @@ Statement: with t batches an epoch and mu = 1/noise_multiplier, one epoch is dom
     record is one removed and one added: a group of two. Where a record joins k of t batches, a
     uniform subset, and k divides t, k epochs of t/k batches are a bound: such a subset is a mixture
     of choices of one batch from each of k blocks (Feldman, Shenfeld 2025, arXiv:2502.08202).
-Conditions: fresh and secret batches each epoch, chosen independently of the data.
-Validity: exact for whole epochs of a record added or removed; an upper bound where the last epoch
-    is cut off (the whole of it is counted), for replaced records, and outside the reach of the
-    numbers (noise below 0.4 or above 20), where the place in the epoch is not counted as secret.
+Conditions: fresh and secret batches each epoch, chosen independently of the data. A null record
+    (zero-out neighbours) adds what an absent one does: the pairs are those of a record removed.
+Validity: exact for whole epochs of a record added, removed or zeroed; an upper bound where the
+    last epoch is cut off (the whole of it is counted), for replaced records, and outside the reach
+    of the numbers (noise below 0.4 or above 20), where the place in the epoch is not counted as
+    secret.
 Source: Choquette-Choo et al. 2024 (arXiv:2410.06266), Lemma 3.2; Chua et al. 2024
     (arXiv:2412.16802).
 Error: none here; the density of ln S and the numerical composition state their own.
@@ -64,7 +66,7 @@ def guarantee(process: NoisySGD) -> Guarantee:
 def through_removal(process: NoisySGD, analyse: Callable[[NoisySGD], Guarantee]) -> Guarantee:
     """A replaced record as one removed and one added; alone in its batch it needs no detour."""
     batches, noise = batches_of(process), process.noise_multiplier
-    if process.adjacency is Adjacency.ADD_OR_REMOVE:
+    if process.adjacency is not Adjacency.REPLACE_ONE:
         return analyse(process)
     if batches == 1 or noise == 0.0 or process.steps == 0:
         return gaussian_bound(process)

@@ -3,7 +3,7 @@
 Statement: each step is (eps0, delta0)-DP as a Gaussian mechanism, (ln(1 + q (e^eps0 - 1)),
     q delta0)-DP after sampling. k steps are (k eps, k delta)-DP (basic), and for every delta' > 0
     (eps sqrt(2 k ln(1/delta')) + k eps (e^eps - 1), k delta + delta')-DP (advanced).
-Conditions: Poisson sampling and add-or-remove neighbours, or no sampling.
+Conditions: Poisson sampling and add-or-remove or zero-out neighbours, or no sampling.
 Validity: upper bound, far from tight: what was used before the moments accountant.
 Source: Dwork, Rothblum, Vadhan 2010, Theorem III.3; survey (Boninsegna), Theorems II.3 and II.4
     (its shortcut 2 eps sqrt(2 k ln(1/delta')) for eps < 1 is false and not used).
@@ -35,11 +35,11 @@ def applies(process: Process) -> Refusal | None:
     if isinstance(process.sampling, FullBatch):
         return None
     if not isinstance(process.sampling, PoissonSampling) or (
-        process.adjacency is not Adjacency.ADD_OR_REMOVE
+        process.adjacency is Adjacency.REPLACE_ONE
     ):
         return Refusal(
-            f"{NAME} with sampling needs Poisson batches and add-or-remove neighbours; got "
-            f"{process.sampling} and {process.adjacency}.",
+            f"{NAME} with sampling needs Poisson batches and add-or-remove or zero-out neighbours; "
+            f"got {process.sampling} and {process.adjacency}.",
             "neighbours",
         )
     return None

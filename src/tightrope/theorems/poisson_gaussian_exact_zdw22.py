@@ -4,9 +4,10 @@ Statement: with rate q and mu = 1/noise_multiplier, the step is dominated by, an
     P = (1-q) N(0,1) + q N(mu,1) against Q = N(0,1) (a record is removed) and the reversed pair
     (added). T steps are dominated by T-fold products of the same ordered pair; the guarantee is
     the worse order. In f-DP: min{f, f^-1}** with f = (q G_mu + (1-q) Id)^(x T).
-Conditions: Poisson sampling, secret; add-or-remove neighbours; the noisy sum is divided by a
-    public constant. (Deep Learning with GDP, Algorithm 1, divides by the realised batch size,
-    which breaks its own Theorem 3: total variation 0.25 where 0.02 is claimed.)
+Conditions: Poisson sampling, secret; add-or-remove neighbours, or zero-out ones: a null record in
+    the batch adds what an absent one does. The noisy sum is divided by a public constant. (Deep
+    Learning with GDP, Algorithm 1, divides by the realised batch size, which breaks its own Theorem
+    3: total variation 0.25 where 0.02 is claimed.)
 Validity: exact; outside the reach of the numerical composition a bound: by the Renyi divergences
     of the same pair for noise above 1e5, rates below 1e-30 and more than 1e15 steps, by the number
     of steps that a record takes part in for noise below 0.05 (`kinds/participation.py`).
@@ -45,11 +46,11 @@ def applies(process: Process) -> Refusal | None:
             f"{process.sampling}. Other schemes can lose several times more privacy: train with a "
             "Poisson sampler, or use the analysis of the scheme you run."
         )
-    if process.adjacency is not Adjacency.ADD_OR_REMOVE:
+    if process.adjacency is Adjacency.REPLACE_ONE:
         return Refusal(
-            f"{NAME} needs add-or-remove neighbours (its pair compares a record's presence with "
-            f"its absence); got {process.adjacency}. Declare Adjacency.ADD_OR_REMOVE, or use the "
-            "replace-one analysis.",
+            f"{NAME} needs add-or-remove or zero-out neighbours (its pair compares a record's "
+            f"presence with its absence); got {process.adjacency}. Declare "
+            "Adjacency.ADD_OR_REMOVE, or use the replace-one analysis.",
             "neighbours",
         )
     return None
@@ -78,12 +79,15 @@ def closed_form(process: NoisySGD) -> Guarantee | None:
         return GaussianGuarantee(math.inf, process.adjacency, Validity.BOUND)
     if rate == 1.0:
         return GaussianGuarantee(mu * math.sqrt(steps), process.adjacency, VALIDITY)
-    return by_participations(process) if mu > _LARGEST_MU else None
+    return by_participations(process, mu) if mu > _LARGEST_MU else None
 
 
-def by_participations(process: NoisySGD) -> Guarantee:
-    """A bound for any noise: how often the record takes part, not in which steps."""
-    rate, mu, steps = process.sampling.rate, process.step_mu, process.steps
+def by_participations(process: NoisySGD, mu: float) -> Guarantee:
+    """A bound for any noise: how often the record takes part, not in which steps.
+
+    mu: how far apart two batches are at most, of which one or none holds the record.
+    """
+    rate, steps = process.sampling.rate, process.steps
     if steps > _MOST_STEPS:  # sampling only helps
         return GaussianGuarantee(mu * math.sqrt(steps), process.adjacency, Validity.BOUND)
     return ParticipationGuarantee(rate, mu, steps, process.adjacency)

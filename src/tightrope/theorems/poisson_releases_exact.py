@@ -3,7 +3,7 @@
 Statement: let X be symmetric noise with a log-concave law (Laplace; discrete Laplace or Gaussian on
     the whole numbers), added to a sum to which each record of a batch adds a number g with
     |g| <= s. With rate q one release is dominated by, and attains,
-        P = (1-q) X + q (X + s) against Q = X (removed), and turned round (added),
+        P = (1-q) X + q (X + s) against Q = X (removed, zeroed), and turned round (added),
         P = (1-q) X + q (X + s) against Q = (1-q) X + q (X - s) (replaced).
     Repeated releases compose them, each order on its own.
 Proof: condition on the others (H_G(P, Q) = int (P - G Q)_+ is jointly convex) and move the origin
@@ -67,9 +67,11 @@ VALIDITY = Validity.EXACT
 
 _LARGEST = 40.0  # loss of one Laplace release
 _Sides = tuple[bool, bool]  # is the record in P, in Q?
+_REMOVED, _REPLACED = ((True, False), (False, True)), ((True, True),)
 _ORDERS: dict[Adjacency, tuple[_Sides, ...]] = {
-    Adjacency.ADD_OR_REMOVE: ((True, False), (False, True)),
-    Adjacency.REPLACE_ONE: ((True, True),),
+    Adjacency.ADD_OR_REMOVE: _REMOVED,
+    Adjacency.REPLACE_ONE: _REPLACED,
+    Adjacency.ZERO_OUT: _REMOVED,  # a null record adds what an absent one does
 }
 
 
@@ -99,7 +101,7 @@ def _by_epsilon(process: SampledRelease) -> Guarantee:
     epsilon = (1.0 + 1e-15) / process.release.noise_multiplier
     if process.adjacency is Adjacency.REPLACE_ONE:
         return ApproxGuarantee(2.0 * epsilon, 0.0, process.adjacency)
-    left = amplified(epsilon, 0.0, process.rate, process.adjacency)
+    left = amplified(epsilon, 0.0, process.rate, Adjacency.ADD_OR_REMOVE)
     return ApproxGuarantee(*left, process.adjacency)
 
 

@@ -89,7 +89,7 @@ def guarantee(process: NoisySGD) -> Guarantee:
         return GaussianGuarantee(moved * math.sqrt(steps), process.adjacency, VALIDITY)
     mu = 0.5 * moved  # one clip norm each way
     if not within_reach(rate, mu, steps):
-        return by_participations(process)
+        return by_participations(process, moved)
     pair = GaussianMixturePair(rate, mu, 1, 1)
     bound = sampled_gaussian_replace_drs19.guarantee(process)
     return LossGuarantee((((pair, steps),),), process.adjacency, VALIDITY, otherwise=bound)

@@ -91,7 +91,7 @@ def mu(process: Process) -> float:
         return 0.0
     if rate == 1.0 or m == math.inf:
         return float(m * math.sqrt(steps))
-    if process.adjacency is Adjacency.ADD_OR_REMOVE:
+    if process.adjacency is not Adjacency.REPLACE_ONE:
         return float(rate * math.sqrt(steps) * _sqrt_expm1(m * m))
     if m * m > 700.0:
         return math.inf

@@ -2,6 +2,13 @@
 
 Statement: with rate q and noise_multiplier s (relative to the clip norm) a step is
     C_q(G_{2/s})-DP, C_q(f) = min{f_q, f_q^-1}**, f_q = q f + (1-q) Id; T steps compose it.
+    A zeroed record in batches of fixed size obeys the same bound: a null record is a record.
+Proof for a zeroed record: that the sum moves by one clip norm only does not halve the shift. The
+    batch of D' without the null record holds another one in its place. With G = e^eps >= 1 and
+    e^eps - 1 = q (G' - 1), H_G of the step is q times H_G'(N(g), b N(0) + (1-b) N(y)), b = G/G', y
+    being that other's gradient (joint convexity over the rest): at y = -g it compares N(2) with
+    (1-b) N(0) + b N(1), which exceeds the Poisson pair, N(1) with N(0). The bound with all three
+    at most 2/s apart holds; the lower end given is that of y = 0, the Poisson pair.
 Conditions: replace-one neighbours; batches of fixed size drawn without replacement (q = batch /
     dataset) or Poisson batches: in both, the two runs share everything but the replaced record,
     and every two of {with x, with x', without} are at most 2/s apart.
@@ -41,6 +48,8 @@ NAME = "Sampled Gaussian, replace-one"
 SOURCE = Source("Dong, Roth, Su 2019", "Theorem 4.2", "drs19")
 VALIDITY = Validity.BOUND
 
+_OF_FIXED_SIZE = (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)
+
 
 def applies(process: Process) -> Refusal | None:
     if not isinstance(process, NoisySGD):
@@ -50,11 +59,12 @@ def applies(process: Process) -> Refusal | None:
             f"{NAME} needs batches drawn afresh for every step (fixed-size or Poisson); got "
             f"{process.sampling}. Epoch-wise schemes have analyses of their own."
         )
-    if process.adjacency is not Adjacency.REPLACE_ONE:
+    fixed = isinstance(process.sampling, FixedSizeSampling)
+    if process.adjacency not in (_OF_FIXED_SIZE if fixed else (Adjacency.REPLACE_ONE,)):
         return Refusal(
             f"{NAME} needs replace-one neighbours; got {process.adjacency}. With batches of fixed "
-            "size the dataset's size is public, so a record can only be replaced: declare "
-            "Adjacency.REPLACE_ONE, or sample with PoissonSampling.",
+            "size the dataset's size is public, so a record can only be replaced, or zeroed: "
+            "declare Adjacency.REPLACE_ONE, or sample with PoissonSampling.",
             "neighbours",
         )
     return None
@@ -62,19 +72,20 @@ def applies(process: Process) -> Refusal | None:
 
 def guarantee(process: NoisySGD) -> Guarantee:
     require(applies(process))
-    rate, mu, steps = process.sampling.rate, process.step_mu, process.steps
+    rate, steps = process.sampling.rate, process.steps
     if rate == 0.0 or steps == 0:
         return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
-    if rate == 1.0 or mu == math.inf:
-        return GaussianGuarantee(mu * math.sqrt(steps), process.adjacency, VALIDITY)
+    if rate == 1.0 or process.step_mu == math.inf:
+        return GaussianGuarantee(process.step_mu * math.sqrt(steps), process.adjacency, VALIDITY)
+    mu = 2.0 / process.noise_multiplier  # of a zeroed record too: it takes the place of another
     if not within_reach(rate, mu, steps):
-        return by_participations(process)
+        return by_participations(process, mu)
     bound = ((FixedSizeGaussianPair(rate, mu), steps),)
     return LossGuarantee((bound,), process.adjacency, VALIDITY, attained=_attained(process))
 
 
 def _attained(process: NoisySGD) -> tuple[Components, ...]:
-    """Batches of fixed size whose other gradients are all opposite to the replaced one."""
+    """Batches of fixed size whose other gradients are all opposite to the replaced one, or 0."""
     if not isinstance(process.sampling, FixedSizeSampling):
         return ()
     rate, mu = process.sampling.rate, process.step_mu

@@ -21,7 +21,7 @@ import math
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.process import Adjacency, Process, TreeAggregation
+from tightrope.process import Process, TreeAggregation
 from tightrope.theorems.base import Refusal, Source, foreign, require
 
 NAME = "Tree aggregation"
@@ -40,6 +40,5 @@ def guarantee(process: Process) -> Guarantee:
     assert isinstance(process, TreeAggregation)
     if process.noise_multiplier == 0.0:
         return GaussianGuarantee(math.inf, process.adjacency, Validity.BOUND)
-    moved = 2.0 if process.adjacency is Adjacency.REPLACE_ONE else 1.0
-    mu = moved * math.sqrt(process.depth) / process.noise_multiplier
+    mu = process.adjacency.moved * math.sqrt(process.depth) / process.noise_multiplier
     return GaussianGuarantee(mu * (1.0 + 1e-15), process.adjacency, VALIDITY)

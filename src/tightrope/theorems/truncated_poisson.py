@@ -7,8 +7,9 @@ Statement: every record joins a batch with probability q; of a batch of more tha
         (1-q) N(0, s^2) + q N(1, s^2) against N(0, s^2), with probability 1 - tau, and
         (1-p) N(0, s^2) + p N(2, s^2) against N(0, s^2), with probability tau,
     and by the two pairs turned round (added). Where a record is replaced, the parts are the exact
-    pair of Poisson batches and that of fixed-size batches of rate p, C_p(G_{2/s}). For groups that
-    are added or removed, q takes the place of p in every link of the chain.
+    pair of Poisson batches and that of fixed-size batches of rate p, C_p(G_{2/s}); where it is
+    zeroed, Poisson's pair as above and the latter: a null record that is drawn takes a place too.
+    For groups that are added or removed, q takes the place of p in every link of the chain.
 Proof: give away whether the others alone fill the batch; that does not depend on the record. If
     they do not, nothing is cut, and the step is a Poisson step. If m >= B others were drawn, the
     record is kept with probability q B/(m + 1), and then it takes the place of one other; the kept
@@ -33,6 +34,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -115,15 +117,17 @@ def cut(rate: float, largest: int, records: int) -> tuple[float, float]:
 
 def _pairs(process: NoisySGD, tau: float, kept: float) -> list[AbstractLossPair]:
     rate, mu = _sampling(process).join_rate, 1.0 / process.noise_multiplier
+    if process.adjacency is Adjacency.ADD_OR_REMOVE:
+        return [
+            PublicMixturePair(
+                tau, SampledGaussianPair(rate, mu, d), SampledGaussianPair(kept, 2.0 * mu, d)
+            )
+            for d in _DIRECTIONS
+        ]
+    full = FixedSizeGaussianPair(kept, 2.0 * mu)
     if process.adjacency is Adjacency.REPLACE_ONE:
-        usual = GaussianMixturePair(rate, mu, 1, 1)
-        return [PublicMixturePair(tau, usual, FixedSizeGaussianPair(kept, 2.0 * mu))]
-    return [
-        PublicMixturePair(
-            tau, SampledGaussianPair(rate, mu, d), SampledGaussianPair(kept, 2.0 * mu, d)
-        )
-        for d in _DIRECTIONS
-    ]
+        return [PublicMixturePair(tau, GaussianMixturePair(rate, mu, 1, 1), full)]
+    return [PublicMixturePair(tau, SampledGaussianPair(rate, mu, d), full) for d in _DIRECTIONS]
 
 
 def _attained(process: NoisySGD) -> tuple[Components, ...]:
@@ -142,9 +146,14 @@ def _poisson(process: NoisySGD) -> Guarantee:
 
 def _half_noise(process: NoisySGD) -> Guarantee:
     """Poisson steps whose record moves the sum by twice as much, or C_q(G_{2/s})."""
-    if process.adjacency is Adjacency.REPLACE_ONE:
-        plain = replace(process, sampling=PoissonSampling(_sampling(process).join_rate))
-        return sampled_gaussian_replace_drs19.guarantee(plain)
+    if process.adjacency is not Adjacency.ADD_OR_REMOVE:
+        plain = replace(
+            process,
+            sampling=PoissonSampling(_sampling(process).join_rate),
+            adjacency=Adjacency.REPLACE_ONE,  # of a null record too: it takes a place
+        )
+        found: Any = sampled_gaussian_replace_drs19.guarantee(plain)
+        return replace(found, adjacency=process.adjacency)  # type: ignore[no-any-return]
     noise, sampling = process.noise_multiplier / 2.0, PoissonSampling(_sampling(process).join_rate)
     found = _poisson(replace(process, sampling=sampling, noise_multiplier=noise))
     if isinstance(found, LossGuarantee):  # the pairs are a bound here, not one record's own

@@ -24,7 +24,6 @@ from tightrope.entropy import WordStream, here, open_stream
 from tightrope.errors import InvalidInput
 from tightrope.process import (
     AbstractSampling,
-    Adjacency,
     BallsInBinsSampling,
     CyclicSampling,
     FixedSizeSampling,
@@ -33,6 +32,7 @@ from tightrope.process import (
     ShuffledSampling,
     TruncatedPoissonSampling,
 )
+from tightrope.process.adjacency import Adjacency, check_rows
 from tightrope.train.protected import Users, check_users
 from tightrope.validate import check_count
 
@@ -81,7 +81,7 @@ class AbstractSampler(ABC):
     ) -> None:
         """users: a `Users`, where whole users or rows of users are drawn, and users protected."""
         self._sampling, self._users = sampling, check_users(users)
-        self._adjacency = self.adjacencies[0] if adjacency is None else adjacency
+        self._adjacency = check_rows(adjacency or self.adjacencies[0], type(self).__name__)
         if self._adjacency not in self.adjacencies:
             raise InvalidInput(
                 f"{type(self).__name__} is accounted under {self.adjacencies[0]} neighbours only; "

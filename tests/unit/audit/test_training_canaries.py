@@ -194,7 +194,7 @@ def train_on(noise: float) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["mislabelled", "random"])
-@pytest.mark.parametrize("adjacency", list(Adjacency), ids=str)
+@pytest.mark.parametrize("adjacency", list(Adjacency)[:2], ids=str)  # of rows
 def test_input_canaries_find_a_run_without_noise(kind: Any, adjacency: Adjacency) -> None:
     canaries = input_canaries(*data(1, 100), 100, kind=kind, classes=2, seed=4)
     torch.manual_seed(0)

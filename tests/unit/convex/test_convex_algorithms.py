@@ -164,7 +164,7 @@ def test_the_mean_takes_its_share_of_the_budget() -> None:
     assert mean_mu**2 / (mean_mu**2 + descent_mu**2) == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", list(Adjacency)[:2])  # of rows
 def test_the_moments_move_by_at_most_their_sensitivity(adjacency: Adjacency) -> None:
     generator = np.random.default_rng(4)
     replaced = adjacency is Adjacency.REPLACE_ONE

@@ -71,6 +71,13 @@ def density(values: tuple[float, ...], q: float, most: int, sigma: float, x: Any
     return total / (sigma * math.sqrt(2 * math.pi))
 
 
+IN_ITS_PLACE: dict[Adjacency, tuple[float, ...]] = {
+    Adjacency.ADD_OR_REMOVE: (),
+    Adjacency.REPLACE_ONE: (-1.0,),
+    Adjacency.ZERO_OUT: (0.0,),
+}
+
+
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize(("q", "most", "sigma"), [(0.5, 2, 1.0), (0.3, 1, 0.7), (0.8, 3, 2.0)])
 def test_no_small_data_set_loses_more(
@@ -83,8 +90,7 @@ def test_no_small_data_set_loses_more(
     most_at = {eps: bound.delta(eps).upper for eps in (0.0, 0.3, 1.0, 2.0)}
     for rest in {others, (0.0,) * 4, (-1.0,) * 4, (1.0, 1.0, -1.0, -1.0)}:
         with_it = density((*rest, 1.0), q, most, sigma, x)
-        replaced = (*rest, -1.0) if adjacency is Adjacency.REPLACE_ONE else rest
-        without = density(replaced, q, most, sigma, x)
+        without = density((*rest, *IN_ITS_PLACE[adjacency]), q, most, sigma, x)
         for eps, promised in most_at.items():
             for p, other in ((with_it, without), (without, with_it)):
                 truth = float(np.sum(np.maximum(p - math.exp(eps) * other, 0.0)) * (x[1] - x[0]))

@@ -66,7 +66,7 @@ class LossGuarantee(Guarantee):
 
     def of_each_link(self) -> LossGuarantee:
         """What holds of all links of a chain of removals, whose data sets become smaller."""
-        if self.adjacency is Adjacency.REPLACE_ONE:
+        if self.adjacency is not Adjacency.ADD_OR_REMOVE:
             return self
         return replace(self, orders=_each_pair(self.orders, _of_fewer_records))
 
