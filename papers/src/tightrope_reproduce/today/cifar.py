@@ -30,17 +30,17 @@ def _about() -> list[Line]:
             "cifar-10: settings tried on it here",
             0.0,
             "network, batch, clip, step and length at epsilon 3 are those printed by Tramer and "
-            "Boneh (2021), the proportion of the lengths that of De et al. (2022), the average that "
-            "chosen on MNIST; those authors looked at CIFAR-10, which no epsilon counts. A "
+            "Boneh (2021), the proportion of the lengths that of De et al. (2022), the average "
+            "that chosen on MNIST; those authors looked at CIFAR-10, which no epsilon counts. A "
             "rehearsal (20 rounds, 2,000 images) changed nothing",
         ),
         told("cifar-10: minutes of one H200 for the nine runs", MINUTES, WITH_START),
         told(
             "cifar-10: minutes of one H200 for one run of De et al.'s recipe at epsilon 1, 3, 8",
             ", ".join(map(str, minutes)),
-            "not run: examples/cifar10.py does it in pieces. They print 81.4 % at 8 (WRN-40-4, which "
-            "is larger); a run of 145 rounds of WRN-16-4 in two minutes, killed and resumed, had "
-            "50.5 % (benchmarks/RESULTS.md)",
+            "not run: examples/cifar10.py does it in pieces. They print 81.4 % at 8 (WRN-40-4, "
+            "which is larger); a run of 145 rounds of WRN-16-4 in two minutes, killed and resumed, "
+            "had 50.5 % (benchmarks/RESULTS.md)",
         ),
     ]
 

@@ -25,16 +25,16 @@ def _about() -> list[Line]:
         told(
             "imdb-lora, imdb-all: settings tried for these runs",
             0.0,
-            "step sizes, rank and clip norm were taken over from examples/finetune.py as they stood "
-            "(who wrote it had looked at IMDb, which no epsilon counts); 100 rounds of 1,024 reviews "
-            "fitted into the minutes. lora trains additions of rank 8 and the head, all every "
-            "weight (one seed)",
+            "step sizes, rank and clip norm were taken over from examples/finetune.py as they "
+            "stood (who wrote it had looked at IMDb, which no epsilon counts); 100 rounds of 1,024 "
+            "reviews fitted into the minutes. lora trains additions of rank 8 and the head, all "
+            "every weight (one seed)",
         ),
         told(
             "imdb-lora, imdb-all: sentence pairs the encoder was trained on, in billions",
             1.17,
-            "public ones, after distillation from a model of public text; its card and list of data "
-            "sets name no reviews of IMDb",
+            "public ones, after distillation from a model of public text; its card and list of "
+            "data sets name no reviews of IMDb",
         ),
         told("imdb-lora, imdb-all: minutes of one H200 for the twelve runs", MINUTES, WITH_START),
     ]
