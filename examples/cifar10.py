@@ -7,6 +7,9 @@ The recipe of De et al. 2022 (arXiv 2204.13650): a wide residual network with gr
 and standardised weights, large Poisson batches, K augmented views of each image whose mean gradient
 is clipped, a running average of the weights; the noise is the least for the budget, exactly
 accounted. Others chose these settings by looking at CIFAR-10, which no epsilon here counts.
+
+It takes hours of a large GPU. In minutes, 65 % at epsilon 1 and 70 % at 3: a small network on fixed
+scattering features, `python -m tightrope_reproduce.learning cifar-10 --seeds 3 --device cuda`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ and 22.7 million weights, distilled from a model pretrained on public text and t
 billion public sentence pairs (Reddit, citations, questions and answers, ...; its model card has the
 list, without IMDb). The guarantee is about the reviews that are trained on here, not about those.
 
+Accuracy at epsilon 1, 3 and 8 after 100 steps: docs/reproduction, item today-imdb-finetuned.
+
 --train head: the encoder stays as it is; lora: low-rank additions to its attention; all: all of it.
 """
 

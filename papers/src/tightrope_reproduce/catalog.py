@@ -57,6 +57,8 @@ MODULES = {
     "today-gains": "today.gains",
     "today-beyond": "today.beyond",
     "today-users": "today.users",
+    "today-cifar-10": "today.cifar",
+    "today-imdb-finetuned": "today.finetuned",
 }
 
 

@@ -27,6 +27,8 @@ RUNS = {
     "figure-4": 5,
     "gain": 3,
     "beyond": 5,
+    "cifar-10": 3,
+    "imdb-finetuned": 3,
 }
 
 

@@ -23,7 +23,16 @@ from tightrope_reproduce.learning.gains import rounded_up
 from tightrope_reproduce.learning.paper import TABLE_1
 from tightrope_reproduce.learning.recipe import Recipe
 
-__all__ = ["EPSILON", "DELTA", "candidate", "candidates", "CHOSEN", "beyond", "at_the_papers"]
+__all__ = [
+    "EPSILON",
+    "DELTA",
+    "candidate",
+    "candidates",
+    "CHOSEN",
+    "beyond",
+    "at_the_papers",
+    "noise_for",
+]
 
 EPSILON, DELTA = 3.0, 1e-5
 _SIZE = 60_000  # of either data set; public
@@ -52,7 +61,7 @@ def candidate(task: str, tried: Tried, epsilon: float = EPSILON) -> Recipe:
         public_size=_SIZE,
         steps=steps,
         clip_norm=clip_norm,
-        noise_multiplier=_noise(batch_size / _SIZE, steps, epsilon),
+        noise_multiplier=noise_for(batch_size / _SIZE, steps, epsilon),
         delta=DELTA,
         momentum=0.9,
         average=average,
@@ -60,7 +69,8 @@ def candidate(task: str, tried: Tried, epsilon: float = EPSILON) -> Recipe:
 
 
 @cache
-def _noise(rate: float, steps: int, epsilon: float) -> float:
+def noise_for(rate: float, steps: int, epsilon: float) -> float:
+    """The least noise that stays within (epsilon, DELTA), to four decimals."""
     run = NoisySGD(PoissonSampling(rate), 1.0, steps)
     return rounded_up(find_noise(run, Target.approx_dp(epsilon, DELTA)).value)
 

@@ -20,6 +20,7 @@ from tightrope_reproduce.learning.paper import (
 )
 from tightrope_reproduce.learning.quick import QUICK, QUICK_TWIN
 from tightrope_reproduce.learning.recipe import Recipe
+from tightrope_reproduce.learning.records import cifar, finetuned
 
 __all__ = ["GROUPS", "recipes_of"]
 
@@ -44,6 +45,8 @@ GROUPS: dict[str, Callable[[], Recipes]] = {
     "gain": _gain,
     "beyond": lambda: (*beyond(), *at_the_papers()),
     "tuning": lambda: (*candidates("mnist"), *candidates("fashion")),
+    "cifar-10": cifar,
+    "imdb-finetuned": finetuned,
     "quick": lambda: (QUICK, QUICK_TWIN),
 }
 

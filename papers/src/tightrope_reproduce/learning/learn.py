@@ -1,8 +1,9 @@
 # mypy: disable-error-code="no-untyped-call"
 """One training run: the recipe's parts put together, the private loop, the curve of results.
 
-The randomness of these runs is seeded, so that a table can be repeated; `tightrope.train` marks
-such runs as not private, rightly: their numbers are published, their weights are thrown away.
+The randomness of most runs is seeded, so that a table can be repeated; `tightrope.train` marks such
+runs as not private, rightly: their numbers are published, their weights are thrown away. The groups
+in CERTIFIED draw sampling and noise from the operating system, and come with a certificate.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from tightrope.evidence.run_facts import Measured
 from tightrope.process import NoisySGD
 from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, PrivateOptimizer
+from tightrope.train.augment import losses_of_views
+from tightrope.train.describe import certificate_of
 from tightrope_reproduce.learning.recipe import Recipe
+from tightrope_reproduce.learning.records import CERTIFIED
 from tightrope_reproduce.learning.result import Result
 from tightrope_reproduce.learning.tasks import Examples, Rows, Task, losses, task_of
 
@@ -26,7 +31,7 @@ __all__ = ["learn", "Epoch"]
 
 # Told (epochs done, epochs in all, the measure) after each epoch.
 Epoch = Callable[[int, float, float], None]
-_TEST_BATCH = 10_000
+_TEST_BATCH = 5_000
 
 
 def learn(
@@ -42,6 +47,8 @@ def learn(
     task = task_of(recipe)
     data = task.load(folder, seed) if examples is None else examples
     train, test = _moved(data.train, device), _moved(data.test, device)
+    if torch.device(device).type == "cuda":
+        torch.set_float32_matmul_precision("high")
     torch.manual_seed(seed)
     model = task.model().to(device)
     average = _average(model, recipe)
@@ -52,9 +59,9 @@ def learn(
     elif recipe.noise_multiplier is None:
         steps = _plain(model, train, recipe, seed)
     else:
-        run = _private(model, recipe, seed)
+        run = _private(model, recipe, None if recipe.group in CERTIFIED else seed, task.views)
         run.plan(recipe.steps)
-        steps = _noisy(run, train, recipe)
+        steps = _noisy(run, train, recipe, task)
     start, measured_at = time.perf_counter(), frozenset(recipe.measured_at)
     curve: list[float] = []
     for step in steps:
@@ -67,10 +74,22 @@ def learn(
     seconds = time.perf_counter() - start
     process = None if run is None else run.process
     assert process is None or isinstance(process, NoisySGD)
-    return Result(recipe, seed, tuple(curve), seconds, machine_words(device), process, notes=notes)
+    certificate = _certificate(run, task, recipe, curve[-1])
+    machine = machine_words(device)
+    return Result(
+        recipe, seed, tuple(curve), seconds, machine, process, notes=notes, certificate=certificate
+    )
 
 
-def _private(model: nn.Module, recipe: Recipe, seed: int) -> PrivateOptimizer:
+def _certificate(
+    run: PrivateOptimizer | None, task: Task, recipe: Recipe, value: float
+) -> dict[str, Any] | None:
+    if run is None or recipe.group not in CERTIFIED:
+        return None
+    return certificate_of(run, recipe.delta, [Measured(run.steps, task.unit, round(value, 5))])
+
+
+def _private(model: nn.Module, recipe: Recipe, seed: int | None, views: int) -> PrivateOptimizer:
     assert recipe.noise_multiplier is not None
     return PrivateOptimizer(
         model,
@@ -79,16 +98,21 @@ def _private(model: nn.Module, recipe: Recipe, seed: int) -> PrivateOptimizer:
         clip=FlatClip(recipe.clip_norm),
         noise=GaussianNoise(recipe.noise_multiplier, seed=seed),
         expected_batch_size=recipe.batch_size,
+        views=views,
     )
 
 
-def _noisy(run: PrivateOptimizer, train: Rows, recipe: Recipe) -> Iterator[int]:
+def _noisy(run: PrivateOptimizer, train: Rows, recipe: Recipe, task: Task) -> Iterator[int]:
     """The private loop; on a GPU each step is the replay of one graph, with the same result."""
 
     def of_batch(inputs: Tensor, labels: Tensor) -> Tensor:
-        return losses(run.model(inputs), labels)
+        if task.augment is None:
+            return losses(run.model(inputs), labels)
+        batch = inputs, labels
+        return losses_of_views(run.model, losses, batch, task.views, task.augment)
 
-    captured = run.capture(of_batch) if run.device.type == "cuda" else None
+    on_gpu = run.device.type == "cuda"
+    captured = run.capture(of_batch, size=task.micro) if on_gpu else None
     for batch in run.batches(train, steps=recipe.steps):
         if captured is not None:
             captured(*batch)
@@ -127,8 +151,14 @@ def _average(model: nn.Module, recipe: Recipe) -> AveragedModel | None:
 def measure(task: Task, model: nn.Module, test: Rows) -> float:
     """The task's measure over the whole test part."""
     inputs, labels = test
-    outputs = torch.cat([model(part) for part in inputs.split(_TEST_BATCH)])
+    outputs = torch.cat([_outputs(task, model, part) for part in inputs.split(_TEST_BATCH)])
     return task.measure(outputs, labels)
+
+
+def _outputs(task: Task, model: nn.Module, inputs: Tensor) -> Tensor:
+    """Of several views, the mean output."""
+    views = [inputs] if task.augment is None else task.augment(inputs, task.views).unbind(1)
+    return torch.stack([model(view) for view in views]).mean(0)
 
 
 def _moved(rows: Rows, device: str) -> Rows:

@@ -15,6 +15,7 @@ __all__ = [
     "CollaborativeNet",
     "scattering_linear",
     "scattering_cnn",
+    "colour_cnn",
 ]
 
 M = TypeVar("M", bound=nn.Module)
@@ -95,6 +96,27 @@ def scattering_cnn() -> nn.Sequential:
             nn.Flatten(),
             nn.Linear(128, 10),  # (B, 10)
         )
+    )
+
+
+class AsFloat(nn.Module):
+    """Features are kept in half precision."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features.float()
+
+
+def colour_cnn() -> nn.Sequential:
+    """Tramer and Boneh's network on the 243 x 8 x 8 features of a colour image, 187,210 weights."""
+    return nn.Sequential(
+        AsFloat(),
+        nn.Conv2d(243, 64, 3, padding=1),  # (B, 64, 8, 8)
+        nn.Tanh(),
+        nn.MaxPool2d(2),  # (B, 64, 4, 4)
+        nn.Conv2d(64, 64, 3, padding=1),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(1024, 10),
     )
 
 

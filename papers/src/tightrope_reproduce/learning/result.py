@@ -30,7 +30,8 @@ __all__ = ["Result", "Summary", "Store"]
 class Result:
     """curve: the measure after each epoch and at the end; process: from the objects that ran.
 
-    notes: what a loop of its own has to tell beside.
+    notes: what a loop of its own has to tell beside. certificate: of a run that is private itself;
+    the store keeps it in a file of its own.
     """
 
     recipe: Recipe
@@ -41,6 +42,7 @@ class Result:
     process: NoisySGD | None
     day: str = field(default_factory=lambda: date.today().isoformat())
     notes: dict[str, Any] = field(default_factory=dict)
+    certificate: dict[str, Any] | None = field(default=None, compare=False)
 
     @property
     def final(self) -> float:
@@ -107,7 +109,15 @@ class Store:
         with self._locked(recipe.group) as groups:
             entry = groups.setdefault(recipe.name, {"recipe": recipe.as_dict(), "runs": {}})
             _check_same(recipe, entry["recipe"])
+            if result.certificate is not None:
+                path = self.certificate_of(recipe, result.seed)
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(json.dumps(result.certificate, indent=1) + "\n")
             entry["runs"][str(result.seed)] = result.as_dict()
+
+    def certificate_of(self, recipe: Recipe, seed: int) -> Path:
+        """Where the certificate of a run is kept, if it has one."""
+        return self.folder / "certificates" / f"{recipe.name}-{seed}.json"
 
     def results(self, recipe: Recipe) -> Summary | None:
         """All finished runs of the recipe, by seed; None where there is none."""

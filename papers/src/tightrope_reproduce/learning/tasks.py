@@ -19,6 +19,7 @@ from tightrope.data import (
     Split,
     encode_imdb,
     load_adult,
+    load_cifar10,
     load_fashion_mnist,
     load_imdb_texts,
     load_mnist,
@@ -26,7 +27,9 @@ from tightrope.data import (
 )
 from tightrope.data.imdb import words_of
 from tightrope.errors import InvalidInput
-from tightrope_reproduce.learning import models
+from tightrope.train.augment import Augment
+from tightrope_reproduce.learning import encoder, models
+from tightrope_reproduce.learning.colour import colour_features, with_mirror
 from tightrope_reproduce.learning.recipe import Recipe
 from tightrope_reproduce.learning.scattering import Scattering
 from tightrope_reproduce.learning.slices import sliced_steps
@@ -53,6 +56,8 @@ class Task:
 
     measure(outputs, labels): the number that is reported, from all test outputs at once.
     loop: a training loop of its own, in place of the library's (slices.py).
+    augment: makes `views` views of each example, in training and, their outputs averaged, in tests.
+    micro: examples computed at a time on a GPU, where a whole batch would not fit.
     """
 
     load: Loader
@@ -60,6 +65,9 @@ class Task:
     measure: Callable[[Tensor, Tensor], float]
     unit: str = "accuracy in %"
     loop: Callable[..., Iterator[int]] | None = None
+    views: int = 1
+    augment: Augment | None = None
+    micro: int | None = None
 
 
 def losses(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -98,6 +106,22 @@ def _features(name: str, folder: Path | None) -> Examples:
     transform, data = Scattering(28).to(device), _images(name, folder)
     train, test = (transform.normalised(x.to(device)) for x, _ in (data.train, data.test))
     return Examples((train, data.train[1]), (test, data.test[1]))
+
+
+@lru_cache(maxsize=1)
+def _cifar(folder: Path | None) -> Examples:
+    device, data = "cuda" if torch.cuda.is_available() else "cpu", load_cifar10(folder)
+
+    def rows(split: Split) -> Rows:
+        images = torch.from_numpy(split.x.copy()).to(device)
+        return colour_features(images), torch.from_numpy(split.y.copy()).long()
+
+    return Examples(rows(data.train), rows(data.test))
+
+
+@lru_cache(maxsize=1)
+def _tokens(folder: Path | None) -> Examples:
+    return Examples(*encoder.tokens(folder))
 
 
 def _adult(folder: Path | None, seed: int) -> Examples:
@@ -175,6 +199,11 @@ TASKS = {
     "imdb": Task(_split_given(_imdb), models.ImdbNet, accuracy_percent),
     "imdb-slices": Task(_split_given(_imdb), models.ImdbNet, accuracy_percent, loop=sliced_steps),
     "movielens": Task(_movielens, models.CollaborativeNet, star_rmse, "root mean squared error"),
+    "cifar-cnn": Task(
+        _split_given(_cifar), models.colour_cnn, accuracy_percent, views=2, augment=with_mirror
+    ),
+    "imdb-lora": Task(_split_given(_tokens), encoder.adapted, accuracy_percent, micro=512),
+    "imdb-all": Task(_split_given(_tokens), encoder.whole, accuracy_percent, micro=512),
     "digits": Task(_digits, models.digits_mlp, accuracy_percent),
 }
 
