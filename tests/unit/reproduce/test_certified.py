@@ -22,6 +22,7 @@ from tightrope_reproduce.learning.scattering import Scattering
 from tightrope_reproduce.learning.tasks import Examples
 from tightrope_reproduce.today.certified import STORED
 from tightrope_reproduce.today.cifar import run as run_cifar
+from tightrope_reproduce.today.finetuned import run as run_finetuned
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "reproduction" / "learning"
 RECIPES = recipes_of(list(CERTIFIED))
@@ -57,6 +58,7 @@ def test_scattering_is_the_convolution_it_says() -> None:
         assert torch.allclose(features[channel].double(), low @ maps @ low.T, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_features_are_standardised_by_two_public_photographs() -> None:
     pytest.importorskip("PIL")
     from sklearn.datasets import load_sample_images
@@ -131,6 +133,13 @@ def test_what_is_not_made_again_is_said_to_be_stored(tmp_path: Path) -> None:
     assert here.ours == elsewhere.ours == "65.26 +- 0.30 (3 runs)"
     assert "stored" not in here.because
     assert "stored (2026-11-16" in elsewhere.because and "--device cuda" in elsewhere.because
+
+
+def test_without_data_the_stored_result_is_shown(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("TIGHTROPE_DATA", str(tmp_path))
+    line = run_finetuned(Setting(learned=tmp_path, device="cuda")).lines[0]
+    assert line.ours == "78.33 +- 0.23 (3 runs)"
+    assert "set TIGHTROPE_DATA and TIGHTROPE_ENCODER" in line.because
 
 
 @pytest.mark.slow

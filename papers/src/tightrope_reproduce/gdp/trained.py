@@ -42,7 +42,8 @@ def trained(recipe: Recipe, setting: Setting) -> Summary | str:
     except ModuleNotFoundError as missing:
         return f"training needs {missing.name}"
     except DataNotFound:  # whose words name folders of this machine
-        return f"the data of {recipe.task} is not on this machine; set TIGHTROPE_DATA"
+        beside = " and TIGHTROPE_ENCODER" if recipe.group == "imdb-finetuned" else ""
+        return f"the data of {recipe.task} is not on this machine; set TIGHTROPE_DATA{beside}"
     found = store.results(chosen)
     return "no run has finished" if found is None else found
 

@@ -57,9 +57,10 @@ def adapted() -> ReviewNet:
 
 def tokens(folder: Path | None) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """(training, test) reviews cut or padded to LENGTH tokens, with their labels."""
-    from transformers import AutoTokenizer
+    texts, place = load_imdb_texts(folder), encoder_folder()
+    from transformers import AutoTokenizer  # seconds, which only those who have both wait for
 
-    texts, tokenizer = load_imdb_texts(folder), AutoTokenizer.from_pretrained(encoder_folder())
+    tokenizer = AutoTokenizer.from_pretrained(place)
 
     def rows(reviews: list[str], labels: Any) -> tuple[Tensor, Tensor]:
         plain = [text.replace("<br />", " ") for text in reviews]
