@@ -45,6 +45,18 @@ REFUSED = ZERO + "where_no_null_record_has_a_meaning_it_is_refused"
 NULL_RECORD, FIXED = ZERO + "no_data_set_with_a_null_record_loses_more", ZERO + "fixed_size"
 
 FAULTS = [
+    (
+        "guarantee/loss/lattice_laplace.py",
+        "return np.append(left + right * math.exp(own), 0.0)",
+        "return np.append(0.0, left + right * math.exp(own))",
+        "tests/laws/test_release_truth.py::test_sampled_laplace_noise",
+    ),
+    (
+        "interop/releases.py",
+        '"sensitivity")) * neighbours.moved',
+        '"sensitivity"))',
+        "tests/unit/interop/test_events.py::test_what_an_event_is_read_as",
+    ),
     # a null record
     (
         "theorems/sampled_gaussian_replace_drs19.py",
