@@ -44,7 +44,28 @@ ZERO_IS_OUT = ZERO + "where_batches_do_not_depend_on_who_is_in_them_zeroed_is_re
 REFUSED = ZERO + "where_no_null_record_has_a_meaning_it_is_refused"
 NULL_RECORD, FIXED = ZERO + "no_data_set_with_a_null_record_loses_more", ZERO + "fixed_size"
 
+ON_LATTICE = "guarantee/loss/lattice_public.py"
+AGREE = "tests/unit/theorems/test_truncated_poisson.py::test_lattice_and_contour_agree_about_cut"
+AGREE += "_batches"
+
 FAULTS = [
+    (
+        "guarantee/loss/lattice_laplace.py",
+        "return np.append(left + right * math.exp(own), 0.0)",
+        "return np.append(0.0, left + right * math.exp(own))",
+        "tests/laws/test_release_truth.py::test_sampled_laplace_noise",
+    ),
+    (
+        "interop/releases.py",
+        '"sensitivity")) * neighbours.moved',
+        '"sensitivity"))',
+        "tests/unit/interop/test_events.py::test_what_an_event_is_read_as",
+    ),
+    # public mixtures on the lattice
+    (ON_LATTICE, "found[1:] += to_right *", "found[1:] += 0.0 *", AGREE),
+    (ON_LATTICE, "math.exp(rate * (step - offset))", "math.exp(rate * step)", AGREE),
+    (ON_LATTICE, "return np.asarray(shares * _SLACK)", "return np.ones_like(shares)", AGREE),
+    (ON_LATTICE, "shares[1] * moved", "0.5 * shares[1] * moved", AGREE),
     # a null record
     (
         "theorems/sampled_gaussian_replace_drs19.py",

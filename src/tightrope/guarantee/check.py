@@ -50,6 +50,7 @@ _FAR = 0.7  # nats below the claim, several times what the rough picture is off
 _VACUOUS = 5.0  # times the width: a law further off than this is not the last one tried
 _LARGEST_FACTOR = 20.0  # beyond, a bound says too little to count as a second proof
 _SLACK = 1e-9  # rounding of a claim that sits on the bound itself
+_FAINTEST = -600.0  # ln of a delta that a lattice is planned for
 _CLOSE = 0.01  # of delta: a method that proves this much more proves a claim again
 
 
@@ -285,6 +286,9 @@ def _by_lattice(order: Components, epsilon: float, delta: float, thorough: bool)
     try:
         width = _THOROUGH if thorough else _QUICK
         found = _Look(held, epsilon, delta, width).bound(epsilon, "upper")
+        own = math.exp(max(sketch_of(held).saddle(epsilon).log_delta, _FAINTEST))
+        if found >= 0.0 and own < delta:  # too coarse for an order that is far below the claim
+            found = _Look(held, epsilon, own, width).bound(epsilon, "upper")
     except TightropeError as problem:
         return _Opinion(math.inf, _first_sentence(problem))
     if found >= 0.0:

@@ -9,7 +9,6 @@ from typing import Any
 
 from tightrope.errors import DoesNotApply
 from tightrope.process import (
-    Adjacency,
     BallsInBinsSampling,
     DeclaredApproxDP,
     DeclaredZeroConcentrated,
@@ -79,8 +78,7 @@ def _event(name: str, **fields: Any) -> dict[str, Any]:
 
 def _noise(process: Any) -> float:
     """Noise relative to the bound on one record, of which a replaced one moves two."""
-    moved = 2.0 if _is_replaced(process) else 1.0
-    return float(process.noise_multiplier * moved)
+    return float(process.noise_multiplier * process.adjacency.moved)
 
 
 def _gaussian(noise: float) -> dict[str, Any]:
@@ -139,27 +137,28 @@ def _schedule(run: NoiseSchedule) -> dict[str, Any]:
 
 
 def _discrete(release: DiscreteGaussianMechanism) -> dict[str, Any]:
-    fields = {"sigma": release.sigma, "sensitivity": release.sensitivity, "dimension": 1}
+    fields = {"sigma": release.sigma, "sensitivity": _of_one_record(release), "dimension": 1}
     return _event("DiscreteGaussianDpEvent", **fields)
 
 
 def _vector(release: DiscreteGaussianVector) -> dict[str, Any]:
-    fields = {"sigma": release.sigma, "sensitivity": release.sensitivity}
+    fields = {"sigma": release.sigma, "sensitivity": release.sensitivity / release.adjacency.moved}
     return _event("DiscreteGaussianDpEvent", **fields, dimension=release.dimension)
 
 
 def _discrete_laplace(release: DiscreteLaplaceMechanism) -> dict[str, Any]:
+    reach = _of_one_record(release)
+    return _event("DiscreteLaplaceDpEvent", noise_parameter=release.decay, sensitivity=reach)
+
+
+def _of_one_record(release: DiscreteLaplaceMechanism | DiscreteGaussianMechanism) -> int:
     """The sensitivity of an event is that to one record, of which a replaced one moves two."""
-    parts, odd = divmod(release.sensitivity, 2 if _is_replaced(release) else 1)
+    parts, odd = divmod(release.sensitivity, int(release.adjacency.moved))
     if odd:
         raise DoesNotApply(
             f"The event's sensitivity is half of that to a replaced record; got {release}."
         )
-    return _event("DiscreteLaplaceDpEvent", noise_parameter=release.decay, sensitivity=parts)
-
-
-def _is_replaced(process: Process) -> bool:
-    return bool(process.adjacency is Adjacency.REPLACE_ONE)
+    return parts
 
 
 def _on_sample(sampled: SampledRelease) -> dict[str, Any]:

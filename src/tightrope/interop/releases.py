@@ -40,8 +40,7 @@ DOWN = 1.0 - 1e-14  # more than what a few roundings can add to a noise
 
 def moved_by(noise: float, neighbours: Adjacency) -> float:
     """Noise relative to the sensitivity; a replaced record moves a sum by two bounds."""
-    found = float(check_non_negative(noise, "noise_multiplier"))
-    return found / 2.0 if neighbours is Adjacency.REPLACE_ONE else found
+    return float(check_non_negative(noise, "noise_multiplier")) / neighbours.moved
 
 
 def gaussian(event: Event, neighbours: Adjacency) -> Any:
@@ -58,19 +57,24 @@ def discrete_laplace(event: Event, neighbours: Adjacency) -> Any:
     reach = check_count(event["sensitivity"], "sensitivity", low=1)
     if decay == 0.0:  # endless noise
         return nothing(event, neighbours)
-    moved = 2 * reach if neighbours is Adjacency.REPLACE_ONE else reach
-    return DiscreteLaplaceMechanism(decay, moved, neighbours)
+    return DiscreteLaplaceMechanism(decay, reach * int(neighbours.moved), neighbours)
 
 
 def discrete_gaussian(event: Event, neighbours: Adjacency) -> Any:
-    """One number, several, or an unknown number of them: the last as the zCDP that they have."""
-    sigma, moved, numbers = event["sigma"], event["sensitivity"], event["dimension"]
+    """One number, several, or an unknown number of them: the last as the zCDP that they have.
+
+    The event calls `sensitivity` that of the function, and sigma / sensitivity a Gaussian's noise
+    multiplier, which is relative to the bound on one record. The latter is the safe reading: a
+    replaced record moves two of it.
+    """
+    sigma, numbers = event["sigma"], event["dimension"]
+    moved = float(check_positive(event["sensitivity"], "sensitivity")) * neighbours.moved
     if numbers == 1:
         whole = check_count(moved, "sensitivity", low=1)
         return DiscreteGaussianMechanism(sigma, whole, neighbours)
     if numbers is not None:
         return DiscreteGaussianVector(sigma, moved, numbers, neighbours)
-    rho = check_positive(moved, "sensitivity") ** 2 / (2.0 * check_positive(sigma, "sigma") ** 2)
+    rho = moved**2 / (2.0 * check_positive(sigma, "sigma") ** 2)
     return DeclaredZeroConcentrated(rho / DOWN, neighbours)
 
 
@@ -103,7 +107,7 @@ def epsilon_delta(event: Event, neighbours: Adjacency) -> tuple[float, float] | 
         return check_epsilon(event["epsilon"]), check_delta(event["delta"])
     if event.name in ("ExponentialMechanismDpEvent", "PermuteAndFlipDpEvent"):
         return check_epsilon(event["epsilon"]), 0.0
-    moved = 2.0 if neighbours is Adjacency.REPLACE_ONE else 1.0
+    moved = neighbours.moved
     if event.name == "DiscreteLaplaceDpEvent":
         scale = check_non_negative(event["noise_parameter"], "noise_parameter")
         reach = check_count(event["sensitivity"], "sensitivity", low=1)

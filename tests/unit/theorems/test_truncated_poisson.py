@@ -12,16 +12,20 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from scipy.special import ndtr
 from scipy.stats import binom
 
 from tightrope import Adjacency, NoisySGD, PoissonSampling, Validity, account
-from tightrope.errors import InvalidInput
+from tightrope.errors import ContradictoryMethods, InvalidInput
 from tightrope.evidence.certificate import certify
 from tightrope.evidence.check import holds
 from tightrope.evidence.verify import verify
+from tightrope.guarantee.check import SecondVerdict, confirm_epsilon
+from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.pair import PublicMixturePair, SampledGaussianPair
 from tightrope.guarantee.loss.renyi_cells import renyi_by_cells
 from tightrope.numerics.binomial_tail import binomial_tail
+from tightrope.numerics.interval import Interval
 from tightrope.process import TruncatedPoissonSampling
 from tightrope.theorems import truncated_poisson
 
@@ -198,3 +202,63 @@ def test_a_share_is_neither_nothing_nor_everything() -> None:
     pair = SampledGaussianPair(0.1, 0.7, "remove")
     with pytest.raises(InvalidInput, match="one pair is enough"):
         PublicMixturePair(0.0, pair, pair)
+
+
+# ---- the second method
+def pairs_of(who: Adjacency, run: tuple[float, int, int, float, int]) -> Any:
+    q, most, records, noise, steps = run
+    sampling = TruncatedPoissonSampling(q, most, records)
+    return account(NoisySGD(sampling, noise, steps, who), check="off").guarantee().orders
+
+
+@pytest.mark.parametrize("who", list(Adjacency))
+@pytest.mark.parametrize("run", [(0.1, 12, 100, 2.0, 20), (0.0043, 300, 60_000, 1.1, 1000)])
+def test_lattice_and_contour_agree_about_cut_batches(who: Adjacency, run: Any) -> None:
+    for order in pairs_of(who, run):
+        for eps in (0.3, 1.0, 2.0):
+            one, other = contour.log_delta(order, eps), lattice.log_delta(order, eps, 0.02)
+            assert other.lower <= one.lower + 1e-9 and one.upper <= other.upper + 1e-9
+            assert other.width < 0.05
+
+
+def one_step(pair: Any, x: Any) -> tuple[Any, Any]:
+    """Masses of cells of one sampled Gaussian step, under both laws."""
+    away, joined = (np.diff(ndtr(x - at)) for at in (0.0, pair.mu))
+    mixed = (1 - pair.rate) * away + pair.rate * joined
+    return (mixed, away) if pair.direction == "remove" else (away, mixed)
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0])
+def test_two_cut_batches_against_all_they_can_be(noise: float) -> None:
+    """Both usual, one of the two rare, or both: which is public, so the deltas are averaged."""
+    x = np.linspace(-9.0, 13.0, 901)
+    for order in pairs_of(Adjacency.ADD_OR_REMOVE, (0.2, 5, 20, noise, 2)):
+        ((mixture, _),) = order
+        (one, usual), (other, rare) = ((w, one_step(pair, x)) for w, pair in mixture.parts)
+        for eps in (0.1, 0.7, 1.5):
+            truth = 0.0
+            for first, second in product(((one, usual), (other, rare)), repeat=2):
+                p, q = (np.multiply.outer(a, b) for a, b in zip(first[1], second[1], strict=True))
+                over = float(np.maximum(p - math.exp(eps) * q, 0.0).sum())
+                truth += first[0] * second[0] * over
+            if truth == 0.0:
+                continue
+            found = lattice.log_delta(order, eps, 0.01)
+            assert math.log(truth) <= found.upper + 1e-12
+            assert found.lower <= math.log(truth) + 2e-3  # cells lose a little
+
+
+def test_a_wrong_answer_about_cut_batches_is_contradicted() -> None:
+    sampling = TruncatedPoissonSampling(0.0043, 300, 60_000)
+    found = account(NoisySGD(sampling, 1.1, 1000))
+    orders, epsilon = found.guarantee().directions(), found.epsilon(1e-5).upper
+    assert found.second_look(1e-5).verdict is SecondVerdict.CONFIRMED
+    for wrong in (0.8 * epsilon, 1.25 * epsilon):
+        with pytest.raises(ContradictoryMethods):
+            confirm_epsilon(orders, 1e-5, Interval.exact(wrong))
+
+
+def test_few_cut_batches_with_little_noise_are_answered_by_their_pairs() -> None:
+    """The contour has no answer; twice the shift in every batch gave 14.01."""
+    run = NoisySGD(TruncatedPoissonSampling(256 / 60_000, 290, 60_000), 0.6, 30)
+    assert 8.16 < account(run).epsilon(1e-5).upper < 8.18

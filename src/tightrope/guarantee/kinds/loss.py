@@ -98,15 +98,20 @@ class LossGuarantee(Guarantee):
         return Interval(min(least, found.upper), found.upper)
 
     def delta(self, epsilon: float) -> Interval:
+        found = self._of_orders(epsilon)
+        if not self.attained:
+            return found
+        least = _proved_below(lambda: profile.worst_delta(self.attained, epsilon))
+        return Interval(min(least, found.upper), found.upper)
+
+    def _of_orders(self, epsilon: float) -> Interval:
+        """delta(epsilon) of the pairs themselves, whether two data sets attain it or not."""
         eps = check_real(epsilon, "epsilon")
         found = self._closest(
             lambda: profile.worst_delta(self.orders, eps), lambda other: other.delta(eps)
         )
         most = max(_most(order, eps) for order in self.orders)
-        least = found.lower
-        if self.attained:
-            least = _proved_below(lambda: profile.worst_delta(self.attained, eps))
-        return Interval(min(least, found.upper, most), min(found.upper, most))
+        return Interval(min(found.lower, most), min(found.upper, most))
 
     def _closest(
         self, own: Callable[[], Interval], of: Callable[[Guarantee], Interval]
@@ -142,7 +147,7 @@ class LossGuarantee(Guarantee):
             return Interval(self.otherwise.tradeoff(type_i).lower, 1.0 - type_i)
 
     def profile(self) -> LossCurve:
-        return LossCurve(self.orders, self.delta)
+        return LossCurve(self.orders, self._of_orders)
 
     def directions(self) -> tuple[Components, ...]:
         return self.orders

@@ -20,10 +20,12 @@ from typing import final
 import numpy as np
 from scipy.special import log_ndtr
 
+from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.gaussian import FixedSizeGaussianPair, log_ratio
 from tightrope.guarantee.loss.lattice_branch import loss_at, lower_branch, upper_branch
 from tightrope.guarantee.loss.lattice_step import Side, jump_measure
+from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.lattice import LatticeMeasure
 from tightrope.numerics.lattice_cells import shared_mass
 from tightrope.numerics.lattice_compound import compound
@@ -84,6 +86,8 @@ def log_step_moment(pair: AbstractLossPair, rate: float, end: float) -> float:
 
     Both branches above, in the convex order; what lies far out, where L < 0, counts as L = 0.
     """
+    if isinstance(pair, PublicMixturePair):
+        raise NotCertified("The law of a public mixture is followed, not bounded by its moment.")
     q, mu = float(getattr(pair, "rate", 1.0)), float(getattr(pair, "mu", 1.0))
     two_sided = isinstance(pair, FixedSizeGaussianPair)
     begin = 0.5 * mu if two_sided else -_FAR

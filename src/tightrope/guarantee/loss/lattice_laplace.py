@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
 from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
 from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
@@ -47,10 +46,8 @@ def sampled_laplace_atoms(
     """The same; where both sides of 0 count, 0 is on the lattice, for L' jumps there."""
     low, high = pair.support
     cells = 2 * max(_FEWEST, round(0.5 * (high - low) / step))
-    while cells > _MOST and cells % 4 == 0:  # every other point, still on the lattice
-        cells //= 2
-    if cells > _MOST:
-        raise NotCertified(f"A lattice of {cells} points is too long for one step.")
+    while cells > _MOST:  # every other point, or about so many; what is off the lattice is moved
+        cells = 2 * (cells // 4)
     own = (high - low) / cells
     loss = low + own * np.arange(cells + 1, dtype=np.float64)
     x = pair.point(loss)[0]
@@ -87,8 +84,8 @@ def _masses(
     if side == "upper":
         return gathered(left, right, own)
     low, clipped = lowered(left, right, gap_bound(left, right, peak), own, own, 0.0)
-    if clipped > 0.0 or low[0] > 0.0:
-        raise NotCertified("The lattice is too coarse for this Laplace scale.")
+    if clipped > 0.0 or low[0] > 0.0:  # too coarse for chords: every loss falls to its cell's left
+        return np.append(left + right * math.exp(own), 0.0)
     return low[1:]
 
 

@@ -13,6 +13,7 @@ from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair, log_ratio
 from tightrope.guarantee.loss.lattice_blocks import COARSER, Blocks
 from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF
+from tightrope.guarantee.loss.lattice_cut import is_cut
 from tightrope.guarantee.loss.lattice_jumps import (
     JumpLaw,
     compound_jumps,
@@ -21,10 +22,12 @@ from tightrope.guarantee.loss.lattice_jumps import (
     one_jump,
     several_jumps,
 )
-from tightrope.guarantee.loss.lattice_plan import MAX_SIZE, LatticePlan, is_cut
+from tightrope.guarantee.loss.lattice_plan import MAX_SIZE, LatticePlan
+from tightrope.guarantee.loss.lattice_public import part_end
 from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
 from tightrope.guarantee.loss.lattice_step import Side
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
+from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.lattice import LatticeMeasure, fitted
 from tightrope.numerics.lattice_tail import TailLadder, tail_table
@@ -158,6 +161,8 @@ def _highest(plan: LatticePlan) -> float:
 def _small_top(pair: AbstractLossPair, cut: float) -> float:
     if not is_cut(pair):
         return pair.support[1]
+    if isinstance(pair, PublicMixturePair):
+        return max(_small_top(part, part_end(part, cut)) for _, part in pair.parts)
     if isinstance(pair, GaussianMixturePair):
         at = np.array(cut)
         return float(pair.loss(at) + pair.loss_error(at))
@@ -190,11 +195,17 @@ def _spare(plan: LatticePlan) -> float:
 
 def _is_cut_off(pair: AbstractLossPair) -> bool:
     """Does its lattice leave out the points s far to the left?"""
+    if isinstance(pair, PublicMixturePair):
+        return any(_is_cut_off(part) for _, part in pair.parts)
     return isinstance(pair, SampledGaussianPair) and pair.rate < 1.0
 
 
 def _log_beyond(pair: AbstractLossPair, point: float) -> float:
     """ln P(s > point) for a pair that is cut, P being the mixture there."""
+    if isinstance(pair, PublicMixturePair):
+        cut = [(w, part) for w, part in pair.parts if is_cut(part)]
+        logs = [math.log(w) + _log_beyond(part, part_end(part, point)) for w, part in cut]
+        return float(np.logaddexp.reduce(logs)) + 1e-12
     if isinstance(pair, GaussianMixturePair):
         return float(pair.arms[0].log_above(np.array(point))) + 1e-12
     rate, mu = float(getattr(pair, "rate", 1.0)), float(getattr(pair, "mu", 1.0))

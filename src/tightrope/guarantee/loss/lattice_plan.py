@@ -12,6 +12,7 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.loss.abstract import Components
+from tightrope.guarantee.loss.lattice_cut import point_of
 from tightrope.guarantee.loss.lattice_sketch import Saddle, Sketch, sketch_of
 from tightrope.guarantee.loss.lattice_split import (
     FEW_JUMPS,
@@ -21,16 +22,14 @@ from tightrope.guarantee.loss.lattice_split import (
     LatticeSplit,
     end_points,
     guesses,
-    is_cut,
     last_loss,
     loss_with_tail,
-    point_of,
     split_at,
 )
 from tightrope.guarantee.loss.lattice_staging import staging
 from tightrope.numerics.lattice import fast_size
 
-__all__ = ["LatticePlan", "best_plan", "plain_plan", "guesses", "is_cut", "MAX_SIZE"]
+__all__ = ["LatticePlan", "best_plan", "plain_plan", "guesses", "MAX_SIZE"]
 
 _UNIT = 1e-14  # rounding of one step, relative to the tilted mass
 _LEVELS = (-1.0, -3.0, -6.0, -9.0, -13.0, -18.0, -25.0)  # ln of the expected number of jumps

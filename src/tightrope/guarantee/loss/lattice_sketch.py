@@ -21,6 +21,7 @@ from tightrope.guarantee.loss.gaussian import (
 from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
 from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
+from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.validate import FloatArray
 
 __all__ = ["Sketch", "Saddle", "sketch_of", "log_choose"]
@@ -57,6 +58,11 @@ def _losses(pair: AbstractLossPair) -> tuple[FloatArray, FloatArray]:
         below = np.exp(pair.log_cdf(edges)[0])
         below[0] = 0.0
         return losses, np.log(np.maximum(np.diff(below), 1e-320))
+    if isinstance(pair, PublicMixturePair):
+        parts = [(math.log(w), *_losses(part)) for w, part in pair.parts]
+        losses = np.concatenate([part[1] for part in parts])
+        order = np.argsort(losses, kind="stable")
+        return losses[order], np.concatenate([w + logs for w, _, logs in parts])[order]
     if not pair.on_lattice:
         raise NotCertified(
             f"The lattice method needs masses of half-lines, and those of {pair} are not at hand. "

@@ -9,13 +9,10 @@ from typing import final
 import numpy as np
 from scipy.special import gammaln
 
-from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.gaussian import (
-    point_of_log_ratio,
-)
+from tightrope.guarantee.loss.abstract import Components
+from tightrope.guarantee.loss.lattice_cut import far_point, is_cut, point_of
 from tightrope.guarantee.loss.lattice_sketch import Saddle, Sketch, sketch_of
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
-from tightrope.guarantee.loss.mixture import GaussianMixturePair
 
 __all__ = [
     "MAX_SIZE",
@@ -24,12 +21,10 @@ __all__ = [
     "LatticeGoal",
     "LatticeSplit",
     "split_at",
-    "is_cut",
     "guesses",
     "end_points",
     "last_loss",
     "loss_with_tail",
-    "point_of",
 ]
 
 MAX_SIZE = 3 << 16  # points of a window: about 12 MB of work space
@@ -76,19 +71,6 @@ class LatticeSplit:
     compound: Saddle | None = None  # of all losses, where any number of jumps is followed
 
 
-def is_cut(pair: AbstractLossPair) -> bool:
-    """Do its losses have no end, so that those too rare to matter count as infinite?"""
-    return pair.has_jumps or pair.has_rare_losses
-
-
-def point_of(pair: AbstractLossPair, loss: float) -> float:
-    """The point s with this loss, or about there."""
-    if isinstance(pair, GaussianMixturePair):
-        return pair.point(loss)
-    rate, mu = getattr(pair, "rate", 1.0), getattr(pair, "mu", 1.0)
-    return float(point_of_log_ratio(loss, rate, mu))
-
-
 def end_points(
     goal: LatticeGoal, whole: Sketch, split: LatticeSplit
 ) -> tuple[tuple[float, ...], float]:
@@ -97,7 +79,7 @@ def end_points(
     if math.isfinite(split.cut):
         return (point_of(pair, split.cut),), point_of(pair, split.last)
     for (pair, count), part in zip(goal.components, whole.parts, strict=True):
-        far = 40.0 + 1.5 * float(getattr(pair, "mu", 0.0))
+        far = far_point(pair)
         if is_cut(pair):
             loss = loss_with_tail(Sketch((part,)), goal.enough - math.log(count))
             far = point_of(pair, loss)

@@ -10,9 +10,11 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.lattice_blocks import COARSER, LONGER, most_levels, too_many_rare
 from tightrope.guarantee.loss.lattice_split import MAX_SIZE, LatticeGoal, LatticeSplit
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
+from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 
 __all__ = ["staging"]
 
+_LAID_OUT_TWICE = 0.6  # of the step: a public mixture, its parts first
 _LONGEST_STEP = 98_304  # points of the lattice of one step
 _FAR = 55.0  # nats: what is rarer under the tilt is an error
 _LARGEST_LOG = 600.0  # of how much worse a plan may be called: numbers beyond say no more
@@ -131,8 +133,11 @@ def _step_wanted(goal: LatticeGoal, split: LatticeSplit) -> float:
         bends = split.compound.rate if split.compound else split.hazard
         curvature = max(curvature, bends * (bends + 1.0))
     losses = split.small.parts[0][0]
+    twice = any(isinstance(pair, PublicMixturePair) for pair, _ in goal.components)
     return min(
-        goal.finer * math.sqrt(2.5 * goal.width / (goal.steps * max(curvature, 1e-300))),
+        goal.finer
+        * (_LAID_OUT_TWICE if twice else 1.0)
+        * math.sqrt(2.5 * goal.width / (goal.steps * max(curvature, 1e-300))),
         0.3 / (max(main, *split.ladder, 0.0) + 1.0),
         0.1 * float(losses[-1] - losses[0]),
     )

@@ -35,7 +35,9 @@ from tightrope.guarantee.loss.lattice_branch import (
 )
 from tightrope.guarantee.loss.lattice_laplace import laplace_atoms, sampled_laplace_atoms
 from tightrope.guarantee.loss.lattice_mixture import mixture_measure
+from tightrope.guarantee.loss.lattice_public import public_measure
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
+from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.lattice import LatticeMeasure, normalised
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
@@ -93,6 +95,10 @@ def step_measure(
     if isinstance(pair, DiscretePair):
         losses, masses = np.array(pair.losses), np.array(pair.masses)
         return _atoms(losses, masses, side, step, rate, 0.0)
+    if isinstance(pair, PublicMixturePair):
+        return public_measure(
+            pair, side == "upper", cut, lambda part, end: step_measure(part, side, step, rate, end)
+        )
     raise NotCertified(f"The lattice method has no rule for {type(pair).__name__}.")
 
 

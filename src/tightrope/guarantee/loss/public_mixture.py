@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,8 +29,6 @@ class PublicMixturePair(AbstractLossPair):
     share: float
     usual: AbstractLossPair
     rare: AbstractLossPair
-
-    on_lattice: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         share = check_probability(self.share, "share")
