@@ -51,7 +51,7 @@ class InParts:
         pairs = [pair for u in self._units for pair in zip(u.shards, u.wholes, strict=True)]
         whole_of = {id(shard): whole for shard, whole in pairs}
         self._nothing = {whole.untyped_storage().data_ptr() for whole in whole_of.values()}
-        self._places = [
+        self._places: list[tuple[dict[str, Any], str, Any, nn.Parameter]] = [
             (module._parameters, name, p, whole_of[id(p)])
             for module in model.modules()
             for name, p in module._parameters.items()
@@ -90,6 +90,15 @@ class InParts:
         units = [{row_of[id(p)]: p for p in u.shards if id(p) in row_of} for u in self._units]
         self._shares = Shares(self, units)
         return self._shares
+
+    @contextmanager
+    def taking(self) -> Iterator[None]:
+        """Sums formed inside belong to the step, and are added up."""
+        self._shares.taking = True
+        try:
+            yield
+        finally:
+            self._shares.taking = False
 
     def failed(self) -> None:
         """A part of a batch was left in the middle."""

@@ -49,7 +49,7 @@ from tightrope.train.record import Sensitive, StepReport
 from tightrope.train.run_data import Loops, RunData
 from tightrope.train.samplers import AbstractSampler, Indices
 from tightrope.train.sharded import check_whole, local_part
-from tightrope.train.sharding import SplitsNoise, sharding_of
+from tightrope.train.sharding import sharding_of
 from tightrope.train.strict import refuse
 from tightrope.train.sums import sums_of
 from tightrope.train.turn import NotCopied, Turn
@@ -110,11 +110,10 @@ class PrivateOptimizer(Accounted, NotCopied):
         self._shares = self.sharding.shares(self._stepped)
         beside = self.sharding.differentiated()
         self.sharding.gather()
-        self.views = rows_each(views, sampler.users)
+        self.views = views = rows_each(views, sampler.users)
         self._sums_of = sums_of(
-            arithmetic, model, clip, noise, gradients, self.expected_batch_size, self.views,
-            self._shares,
-        )  # fmt: skip
+            arithmetic, model, clip, noise, gradients, self.expected_batch_size, views, self._shares
+        )
         self.gradients, self.arithmetic = self._sums_of.gradients, self._sums_of.arithmetic
         check_whole(self.gradients.parameters)
         self.guard = Guard(optimizer, self._stepped, [*self.gradients.parameters, *beside])
@@ -138,8 +137,6 @@ class PrivateOptimizer(Accounted, NotCopied):
         if self._ranks > 1:
             check_splits(sampler, noise, self._sums_of.exact)
             sampler.for_rank(self._rank)
-            if isinstance(noise, SplitsNoise) and self.sharding.in_parts:
-                noise.for_rank(self._rank)
             self.sampler_state = sampler.state()
             private = not not_private_because(sampler, noise)
             start_together(model, self.settings() | {"private": private})
@@ -329,7 +326,7 @@ class PrivateOptimizer(Accounted, NotCopied):
             self.ledger.check_allowance()
         self._turn.begin()
         try:
-            with self.guard.opened():
+            with self.guard.opened(), self.sharding.taking():
                 batch, losses = clipped()
         except BaseException:
             self.sharding.failed()
@@ -394,15 +391,6 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.sharding.release()
         self.sharding.abandon()
         self._turn.end()
-
-    def mark_weights(self) -> None:
-        """Remember the weights as they are now as the outcome of the private steps."""
-        self._versions = [part._version for part in self._held]
-
-    @property
-    def weights_touched(self) -> bool:
-        """Have weights been written to since the last private step?"""
-        return self._versions != [part._version for part in self._held]
 
     def close(self) -> None:
         """Give model and optimizer back to ordinary training. The record stays readable."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from tightrope.train.noise import Noise
     from tightrope.train.sums import Rounded
 
-__all__ = ["Scattered", "Shares"]
+__all__ = ["Scattered", "Shares", "SplitsNoise"]
+
+
+@runtime_checkable
+class SplitsNoise(Protocol):
+    """A noise that every rank may draw for coordinates of its own."""
+
+    def for_rank(self, rank: int) -> None: ...
 
 
 @final
@@ -37,7 +44,7 @@ class Shares:
     def __init__(self, parts: InParts, units: Sequence[dict[int, Any]]) -> None:
         self._parts, self._units = parts, units
         self._unit_of = {row: number for number, unit in enumerate(units) for row in unit}
-        self.lent = parts.lent
+        self.lent, self.taking = parts.lent, False
         self._clear()
 
     @property
@@ -52,6 +59,11 @@ class Shares:
         number = self._unit_of.get(row)
         if number is None:
             return total
+        if not self.taking:
+            raise InvalidInput(
+                "The sums of a sharded model go to the ranks that hold the parameters, as part of "
+                "a step. Call step(losses) of the run instead of clipped_sum(losses)."
+            )
         waiting = self._waiting.setdefault(number, {})
         waiting[row] = total
         if len(waiting) == len(self._units[number]):
@@ -132,6 +144,8 @@ class Scattered:
 
     def __init__(self, rounded: Rounded, shares: Shares, noise: Noise) -> None:
         self._rounded, self._shares, self._noise = rounded, shares, noise
+        if isinstance(noise, SplitsNoise):
+            noise.for_rank(dist.get_rank())
         self.gradients, self.arithmetic = rounded.gradients, rounded.arithmetic
         self.examples_at_a_time, self.begin = rounded.examples_at_a_time, rounded.begin
 

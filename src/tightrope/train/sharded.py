@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast, final
 
 import torch.distributed as dist
@@ -81,6 +82,10 @@ class Sharding:
 
     def shares(self, stepped: Sequence[Tensor]) -> None:
         """Every rank has whole sums."""
+
+    def taking(self) -> AbstractContextManager[None]:
+        """Sums formed inside belong to the step: they stay on this rank until it is released."""
+        return nullcontext()
 
     def failed(self) -> None:
         """Nothing of a part of a batch that failed has left this rank."""

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch import Tensor, nn
 
 from tightrope.train.in_parts import InParts
+from tightrope.train.scattered import SplitsNoise
 from tightrope.train.sharded import Sharding, is_sharded, local_part, sharded_modules
 from tightrope.train.units import Unit, hooks_of, units_of
 
-__all__ = ["SplitsNoise", "sharding_of"]
-
-
-@runtime_checkable
-class SplitsNoise(Protocol):
-    """A noise that every rank may draw for coordinates of its own."""
-
-    def for_rank(self, rank: int) -> None: ...
+__all__ = ["sharding_of"]
 
 
 def sharding_of(

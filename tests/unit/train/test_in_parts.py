@@ -95,6 +95,7 @@ def test_the_same_draws_give_the_same_steps_and_clips_empty_batches_too(report):
 
 def test_a_step_that_failed_halfway_is_given_up_by_all_and_counts_nobody_twice(report, weights):
     found = report["given_up"]
+    assert "Call step(losses)" in found["beside"]
     failed, others = found["told"]
     assert "no room" in failed[0] and "Rank 0 failed" in others[0]
     assert all("abandon_batch()" in told[1] for told in (failed, others))
