@@ -17,6 +17,7 @@ from tightrope.train.samplers import AbstractSampler
 from tightrope.validate import check_delta
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.optim import Optimizer
 
     from tightrope.train.gradients.batch import Engine
@@ -38,6 +39,7 @@ class Accounted:
     expected_batch_size: float
     views: int
     data_key: str
+    _held: list[Tensor]  # what this rank has of the weights
 
     @property
     def process(self) -> Process:
@@ -120,6 +122,15 @@ class Accounted:
     def rows(self) -> Rows | None:
         """The rows of the dataset of this run, once it has one."""
         return self.data.rows
+
+    def mark_weights(self) -> None:
+        """Remember the weights as they are now as the outcome of the private steps."""
+        self._versions = [part._version for part in self._held]
+
+    @property
+    def weights_touched(self) -> bool:
+        """Have weights been written to since the last private step?"""
+        return self._versions != [part._version for part in self._held]
 
     def settings(self) -> dict[str, Any]:
         """The settings that privacy rests on, as plain text and numbers."""

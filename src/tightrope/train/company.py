@@ -33,6 +33,7 @@ from tightrope.train.independence import (
     refuse_mixing,
 )
 from tightrope.train.sharded import is_sharded
+from tightrope.train.short_gradient import short_gradient
 
 if TYPE_CHECKING:
     from tightrope.train.feed import Batch
@@ -87,8 +88,14 @@ class Company:
         optimizer: torch.optim.Optimizer,
         parameters: Sequence[Tensor],
         broken: Callable[[str], None],
+        *,
+        in_parts: bool = False,
     ) -> None:
-        """broken: told what was found, before it is refused."""
+        """broken: told what was found, before it is refused.
+
+        in_parts: there is no room for a whole gradient.
+        """
+        self._gradient = short_gradient if in_parts else _gradient
         self._model, self._optimizer = model, optimizer
         self._parameters, self._broken = list(parameters), broken
         self._sharded = any(is_sharded(parameter) for parameter in model.parameters())
@@ -146,7 +153,7 @@ class Company:
         scene, signs = self._scene
         kept = losses[scene.places]
         total = (kept * signs.to(kept)).sum()
-        gradient = torch.autograd.grad(total, self._parameters, allow_unused=True)
+        gradient = self._gradient(total, self._parameters)
         self._answer, self.size = _Answer(kept.detach(), gradient, is_half(losses)), None
 
     def forget(self) -> None:
@@ -223,6 +230,10 @@ class Company:
                 "check_run(run, loss, data) once.",
                 stacklevel=4,
             )
+
+
+def _gradient(total: Tensor, parameters: Sequence[Tensor]) -> Any:
+    return torch.autograd.grad(total, parameters, allow_unused=True)
 
 
 def _collates(rows: Rows) -> bool:

@@ -72,6 +72,7 @@ class GaussianNoise:
 
     def __init__(self, noise_multiplier: float, *, seed: int | None = None) -> None:
         self._noise_multiplier = float(check_non_negative(noise_multiplier, "noise_multiplier"))
+        self._seed = seed
         self._stream = open_stream("noise", seed=seed)
         # Lent to one release at a time: two threads never meet in a generator or in its memory.
         self._generators: dict[torch.device, torch.Generator] = {}
@@ -84,6 +85,11 @@ class GaussianNoise:
     @property
     def private(self) -> bool:
         return self._stream.private
+
+    def for_rank(self, rank: int) -> None:
+        """Draw for coordinates that this rank alone has: a common seed must not repeat a draw."""
+        if self._seed is not None:
+            self._stream = open_stream("noise", seed=self._seed, rank=rank)
 
     @property
     def description(self) -> str:

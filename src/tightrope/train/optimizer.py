@@ -48,7 +48,8 @@ from tightrope.train.protected import rows_each
 from tightrope.train.record import Sensitive, StepReport
 from tightrope.train.run_data import Loops, RunData
 from tightrope.train.samplers import AbstractSampler, Indices
-from tightrope.train.sharded import Sharding, check_whole, local_part
+from tightrope.train.sharded import check_whole, local_part
+from tightrope.train.sharding import sharding_of
 from tightrope.train.strict import refuse
 from tightrope.train.sums import sums_of
 from tightrope.train.turn import NotCopied, Turn
@@ -103,17 +104,19 @@ class PrivateOptimizer(Accounted, NotCopied):
         check_one_copy(model)
         sampler.check_free()
         self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
-        self.sharding = Sharding(model)
+        self.sharding = sharding_of(model, arithmetic, noise, gradients)
         self._stepped = [p for p in model.parameters() if p.requires_grad]
         self._held = [local_part(p) for p in self._stepped]
+        self._shares = self.sharding.shares(self._stepped)
+        beside = self.sharding.differentiated()
         self.sharding.gather()
-        self.views = rows_each(views, sampler.users)
+        self.views = views = rows_each(views, sampler.users)
         self._sums_of = sums_of(
-            arithmetic, model, clip, noise, gradients, self.expected_batch_size, self.views
+            arithmetic, model, clip, noise, gradients, self.expected_batch_size, views, self._shares
         )
         self.gradients, self.arithmetic = self._sums_of.gradients, self._sums_of.arithmetic
         check_whole(self.gradients.parameters)
-        self.guard = Guard(optimizer, self._stepped, self.gradients.parameters)
+        self.guard = Guard(optimizer, self._stepped, [*self.gradients.parameters, *beside])
         self.sharding.release()
         # after the release, to see whether the model is sharded
         self.guard.watch(model, self._found_mixing)
@@ -125,7 +128,10 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.write_ahead: WriteAhead | None = None
         self._tickets: deque[Ticket] = deque()
         self._sums: list[Tensor] | None = None
-        self.company = Company(model, optimizer, self.gradients.parameters, self._found_mixing)
+        self.company = Company(
+            model, optimizer, self.gradients.parameters, self._found_mixing,
+            in_parts=self.sharding.in_parts,
+        )  # fmt: skip
         self._scale, self._turn, self._norm = BatchScale(), Turn(), OneNorm()
         self._rank, self._ranks = rank_and_size()
         if self._ranks > 1:
@@ -260,7 +266,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         with self.guard.opened():
             self.company.take(losses)
         self.gradients.forget()
-        nobody = empty_batch(self.gradients.parameters)
+        nobody = empty_batch(self.gradients.parameters, self._shares)
         return StepReport(self.steps + 1, False, Sensitive(nobody, losses.detach()))
 
     def _checked(self, losses: Tensor) -> tuple[ClippedBatch, Tensor]:
@@ -320,9 +326,10 @@ class PrivateOptimizer(Accounted, NotCopied):
             self.ledger.check_allowance()
         self._turn.begin()
         try:
-            with self.guard.opened():
+            with self.guard.opened(), self.sharding.taking():
                 batch, losses = clipped()
         except BaseException:
+            self.sharding.failed()
             self._turn.end()  # nothing was taken: the batch still waits for its step
             raise
         self._tickets.popleft()
@@ -360,6 +367,8 @@ class PrivateOptimizer(Accounted, NotCopied):
             self.optimizer.step()
         self._drop_gradients()
         self.mark_weights()
+        if self._tickets:  # of batches that were drawn ahead
+            self.sharding.gather()
 
     def _drop_gradients(self) -> None:
         for parameter in self._stepped:
@@ -380,19 +389,12 @@ class PrivateOptimizer(Accounted, NotCopied):
         self._drop_gradients()
         self.sampler.restore(self.sampler_state)  # no place of an epoch may be skipped
         self.sharding.release()
+        self.sharding.abandon()
         self._turn.end()
-
-    def mark_weights(self) -> None:
-        """Remember the weights as they are now as the outcome of the private steps."""
-        self._versions = [part._version for part in self._held]
-
-    @property
-    def weights_touched(self) -> bool:
-        """Have weights been written to since the last private step?"""
-        return self._versions != [part._version for part in self._held]
 
     def close(self) -> None:
         """Give model and optimizer back to ordinary training. The record stays readable."""
         self.settle()
         self.guard.close()
         self.gradients.detach()
+        self.sharding.close()

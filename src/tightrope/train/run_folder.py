@@ -31,7 +31,7 @@ from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.describe import certificate_of
 from tightrope.train.diagnostics import Diagnostics
 from tightrope.train.distributed import from_all_ranks, rank_and_size
-from tightrope.train.journal import Journal, Mark
+from tightrope.train.journal import Journal, Mark, digest_of
 from tightrope.train.lock import FolderLock
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.record import StepReport
@@ -182,9 +182,15 @@ class RunFolder:
             self._journal.announce(step, private=not self._run.ledger.forfeited)
 
     def _prove(self, step: int, sums: Sequence[Tensor]) -> None:
-        """Only a seeded run can repeat a release, and has to prove that it is the same."""
-        if self._journal is not None and _repeatable(self._run):
-            self._journal.prove(step, sums)
+        """Only a seeded run can repeat a release, and has to prove that it is the same.
+
+        Of a model in parts every rank has its own rows.
+        """
+        if not _repeatable(self._run):
+            return
+        digests = from_all_ranks(digest_of(sums))
+        if self._journal is not None:
+            self._journal.prove(step, " ".join(dict.fromkeys(digests)))
 
     def save(self) -> None:
         """Store the run as it is now; only between steps."""

@@ -1,16 +1,17 @@
 """Models whose parameters are sharded over the ranks (FSDP2, `fully_shard`).
 
-Every rank draws a batch of its own, which may be larger than another's, or empty. So nothing that
-depends on a batch may wait for other ranks: the parameters are gathered once a step, when a batch
-is drawn, and stay whole for all forward and backward passes of the step. Then the engine sees
-ordinary parameters, norms are those of whole gradients, and the noisy sum is formed as for models
-that are not sharded: every coordinate gets its noise exactly once. Each rank keeps its part of the
-sum. At rest, weights and optimizer state are sharded.
+Where they can, they stay in parts all the time (`in_parts`). Here is the other way, for what needs
+whole weights: they are gathered once a step, when a batch is drawn, and stay whole for all forward
+and backward passes of the step. Then the engine sees ordinary parameters, and the noisy sum is
+formed as for models that are not sharded. Each rank keeps its part of the sum. At rest, weights and
+optimizer state are sharded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast, final
 
 import torch.distributed as dist
@@ -18,7 +19,17 @@ from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["Sharding", "check_whole", "gathered", "is_sharded", "local_part", "placed_like"]
+__all__ = [
+    "Sharding",
+    "check_whole",
+    "gathered",
+    "is_sharded",
+    "local_part",
+    "placed_like",
+    "rows_of_each",
+    "sharded_modules",
+    "with_rows",
+]
 
 
 def is_sharded(parameter: Tensor) -> bool:
@@ -44,16 +55,11 @@ def check_whole(parameters: Iterable[Tensor]) -> None:
 class Sharding:
     """Gathers and shards the parameters of a model; of an ordinary model it does nothing."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._modules: list[Any] = []
-        named = [(n, p) for n, p in model.named_parameters() if is_sharded(p)]
-        if not named:
-            return
-        from torch.distributed.fsdp import FSDPModule
+    in_parts = False
 
-        self._modules = [module for module in model.modules() if isinstance(module, FSDPModule)]
-        _check_placements(named, bool(self._modules))
-        for module in self._modules:
+    def __init__(self, modules: list[Any]) -> None:
+        self._modules = modules
+        for module in modules:
             module.set_reshard_after_forward(False, recurse=False)
             module.set_reshard_after_backward(False, recurse=False)
             module.set_requires_gradient_sync(False, recurse=False)
@@ -71,6 +77,26 @@ class Sharding:
         for module in self._modules:
             module.reshard()
 
+    def close(self) -> None:
+        """Nothing was put on the model."""
+
+    def shares(self, stepped: Sequence[Tensor]) -> None:
+        """Every rank has whole sums."""
+
+    def taking(self) -> AbstractContextManager[None]:
+        """Sums formed inside belong to the step: they stay on this rank until it is released."""
+        return nullcontext()
+
+    def failed(self) -> None:
+        """Nothing of a part of a batch that failed has left this rank."""
+
+    def abandon(self) -> None:
+        """Nor of a batch that is given up."""
+
+    def differentiated(self) -> list[Tensor]:
+        """Parameters that FSDP differentiates beside those of the engine: none."""
+        return []
+
     def part(self, parameter: Tensor, total: Tensor) -> Tensor:
         """What becomes the gradient of `parameter`, of a sum over the whole of it."""
         return placed_like(parameter, total)
@@ -80,15 +106,25 @@ def placed_like(parameter: Tensor, whole: Tensor) -> Tensor:
     """A whole value laid out as a parameter is: this rank keeps its rows of it."""
     if not is_sharded(parameter):
         return whole
+    mine = local_part(parameter)
+    start = min(dist.get_rank() * rows_of_each(parameter), len(whole))
+    return with_rows(parameter, whole[start : start + len(mine)].to(mine.device))
+
+
+def with_rows(parameter: Tensor, mine: Tensor) -> Tensor:
+    """A value laid out as a sharded parameter is, of which this rank has these rows."""
     from torch.distributed.tensor import DTensor
 
-    mine, sharded = local_part(parameter), cast(Any, parameter)
-    start = _rows_before(len(whole), dist.get_rank(), dist.get_world_size())
-    part = whole[start : start + len(mine)].to(mine.device)
+    sharded = cast(Any, parameter)
     return DTensor.from_local(
-        part, sharded.device_mesh, sharded.placements, run_check=False,
+        mine, sharded.device_mesh, sharded.placements, run_check=False,
         shape=parameter.shape, stride=parameter.stride(),
     )  # fmt: skip
+
+
+def rows_of_each(parameter: Tensor) -> int:
+    """Rows of a rank: as torch.chunk cuts, all parts but the last ones are full."""
+    return -(-len(parameter) // dist.get_world_size())
 
 
 def gathered(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -104,10 +140,16 @@ def gathered(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return values
 
 
-def _rows_before(rows: int, rank: int, ranks: int) -> int:
-    """Where a rank's rows begin: as torch.chunk cuts, all parts but the last ones are full."""
-    each = -(-rows // ranks)
-    return min(rank * each, rows)
+def sharded_modules(model: nn.Module) -> list[Any]:
+    """The modules that fully_shard was called with; none of an ordinary model."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    modules: list[Any] = [m for m in model.modules() if fsdp and isinstance(m, fsdp.FSDPModule)]
+    for module in modules:
+        module.reshard()  # a forward pass leaves the outermost whole
+    named = [(n, p) for n, p in model.named_parameters() if is_sharded(p)]
+    if named:
+        _check_placements(named, bool(modules))
+    return modules
 
 
 def _check_placements(named: list[tuple[str, Any]], managed: bool) -> None:

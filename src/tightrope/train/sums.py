@@ -12,6 +12,7 @@ from tightrope.errors import InvalidInput
 from tightrope.train.arithmetic import arithmetic_of, check_mode
 from tightrope.train.distributed import rank_and_size, sum_over_ranks_
 from tightrope.train.gradients import Gradients
+from tightrope.train.scattered import Scattered, Shares
 from tightrope.train.strict import Strict
 
 if TYPE_CHECKING:
@@ -30,10 +31,14 @@ def sums_of(
     gradients: Engine | None,
     examples: float,
     views: int,
-) -> Rounded | Strict:
+    shares: Shares | None = None,
+) -> Rounded | Strict | Scattered:
     """Whole numbers in strict mode, else floating point. examples: expected in a batch."""
     if check_mode(arithmetic) == "strict":
         return Strict(model, clip, noise, gradients)
+    if shares is not None:
+        engine: Engine = Gradients(model, method="auto", views=views, parts=shares)
+        return Scattered(Rounded(engine, arithmetic, examples), shares, noise)
     engine = Gradients(model, method="auto", views=views) if gradients is None else gradients
     _check_views(engine, views)
     return Rounded(engine, arithmetic, examples)

@@ -114,7 +114,7 @@ def test_sharded_ranks_take_the_steps_of_unsharded_ranks_empty_batches_too(repor
     assert ((first == 0) != (second == 0)).any(), "one rank must have drawn nobody"
     assert report["sharded"]["apart"] < 1e-4
     assert report["sharded"]["process"] == repr(
-        StoppedAtWill(NoisySGD(PoissonSampling(0.05), 1.0, 12), 12)
+        StoppedAtWill(NoisySGD(PoissonSampling(0.05), 0.0, 12), 12)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, final
@@ -15,7 +16,7 @@ from tightrope.train.clip import Clip
 from tightrope.train.gradients.forms import Form
 from tightrope.train.gradients.forms.base import full_precision
 
-__all__ = ["ClippedBatch", "Engine", "Factors", "empty_batch", "find_factors"]
+__all__ = ["ClippedBatch", "Engine", "Factors", "Parts", "empty_batch", "find_factors", "zero_sum"]
 
 _MOST_IN_FLOAT32 = 2048  # see clip.NORM_ERROR
 
@@ -69,6 +70,23 @@ class Engine(Protocol):
     def detach(self) -> None: ...
 
 
+class Parts(Protocol):
+    """A model that is sharded and stays so: where its parameters and sums are (train.in_parts)."""
+
+    @property
+    def open(self) -> bool:
+        """Whether forward passes belong to a batch that was drawn."""
+
+    def lent(self, module: nn.Module) -> AbstractContextManager[None]:
+        """The parameters of a module are there inside."""
+
+    def scatters(self, row: int) -> bool:
+        """Whether the sum of a parameter is kept elsewhere."""
+
+    def give(self, row: int, total: Tensor) -> Tensor:
+        """Hand over the sum of a parameter; returned is what is left here."""
+
+
 @final
 class Factors:
     """The factors of a batch, which examples are dropped, and how many a float32 chain adds."""
@@ -113,9 +131,17 @@ class Factors:
         return ClippedBatch(tuple(sums), count, squared, self.rows, nonfinite, self.health)
 
 
-def empty_batch(parameters: Sequence[nn.Parameter]) -> ClippedBatch:
+def zero_sum(parameters: Sequence[nn.Parameter], row: int, parts: Parts | None) -> Tensor:
+    """The sum of a parameter that nobody used."""
+    p = parameters[row].detach()
+    if parts is not None and parts.scatters(row):
+        return torch.zeros(0, device=p.device)
+    return torch.zeros_like(full_precision(p))
+
+
+def empty_batch(parameters: Sequence[nn.Parameter], parts: Parts | None = None) -> ClippedBatch:
     """No example: exactly zero, so that a step releases noise alone."""
-    sums = tuple(torch.zeros_like(full_precision(p.detach())) for p in parameters)
+    sums = tuple(zero_sum(parameters, row, parts) for row in range(len(parameters)))
     none = torch.zeros(0, device=sums[0].device)
     return ClippedBatch(sums, 0, none, none[None], 0)
 

@@ -15,7 +15,7 @@ from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import Clip
 from tightrope.train.gradients.apart import Probes, halves
 from tightrope.train.gradients.attach import attach
-from tightrope.train.gradients.batch import ClippedBatch, empty_batch
+from tightrope.train.gradients.batch import ClippedBatch, Parts, empty_batch
 from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.owners import Owners
@@ -52,6 +52,7 @@ class Gradients:
         pass, against underflow in float16; it is taken out again before clipping.
     views: rows of the model for each example, side by side. Their gradients are added before
         clipping, so that the rows of an example count as one.
+    parts: of a sharded model that stays in parts; its run makes it.
 
     Formal guarantee. With adjacency "add or remove one example", the sums move by at most
     `clip.sensitivity` times 1 + rho in Euclidean norm, for the rho that `chain` was chosen for, in
@@ -67,7 +68,13 @@ class Gradients:
     bounds_rounding = True  # as docs/arithmetic.md proves
 
     def __init__(
-        self, model: nn.Module, method: str = "auto", *, loss_scale: float = 1.0, views: int = 1
+        self,
+        model: nn.Module,
+        method: str = "auto",
+        *,
+        loss_scale: float = 1.0,
+        views: int = 1,
+        parts: Parts | None = None,
     ) -> None:
         if method not in _METHODS:
             raise InvalidInput(f"method is {method!r}; it must be one of {sorted(_METHODS)}")
@@ -87,7 +94,8 @@ class Gradients:
         self._names_by_id = {id(p): n for n, p in named}
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._probes = Probes()
-        self._recorder = Recorder(model)
+        self._parts = parts
+        self._recorder = Recorder(model, awake=None if parts is None else lambda: parts.open)
         self._remove = attach(model, self._recorder)
 
     def detach(self) -> None:
@@ -123,16 +131,16 @@ class Gradients:
         calls = self._recorder.calls
         uses = self._recorder.take()
         if losses.shape[0] == 0:
-            return empty_batch(self.parameters)
+            return empty_batch(self.parameters, self._parts)
         owners = Owners(len(losses), self.views) if owners is None else owners
         self._check_ran(losses, uses, owners)
         self._recorder.paused = True  # recomputation inside the backward pass is not a new use
         try:
             work = self._work(losses, uses, calls, owners, checked=present is None)
-            work.present, work.chain = present, chain
+            work.present, work.chain, work.parts = present, chain, self._parts
             uses.clear()  # what a layer read is freed as soon as its gradient is formed
             with torch.no_grad(), no_autocast(losses.device):
-                if self._run is book_keeping and only_vectors(work, clip):
+                if self._run is book_keeping and work.parts is None and only_vectors(work, clip):
                     return sum_of_vectors(work, clip)
                 with scratch_scope():
                     return self._run(work, clip)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, final
@@ -13,7 +14,7 @@ from torch.autograd.graph import GradientEdge
 
 from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
-from tightrope.train.gradients.batch import ClippedBatch, find_factors
+from tightrope.train.gradients.batch import ClippedBatch, Parts, find_factors, zero_sum
 from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.forms import Dense, Form, combine
 from tightrope.train.gradients.forms.base import full_precision
@@ -25,6 +26,7 @@ from tightrope.train.gradients.plan import Source
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rules import normalisation
 from tightrope.train.gradients.rules.convolution import convolution, standard_convolution
+from tightrope.train.gradients.rules.registry import WITHOUT_WEIGHTS
 
 __all__ = ["Found", "Grads", "Work", "all_grads", "book_keeping", "sum_of_found", "two_pass"]
 
@@ -52,6 +54,7 @@ class Work:
     chain: int = 0  # examples in one float32 chain, see `chains`
     present: Tensor | None = None  # (B,) of a padded batch: which rows are examples
     ends: frozenset[int] = frozenset()  # ids of uses behind which nothing else is looked for
+    parts: Parts | None = None  # of a model that is sharded and stays so
 
     def backward(self, inputs: list[Any], *, keep: bool) -> Grads:
         """Gradients of the summed losses, none of them a parameter's."""
@@ -64,8 +67,19 @@ class Work:
         if all(g is None for g in grads):
             return []
         use.check_unchanged()
-        found = use.rule(use.owner, *use.inputs, *all_grads(use, grads), **use.keywords)
+        with self._lent(use):
+            found = use.rule(use.owner, *use.inputs, *all_grads(use, grads), **use.keywords)
         return self.together(found)
+
+    def _lent(self, use: Use) -> AbstractContextManager[None]:
+        """The layer's parameters are there inside, if its rule reads their values."""
+        if self.parts is None or use.rule in WITHOUT_WEIGHTS:
+            return nullcontext()
+        return self.parts.lent(use.owner)
+
+    def kept(self, row: int, total: Tensor) -> Tensor:
+        """The sum of a parameter, or what is left of it here."""
+        return total if self.parts is None else self.parts.give(row, total)
 
     def together(self, found: Found) -> Found:
         """From the rows of the model to examples."""
@@ -97,7 +111,7 @@ class Work:
         """One sum for each parameter, zero for unused ones."""
         unused = (row for row in range(len(self.parameters)) if row not in sums)
         for row in unused:
-            sums[row] = torch.zeros_like(full_precision(self.parameters[row].detach()))
+            sums[row] = zero_sum(self.parameters, row, self.parts)
         return [sums[row] for row in range(len(self.parameters))]
 
 
@@ -146,9 +160,10 @@ def _sum_of_forms(work: Work, forms: dict[int, Form], clip: Clip) -> ClippedBatc
     sums: dict[int, Tensor] = {}
     while bundles:
         bundle = bundles.pop()
-        sums.update(bundle.split(factors.sum(bundle.form, bundle.rows[0])))
-    for row in list(forms):
-        sums[row] = factors.sum(forms.pop(row), row)  # its memory is free as soon as it is summed
+        whole = bundle.split(factors.sum(bundle.form, bundle.rows[0]))
+        sums.update({row: work.kept(row, total) for row, total in whole.items()})
+    for row in list(forms):  # its memory is free as soon as it is summed
+        sums[row] = work.kept(row, factors.sum(forms.pop(row), row))
     return factors.batch(work.in_order(sums))
 
 
@@ -198,7 +213,7 @@ def two_pass(work: Work, clip: Clip) -> ClippedBatch:
 
     def take_sum(row: int, form: Form) -> None:
         with scratch_scope():
-            sums[row] = factors.sum(form, row)
+            sums[row] = work.kept(row, factors.sum(form, row))
 
     _stream(work, take_norm, early=lambda use: True, keep=True)
     factors = find_factors(work.squared_norms(squares), clip, work.scale, work.chain, work.present)

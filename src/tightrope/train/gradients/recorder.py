@@ -77,8 +77,9 @@ class Use:
 class Recorder:
     """Collects uses while a training forward pass runs."""
 
-    def __init__(self, root: nn.Module) -> None:
-        self.root = root
+    def __init__(self, root: nn.Module, awake: Callable[[], bool] | None = None) -> None:
+        """awake: asked whether a forward pass counts, where that is not always so."""
+        self.root, self._awake = root, awake
         self.uses: list[Use] = []
         self.calls: Calls = []  # what the model itself was called with
         self.started = 0  # number of the first operation of this batch, as autograd counts
@@ -100,6 +101,8 @@ class Recorder:
     @unseen
     def active(self) -> bool:
         if self.paused or not (torch.is_grad_enabled() and self.root.training):
+            return False
+        if self._awake is not None and not self._awake():
             return False
         return self._again or not untraced()
 

@@ -16,7 +16,7 @@ from tightrope.train.gradients.recorder import Recorder, autocast_input
 from tightrope.train.gradients.rules.base import Forms, show, shows, trainable
 from tightrope.train.gradients.rules.linear import bias_form, linear
 
-__all__ = ["forward_of"]
+__all__ = ["RULES", "forward_of"]
 
 
 def forward_of(module: nn.MultiheadAttention, recorder: Recorder) -> Callable[..., Any]:
@@ -111,6 +111,9 @@ def _apart(module: nn.MultiheadAttention, *values: Tensor) -> Forms:
         sums = [bias_form(g).values for g in grads]
         forms.append((module.in_proj_bias, Dense(torch.cat(sums, dim=1))))
     return forms
+
+
+RULES = (_packed, _apart)
 
 
 def _mask(

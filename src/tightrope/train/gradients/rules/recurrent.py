@@ -23,7 +23,7 @@ from tightrope.train.gradients.rules.base import Forms, show, shows, trainable
 from tightrope.train.gradients.rules.linear import bias_form
 from tightrope.train.gradients.rules.recurrence import recurrence
 
-__all__ = ["forward_of", "forward_of_cell"]
+__all__ = ["RULES", "forward_of", "forward_of_cell"]
 
 State = tuple[Tensor, ...]
 
@@ -189,3 +189,6 @@ def _rule(module: nn.Module, *values: Tensor, parameters: tuple[nn.Parameter | N
         if bias is not None and trainable(bias):
             forms.append((bias, bias_form(values_)))
     return forms
+
+
+RULES = (_rule,)

@@ -19,7 +19,7 @@ from tightrope.train.gradients.rules import (
 from tightrope.train.gradients.rules.base import LayerRule
 from tightrope.train.standard_convolution import StandardConv2d
 
-__all__ = ["LayerRule", "layer_rule", "replacement_forward"]
+__all__ = ["WITHOUT_WEIGHTS", "LayerRule", "layer_rule", "replacement_forward"]
 
 _RULES: dict[type[nn.Module], LayerRule] = {
     nn.Linear: linear.linear,
@@ -36,6 +36,11 @@ _RULES: dict[type[nn.Module], LayerRule] = {
     nn.InstanceNorm2d: normalisation.instance_norm,
     nn.InstanceNorm3d: normalisation.instance_norm,
 }
+# Rules that ask a weight for its shape at most: its values need not be there.
+WITHOUT_WEIGHTS = frozenset(
+    {*_RULES.values(), linear.transposed_linear, *attention.RULES, *recurrent.RULES}
+    - {convolution.standard_convolution}
+)
 # Layers whose matrix products hide inside one call: their forward pass is done step by step.
 _REPLACED: dict[type[nn.Module], Callable[[Any, Recorder], Callable[..., Any]]] = {
     nn.MultiheadAttention: attention.forward_of,

@@ -1,0 +1,131 @@
+"""Sharded models stay in parts through forward and backward pass, as one process would train them.
+
+Statistical checks have a false-alarm rate of 1e-6 each.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+WORKER = Path(__file__).with_name("parts_worker.py")
+_spec = importlib.util.spec_from_file_location("parts_worker", WORKER)
+parts_worker = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(parts_worker)
+FALSE_ALARM = 1e-6
+
+
+def report_of(folder, ranks, *tasks):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, f"--nproc-per-node={ranks}", str(WORKER), ",".join(tasks), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "report").read_text())
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    tasks = ("steps", "drawn", "noise", "memory", "given_up", "strict", "elsewhere")
+    return report_of(tmp_path_factory.mktemp("two"), 2, *tasks)
+
+
+@pytest.fixture(scope="module")
+def weights():
+    """Before and after two steps of one process on all rows."""
+    run = parts_worker.make_run(shard_it=False)
+    start = parts_worker.whole(run)
+    parts_worker.train(run, parts_worker.make_data())
+    return start, parts_worker.whole(run)
+
+
+def check_steps(report, weights):
+    start, end = weights
+    assert torch.equal(torch.tensor(report["steps"]["start"]), start)
+    assert (end - start).abs().max() > 0.05
+    torch.testing.assert_close(torch.tensor(report["steps"]["end"]), end, rtol=1e-5, atol=1e-6)
+    assert max(report["steps"]["rows"]) >= 10 * min(report["steps"]["rows"])
+
+
+def check_memory(report):
+    """Of twelve layers at most the one that runs, one that another rank asked for, and no more."""
+    found = report["memory"]
+    assert found["left"] == [0] * len(found["left"])
+    assert min(found["most"]) >= found["unit"]
+    assert max(found["most"]) <= 2 * found["unit"]
+    assert max(found["held"]) <= 12 * found["unit"] / len(found["held"]) * 1.01
+
+
+def check_noise(report):
+    draws = np.array(report["noise"])
+    assert draws.size == 2530  # all but the frozen layer's
+    assert stats.kstest(draws, "norm").pvalue > FALSE_ALARM
+    assert stats.chi2.sf((draws**2).sum(), draws.size) > FALSE_ALARM
+    assert stats.chi2.cdf((draws**2).sum(), draws.size) > FALSE_ALARM
+    assert len(np.unique(draws)) > 0.99 * draws.size  # one seed, and yet no rank repeats another
+
+
+def test_two_ranks_take_the_steps_of_one_process(report, weights):
+    check_steps(report, weights)
+
+
+def test_no_rank_ever_holds_more_than_a_layer_or_two(report):
+    check_memory(report)
+
+
+def test_every_coordinate_gets_noise_of_its_own_once(report):
+    check_noise(report)
+
+
+def test_the_same_draws_give_the_same_steps_and_clips_empty_batches_too(report):
+    found = report["drawn"]
+    first, second = np.array(found["sizes"])
+    assert ((first == 0) != (second == 0)).any(), "one rank must have drawn nobody"
+    assert found["apart"] < 1e-6
+    assert found["clips"][0] == pytest.approx(found["clips"][1], rel=1e-9)
+    assert found["clips"][0] != 0.5
+
+
+def test_a_step_that_failed_halfway_is_given_up_by_all_and_counts_nobody_twice(report, weights):
+    found = report["given_up"]
+    assert "Call step(losses)" in found["beside"]
+    failed, others = found["told"]
+    assert "no room" in failed[0] and "Rank 0 failed" in others[0]
+    assert all("abandon_batch()" in told[1] for told in (failed, others))
+    assert found["released"] == 2
+    torch.testing.assert_close(torch.tensor(found["end"]), weights[1], rtol=1e-5, atol=1e-6)
+
+
+def test_what_needs_whole_weights_says_so(report):
+    assert report["strict"]["in parts"] is False
+    assert "strict mode" in report["strict"]["told"][0]
+
+
+def test_a_weight_read_outside_of_its_unit_is_refused(report):
+    assert "outside of the unit" in report["elsewhere"]
+
+
+def test_a_rank_that_ends_in_the_middle_of_a_step_is_noticed(report):
+    assert "Another rank has ended" in report["leaves"]
+
+
+@pytest.mark.slow
+def test_four_ranks(tmp_path, weights):
+    """The same with four, in bfloat16 as FSDP was told, and once more after close()."""
+    report = report_of(tmp_path, 4, "steps", "noise", "memory", "half", "closed")
+    check_steps(report, weights)
+    check_noise(report)
+    check_memory(report)
+    start, end = weights
+    half = report["half"]
+    assert half["in parts"] and half["dtypes"] == ["torch.bfloat16"]
+    assert (torch.tensor(half["end"]) - end).norm() < 0.05 * (end - start).norm()
+    assert report["closed"]["finite"] and report["closed"]["in parts"]
+    torch.testing.assert_close(torch.tensor(report["closed"]["end"]), end, rtol=1e-5, atol=1e-6)
