@@ -213,6 +213,21 @@ def test_what_cannot_be_captured_runs_eagerly_and_says_so():
     assert again.mode == "CUDA graph"
 
 
+def test_a_model_that_sees_the_capture_is_captured():
+    """As models of transformers do, which make a mask then that they leave out else."""
+    run, _, data = graph_run("pictures")
+
+    def each(x, y):
+        seen = torch.cuda.is_current_stream_capturing() or torch.compiler.is_compiling()
+        found = losses(run.model(x), y)
+        return found.abs() if seen else found
+
+    step = run.capture(each)
+    for batch in run.batches(data, steps=3):
+        step(*batch)
+    assert step.mode == "CUDA graph"
+
+
 @either
 def test_a_captured_graph_follows_new_weights_and_a_new_clip(how):
     def sums_of(run, step, batch):

@@ -196,6 +196,7 @@ class Patches(Form):
     def _images(self, examples: slice) -> Operands:
         from tightrope.train.gradients.kernels.products import images
 
+        self.x, self.g = (v.contiguous(memory_format=torch.channels_last) for v in (self.x, self.g))
         start, stop, _ = examples.indices(self._examples)
         rows = slice(start * self.each, stop * self.each)
         return images(self.x[rows], self.g[rows], self.convolution, self.each)
