@@ -17,7 +17,7 @@ _aten = torch.ops.aten
 
 
 def transpose_convolutions(module: GraphModule) -> None:
-    """Rewrite the graph in place, where nothing else is asked of such a backward pass."""
+    """Rewrite the graph in place, where all lies as a plain image and nothing else is asked."""
     for node in list(module.graph.nodes):
         if node.target is _aten.convolution_backward.default and _only_input(node):
             with module.graph.inserting_before(node):
@@ -32,8 +32,14 @@ def transpose_convolutions(module: GraphModule) -> None:
 
 def _only_input(node: Node) -> bool:
     *_, transposed, _, _, wanted = node.args
+    if transposed or list(wanted) != [True, False, False]:  # type: ignore[call-overload]
+        return False
     takes = all(user.args[1] == 0 or not user.users for user in node.users)
-    return not transposed and list(wanted) == [True, False, False] and takes  # type: ignore[call-overload]
+    return takes and all(_value(n).is_contiguous() for n in (*node.args[:3], *_first(node)))
+
+
+def _first(node: Node) -> list[Node]:
+    return [user for user in node.users if user.args[1] == 0]
 
 
 def _arguments(node: Node) -> tuple[Any, ...]:

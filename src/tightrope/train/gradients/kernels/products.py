@@ -64,7 +64,7 @@ def _products(
     count = tl.minimum(share, batch - first)
     product = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for number in range(0, count * blocks):
+    for number in range(count * blocks):
         block = number % blocks
         example = (first + number // blocks).to(tl.int64)
         here = block * POSITIONS + at
@@ -147,8 +147,8 @@ def images(x: Tensor, g: Tensor, geometry: Convolution, each: int = 1) -> Operan
     (pad_h, pad_w), (dilate_h, dilate_w) = geometry.padding, geometry.dilation
     reads = (each * view, view, row, column, channel, *g.stride())
     sizes = (x.shape[1], height * width, width, x.shape[2], x.shape[3])
-    shape = {"CONVOLUTION": True, "KERNEL_W": kernel_w, "STRIDE_H": stride_h, "STRIDE_W": stride_w,
-             "PAD_H": pad_h, "PAD_W": pad_w, "DILATE_H": dilate_h, "DILATE_W": dilate_w}  # fmt: skip
+    steps = {"STRIDE_H": stride_h, "STRIDE_W": stride_w, "DILATE_H": dilate_h, "DILATE_W": dilate_w}
+    shape = {"CONVOLUTION": True, "KERNEL_W": kernel_w, "PAD_H": pad_h, "PAD_W": pad_w} | steps
     return Operands(x, g, kernel_h * kernel_w * x.shape[1], (*reads, *sizes), shape)
 
 
