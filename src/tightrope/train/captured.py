@@ -30,7 +30,7 @@ from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.compiled import AskAgain, compiled_passes
 from tightrope.train.feed import slice_rows, tensors_of
 from tightrope.train.gradients import ClippedBatch
-from tightrope.train.gradients.traced import Traced
+from tightrope.train.gradients.traced import Traced, said_to_compile
 from tightrope.train.losses import check_losses
 from tightrope.train.padded import PaddedBatch, Program
 from tightrope.train.record import StepReport
@@ -165,15 +165,22 @@ class CapturedStep:
         return None
 
     def _capture(self, program: Program) -> None:
-        program.warm_up()
         try:
-            program.capture()
+            self._try_to_capture(program)
         except RuntimeError as error:
             self._run.gradients.forget()
             self._stay_eager(f"the step could not be captured ({_first_line(error)})")
         else:
             compiled = "" if self._passes is None else "compiled "
             self._program, self.mode = program, f"{compiled}CUDA graph"
+
+    def _try_to_capture(self, program: Program) -> None:
+        try:
+            program.capture()
+        except RuntimeError:  # a model that sees the capture may go ways that no warm-up went
+            self._run.gradients.forget()
+            with said_to_compile():
+                program.capture()
 
     def _each(self, *batch: Any) -> Tensor:
         return check_losses(self._losses(*batch), self.size, self._run.views)

@@ -14,7 +14,7 @@ from tightrope.train.users import UserRows
 if TYPE_CHECKING:
     from tightrope.train.feed import Batch
 
-__all__ = ["LossFunction", "check_losses", "losses_on"]
+__all__ = ["LossFunction", "check_losses", "losses_on", "mean_of_views"]
 
 LossFunction = Callable[..., Tensor]
 
@@ -37,6 +37,11 @@ def losses_on(model: torch.nn.Module, loss: LossFunction, batch: Batch) -> Tenso
         return batch.mean(losses_on(model, loss, batch.rows()))
     inputs, targets = _inputs_and_targets(batch)
     return loss(model(inputs), *targets)
+
+
+def mean_of_views(losses: Tensor) -> Tensor:
+    """One for each example, where the losses of its views are side by side."""
+    return losses.mean(1) if losses.ndim > 1 else losses
 
 
 def check_losses(losses: object, size: int, views: int = 1) -> Tensor:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 __all__ = ["pack", "unpack", "whole"]
 
-# Values that are worth copying: 128 MiB of float32.
-_LARGEST = 2**25
+# Values that are worth copying: 64 MiB of float32.
+_LARGEST = 2**24
 
 
 def pack(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -71,7 +71,7 @@ class Program:
     def fits(self, batch: Batch) -> bool:
         return self._batch.fits(batch)
 
-    def warm_up(self) -> None:
+    def _warm_up(self) -> None:
         """Plans are made, kernels compiled and chosen before anything is captured."""
         device = self._batch.present.device
         side, here = torch.cuda.Stream(device), torch.cuda.current_stream(device)
@@ -82,6 +82,7 @@ class Program:
         here.wait_stream(side)
 
     def capture(self) -> None:
+        self._warm_up()
         graph, device = torch.cuda.CUDAGraph(), self._batch.present.device
         generator = torch.cuda.default_generators[device.index]
         before = generator.clone_state()
@@ -128,6 +129,6 @@ class Program:
 
 
 def _copy(sums: Sequence[Tensor], together: list[Tensor]) -> tuple[Tensor, ...]:
-    if len(together) > 1:
+    if len(together) == len(sums):
         return torch._foreach_mul(together, 1.0)
     return tuple(unpack(together[0].clone(), sums))

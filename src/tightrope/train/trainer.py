@@ -19,7 +19,7 @@ from tightrope.train.average import Average
 from tightrope.train.describe import certificate_of
 from tightrope.train.feed import Rows, as_rows, to_device
 from tightrope.train.independence import Recheck, check_independent_losses
-from tightrope.train.losses import LossFunction, losses_on
+from tightrope.train.losses import LossFunction, losses_on, mean_of_views
 from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.progress import ProgressBar
@@ -95,7 +95,7 @@ class Trainer:
     measured; `averaged()` gives it.
     schedule: a learning-rate schedule of torch over the run's optimizer, stepped at each release.
     capture: run the step as one CUDA graph (PrivateOptimizer.capture): several times faster where
-    the model is small for the GPU.
+    the model is small for the GPU. compile: the same with forward and backward pass compiled first.
     log: told the public numbers only (epsilon, measurements on the evaluation data).
     folder: where the run is stored every `save_every` steps, and resumed from; at the end its
     certificate.json is written there.
@@ -114,6 +114,7 @@ class Trainer:
         average: float | None = None,
         schedule: torch.optim.lr_scheduler.LRScheduler | None = None,
         capture: bool = False,
+        compile: bool = False,
         progress: bool = True,
         log: Logger | None = None,
         folder: RunFolder | None = None,
@@ -129,7 +130,7 @@ class Trainer:
                 "evaluation must be an Evaluation, for example Evaluation((images, labels), "
                 f"accuracy, every=500); got {type(evaluation).__name__}."
             )
-        if run.sampler.users is not None and (augment is not None or capture):
+        if run.sampler.users is not None and (augment is not None or capture or compile):
             raise InvalidInput(
                 "A run that protects users neither augments nor captures its step here: rows of "
                 "one user take the place of views, and their number differs. Leave both out."
@@ -142,7 +143,8 @@ class Trainer:
         self._augment, self._schedule = augment, schedule
         self._average = None if average is None else Average(run.model, run.optimizer, average)
         self._collate, self._recheck = collate, Recheck(self._plain_losses)
-        self._captured = run.capture(self._losses, size=micro_batch) if capture else None
+        record = run.compile if compile else run.capture
+        self._captured = record(self._losses, size=micro_batch) if capture or compile else None
 
     def fit(self, data: Data, *, steps: int | None = None, epochs: float | None = None) -> Outcome:
         """Train until `steps` steps in all (or `epochs` / rate) are taken, or the budget is spent.
@@ -205,8 +207,7 @@ class Trainer:
         """One for each example, without the draws of an augmentation."""
         if self._augment is not None:
             return losses_on(self.run.model, self.loss, batch)
-        losses = self._losses(batch)
-        return losses.mean(1) if losses.ndim > 1 else losses
+        return mean_of_views(self._losses(batch))
 
     def _check_losses(self, rows: Rows) -> None:
         run = self.run

@@ -27,6 +27,7 @@ from tightrope.train import (
     noisy_sgd,
 )
 from tightrope.train.adapters.loader import drawn_loader
+from tightrope.train.gradients.traced import Traced
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # deprecations inside the frameworks are not ours
@@ -115,6 +116,24 @@ def test_hugging_face_micro_batches_give_the_same_weights(tmp_path):
             micro_batch=micro_batch,
             **PARTS,
         ).train()
+    for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_hugging_face_compiles_its_step_and_takes_views(tmp_path, monkeypatch):
+    monkeypatch.setattr(Traced, "compile", lambda self: None)  # which takes a minute
+    models = [tiny_llama(), tiny_llama()]
+
+    def twice(model, batch):
+        rows = {name: part.repeat_interleave(2, 0) for name, part in batch.items()}
+        return losses_of(model, rows).view(-1, 2)
+
+    ways = ({}, {"compile": True, "views": 2, "losses": twice})
+    for model, options in zip(models, ways, strict=True):
+        draws = {"sampler": PoissonSampler(0.3, seed=1), "noise": GaussianNoise(1.0, seed=2)}
+        trainer = trainer_of(model, tmp_path, max_steps=3, **draws, **options)
+        trainer.train()
+    assert trainer._recorded.mode == "compiled"
     for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
@@ -377,6 +396,25 @@ def test_lightning(data, tmp_path):
     run = module.make_private(rule, sampler=PoissonSampler(0.05), noise=GaussianNoise(1.0), **PARTS)
     fit(module, drawn_loader(run, TensorDataset(*data), steps=12), tmp_path)
     assert run.process.run == NoisySGD(PoissonSampling(0.05), 1.0, 12)
+
+
+class Twice(Small):
+    def losses(self, batch):
+        x, y = batch
+        return super().losses((x.repeat_interleave(2, 0), y.repeat_interleave(2))).view(-1, 2)
+
+
+def test_lightning_compiles_its_step_and_takes_views(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(Traced, "compile", lambda self: None)
+    modules, ways = (Small(), Twice()), ({}, {"compile": True, "views": 2})
+    for module, options in zip(modules, ways, strict=True):
+        rule = torch.optim.SGD(module.parameters(), lr=0.5)
+        draws = {"sampler": PoissonSampler(0.1, seed=1), "noise": GaussianNoise(1.0, seed=2)}
+        run = module.make_private(rule, **draws, **PARTS, **options)
+        fit(module, drawn_loader(run, TensorDataset(*data), steps=4), tmp_path)
+    assert module._recorded.mode == "compiled"
+    for a, b in zip(modules[0].parameters(), modules[1].parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
 class Centring(Small):

@@ -57,28 +57,67 @@ def test_weighted_rows_are_added_in_float64(batch, length):
 def test_norms_and_sums_are_of_the_same_products(positions, d, p, dtype):
     """What a product's square is taken of is what the sum adds, bit for bit, also in tf32."""
     a, g = random(9, d, positions).transpose(1, 2).to(dtype), random(9, positions, p).to(dtype)
-    written = products.written_products(a, g)
+    written = products.written(products.rows(a, g))
     truth = torch.bmm(g.float().transpose(1, 2), a.float())
     torch.testing.assert_close(written, truth, rtol=1e-2, atol=0.05)
     exact = written.double().square().sum((1, 2))
-    assert bool((products.product_squares(a, g) / exact - 1).abs().max() <= 2.0**-20)
+    assert bool((products.squares_of(products.rows(a, g)) / exact - 1).abs().max() <= 2.0**-20)
     for example in range(9):
         one = torch.zeros(9, device=DEVICE)
         one[example] = 1
         for chain in (1, 4, 100):
-            alone = products.weighted_products(a, g, one, chain)
+            alone = products.weighted_sum_of(products.rows(a, g), one, chain)
             assert torch.equal(alone, written[example])
 
 
 def test_weighted_products_in_chains():
     a, g, factors = random(50, 20, 70), random(50, 20, 30), torch.rand(50, device=DEVICE)
     a[7], factors[7] = torch.nan, 0
-    written = products.written_products(a, g)
+    written = products.written(products.rows(a, g))
     written[7] = 0
     terms = factors.double()[:, None, None] * written.double()
     for chain in (1, 10, 100):
-        error = (products.weighted_products(a, g, factors, chain).double() - terms.sum(0)).abs()
+        found = products.weighted_sum_of(products.rows(a, g), factors, chain)
+        error = (found.double() - terms.sum(0)).abs()
         assert bool((error <= (min(chain, 50) + 2) * 2.0**-24 * terms.abs().sum(0)).all())
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("each", [1, 2])
+@pytest.mark.parametrize(
+    ("channels", "outputs", "options"),
+    [
+        (8, 20, {"kernel_size": 3, "padding": 1}),
+        (16, 70, {"kernel_size": (2, 3), "stride": (2, 1), "padding": (0, 2), "dilation": (1, 2)}),
+        (24, 16, {"kernel_size": 1, "stride": 2}),
+    ],
+)
+def test_products_of_patches_that_are_not_written(channels, outputs, options, each, last):
+    torch.manual_seed(0)
+    layer = nn.Conv2d(channels, outputs, **options).to(DEVICE)
+    x = random(3 * each, channels, 9, 10)
+    g = random(*layer(x).shape)
+    dtype = torch.bfloat16 if DEVICE == "cuda" else torch.float32
+    x, g = x.to(dtype), g.to(dtype)
+    if last:
+        x, g = (v.contiguous(memory_format=torch.channels_last) for v in (x, g))
+    geometry = Convolution(layer.weight.shape, layer.stride, layer.padding, layer.dilation, 1)
+    operands = products.images(x, g, geometry, each)
+    written = products.written(operands)
+    rows = [
+        torch.nn.grad.conv2d_weight(
+            x[i : i + 1].double().cpu(), layer.weight.shape, g[i : i + 1].double().cpu(),
+            layer.stride, layer.padding, layer.dilation,
+        )
+        for i in range(3 * each)
+    ]  # fmt: skip
+    exact = torch.stack(rows).unflatten(0, (3, each)).sum(1)
+    found = geometry.in_order(written.flatten(1), last=True)
+    torch.testing.assert_close(found.double().cpu(), exact, rtol=1e-3, atol=1e-3)
+    squares = written.double().square().sum((1, 2))
+    assert bool((products.squares_of(operands) / squares - 1).abs().max() <= 2.0**-20)
+    one = torch.tensor([0.0, 1.0, 0.0], device=DEVICE)
+    assert torch.equal(products.weighted_sum_of(operands, one, 3), written[1])
 
 
 def test_normalisations():

@@ -1,4 +1,8 @@
-"""Every layer rule against the slow loop, for batches of 0, 1 and more."""
+"""Every layer rule against the slow loop, for batches of 0, 1 and more.
+
+Each goes three ways: eager, filled up as a captured step does it, and by the traced graph that a
+compiler gets. Compiled by torch's compiler (slow), and captured on a GPU, they are tested below.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from tightrope.train.clip import FlatClip
 from tightrope.train.gradients import Gradients
 from tightrope.train.gradients.reference import loop_clipped_sum
+from tightrope.train.padded import PaddedBatch, Program
 from tightrope.train.standard_convolution import StandardConv2d
 
 
@@ -24,7 +29,7 @@ def losses_of(model, *inputs):
     )
 
 
-def compare(model, *inputs, clip=None, method="auto", tolerance=2e-5, views=1):
+def compare(model, *inputs, clip=None, method="auto", tolerance=2e-5, views=1, compiled=False):
     """Float32 engine against the loop in float64. views: rows of the inputs for each example."""
     clip = clip or FlatClip(0.5)
     exact_model = copy.deepcopy(model).double()
@@ -45,8 +50,10 @@ def compare(model, *inputs, clip=None, method="auto", tolerance=2e-5, views=1):
     try:
         batch = engine.clipped_sum(mine(*inputs), clip)
         ways = [batch]
+        if batch.examples > 1:
+            ways.append(padded_sum(engine, mine, inputs, clip))
         if batch.examples > 1 and method == "auto":
-            ways.append(traced_sum(engine, mine, inputs, clip))
+            ways.append(traced_sum(engine, mine, inputs, clip, compiled=compiled))
     finally:
         engine.detach()
     assert batch.examples == inputs[0].shape[0] // views
@@ -62,9 +69,18 @@ def compare(model, *inputs, clip=None, method="auto", tolerance=2e-5, views=1):
     return batch
 
 
-def traced_sum(engine, losses, inputs, clip):
+def padded_sum(engine, losses, inputs, clip):
+    """Filled up with copies of the first example, which do not count."""
+    filled = [torch.cat([x, x[: 2 * engine.views]]) for x in inputs]
+    present = torch.arange(len(filled[0]) // engine.views) < len(inputs[0]) // engine.views
+    return engine.clipped_sum(losses(*filled), clip, present=present)
+
+
+def traced_sum(engine, losses, inputs, clip, *, compiled=False):
     """By the graph that a compiler gets, made from other inputs of the same shapes."""
     traced = engine.traced(losses, tuple(x.flip(0) for x in inputs))
+    if compiled:
+        traced.compile()
     present = torch.ones(inputs[0].shape[0] // engine.views, dtype=torch.bool)
     return engine.clipped_sum_of(traced, inputs, clip, present=present, chain=1000)[0]
 
@@ -241,15 +257,57 @@ def example(shape, batch):
     return torch.randn(batch, *shape)
 
 
-@pytest.mark.filterwarnings("ignore:Using padding='same'")
-@pytest.mark.parametrize("batch", [0, 1, 5])
-@pytest.mark.parametrize("name", LAYERS)
-def test_layer_equals_the_loop(name, batch):
+def layer(name, batch):
     torch.manual_seed(len(name) + batch)
     build, shape = LAYERS[name]
     model = build()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.7)
+    return model, shape
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_compiled_layer_equals_the_loop(name):
+    model, shape = layer(name, 3)
+    compare(model, example(shape, 3), compiled=True)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore")  # of torch, about layers that autocast leaves alone
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_captured_layer_has_the_sums_of_the_eager_one(name, half):
+    model, shape = layer(name, 4)
+    x, weights = example(shape, 4).cuda(), torch.linspace(-1, 2, 7, device="cuda")
+    engine, clip = Gradients(model.cuda()), FlatClip(0.5)
+
+    def each(x):
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            out = model(x)
+        flat = (out[0] if isinstance(out, tuple) else out).flatten(1).float()
+        return flat.sum(1) + (flat[:, :1] * weights).square().mean(1)
+
+    def compute(values, present):
+        losses = each(*values)
+        return engine.clipped_sum(losses, clip, present=present), losses.detach()
+
+    program = Program(compute, PaddedBatch((x.flip(0),), 6))
+    program.capture()
+    found, _ = program.run((x,))
+    mine, eager = (
+        torch.cat([s.reshape(-1) for s in batch.sums])
+        for batch in (found, engine.clipped_sum(each(x), clip))
+    )
+    assert float((mine - eager).norm()) <= (2e-2 if half else 1e-3) * float(eager.norm())
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize("batch", [0, 1, 5])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_equals_the_loop(name, batch):
+    model, shape = layer(name, batch)
     if batch == 0 and name.startswith("instance norm"):
         # torch itself cannot run this layer on nothing; no forward pass is needed then.
         engine = Gradients(model)
@@ -263,11 +321,7 @@ def test_layer_equals_the_loop(name, batch):
 @pytest.mark.parametrize(("batch", "method"), [(1, "auto"), (3, "auto"), (3, "two-pass")])
 @pytest.mark.parametrize("name", LAYERS)
 def test_views_of_an_example_are_clipped_as_one(name, batch, method):
-    torch.manual_seed(len(name) + batch)
-    build, shape = LAYERS[name]
-    model = build()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.7)
+    model, shape = layer(name, batch)
     compare(model, example(shape, 4 * batch), views=4, method=method)
 
 

@@ -26,9 +26,11 @@ from torch.utils.data import DataLoader
 from tightrope.errors import InvalidInput
 from tightrope.train.adapters.hugging_face_losses import check_own_loss, losses_of
 from tightrope.train.adapters.loader import drawn_loader
+from tightrope.train.captured import CapturedStep
 from tightrope.train.feed import as_rows, slice_rows
 from tightrope.train.independence import Recheck, check_independent_losses
 from tightrope.train.ledger import Budget
+from tightrope.train.losses import mean_of_views
 from tightrope.train.noise import Noise
 from tightrope.train.optimizer import PrivateOptimizer
 from tightrope.train.samplers import AbstractSampler
@@ -41,8 +43,9 @@ _NOT_SHOWN = ("loss", "grad_norm", "train_loss")
 class PrivateTrainer(transformers.Trainer):
     """transformers.Trainer whose steps are private.
 
-    The parts are those of PrivateOptimizer. losses: from model and batch to one loss per example;
-    by default what the model itself would average over the batch.
+    The parts are those of PrivateOptimizer. losses: from model and batch to one loss per example
+    (or `views` of them, where that is given); by default what the model itself would average over
+    the batch. capture, compile: as in Trainer of tightrope.train; for items of one length.
     """
 
     def __init__(
@@ -55,7 +58,10 @@ class PrivateTrainer(transformers.Trainer):
         budget: Budget | None = None,
         history: Any | None = None,
         gradients: Any | None = None,
+        views: int = 1,
         micro_batch: int | None = None,
+        capture: bool = False,
+        compile: bool = False,
         losses: Callable[[torch.nn.Module, dict[str, Any]], Tensor] = losses_of,
         **options: Any,
     ) -> None:
@@ -69,7 +75,10 @@ class PrivateTrainer(transformers.Trainer):
             "budget": budget,
             "history": history,
             "gradients": gradients,
+            "views": views,
         }
+        self._record = "compile" if compile else "capture" if capture else None
+        self._recorded: CapturedStep | None = None
         self._losses, self._micro_batch = losses, micro_batch
         self.run: PrivateOptimizer | None = None
         self._recheck = Recheck(self._of_batch)
@@ -80,6 +89,9 @@ class PrivateTrainer(transformers.Trainer):
             rule = super().create_optimizer(model)
             assert isinstance(self.model, torch.nn.Module)
             self.run = PrivateOptimizer(self.model, rule, **self._parts)
+            if self._record is not None:
+                record = getattr(self.run, self._record)
+                self._recorded = record(self._of_rows, size=self._micro_batch)
             self.optimizer = _AlreadyStepped(rule)
         assert self.optimizer is not None
         return self.optimizer
@@ -113,6 +125,9 @@ class PrivateTrainer(transformers.Trainer):
                 check_own_loss(model, batch)
 
     def _of_batch(self, batch: dict[str, Any]) -> Tensor:
+        return mean_of_views(self._of_rows(batch))
+
+    def _of_rows(self, batch: dict[str, Any]) -> Tensor:
         assert isinstance(self.model, torch.nn.Module)
         with self.compute_loss_context_manager():
             return self._losses(self.model, batch)
@@ -126,6 +141,8 @@ class PrivateTrainer(transformers.Trainer):
         inputs = self._prepare_inputs(inputs)
         if self.run.next_is_empty:
             self.run.step_empty()
+        elif self._recorded is not None:
+            self._recorded(inputs)
         else:
             for part in self.run.split_next(self._micro_batch):
                 with self.compute_loss_context_manager():

@@ -27,7 +27,9 @@ from torch import Tensor
 
 from tightrope.errors import InvalidInput
 from tightrope.train.adapters.loader import drawn_loader
+from tightrope.train.captured import CapturedStep
 from tightrope.train.independence import Recheck, check_independent_losses
+from tightrope.train.losses import mean_of_views
 from tightrope.train.optimizer import PrivateOptimizer
 
 if TYPE_CHECKING:
@@ -44,14 +46,30 @@ class PrivateModule(lightning.LightningModule):
         self.automatic_optimization = False
         self._private: list[PrivateOptimizer] = []  # a list: not to be registered as a submodule
         self._examples_apart = False
-        self._recheck = Recheck(self.losses)
+        self._recheck = Recheck(self._each)
+        self._record: str | None = None
+        self._recorded: CapturedStep | None = None
 
     def losses(self, batch: Batch) -> Tensor:
         raise NotImplementedError("Define losses(batch): one loss per example, shape (batch,).")
 
-    def make_private(self, optimizer: torch.optim.Optimizer, **parts: Any) -> PrivateOptimizer:
-        """Wrap this module and its optimizer; `parts` are those of PrivateOptimizer."""
+    def _each(self, batch: Batch) -> Tensor:
+        return mean_of_views(self.losses(batch))
+
+    def make_private(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        capture: bool = False,
+        compile: bool = False,
+        **parts: Any,
+    ) -> PrivateOptimizer:
+        """Wrap this module and its optimizer; `parts` are those of PrivateOptimizer.
+
+        capture, compile: as in Trainer of tightrope.train.
+        """
         self._private = [PrivateOptimizer(self, optimizer, **parts)]
+        self._record = "compile" if compile else "capture" if capture else None
         for part in self.children():  # losses() calls them, not this module
             self.run.guard.watch(part)
         return self.run
@@ -80,10 +98,19 @@ class PrivateModule(lightning.LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> None:
         if not self._examples_apart and self.run.rows is not None:
-            check_independent_losses(self, self.losses, self.run.rows, self.run.device)
+            check_independent_losses(self, self._each, self.run.rows, self.run.device)
             self._examples_apart = True
         self._recheck.by_chance(self.run)
         if self.run.next_is_empty:
             self.run.step_empty()
+        elif self._record is not None:
+            self._step_of_record()(batch)
         else:
             self.run.step(self.losses(batch))
+
+    def _step_of_record(self) -> CapturedStep:
+        """Made at the first step, when the module lies where it will be trained."""
+        if self._recorded is None:
+            assert self._record is not None
+            self._recorded = getattr(self.run, self._record)(self.losses)
+        return self._recorded

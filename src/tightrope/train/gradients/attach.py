@@ -19,6 +19,7 @@ from tightrope.train.gradients.rules import (
     refusal,
     replacement_forward,
 )
+from tightrope.train.gradients.rules.linear import transposed_linear
 
 __all__ = ["attach", "validate"]
 
@@ -106,7 +107,7 @@ def _replaced_child(module: nn.Module) -> bool:
 
 
 def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[Callable[[], Any]]:
-    casts = isinstance(module, _CASTS_INPUT)
+    casts = isinstance(module, _CASTS_INPUT) or rule is transposed_linear
 
     @unseen
     def cast_from_now_on(layer: nn.Module, x: Tensor) -> Tensor:

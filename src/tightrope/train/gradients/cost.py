@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 __all__ = [
+    "MANY_POSITIONS",
     "direct_is_cheaper",
     "formed_twice",
     "half_gradients_fit",
@@ -26,7 +27,9 @@ _OPERATIONS_PER_BYTE = {"cpu": 4.0, "cuda": 12.0}
 _LARGEST_BYTES = {"cpu": 2**29, "cuda": 2**30}
 
 # See `formed_twice`; measured on an H200.
-_FEW_POSITIONS = 64
+_FEW_POSITIONS = 128
+# From so many on the gradients of a convolution are small beside what they are made from.
+MANY_POSITIONS = 512
 
 
 def direct_is_cheaper(sizes: tuple[int, int, int, int], device: torch.device) -> bool:

@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from tightrope.train.gradients.chains import sum_of_parts
-from tightrope.train.gradients.forms.base import BLOCK, Form, blocked_squares, full_precision
+from tightrope.train.gradients.forms.base import (
+    BLOCK,
+    Form,
+    blocked_squares,
+    full_precision,
+    zero_examples,
+)
 from tightrope.train.gradients.forms.dense import Dense
 from tightrope.train.gradients.forms.outer import Outer, gram_norms, not_below_zero
 from tightrope.train.gradients.forms.rank_one import RankOne
@@ -77,9 +83,10 @@ class TiedTable(Form):
 
     def __init__(self, rows: Rows, outer: Outer) -> None:
         self.rows, self.outer = rows, outer
+        self._written: Tensor | None = None  # (B, V, d) once instantiated
 
     def squared_norms(self) -> Tensor:
-        if self.outer.instantiated or self.outer.half:
+        if not self.outer.by_gram:
             return torch.cat([blocked_squares(part) for _, part in self._parts()])
         cross, error = self._cross()
         squared, spread = gram_norms(self.outer.a, self.outer.g)
@@ -98,10 +105,19 @@ class TiedTable(Form):
         return cross, gamma(2 * a.shape[2] + 8) * error
 
     def _parts(self) -> Iterator[tuple[slice, Tensor]]:
-        for part, products in self.outer.wide_parts():
-            reads, ids = self.rows.merged()[part], self.rows.ids[part]
-            places = ids[..., None].expand(reads.shape)
-            yield part, products.scatter_add_(1, places, reads)
+        if self._written is None and self.outer.instantiated:
+            self._written = self._with_reads(self.outer.dense(), slice(None))
+        if self._written is not None:
+            yield slice(0, len(self._written)), self._written
+            return
+        for part, products in self.outer.parts():
+            yield part, self._with_reads(products, part)
+
+    def _with_reads(self, products: Tensor, part: slice) -> Tensor:
+        """Merged, a row gets one read, so that its place in the order does not matter."""
+        reads, ids = self.rows.merged()[part], self.rows.ids[part]
+        places = ids[..., None].expand(reads.shape)
+        return products.scatter_add_(1, places, reads.to(products.dtype))
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         return sum_of_parts(self._parts(), factors, chain)
@@ -113,5 +129,8 @@ class TiedTable(Form):
         return torch.cat([part for _, part in self._parts()])
 
     def zero(self, examples: Tensor) -> None:
+        if self._written is not None:
+            self._written = zero_examples(self._written, examples)
+            return
         self.rows.zero(examples)
         self.outer.zero(examples)

@@ -71,6 +71,11 @@ class Outer(Form):
         return self.g.dtype is torch.bfloat16 and self.half and self.instantiated
 
     @property
+    def by_gram(self) -> bool:
+        """Whether what is written is in float32 and its norm is bounded by Gram matrices."""
+        return not (self.instantiated or self.half or self._fused)
+
+    @property
     def instantiated(self) -> bool:
         """Whether norm and sum go through the written-out gradients of the whole batch."""
         if self._direct is not None:
@@ -93,9 +98,9 @@ class Outer(Form):
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         if self._fused and chain and not self.instantiated:
-            from tightrope.train.gradients.kernels.products import weighted_products
+            from tightrope.train.gradients.kernels.products import rows, weighted_sum_of
 
-            return weighted_products(self.a, self.g, factors, chain)
+            return weighted_sum_of(rows(self.a, self.g), factors, chain)
         return sum_of_parts(self.parts(), factors, chain)
 
     def parts(self) -> Iterator[tuple[slice, Tensor]]:
@@ -111,19 +116,6 @@ class Outer(Form):
                     yield part, half_products(a, g)
                 else:
                     yield part, per_example_products(a, g, fused=self._fused)
-
-    def wide_parts(self) -> Iterator[tuple[slice, Tensor]]:
-        """The same in full precision, to be written to; half-precision operands are multiplied so
-        that the products are never rounded to half precision."""
-        batch, _, d, p = self.sizes
-        if not self.half or self.instantiated:
-            for part, products in self.parts():
-                yield part, full_precision(products.clone())
-            return
-        for part in slices(batch, together(d * p, self.g.device)):
-            a, g = half_operands(self.a[part], self.g[part])
-            wide = torch.bmm(g.transpose(1, 2), a, out_dtype=torch.float32)
-            yield part, wide[:, :p, :d]
 
     def dense(self) -> Tensor:
         if self._direct is None:
@@ -147,17 +139,17 @@ def squared_norms(a: Tensor, g: Tensor, *, fused: bool) -> Tensor:
     """(B,) from above, of what `per_example_products` writes."""
     if not fused:
         return gram_squared_norms(a, g)
-    from tightrope.train.gradients.kernels.products import product_squares
+    from tightrope.train.gradients.kernels.products import rows, squares_of
 
-    return product_squares(a, g)
+    return squares_of(rows(a, g))
 
 
 def per_example_products(a: Tensor, g: Tensor, *, fused: bool) -> Tensor:
     """(B, p, d) = g^T a for each example; in float32 where the norms are by Gram matrices."""
     if fused:
-        from tightrope.train.gradients.kernels.products import written_products
+        from tightrope.train.gradients.kernels.products import rows, written
 
-        return written_products(a, g)
+        return written(rows(a, g))
     with exact_products():
         return _products(a, g)
 

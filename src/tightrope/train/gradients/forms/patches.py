@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch.nn import functional
 from tightrope.train.gradients.buffers import scratch, scratch_scope
 from tightrope.train.gradients.chains import slices, sum_of_parts
 from tightrope.train.gradients.cost import (
+    MANY_POSITIONS,
     direct_is_cheaper,
     formed_twice,
     half_gradients_fit,
@@ -32,6 +33,9 @@ from tightrope.train.gradients.forms.depthwise import depthwise_gradients, is_de
 from tightrope.train.gradients.forms.outer import fused, per_example_products, squared_norms
 from tightrope.train.gradients.kernels import usable
 from tightrope.train.gradients.owners import Owners
+
+if TYPE_CHECKING:
+    from tightrope.train.gradients.kernels.products import Operands
 
 __all__ = ["Convolution", "Patches"]
 
@@ -54,7 +58,7 @@ class Convolution:
     def unfold(self, x: Tensor, each: int = 1) -> Tensor:
         """(B * groups, each * T, d): the patches of (B * each, C, *space).
 
-        Columns are as in `in_order`.
+        Columns are as in `in_order`, innermost channels where `channels_last` says so.
         """
         space = [
             (n + 2 * p - d * (k - 1) - 1) // s + 1
@@ -80,7 +84,7 @@ class Convolution:
     def _by_kernel(self, x: Tensor) -> bool:
         return self.groups == 1 and x.dim() == 4 and usable(x)
 
-    def _channels_last(self, x: Tensor) -> bool:
+    def channels_last(self, x: Tensor) -> bool:
         """Whether a patch is written with its channels innermost.
 
         Where the kernel jumps, neighbouring outputs read values that lie apart; the channels of
@@ -91,7 +95,7 @@ class Convolution:
 
     def _unfold_padded(self, x: Tensor, space: list[int], each: int) -> Tensor:
         dims, batch, channels = range(len(space)), len(x) // each, x.shape[1]
-        last = self._channels_last(x)
+        last = self.channels_last(x)
         x = x.movedim(1, -1).contiguous().movedim(-1, 1) if last else x
         step = x.stride()
         taps = [step[2 + i] * self.dilation[i] for i in dims]
@@ -108,10 +112,10 @@ class Convolution:
             return patches.view(batch, each * prod(space), -1)
         return patches.view(batch * self.groups, -1, each * prod(space)).transpose(1, 2)
 
-    def in_order(self, gradients: Tensor, x: Tensor) -> Tensor:
-        """(*, N) as (*, *weight shape), where the columns are as `unfold` of x writes them."""
+    def in_order(self, gradients: Tensor, *, last: bool) -> Tensor:
+        """(*, N) as (*, *weight shape); last: whether the channels are innermost in a patch."""
         lead = gradients.shape[:-1]
-        if not self._channels_last(x):
+        if not last:
             return gradients.view(*lead, *self.weight_shape)
         outputs, inputs = self.weight_shape[:2]
         return gradients.view(*lead, outputs, *self.kernel, inputs).movedim(-1, len(lead) + 1)
@@ -130,6 +134,8 @@ class Patches(Form):
     def __init__(self, x: Tensor, g: Tensor, convolution: Convolution, each: int = 1) -> None:
         self.x, self.g, self.convolution, self.each = x, g, convolution, each
         self._half = _half_kernels(x, g, convolution)
+        self._by_images = self._half and self._reads_images()
+        self._last = self._by_images or convolution.channels_last(x)
         self._fused = self._half or (fused(g) and x.dtype is g.dtype)
         self._direct: Tensor | None = None  # (B, N) once instantiated
         self._squares: Tensor | None = None  # (B,) once the norms are taken
@@ -160,6 +166,10 @@ class Patches(Form):
             return squares
         if self.instantiated:
             return blocked_squares(self._written())
+        if self._by_images:
+            from tightrope.train.gradients.kernels.products import squares_of
+
+            return squares_of(self._images(slice(None)))
         # Small Gram matrices leave a GPU idle unless there are many: larger chunks than below.
         squares = [squared_norms(a, g, fused=self._fused) for a, g in self._operands(2**29)]
         return torch.cat(squares).view(-1, self.convolution.groups).sum(1)
@@ -179,6 +189,18 @@ class Patches(Form):
         fits = plain and self.x.dtype is self.g.dtype and usable(self.x, self.g)
         return fits and small_convolution(self._sizes())
 
+    def _reads_images(self) -> bool:
+        """Whether a kernel forms the products of patches where they lie in the images."""
+        return self.convolution.weight_shape[1] % 8 == 0 and not small_convolution(self._sizes())
+
+    def _images(self, examples: slice) -> Operands:
+        from tightrope.train.gradients.kernels.products import images
+
+        self.x, self.g = (v.contiguous(memory_format=torch.channels_last) for v in (self.x, self.g))
+        start, stop, _ = examples.indices(self._examples)
+        rows = slice(start * self.each, stop * self.each)
+        return images(self.x[rows], self.g[rows], self.convolution, self.each)
+
     @property
     def instantiated(self) -> bool:
         """Whether norm and sum go through the written-out gradients; both must go one way."""
@@ -186,6 +208,8 @@ class Patches(Form):
             return True
         if self._half:
             sizes = self._sizes()
+            if self._by_images:
+                return sizes[1] >= MANY_POSITIONS
             return not formed_twice(sizes[1]) and half_gradients_fit(sizes)
         return direct_is_cheaper(self._sizes(), self.g.device)
 
@@ -220,12 +244,12 @@ class Patches(Form):
             total = self._fused_sum(factors, chain)
         else:
             total = sum_of_parts(self._parts(), factors, chain)
-        return self.convolution.in_order(total, self.x).contiguous()
+        return self.convolution.in_order(total, last=self._last).contiguous()
 
     def parts(self) -> Iterator[tuple[slice, Tensor]]:
         """(B, *weight shape), all at once where they are instantiated, else some at a time."""
         for part, gradients in self._parts():
-            yield part, self.convolution.in_order(gradients, self.x)
+            yield part, self.convolution.in_order(gradients, last=self._last)
 
     def drop(self) -> None:
         """Nothing will be asked of it any more."""
@@ -233,11 +257,14 @@ class Patches(Form):
         self._let_go()
 
     def _fused_sum(self, factors: Tensor, chain: int) -> Tensor:
-        from tightrope.train.gradients.kernels.products import weighted_products
+        from tightrope.train.gradients.kernels.products import rows, weighted_sum_of
 
+        if self._by_images:
+            return weighted_sum_of(self._images(slice(None)), factors, chain).view(-1)
         parts, start = [], 0
         for a, g in self._operands(unfold_room(self.g.device)):
-            parts.append(weighted_products(a, g, factors[start : start + len(a)], chain))
+            own = factors[start : start + len(a)]
+            parts.append(weighted_sum_of(rows(a, g), own, chain))
             start += len(a)
         total = parts[0] if len(parts) == 1 else torch.stack(parts).sum(0, dtype=torch.float64)
         return total.float().view(-1)
@@ -251,11 +278,17 @@ class Patches(Form):
         values = (rows + positions) * columns * self.convolution.groups
         for part in slices(self._examples, together(values, self.g.device)):
             with scratch_scope():
-                products = per_example_products(*self._operands_of(part), fused=self._fused)
-                yield part, products.view(-1, self.convolution.weight_shape.numel())
+                yield part, self._products_of(part).view(-1, self.convolution.weight_shape.numel())
+
+    def _products_of(self, examples: slice) -> Tensor:
+        if self._by_images:
+            from tightrope.train.gradients.kernels.products import written
+
+            return written(self._images(examples))
+        return per_example_products(*self._operands_of(examples), fused=self._fused)
 
     def dense(self) -> Tensor:
-        return self.convolution.in_order(full_precision(self._written()), self.x)
+        return self.convolution.in_order(full_precision(self._written()), last=self._last)
 
     def _written(self) -> Tensor:
         """(B, N): the gradients as the products of patches write them."""
@@ -263,6 +296,9 @@ class Patches(Form):
             each_row = depthwise_gradients(self.x, self.g, self.convolution).flatten(1)
             whole = each_row.unflatten(0, (-1, self.each)).sum(1) if self.each > 1 else each_row
             self._direct = whole
+            self._let_go()
+        if self._direct is None and self._by_images:
+            self._direct = self._products_of(slice(None)).view(self._examples, -1)
             self._let_go()
         if self._direct is None:
             batch, _, columns, rows = self._sizes()

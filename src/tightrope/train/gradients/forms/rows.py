@@ -87,7 +87,10 @@ class Rows(Form):
     def _table(self, values: Tensor, examples: slice) -> Tensor:
         ids, width = self.ids[examples].reshape(-1), values.shape[2]
         total = torch.zeros(self.rows, width, dtype=values.dtype, device=values.device)
-        return total.index_put_((ids,), values.reshape(-1, width), accumulate=True)
+        values = values.reshape(-1, width)
+        if values.is_cuda and values.dtype is torch.float64:  # in any order, see `merged`
+            return total.index_add_(0, ids, values)
+        return total.index_put_((ids,), values, accumulate=True)
 
     def dense(self) -> Tensor:
         g = full_precision(self.g)

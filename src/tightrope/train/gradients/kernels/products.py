@@ -1,22 +1,27 @@
-"""Per-example products g^T a of a wide layer, used without being written out.
+"""Per-example products g^T a of a layer, used without being written out.
 
 A layer is read twice: for the squares of every product, and for their weighted sum. Both come from
 one compiled kernel that forms a product by the same instructions, so the norms are those of what is
-added, bit for bit, also where products run in tf32.
+added, bit for bit, also where products run in tf32. Convolutions read the images where their
+patches lie; no patch is written.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from tightrope.train.gradients.kernels.tokens import weighted_rows
 from tightrope.train.gradients.rounding import TINY
 
-__all__ = ["product_squares", "weighted_products", "written_products"]
+if TYPE_CHECKING:
+    from tightrope.train.gradients.forms.patches import Convolution
+
+__all__ = ["Operands", "images", "rows", "squares_of", "weighted_sum_of", "written"]
 
 _PROGRAMS = 1056  # enough of them to keep a large GPU busy
 
@@ -26,103 +31,171 @@ class _Tile(NamedTuple):
     columns: int
     positions: int
     warps: int
+    stages: int
 
 
-_FEW, _MANY = _Tile(128, 128, 16, 8), _Tile(128, 64, 32, 4)  # positions; the fastest of six
-_HALF = _Tile(128, 64, 64, 4)  # the fastest of eight
+_FEW, _MANY = _Tile(128, 128, 16, 8, 3), _Tile(128, 64, 32, 4, 3)  # positions, in tf32
+_HALF, _IMAGES = _Tile(64, 128, 64, 4, 3), _Tile(128, 64, 64, 4, 3)  # the fastest of nine
 
 
-def _tile(a: Tensor) -> _Tile:
-    if a.element_size() == 2:
-        return _HALF
-    return _FEW if a.shape[1] <= _FEW.positions else _MANY
-
-
-# One binary for squares and sums: what differs between the two is not compiled in.
+# One binary for squares and sums: what differs between the two is not compiled in. Examples and
+# blocks of positions are one loop, so that the next example is read while one is multiplied.
 @triton.jit(do_not_specialize=["summing", "batch", "share"])
 def _products(
     a_ptr, g_ptr, factor_ptr, out_ptr, squares_ptr, summing, batch, positions, d, p, share,
-    a_example, a_position, a_column, g_example, g_position, g_column,
+    a_example, a_view, a_row, a_column, a_channel, g_example, g_position, g_column,
+    channels, space, width, height_in, width_in,
+    CONVOLUTION: tl.constexpr, KERNEL_W: tl.constexpr,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr,
+    DILATE_H: tl.constexpr, DILATE_W: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
-    tile, split = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    tile, split = tl.program_id(0), tl.program_id(1)
     tiles = tl.cdiv(d, COLUMNS)
     rows = (tile // tiles) * ROWS + tl.arange(0, ROWS)
     columns = (tile % tiles) * COLUMNS + tl.arange(0, COLUMNS)
     at = tl.arange(0, POSITIONS)
+    if CONVOLUTION:
+        tap = columns // channels
+        tap_h, tap_w = (tap // KERNEL_W) * DILATE_H - PAD_H, (tap % KERNEL_W) * DILATE_W - PAD_W
+        channel = columns % channels
+    blocks = tl.cdiv(positions, POSITIONS)
+    first = split * share
+    count = tl.minimum(share, batch - first)
+    product = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for number in range(split * share, tl.minimum(split * share + share, batch)):
-        example = tl.cast(number, tl.int64)
-        factor = tl.load(factor_ptr + example)
-        live = tl.where(factor > 0.0, positions, 0)  # a dropped example may hold nan
-        product = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-        for start in range(0, live, POSITIONS):
-            here = start + at
-            g = tl.load(
-                g_ptr + example * g_example + here[None, :] * g_position + rows[:, None] * g_column,
-                mask=(here[None, :] < live) & (rows[:, None] < p), other=0.0,
-            )  # fmt: skip
-            a = tl.load(
-                a_ptr + example * a_example + here[:, None] * a_position
-                + columns[None, :] * a_column,
-                mask=(here[:, None] < live) & (columns[None, :] < d), other=0.0,
-            )  # fmt: skip
-            product = tl.dot(g, a, product, input_precision="tf32")
-        if summing != 0:
-            total += factor * product
+    for number in range(count * blocks):
+        block = number % blocks
+        example = (first + number // blocks).to(tl.int64)
+        here = block * POSITIONS + at
+        g = tl.load(
+            g_ptr + example * g_example + here[None, :] * g_position + rows[:, None] * g_column,
+            mask=(here[None, :] < positions) & (rows[:, None] < p), other=0.0,
+        )  # fmt: skip
+        inside = (here[:, None] < positions) & (columns[None, :] < d)
+        if CONVOLUTION:
+            place = here % space
+            h = (place // width)[:, None] * STRIDE_H + tap_h[None, :]
+            w = (place % width)[:, None] * STRIDE_W + tap_w[None, :]
+            inside = inside & (h >= 0) & (h < height_in) & (w >= 0) & (w < width_in)
+            offset = (here // space)[:, None] * a_view + h * a_row + w * a_column
+            offset += channel[None, :] * a_channel
         else:
-            squares = tl.sum(tl.sum(product * product, axis=1).to(tl.float64), axis=0)
-            tl.store(squares_ptr + example * tl.num_programs(0) + tile, squares)
+            offset = here[:, None] * a_column + columns[None, :] * a_channel
+        a = tl.load(a_ptr + example * a_example + offset, mask=inside, other=0.0)
+        product = tl.dot(g, a, product, input_precision="tf32")
+        if block == blocks - 1:
+            if summing != 0:
+                factor = tl.load(factor_ptr + example)
+                if factor > 0.0:  # a dropped example may hold nan
+                    total += factor * product
+            else:
+                squares = tl.sum(tl.sum(product * product, axis=1).to(tl.float64), axis=0)
+                tl.store(squares_ptr + example * tl.num_programs(0) + tile, squares)
+            product = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     if summing != 0:
-        place = out_ptr + split * p * d + rows[:, None].to(tl.int64) * d + columns[None, :]
+        start = out_ptr + split.to(tl.int64) * p * d
+        place = start + rows[:, None].to(tl.int64) * d + columns[None, :]
         tl.store(place, total, mask=(rows[:, None] < p) & (columns[None, :] < d))
 
 
-def product_squares(a: Tensor, g: Tensor) -> Tensor:
-    """(B,) squares of |g_b^T a_b| from above, for a: (B, T, d) and g: (B, T, p) in float32."""
-    squares = torch.empty(len(a), _tiles(a, g), dtype=torch.float64, device=a.device)
-    _launch(a, g, _ones(a), _share(a, g, len(a)), squares)
-    return squares.sum(1).add_(TINY * a.shape[2] * g.shape[2])
+class Operands(NamedTuple):
+    """a: rows (B, T, d), or images; g: (B, T, p); and how the kernel reads them."""
+
+    a: Tensor
+    g: Tensor
+    d: int
+    reads: tuple[int, ...]  # strides of a, of g, and sizes
+    shape: dict[str, Any]
+
+    def tile(self) -> _Tile:
+        if self.a.element_size() == 2:
+            wide = self.g.shape[2] > _HALF.rows and self.shape["CONVOLUTION"]
+            return _IMAGES if wide else _HALF
+        return _FEW if self.g.shape[1] <= _FEW.positions else _MANY
+
+    def tiles(self) -> int:
+        tile = self.tile()
+        return int(triton.cdiv(self.g.shape[2], tile.rows) * triton.cdiv(self.d, tile.columns))
+
+    def share(self, most: int) -> int:
+        """Examples for each program, so that all together keep the device busy."""
+        splits = triton.cdiv(_PROGRAMS, self.tiles())
+        return max(1, min(most, triton.cdiv(len(self.g), splits)))
 
 
-def written_products(a: Tensor, g: Tensor) -> Tensor:
+_NO_CONVOLUTION = dict.fromkeys(
+    ("KERNEL_W", "STRIDE_H", "STRIDE_W", "PAD_H", "PAD_W", "DILATE_H", "DILATE_W"), 0
+)
+
+
+def rows(a: Tensor, g: Tensor) -> Operands:
+    """Of a linear layer."""
+    example, position, channel = a.stride()
+    reads = (example, 0, 0, position, channel, *g.stride(), 1, 1, 1, 1, 1)
+    return Operands(a, g, a.shape[2], reads, {"CONVOLUTION": False} | _NO_CONVOLUTION)
+
+
+def images(x: Tensor, g: Tensor, geometry: Convolution, each: int = 1) -> Operands:
+    """Of a convolution over x: (B * each, C, H, W); columns are ordered (kh, kw, C)."""
+    x = x.contiguous(memory_format=torch.channels_last)
+    g = g.contiguous(memory_format=torch.channels_last)
+    view, channel, row, column = x.stride()
+    height, width = g.shape[2:]
+    g = g.permute(0, 2, 3, 1).reshape(len(g) // each, each * height * width, g.shape[1])
+    (kernel_h, kernel_w), (stride_h, stride_w) = geometry.kernel, geometry.stride
+    (pad_h, pad_w), (dilate_h, dilate_w) = geometry.padding, geometry.dilation
+    reads = (each * view, view, row, column, channel, *g.stride())
+    sizes = (x.shape[1], height * width, width, x.shape[2], x.shape[3])
+    steps = {"STRIDE_H": stride_h, "STRIDE_W": stride_w, "DILATE_H": dilate_h, "DILATE_W": dilate_w}
+    shape = {"CONVOLUTION": True, "KERNEL_W": kernel_w, "PAD_H": pad_h, "PAD_W": pad_w} | steps
+    return Operands(x, g, kernel_h * kernel_w * x.shape[1], (*reads, *sizes), shape)
+
+
+def squares_of(operands: Operands) -> Tensor:
+    """(B,) squares of |g_b^T a_b| from above."""
+    batch, _, p = operands.g.shape
+    squares = torch.empty(batch, operands.tiles(), dtype=torch.float64, device=operands.g.device)
+    _launch(operands, _ones(operands), operands.share(batch), squares)
+    return squares.sum(1).add_(TINY * operands.d * p)
+
+
+def written(operands: Operands) -> Tensor:
     """(B, p, d): the products themselves."""
-    out = torch.empty(len(a), g.shape[2], a.shape[2], device=a.device)
-    _launch(a, g, _ones(a), 1, out)
+    batch, _, p = operands.g.shape
+    out = torch.empty(batch, p, operands.d, device=operands.g.device)
+    _launch(operands, _ones(operands), 1, out)
     return out
 
 
-def weighted_products(a: Tensor, g: Tensor, factors: Tensor, chain: int) -> Tensor:
+def weighted_sum_of(operands: Operands, factors: Tensor, chain: int) -> Tensor:
     """(p, d) = sum_b f_b g_b^T a_b; at most `chain` examples are added in one float32 chain."""
-    share = _share(a, g, chain)
-    parts = (triton.cdiv(len(a), share), g.shape[2], a.shape[2])
-    out = torch.empty(parts, device=a.device)
-    _launch(a, g, factors.float(), share, out)
-    return out[0] if len(out) == 1 else out.sum(0, dtype=torch.float64).float()
+    share = operands.share(chain)
+    parts = (triton.cdiv(len(operands.g), share), operands.g.shape[2], operands.d)
+    out = torch.empty(parts, device=operands.g.device)
+    _launch(operands, factors.float(), share, out)
+    return out[0] if len(out) == 1 else _added(out)
 
 
-def _ones(a: Tensor) -> Tensor:
-    return torch.ones(len(a), device=a.device)
+def _added(parts: Tensor) -> Tensor:
+    """In float64, rounded once."""
+    ones = torch.ones(len(parts), device=parts.device)
+    return weighted_rows(parts.flatten(1), ones, 1).view(parts.shape[1:])
 
 
-def _tiles(a: Tensor, g: Tensor) -> int:
-    tile = _tile(a)
-    return int(triton.cdiv(g.shape[2], tile.rows) * triton.cdiv(a.shape[2], tile.columns))
+def _ones(operands: Operands) -> Tensor:
+    return torch.ones(len(operands.g), device=operands.g.device)
 
 
-def _share(a: Tensor, g: Tensor, most: int) -> int:
-    """Examples for each program, so that all together keep the device busy."""
-    splits = triton.cdiv(_PROGRAMS, _tiles(a, g))
-    return max(1, min(most, triton.cdiv(len(a), splits)))
-
-
-def _launch(a: Tensor, g: Tensor, factors: Tensor, share: int, out: Tensor) -> None:
+def _launch(operands: Operands, factors: Tensor, share: int, out: Tensor) -> None:
     """Squares into a float64 tensor, sums into a float32 one."""
+    a, g, tile = operands.a, operands.g, operands.tile()
     summing = out.dtype is torch.float32
-    other = torch.empty(1, dtype=torch.float64 if summing else torch.float32, device=a.device)
-    (batch, positions, d), tile = a.shape, _tile(a)
-    _products[(_tiles(a, g), triton.cdiv(batch, share))](
+    other = torch.empty(1, dtype=torch.float64 if summing else torch.float32, device=g.device)
+    (batch, positions, p) = g.shape
+    _products[(operands.tiles(), triton.cdiv(batch, share))](
         a, g, factors, *((out, other) if summing else (other, out)), int(summing),
-        batch, positions, d, g.shape[2], share, *a.stride(), *g.stride(),
-        ROWS=tile.rows, COLUMNS=tile.columns, POSITIONS=tile.positions, num_warps=tile.warps,
+        batch, positions, operands.d, p, share, *operands.reads, **operands.shape,
+        ROWS=tile.rows, COLUMNS=tile.columns, POSITIONS=tile.positions,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
