@@ -131,7 +131,7 @@ class Gradients:
             work = self._work(losses, uses, calls, owners, checked=present is None)
             work.present, work.chain = present, chain
             uses.clear()  # what a layer read is freed as soon as its gradient is formed
-            with torch.no_grad(), no_autocast(losses.device):
+            with torch.set_grad_enabled(False), no_autocast(losses.device):  # the cheapest way
                 if self._run is book_keeping and only_vectors(work, clip):
                     return sum_of_vectors(work, clip)
                 with scratch_scope():
