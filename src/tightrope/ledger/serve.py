@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from tightrope.ledger.office import BudgetLedger
-from tightrope.ledger.views import forecast_view, history_view, standing_view
+from tightrope.ledger.views import forecast_view, history_view, standing_or_damage
 from tightrope.serving import local_app
 
 __all__ = ["page_app"]
@@ -27,12 +27,15 @@ def page_app(ledger: BudgetLedger, host: str = "127.0.0.1", token: str | None = 
     pages = Environment(loader=FileSystemLoader(_PAGES), autoescape=True, undefined=StrictUndefined)
 
     async def index(request: Request) -> Response:
-        rows = [standing_view(ledger, name) for name in ledger.names()]
+        rows = [standing_or_damage(ledger, name) for name in ledger.names()]
         return HTMLResponse(pages.get_template("index.html").render(rows=rows))
 
     async def dataset(request: Request) -> Response:
         name = request.query_params.get("name", "")
-        row, history = standing_view(ledger, name), history_view(ledger, name)
+        row = standing_or_damage(ledger, name)
+        if "damaged" in row:
+            return HTMLResponse(pages.get_template("index.html").render(rows=[row]))
+        history = history_view(ledger, name)
         forecast = forecast_view(ledger, name)
         page = pages.get_template("dataset.html")
         return HTMLResponse(page.render(row=row, history=history, forecast=forecast))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+from tightrope.errors import LedgerDamaged
 from tightrope.ledger.book import Book
 from tightrope.ledger.office import BudgetLedger
 from tightrope.ledger.reservation import Reservation
@@ -14,7 +15,7 @@ from tightrope.ledger.terms import IN_ADVANCE
 from tightrope.process import Process
 from tightrope.process.codec import to_json
 
-__all__ = ["standing_view", "history_view", "forecast_view", "export_view"]
+__all__ = ["standing_view", "standing_or_damage", "history_view", "forecast_view", "export_view"]
 
 _MOST_REPEATS = 10_000
 _DAY_S = 86400.0
@@ -39,6 +40,14 @@ def standing_view(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
         "settled": found.settled,
         "head": str(found.head),
     }
+
+
+def standing_or_damage(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
+    """The same, or what is wrong with its log: that of another data set still stands."""
+    try:
+        return standing_view(ledger, dataset)
+    except LedgerDamaged as error:
+        return {"dataset": dataset, "damaged": str(error)}
 
 
 def history_view(ledger: BudgetLedger, dataset: str) -> list[dict[str, Any]]:

@@ -173,8 +173,9 @@ class Ledger:
 
     def accounts_for(self, sampler: AbstractSampler, noise: Noise) -> bool:
         """Are these the sampling and the noise that are accounted?"""
-        mine, theirs = (self._sampler, self._noise), (sampler, noise)
-        return _accounted(*mine) == _accounted(*theirs)
+        if sampler is self._sampler and noise is self._noise:
+            return True
+        return _accounted(self._sampler, self._noise) == _accounted(sampler, noise)
 
     def process(self, steps: int | None = None) -> Process:
         """The process of `steps` steps (those released so far) and of the history before them."""

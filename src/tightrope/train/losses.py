@@ -66,9 +66,12 @@ def check_losses(losses: object, size: int, views: int = 1) -> Tensor:
             "losses.mean(dim=1). (Several views of each example: make the run with views=K.)"
         )
     if losses.shape[0] != size:
+        each, rest = divmod(len(losses), size) if size else (0, 1)
+        several = f" If they are of {each} views of each example, make the run with views={each}."
         raise InvalidInput(
             f"step() got {len(losses)} losses, but the sampler drew {size} examples for this part. "
             "Every example drawn must come with exactly one loss, in any order."
+            + (several if each > 1 and rest == 0 else "")
         )
     if not losses.requires_grad:
         raise InvalidInput(

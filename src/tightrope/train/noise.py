@@ -100,32 +100,30 @@ class GaussianNoise:
         if scale == 0.0:
             return
         part = scale / math.sqrt(2)
-        for group in self._groups(whole(sums)):
-            device = group.draws.device
+        for group, draws in self._groups(whole(sums)):
+            device = draws.both.device
             generator = self._generators.pop(device, None) or torch.Generator(device)
-            for draws in _keyed_together(group.draws):
+            for one in draws.under_one_key():
                 key_generator(generator, self._stream)
-                draws.normal_(0.0, part, generator=generator)
+                one.normal_(0.0, part, generator=generator)
             # The two draws first: what is released is the sum and a number, rounded once.
-            group.draws[0].add_(group.draws[1])
-            torch._foreach_add_(group.sums, group.views)
+            draws.first.add_(draws.second)
+            torch._foreach_add_(group, draws.views)
             self._generators[device] = generator
 
-    def _groups(self, sums: list[Tensor]) -> Iterator[Group]:
+    def _groups(self, sums: list[Tensor]) -> Iterator[tuple[list[Tensor], Draws]]:
         """The sums in groups; where there is a single small one, its memory serves again."""
         shapes = [(total.shape, total.dtype, total.device) for total in sums]
         kept = self._borrowed()
-        if kept is not None and kept.shapes == shapes:
-            yield Group(sums, kept.draws, kept.views)
+        if kept is not None and kept[0] == shapes:
+            yield sums, kept[1]
             self._kept.append(kept)
             return
-        for tensors in _neighbours(sums):
-            size = sum(total.numel() for total in tensors)
-            draws = torch.empty(2, size, dtype=tensors[0].dtype, device=tensors[0].device)
-            views = unpack(draws[0], tensors)
-            yield Group(tensors, draws, views)
-            if len(tensors) == len(sums) and size <= _LARGEST_KEPT:
-                self._kept.append(_Kept(shapes, draws, views))
+        for group in _neighbours(sums):
+            draws = Draws.like(group)
+            yield group, draws
+            if len(group) == len(sums) and len(draws.first) <= _LARGEST_KEPT:
+                self._kept.append((shapes, draws))
 
     def _borrowed(self) -> _Kept | None:
         try:
@@ -144,21 +142,27 @@ class GaussianNoise:
 
 
 @final
-class _Kept(NamedTuple):
-    """Memory of an earlier release, and what it was for."""
+class Draws(NamedTuple):
+    """Memory for the two draws of tensors that get their noise together."""
 
-    shapes: list[Any]
-    draws: Tensor
-    views: list[Tensor]
+    both: Tensor  # (2, size)
+    first: Tensor
+    second: Tensor
+    views: list[Tensor]  # of the first, in the shapes of the tensors
+
+    @classmethod
+    def like(cls, sums: list[Tensor]) -> Draws:
+        size = sum(total.numel() for total in sums)
+        both = torch.empty(2, size, dtype=sums[0].dtype, device=sums[0].device)
+        first, second = both.unbind()
+        return cls(both, first, second, unpack(first, sums))
+
+    def under_one_key(self) -> Sequence[Tensor]:
+        """What one key may serve for: a key has 19,937 bits on the CPU, but 126 on a GPU."""
+        return (self.both,) if self.both.device.type == "cpu" else (self.first, self.second)
 
 
-@final
-class Group(NamedTuple):
-    """Tensors that get their noise together, and the memory for it."""
-
-    sums: list[Tensor]
-    draws: Tensor  # (2, size)
-    views: list[Tensor]  # of the first draws, in the shapes of the sums
+_Kept = tuple[list[Any], Draws]  # with the shapes of the release that it was for
 
 
 def _neighbours(sums: Sequence[Tensor]) -> Iterator[list[Tensor]]:
@@ -174,11 +178,6 @@ def _neighbours(sums: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         size += total.numel()
     if group:
         yield group
-
-
-def _keyed_together(draws: Tensor) -> Sequence[Tensor]:
-    """What one key may serve for: a key has 19,937 bits on the CPU, but 126 on a GPU."""
-    return (draws,) if draws.device.type == "cpu" else draws.unbind()
 
 
 def key_generator(generator: torch.Generator, stream: WordStream) -> None:

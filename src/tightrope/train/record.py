@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from torch import Tensor
 
@@ -75,8 +75,7 @@ class RunRecord:
 
 
 @final
-@dataclass(frozen=True)
-class Sensitive:
+class Sensitive(NamedTuple):
     """Facts about private data, for the trainer's eyes only: no epsilon covers publishing them.
 
     Computed when asked for, since asking waits for the device.
@@ -108,8 +107,7 @@ class Sensitive:
 
 
 @final
-@dataclass(frozen=True)
-class StepReport:
+class StepReport(NamedTuple):
     """What one call of step() did. `released` is False for all but the last micro-batch."""
 
     step: int

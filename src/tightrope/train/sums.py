@@ -63,6 +63,7 @@ class Rounded:
     def __init__(self, gradients: Engine, arithmetic: object, examples: float) -> None:
         self.gradients = gradients
         self.arithmetic = arithmetic_of(arithmetic, gradients, examples)
+        self._rank, self._ranks = rank_and_size()
         self._wide = [torch.promote_types(p.dtype, torch.float32) for p in gradients.parameters]
 
     @staticmethod
@@ -83,19 +84,18 @@ class Rounded:
         self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
     ) -> list[Tensor]:
         """The sum over all ranks with its noise, of a batch of so many examples."""
-        rank, ranks = rank_and_size()
-        total = self._rounded(total, examples, ranks)
-        if rank == 0:
+        total = self._rounded(total, examples)
+        if self._rank == 0:
             noise.add_(total, self.arithmetic.charged(sensitivity))
-        if ranks > 1:
+        if self._ranks > 1:
             sum_over_ranks_(total)
         return total
 
-    def _rounded(self, total: list[Tensor], examples: int, ranks: int) -> list[Tensor]:
+    def _rounded(self, total: list[Tensor], examples: int) -> list[Tensor]:
         """float64 to be added over the ranks, or where the batch is too large for float32."""
-        if ranks > 1:
+        if self._ranks > 1:
             return [t.double() for t in total]
-        if self.arithmetic.chain(examples, 1) == 0:
+        if [t.dtype for t in total] == self._wide or self.arithmetic.chain(examples, 1) == 0:
             return total
         more = [torch.float32] * (len(total) - len(self._wide))  # the count of an adaptive clip
         wanted = zip(total, [*self._wide, *more], strict=True)

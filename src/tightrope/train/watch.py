@@ -63,8 +63,9 @@ class Watch:
 
         @unseen
         def before(caller: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if caller is model and not self._idle(model):
-                self._before(model, args, kwargs)
+            due = self._due()  # first, since most passes are not looked at
+            if (due or self._buffers) and caller is model and not self._idle(model):
+                self._before(model, args, kwargs, due)
 
         @unseen
         def after(
@@ -92,8 +93,11 @@ class Watch:
             handle.remove()
 
     @unseen
-    def _before(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._looks and self._due():
+    def _before(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], due: bool
+    ) -> None:
+        if due:
+            self._tries += 1
             self._look(model, args, kwargs)
         if self._buffers:
             self._versions = self._marks()
@@ -122,10 +126,8 @@ class Watch:
 
     def _due(self) -> bool:
         """At first until two examples have been compared, then by chance."""
-        if not self._seen and self._tries < MOST_TRIES:
-            self._tries += 1
-            return True
-        return self._chance.random() < CHANCE
+        early = not self._seen and self._tries < MOST_TRIES
+        return self._looks and (early or self._chance.random() < CHANCE)
 
     @torch.compiler.disable  # with all that it calls
     def _look(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

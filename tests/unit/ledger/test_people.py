@@ -125,6 +125,18 @@ def test_the_page_shows_what_is_left_and_no_script_of_a_name(ledger: Any) -> Non
     assert elsewhere.get("/").status_code == 400
 
 
+def test_one_damaged_log_does_not_hide_the_others(ledger: Any) -> None:
+    copied = "SELECT 'copied', number, content, chain FROM tightrope_entries"
+    columns = "tightrope_entries (dataset, number, content, chain)"
+    ledger.store.run([f"INSERT INTO {columns} {copied} WHERE dataset = 'people'"])
+    client = TestClient(page_app(ledger), base_url="http://127.0.0.1")
+    index = client.get("/")
+    assert index.status_code == 200 and "damaged" in index.text
+    assert index.text.count("% left") == len(ledger.names()) - 1
+    one = client.get("/dataset", params={"name": "copied"})
+    assert one.status_code == 200 and "that of" in one.text and "% left" not in one.text
+
+
 def test_off_loopback_there_is_a_token(ledger: Any) -> None:
     check_host("127.0.0.1", None)
     for host, token in (("0.0.0.0", None), ("somewhere.org", None), ("127.0.0.1", "short")):

@@ -191,6 +191,16 @@ def test_views_that_mix_examples_are_refused(data):
             run.step(mixed_up(run.model, x, y))
 
 
+@pytest.mark.parametrize("mean", [False, True])
+def test_rows_side_by_side_without_views_are_told_of_them(data, mean):
+    def rows(model, x, y):
+        each = losses_of(model, x, y)
+        return each.mean(1) if mean else each.flatten()
+
+    with pytest.raises((InvalidInput, ModelNotPrivate), match="make the run with views=3"):
+        moved(made(network(), views=1), data, rows)
+
+
 def test_an_engine_for_other_views_is_refused():
     model = network()
     with pytest.raises(InvalidInput, match="Make it with views=3"):

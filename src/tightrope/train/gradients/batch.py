@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, final
+from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +21,7 @@ _MOST_IN_FLOAT32 = 2048  # see clip.NORM_ERROR
 
 
 @final
-@dataclass(frozen=True)
-class ClippedBatch:
+class ClippedBatch(NamedTuple):
     """The sum of clipped per-example gradients, before any noise.
 
     sums: one tensor for each parameter of the engine, in float32 or wider.
@@ -42,12 +40,12 @@ class ClippedBatch:
     nonfinite: int
     health: Tensor | None = None
 
-    @cached_property
+    @property
     def norms(self) -> Tensor:
         """(B,) per-example norms."""
         return self.squared_norms.sqrt()
 
-    @cached_property
+    @property
     def clipped_fraction(self) -> float:
         """Share of the examples that were scaled down."""
         return float((self.factors < 1).any(0).float().mean()) if self.examples else 0.0

@@ -139,7 +139,7 @@ class Gradients:
             work = self._work(losses, uses, calls, owners, checked=present is None)
             work.present, work.chain, work.parts = present, chain, self._parts
             uses.clear()  # what a layer read is freed as soon as its gradient is formed
-            with torch.no_grad(), no_autocast(losses.device):
+            with torch.set_grad_enabled(False), no_autocast(losses.device):  # the cheapest way
                 if self._run is book_keeping and work.parts is None and only_vectors(work, clip):
                     return sum_of_vectors(work, clip)
                 with scratch_scope():

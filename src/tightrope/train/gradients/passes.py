@@ -96,13 +96,12 @@ class Work:
         ]
         return self.together(found)
 
-    def squared_norms(self, found: dict[int, Tensor]) -> Tensor:
-        """(parameters, B), zero for unused parameters."""
-        count = len(self.parameters)
-        if len(found) < count:
+    def squared_norms(self, found: dict[int, Tensor], clip: Clip) -> Tensor:
+        """(parameters, B), zero for unused parameters; their sum does not need those."""
+        rows = list(found.values())
+        if clip.per_parameter or not rows:
             zero = torch.zeros(len(self.losses), device=self.losses.device)
-            found = {row: found.get(row, zero) for row in range(count)}
-        rows = [found[row] for row in range(count)]
+            rows = [found.get(row, zero) for row in range(len(self.parameters))]
         if len({row.dtype for row in rows}) > 1:  # parameters of different precision
             rows = [row.double() for row in rows]
         return torch.stack(rows)
@@ -156,7 +155,8 @@ def _sum_of_forms(work: Work, forms: dict[int, Form], clip: Clip) -> ClippedBatc
     bundles = take_bundles(forms) if bundle_them else []
     squares = {row: form.squared_norms() for row, form in forms.items()}
     squares.update({bundle.rows[0]: bundle.form.squared_norms() for bundle in bundles})
-    factors = find_factors(work.squared_norms(squares), clip, work.scale, work.chain, work.present)
+    norms = work.squared_norms(squares, clip)
+    factors = find_factors(norms, clip, work.scale, work.chain, work.present)
     sums: dict[int, Tensor] = {}
     while bundles:
         bundle = bundles.pop()
@@ -216,7 +216,8 @@ def two_pass(work: Work, clip: Clip) -> ClippedBatch:
             sums[row] = work.kept(row, factors.sum(form, row))
 
     _stream(work, take_norm, early=lambda use: True, keep=True)
-    factors = find_factors(work.squared_norms(squares), clip, work.scale, work.chain, work.present)
+    norms = work.squared_norms(squares, clip)
+    factors = find_factors(norms, clip, work.scale, work.chain, work.present)
     _stream(work, take_sum, early=lambda use: True, keep=False)
     return factors.batch(work.in_order(sums))
 

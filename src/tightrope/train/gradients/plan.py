@@ -92,7 +92,7 @@ def make_plan(
         clear = _told_flat(seen, mixed, witness, flat_uses, flat_nodes)
         if not clear:
             refuse_mixing(seen.owner(min(mixed)))
-    seen.refuse_unseen(names)
+    seen.refuse_unseen(names, uses, owners.rows)
     return _plan_of(losses, uses, seen, conclusive)
 
 

@@ -69,6 +69,7 @@ def longest_chain(examples: int, rho: float) -> int:
 
 
 _FULL = ("ieee", "ieee") if hasattr(torch._C, "_get_fp32_precision_getter") else ("highest",)
+_UNTOUCHED = frozenset(("none", *_FULL))
 # One setting for all threads: nobody may put it back while another one counts on it.
 _setting = threading.RLock()
 
@@ -80,7 +81,7 @@ class exact_products:  # noqa: N801
     def __enter__(self) -> None:
         _setting.acquire()
         self._before = precision_of_products()
-        self._lower = any(now not in ("none", *_FULL) for now in self._before)
+        self._lower = not _UNTOUCHED.issuperset(self._before)
         if self._lower:
             _set_precision(_FULL)
 
@@ -126,7 +127,7 @@ def precision_of_products() -> tuple[str, ...]:
 
 def lower_products() -> bool:
     """Whether the user lets CUDA devices multiply float32 matrices in tf32."""
-    return precision_of_products()[0] not in ("none", *_FULL)
+    return precision_of_products()[0] not in _UNTOUCHED
 
 
 def _set_precision(wanted: tuple[str, ...]) -> None:

@@ -66,8 +66,16 @@ class Survey:
             if key not in self.unknown:
                 yield self.graph.leaves[key], entries or []
 
-    def refuse_unseen(self, names: dict[int, str]) -> None:
+    def refuse_unseen(self, names: dict[int, str], uses: list[Use], batch: int) -> None:
+        """batch: its length, in rows of the model."""
         if self.unseen:
+            each = _rows_each(uses, batch)
+            if each > 1:
+                raise ModelNotPrivate(
+                    f"the layers ran on {each} rows for each of the {batch} losses, and nothing "
+                    "says which of them belong together. For views of each example, side by side, "
+                    f"make the run with views={each}; else give the model one row for each example"
+                )
             told = sorted(names[key] for key in self.unseen)
             raise ModelNotPrivate(
                 f"the parameters {told} are used outside of the layer that owns them, in a "
@@ -75,6 +83,13 @@ class Survey:
                 "before Gradients was attached); call the layer itself, attach before compiling, "
                 "or pass gradients=OneByOne(model), which is exact for every model and slower"
             )
+
+
+def _rows_each(uses: list[Use], batch: int) -> int:
+    """How many rows every layer ran on for each loss; 0 where they differ."""
+    rows = {count for use in uses for count in use.rows}
+    found = rows.pop() if len(rows) == 1 else 0
+    return found // batch if found % batch == 0 else 0
 
 
 def survey(

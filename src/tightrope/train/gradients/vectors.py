@@ -14,13 +14,14 @@ from torch import Tensor
 from tightrope.train.clip import Clip
 from tightrope.train.gradients.batch import ClippedBatch, find_factors
 from tightrope.train.gradients.chains import chained_sum, inside_product
-from tightrope.train.gradients.forms.base import blocked_squares, full_precision, zero_examples
-from tightrope.train.gradients.forms.rank_one import rank_one_squares
+from tightrope.train.gradients.forms.base import full_precision, short_squares, zero_examples
 from tightrope.train.gradients.passes import Work
 from tightrope.train.gradients.rounding import exact_products
 from tightrope.train.gradients.rules.linear import linear
 
 __all__ = ["only_vectors", "sum_of_vectors"]
+
+Layers = list[tuple[dict[str, Any], Tensor, Tensor]]  # parameters, inputs, output gradients
 
 
 def only_vectors(work: Work, clip: Clip) -> bool:
@@ -39,21 +40,16 @@ def only_vectors(work: Work, clip: Clip) -> bool:
 def sum_of_vectors(work: Work, clip: Clip) -> ClippedBatch:
     """One backward pass; norms, factors, sums."""
     grads = work.backward([use.edges[0] for use in work.uses], keep=False)
-    found: list[tuple[dict[str, Any], Tensor, Tensor]] = []
-    total: Tensor | None = None
+    found: Layers = []
     for use, g in zip(work.uses, grads, strict=True):
         if g is None:  # the losses do not depend on the layer
             continue
         use.check_unchanged()
-        a, g = full_precision(use.inputs[0]), full_precision(g)
-        found.append((use.owner._parameters, a, g))
-        squares = rank_one_squares(a, blocked_squares(g), shifted=True)
-        total = squares if total is None else total.add_(squares)
-    if total is None:
-        total = torch.zeros_like(full_precision(work.losses))
-    factors = find_factors(total, clip, work.scale, work.chain, work.present)
-    column, sums = factors.column(), dict[int, Tensor]()
+        found.append((use.owner._parameters, full_precision(use.inputs[0]), full_precision(g)))
     with exact_products():  # once for all layers
+        total = _squared_norms(work, found)
+        factors = find_factors(total, clip, work.scale, work.chain, work.present)
+        column, sums = factors.column(), dict[int, Tensor]()
         for own, a, g in found:
             if factors.bad is not None:
                 a, g = zero_examples(a, factors.bad), zero_examples(g, factors.bad)
@@ -61,3 +57,12 @@ def sum_of_vectors(work: Work, clip: Clip) -> ClippedBatch:
             sums[work.rows[id(own["weight"])]] = inside_product(scaled, a, work.chain)
             sums[work.rows[id(own["bias"])]] = chained_sum(scaled, work.chain)
     return factors.batch(work.in_order(sums))
+
+
+def _squared_norms(work: Work, found: Layers) -> Tensor:
+    """(B,) sums over the layers of |g|^2 (|a|^2 + 1): weight and bias."""
+    total: Tensor | None = None
+    for _, a, g in found:
+        more, squares = short_squares(a, more=1.0), short_squares(g)
+        total = squares.mul_(more) if total is None else total.addcmul_(squares, more)
+    return torch.zeros_like(full_precision(work.losses)) if total is None else total

@@ -21,15 +21,7 @@ from tightrope.train.gradients.forms.dense import Dense
 from tightrope.train.gradients.forms.outer import Outer
 from tightrope.train.gradients.owners import Owners
 
-__all__ = ["RankOne", "Shift", "Signal", "rank_one_squares"]
-
-
-def rank_one_squares(a: Tensor, signal_squares: Tensor, *, shifted: bool = False) -> Tensor:
-    """(B,) squared norms of g a^T, from a: (B, d) and the squares of g; with those of g added."""
-    squares = blocked_squares(a)
-    if shifted:
-        return torch.addcmul(signal_squares, signal_squares, squares)
-    return squares.mul_(signal_squares)
+__all__ = ["RankOne", "Shift", "Signal"]
 
 
 def _column(factors: Tensor, dtype: torch.dtype) -> Tensor:
@@ -68,7 +60,7 @@ class RankOne(Form):
         self.a, self.signal = full_precision(a), signal
 
     def squared_norms(self) -> Tensor:
-        return rank_one_squares(self.a, self.signal.squares())
+        return blocked_squares(self.a).mul_(self.signal.squares())
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
         return chained_product(self.signal.scaled(factors), self.a, chain)
