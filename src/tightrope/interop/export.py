@@ -9,6 +9,7 @@ from typing import Any
 
 from tightrope.errors import DoesNotApply
 from tightrope.process import (
+    Adjacency,
     BallsInBinsSampling,
     DeclaredApproxDP,
     DeclaredZeroConcentrated,
@@ -30,6 +31,7 @@ from tightrope.process import (
     Repeated,
     SampledRelease,
     Sequence,
+    TreeAggregation,
     TruncatedPoissonSampling,
 )
 from tightrope.process.sampling import AbstractSampling
@@ -171,6 +173,15 @@ def _answer(release: RandomizedResponse) -> dict[str, Any]:
     return _event("RandomizedResponseDpEvent", **fields)
 
 
+def _tree(release: TreeAggregation) -> dict[str, Any]:
+    if release.adjacency is not Adjacency.ZERO_OUT:
+        raise DoesNotApply(
+            f"dp_accounting's tree keeps its shape under zero-out neighbours only; got {release}."
+        )
+    fields = {"noise_multiplier": release.noise_multiplier, "step_counts": release.leaves}
+    return _event("SingleEpochTreeAggregationDpEvent", **fields)
+
+
 _WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     NoisySGD: _run,
     NoiseSchedule: _schedule,
@@ -179,6 +190,7 @@ _WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     DiscreteLaplaceMechanism: _discrete_laplace,
     DiscreteGaussianMechanism: _discrete,
     DiscreteGaussianVector: _vector,
+    TreeAggregation: _tree,
     SampledRelease: _on_sample,
     ExponentialMechanism: lambda p: _event("ExponentialMechanismDpEvent", epsilon=p.epsilon),
     PermuteAndFlip: lambda p: _event("PermuteAndFlipDpEvent", epsilon=p.epsilon),

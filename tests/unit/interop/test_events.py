@@ -304,7 +304,13 @@ def test_a_live_accountant_brings_its_ledger_and_its_neighbours() -> None:
         Repeated(NoisySGD(PoissonSampling(0.01), 1.1, 1), 4),
         Repeated(Repeated(LaplaceMechanism(0.3), 2), 4),
         NoiseSchedule(PoissonSampling(0.1), (1.0, 2.0, 1.0)),
+        NoiseSchedule(PoissonSampling(0.1), (1.0, 2.0, 1.0), "zero-out"),
+        NoisySGD(FixedSizeSampling(0.25), 1.1, 10, "zero-out"),
+        NoisySGD(TruncatedPoissonSampling(0.1, 30, 200), 1.0, 50, "zero-out"),
+        TreeAggregation(3.0, 8, "zero-out"),
         DiscreteGaussianMechanism(2.0, 3),
+        DiscreteGaussianMechanism(2.0, 4, "replace-one"),
+        DiscreteGaussianVector(2.0, 1.5, 4, "replace-one"),
         DeclaredApproxDP(1.0, 1e-6, "replace-one"),
         DeclaredZeroConcentrated(0.1),
         RandomizedResponse(0.3, 4),
@@ -323,6 +329,8 @@ def test_a_process_comes_back_without_change(given) -> None:
         (NoisySGD(ShuffledSampling(10), 1.0, 10), "no event for ShuffledSampling"),
         (NoisySGD(BallsInBinsSampling(10), 1.0, 15), "part of an epoch"),
         (PoissonSelection(1.0, 3.0), "no event for PoissonSelection"),
+        (TreeAggregation(3.0, 8), "zero-out neighbours only"),
+        (DiscreteGaussianMechanism(2.0, 3, "replace-one"), "half of that"),
     ],
 )
 def test_what_has_no_event_is_refused(given, told) -> None:
