@@ -36,7 +36,7 @@ from tightrope.theorems import stopping_times
 from tightrope.theorems.base import Refusal, Source, Theorem
 from tightrope.theorems.catalog import ANALYSES, Analysis
 
-__all__ = ["account", "Account", "Finding", "Check", "find"]
+__all__ = ["account", "Account", "AnalysisResult", "Check", "find"]
 
 # Is an exact number held against the second method (the lattice) before it is returned?
 # "quick": against a coarse lattice, some milliseconds; "full": against a fine one, up to seconds.
@@ -47,7 +47,7 @@ _CLOSE = 1e-3  # a wider Renyi divergence is held against the other analyses
 
 @final
 @dataclass(frozen=True)
-class Finding:
+class AnalysisResult:
     """One analysis of one process: its guarantee or estimate, or why it was refused."""
 
     analysis: Analysis
@@ -107,33 +107,33 @@ class Account:
     check: Check = "quick"
 
     @cached_property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[AnalysisResult, ...]:
         return tuple(map(self._find, self.analyses))
 
     @cached_property
-    def _found(self) -> dict[str, Finding]:
+    def _found(self) -> dict[str, AnalysisResult]:
         return {}
 
-    def _find(self, analysis: Analysis) -> Finding:
+    def _find(self, analysis: Analysis) -> AnalysisResult:
         if analysis.key not in self._found:
             self._found[analysis.key] = find(analysis, self.process)
         return self._found[analysis.key]
 
     @property
-    def certified(self) -> tuple[Finding, ...]:
+    def certified(self) -> tuple[AnalysisResult, ...]:
         return tuple(f for f in self.findings if f.is_certified)
 
     @property
-    def estimates(self) -> tuple[Finding, ...]:
+    def estimates(self) -> tuple[AnalysisResult, ...]:
         return tuple(f for f in self.findings if isinstance(f.outcome, Estimate))
 
     @cached_property
-    def _exact(self) -> Finding | None:
+    def _exact(self) -> AnalysisResult | None:
         """An exact finding cannot be beaten, so the others need not be asked."""
         found = map(self._find, self.analyses)
         return next((f for f in found if f.is_certified and f.kind is Validity.EXACT), None)
 
-    def best(self, loss: Callable[[Guarantee], float]) -> Finding:
+    def best(self, loss: Callable[[Guarantee], float]) -> AnalysisResult:
         """The certified finding with the smallest safe-side loss.
 
         An exact finding cannot be beaten; where its numbers cannot be certified, the best of the
@@ -207,7 +207,7 @@ class Account:
     def _epsilon(self, delta: float) -> tuple[Guarantee, Interval]:
         return self._answer(lambda g: g.epsilon(delta), lambda found: found.upper)
 
-    def estimate_error(self, finding: Finding, delta: float) -> Interval | None:
+    def estimate_error(self, finding: AnalysisResult, delta: float) -> Interval | None:
         """An estimate's epsilon less the true one, where that is known; negative claims too much.
 
         None for guarantees, and where no exact finding answers.
@@ -243,7 +243,7 @@ class Account:
                 confirm(guarantee, self.check == "full")
 
 
-def _judged(finding: Finding, loss: Callable[[Guarantee], float]) -> float:
+def _judged(finding: AnalysisResult, loss: Callable[[Guarantee], float]) -> float:
     """The loss of a finding; infinite where no number of it could be certified."""
     try:
         return loss(_guarantee(finding))
@@ -251,7 +251,7 @@ def _judged(finding: Finding, loss: Callable[[Guarantee], float]) -> float:
         return math.inf
 
 
-def _guarantee(finding: Finding) -> Guarantee:
+def _guarantee(finding: AnalysisResult) -> Guarantee:
     assert isinstance(finding.outcome, Guarantee)
     return finding.outcome
 
@@ -272,7 +272,7 @@ def account(
     return Account(process, analyses, check)
 
 
-def find(analysis: Analysis, process: Process) -> Finding:
+def find(analysis: Analysis, process: Process) -> AnalysisResult:
     """What one analysis says of a process."""
     if stopping_times.covers(process):
         whole, share = stopping_times.covering(process)
@@ -282,46 +282,48 @@ def find(analysis: Analysis, process: Process) -> Finding:
     return _try(analysis, process)
 
 
-def _of_users(process: UserLevel, one: Finding) -> Finding:
+def _of_users(process: UserLevel, one: AnalysisResult) -> AnalysisResult:
     """The guarantee of the run, for a user's records together."""
     missing = Refusal("An estimate says nothing about several records together.")
     if process.together:  # the record of the run is a user: the same numbers, said of users
         if isinstance(one.outcome, GaussianGuarantee | LossGuarantee | RenyiGuarantee):
             users: Guarantee = replace(one.outcome, records=process.records)
-            return Finding(one.analysis, users, None, one.theorems)
+            return AnalysisResult(one.analysis, users, None, one.theorems)
         missing = Refusal("This bound is not said of users that are drawn as a whole.")
     elif isinstance(one.outcome, Guarantee):
         users = one.outcome.group(process.records)
-        return Finding(one.analysis, users, None, one.theorems)
-    return Finding(one.analysis, None, one.reason or missing, ())
+        return AnalysisResult(one.analysis, users, None, one.theorems)
+    return AnalysisResult(one.analysis, None, one.reason or missing, ())
 
 
-def _stopped(share: float, whole: Finding) -> Finding:
+def _stopped(share: float, whole: AnalysisResult) -> AnalysisResult:
     """The guarantee of the length that is stated, for its share of delta."""
     if isinstance(whole.outcome, Guarantee):
         theorems = (*whole.theorems, cast(Theorem, stopping_times))
-        return Finding(whole.analysis, StoppedGuarantee(whole.outcome, share), None, theorems)
+        return AnalysisResult(
+            whole.analysis, StoppedGuarantee(whole.outcome, share), None, theorems
+        )
     missing = Refusal("An estimate says nothing about runs stopped at will.")
-    return Finding(whole.analysis, None, whole.reason or missing, ())
+    return AnalysisResult(whole.analysis, None, whole.reason or missing, ())
 
 
-def _try(analysis: Analysis, process: Process) -> Finding:
+def _try(analysis: Analysis, process: Process) -> AnalysisResult:
     whole = _first(analysis, process)
     if isinstance(whole, Refusal) and analysis.by_parts:
         return _by_parts(analysis, process, whole)
     if isinstance(whole, Refusal):
-        return Finding(analysis, None, whole, ())
+        return AnalysisResult(analysis, None, whole, ())
     return _unless_idle(
-        analysis, process, Finding(analysis, whole.guarantee(process), None, (whole,))
+        analysis, process, AnalysisResult(analysis, whole.guarantee(process), None, (whole,))
     )
 
 
-def _unless_idle(analysis: Analysis, process: Process, finding: Finding) -> Finding:
+def _unless_idle(analysis: Analysis, process: Process, finding: AnalysisResult) -> AnalysisResult:
     """An analysis whose own theorem covers no part only repeats the general one: refused."""
     if analysis.general or analysis.lead in finding.theorems:
         return finding
     reason = analysis.lead.applies(next(iter(parts_of(process)), process))
-    return Finding(analysis, None, reason, ())
+    return AnalysisResult(analysis, None, reason, ())
 
 
 def _first(analysis: Analysis, part: Process) -> Theorem | Refusal:
@@ -336,23 +338,23 @@ def _first(analysis: Analysis, part: Process) -> Theorem | Refusal:
     return next((reason for reason in reasons if reason.kind == "neighbours"), reasons[0])
 
 
-def _by_parts(analysis: Analysis, process: Process, reason: Refusal) -> Finding:
+def _by_parts(analysis: Analysis, process: Process, reason: Refusal) -> AnalysisResult:
     parts = parts_of(process)
     if list(parts) == [process]:
-        return Finding(analysis, None, reason, ())
+        return AnalysisResult(analysis, None, reason, ())
     chosen: list[Theorem] = []
     for part in parts:
         theorem = _first(analysis, part)
         if isinstance(theorem, Refusal):
-            return Finding(analysis, None, theorem, ())
+            return AnalysisResult(analysis, None, theorem, ())
         chosen.append(theorem)
     outcomes = [theorem.guarantee(part) for theorem, part in zip(chosen, parts, strict=True)]
     try:
         composed = _add_up(outcomes, list(parts.values()))
     except DoesNotApply as refusal:
-        return Finding(analysis, None, Refusal(str(refusal)), ())
+        return AnalysisResult(analysis, None, Refusal(str(refusal)), ())
     distinct = tuple(dict.fromkeys(chosen))
-    return _unless_idle(analysis, process, Finding(analysis, composed, None, distinct))
+    return _unless_idle(analysis, process, AnalysisResult(analysis, composed, None, distinct))
 
 
 def _add_up(outcomes: list[Any], times: list[int]) -> Guarantee | Estimate:

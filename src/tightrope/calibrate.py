@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from tightrope.accounting import Account, Finding, account
+from tightrope.accounting import Account, AnalysisResult, account
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
@@ -258,7 +258,7 @@ def _judge(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...]) -> _Ju
     return _Judge(target, chosen.analysis, by_lines(chosen.outcome))
 
 
-def _best_of(covering: list[Finding], target: Target) -> Finding:
+def _best_of(covering: list[AnalysisResult], target: Target) -> AnalysisResult:
     """The first analysis; where that is not exact, the certified one nearest to the target."""
     certified = [f for f in covering if isinstance(f.outcome, Guarantee)]
     if covering[0].kind is Validity.EXACT or len(certified) < 2:
@@ -266,7 +266,7 @@ def _best_of(covering: list[Finding], target: Target) -> Finding:
     return min(certified, key=lambda f: _excess(f, target))
 
 
-def _excess(finding: Finding, target: Target) -> float:
+def _excess(finding: AnalysisResult, target: Target) -> float:
     assert isinstance(finding.outcome, Guarantee)
     try:
         return target.excess(finding.outcome)

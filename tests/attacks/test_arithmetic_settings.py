@@ -21,7 +21,7 @@ from tightrope.train import FlatClip
 from tightrope.train.gradients import Gradients
 from tightrope.train.gradients.buffers import scratch, scratch_scope
 from tightrope.train.gradients.chains import chained_product, chained_total
-from tightrope.train.gradients.forms import Outer, Rows, combine
+from tightrope.train.gradients.forms import Outer, TableRows, combine
 from tightrope.train.gradients.rounding import exact_products, gamma, precision_of_products
 
 CPU = torch.device("cpu")
@@ -268,9 +268,9 @@ def test_reads_of_a_tied_table_are_bounded_before_they_cancel(monkeypatch):
     width = 64
     v = torch.randn(1, 1, width)
     c = torch.randn(width)
-    rows = Rows(torch.arange(width)[None], -c[None, :, None] * v, width)
+    rows = TableRows(torch.arange(width)[None], -c[None, :, None] * v, width)
     low = rows.squared_norms().double() * (1 - gamma(4096))
-    monkeypatch.setattr(Rows, "squared_norms", lambda self: low)
+    monkeypatch.setattr(TableRows, "squared_norms", lambda self: low)
     left = torch.zeros(1, 1, width).index_fill_(2, torch.tensor(0), float(v.norm()) * 1e-3)
     tied = combine([rows, Outer(v + left, c[None, None])])
     exact = c[:, None].double() * left[0].double()

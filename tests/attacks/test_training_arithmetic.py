@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tightrope.train import CyclicSampler, FlatClip, GaussianNoise, PerLayerClip, noisy_sgd
 from tightrope.train.gradients import Gradients
-from tightrope.train.gradients.forms import Dense, Outer, RankOne, Rows, Signal, combine
+from tightrope.train.gradients.forms import Dense, Outer, RankOne, Signal, TableRows, combine
 from tightrope.train.gradients.rounding import LARGEST_RHO, gamma, longest_chain, rho_for
 
 CLIP = 2.0
@@ -140,10 +140,10 @@ FORMS = {
     "written out": lambda x: Dense(x),
     "outer product": lambda x: RankOne(x, Signal(torch.ones(len(x), 1))),
     "positions": lambda x: Outer(x[:, None, :].repeat(1, 3, 1) / 3, torch.ones(len(x), 3, 1)),
-    "table": lambda x: Rows(torch.zeros(len(x), 1, dtype=torch.long), x[:, None], 2),
+    "table": lambda x: TableRows(torch.zeros(len(x), 1, dtype=torch.long), x[:, None], 2),
     "tied table": lambda x: combine(
         [
-            Rows(torch.zeros(len(x), 1, dtype=torch.long), x[:, None] / 2, 2),
+            TableRows(torch.zeros(len(x), 1, dtype=torch.long), x[:, None] / 2, 2),
             Outer(x[:, None] / 2, torch.tensor([1.0, 0.0]).expand(len(x), 1, 2)),
         ]
     ),
@@ -207,7 +207,7 @@ def test_reads_and_products_that_cancel_are_added_before_examples_are():
     """A tied table whose two uses cancel within each example."""
     n, width = 2000, 4
     big = torch.full((n, 1, width), 1e4)
-    rows = Rows(torch.zeros(n, 1, dtype=torch.long), -big * (1 - 1e-5), 2)
+    rows = TableRows(torch.zeros(n, 1, dtype=torch.long), -big * (1 - 1e-5), 2)
     tied = combine([rows, Outer(big, torch.tensor([1.0, 0.0]).expand(n, 1, 2))])
     factors = FlatClip(CLIP).factors(tied.squared_norms()[None])[0].float()
     total = tied.weighted_sum(factors, longest_chain(n, LARGEST_RHO)).double()

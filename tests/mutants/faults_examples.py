@@ -44,7 +44,7 @@ OWNERS, CLIP, PEOPLE = "train/gradients/owners.py", "train/adaptive_clip.py", "t
 
 FAULTS = [
     # views
-    ("train/losses.py", "return losses.mean(1)", "return losses.sum(1)", VIEWS),
+    ("train/losses.py", "return losses.mean(1)\n", "return losses.sum(1)\n", VIEWS),
     ("train/losses.py", "if losses.shape == (size, views):", "if losses.ndim == 2:", VIEWS),
     (OWNERS, "values.repeat_interleave(self.each)", "values.repeat(self.each)", VIEWS),
     (OWNERS, "(self.examples, self.each)).sum(1)", "(self.examples, self.each))[:, 0]", VIEWS),

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tightrope.accounting import Account, Finding, account
+from tightrope.accounting import Account, AnalysisResult, account
 from tightrope.errors import InvalidInput, NotCertified
 from tightrope.evidence.code import library
 from tightrope.evidence.files import FILE, file_of, write_text
@@ -73,7 +73,7 @@ def certify(
     return {**content, "chain": chain_of(content)}
 
 
-def analysis_of(finding: Finding, result: Account, delta: float) -> dict[str, Any]:
+def analysis_of(finding: AnalysisResult, result: Account, delta: float) -> dict[str, Any]:
     look = result.second_look(delta)
     return {
         "key": finding.key,

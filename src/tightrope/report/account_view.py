@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tightrope.accounting import Account, Finding
+from tightrope.accounting import Account, AnalysisResult
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.check import SecondLook
@@ -108,7 +108,7 @@ def _require_an_analysis(account: Account) -> None:
     raise DoesNotApply(f"No certified analysis covers this run. {reasons[0] if reasons else ''}")
 
 
-def _with_error(account: Account, finding: Finding, delta: float) -> dict[str, Any]:
+def _with_error(account: Account, finding: AnalysisResult, delta: float) -> dict[str, Any]:
     """A finding; for an estimate also by how much it misses the truth, where that is known."""
     view = finding_view(finding, delta)
     error = account.estimate_error(finding, delta)
@@ -117,7 +117,7 @@ def _with_error(account: Account, finding: Finding, delta: float) -> dict[str, A
     return view
 
 
-def finding_view(finding: Finding, delta: float) -> dict[str, Any]:
+def finding_view(finding: AnalysisResult, delta: float) -> dict[str, Any]:
     return {
         "name": finding.name,
         "key": finding.key,

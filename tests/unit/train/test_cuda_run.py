@@ -20,7 +20,7 @@ from tightrope.train import (
     check_run,
     noisy_sgd,
 )
-from tightrope.train.gradients.forms import Outer, Rows, combine
+from tightrope.train.gradients.forms import Outer, TableRows, combine
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -97,7 +97,7 @@ def test_a_tied_table_releases_at_most_the_clip_norm(kind, monkeypatch):
         ids = torch.randint(0, rows, (3, positions), device="cuda")
         products = torch.bmm(g.float().transpose(1, 2), a.float())
         reads = -products.gather(1, ids[..., None].expand(-1, -1, width)).to(dtype)
-        form = combine([Rows(ids, reads, rows), Outer(a, g)])
+        form = combine([TableRows(ids, reads, rows), Outer(a, g)])
         norms = form.squared_norms().double().sqrt()
         for example in range(3):
             one = torch.zeros(3, device="cuda")

@@ -20,7 +20,7 @@ from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.passes import Work, book_keeping, sum_of_found, two_pass
-from tightrope.train.gradients.plan import Plan, Source, make_plan, resolve
+from tightrope.train.gradients.plan import BatchPlan, UseSource, make_plan, resolve
 from tightrope.train.gradients.recorder import Calls, Recorder, Use
 from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, no_autocast
 from tightrope.train.gradients.single import single_example_work
@@ -92,7 +92,7 @@ class Gradients:
         self._run = _METHODS[method]
         self._rows = {id(p): i for i, p in enumerate(self.parameters)}
         self._names_by_id = {id(p): n for n, p in named}
-        self._plans: dict[tuple[int, ...], Plan] = {}
+        self._plans: dict[tuple[int, ...], BatchPlan] = {}
         self._probes = Probes()
         self._parts = parts
         self._recorder = Recorder(model, awake=None if parts is None else lambda: parts.open)
@@ -205,7 +205,7 @@ class Gradients:
 
     def _planned(
         self, losses: Tensor, uses: list[Use], calls: Calls, owners: Owners, checked: bool
-    ) -> tuple[Plan, list[tuple[Source, Junction]]]:
+    ) -> tuple[BatchPlan, list[tuple[UseSource, Junction]]]:
         key = self._kind_of(losses, uses)
         plan = self._plans.get(key)
         if plan is not None and not (checked and self._probes.due(plan.conclusive)):
@@ -227,8 +227,8 @@ class Gradients:
         return (operations, *[id(use.owner) for use in uses])
 
     def _look(
-        self, losses: Tensor, uses: list[Use], calls: Calls, owners: Owners, known: Plan | None
-    ) -> Plan:
+        self, losses: Tensor, uses: list[Use], calls: Calls, owners: Owners, known: BatchPlan | None
+    ) -> BatchPlan:
         """A plan for this batch; a quick look can confirm a known one, never make another."""
         batch = len(losses)
         made = partial(make_plan, losses, uses, self._names_by_id, owners)

@@ -22,7 +22,7 @@ from tightrope.train.gradients.forms.bundle import take_bundles
 from tightrope.train.gradients.graph import explore, gradients_at, output_shape
 from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.owners import Owners
-from tightrope.train.gradients.plan import Source
+from tightrope.train.gradients.plan import UseSource
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rules import normalisation
 from tightrope.train.gradients.rules.convolution import convolution, standard_convolution
@@ -46,7 +46,7 @@ class Work:
     parameters: list[nn.Parameter]
     rows: dict[int, int]  # id of a parameter -> its place
     uses: list[Use]
-    ways: list[tuple[Source, Junction]]
+    ways: list[tuple[UseSource, Junction]]
     scale: float
     owners: Owners
     shared: frozenset[int] = frozenset()  # ids of parameters whose forms wait for each other

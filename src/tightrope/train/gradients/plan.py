@@ -26,12 +26,12 @@ from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.survey import Survey, survey
 from tightrope.train.gradients.witness import Witness
 
-__all__ = ["Plan", "Source", "make_plan", "refuse_mixing", "resolve", "shared_parameters"]
+__all__ = ["BatchPlan", "UseSource", "make_plan", "refuse_mixing", "resolve", "shared_parameters"]
 
 
 @final
 @dataclass(frozen=True)
-class Source:
+class UseSource:
     """A parameter that enters the batch by broadcasting, and the ways it takes.
 
     Landmarks find them again without a walk through the whole graph.
@@ -43,7 +43,7 @@ class Source:
 
 @final
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """uses: positions of the uses that count; sources: parameters found in the graph instead.
 
     ends: positions of the uses behind which the backward pass has nothing more to find.
@@ -53,7 +53,7 @@ class Plan:
 
     uses: tuple[int, ...]
     ends: frozenset[int]
-    sources: tuple[Source, ...]
+    sources: tuple[UseSource, ...]
     shared: frozenset[int]
     conclusive: bool
 
@@ -61,7 +61,7 @@ class Plan:
         """Whether the layers that count have the batch, in rows, as first dimension."""
         return all(rows == batch for i in self.uses for rows in uses[i].rows)
 
-    def same_ways(self, other: Plan) -> bool:
+    def same_ways(self, other: BatchPlan) -> bool:
         """Whether the same uses count and all other parameters enter at the same places."""
         return self.uses == other.uses and self._marks() == other._marks()
 
@@ -76,7 +76,7 @@ def make_plan(
     owners: Owners,
     weights: list[Tensor],
     witness: Witness,
-) -> Plan:
+) -> BatchPlan:
     """names: id of each trainable parameter -> its name; weights: of the losses in each look.
 
     What looks like the batch and is not apart is either mixed, or as long as the batch by chance:
@@ -114,9 +114,9 @@ def _told_flat(
     return True
 
 
-def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, conclusive: bool) -> Plan:
+def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, conclusive: bool) -> BatchPlan:
     sources = tuple(
-        Source(
+        UseSource(
             leaf.variable,
             tuple(Landmark(route_to(losses, e.node), e.path, e.operands) for e in entries),
         )
@@ -127,7 +127,7 @@ def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, conclusive: bool) ->
     leading = leads_to(losses, wanted)
     ends = frozenset(i for i in seen.kept if uses[i].edges[0].node not in leading)
     shared = shared_parameters((uses[i] for i in seen.kept), (s.parameter for s in sources))
-    return Plan(tuple(seen.kept), ends, sources, shared, conclusive)
+    return BatchPlan(tuple(seen.kept), ends, sources, shared, conclusive)
 
 
 def shared_parameters(uses: Iterable[Use], others: Iterable[nn.Parameter]) -> frozenset[int]:
@@ -141,7 +141,7 @@ def shared_parameters(uses: Iterable[Use], others: Iterable[nn.Parameter]) -> fr
     return frozenset(shared)
 
 
-def resolve(plan: Plan, losses: Tensor) -> list[tuple[Source, Junction]] | None:
+def resolve(plan: BatchPlan, losses: Tensor) -> list[tuple[UseSource, Junction]] | None:
     """All junctions at the end of their routes, or None if one is not there."""
     result = []
     for source in plan.sources:

@@ -9,7 +9,7 @@ from tightrope.train.gradients.forms.mapped import Mapped
 from tightrope.train.gradients.forms.outer import Outer
 from tightrope.train.gradients.forms.patches import Convolution, Patches
 from tightrope.train.gradients.forms.rank_one import RankOne, Shift, Signal
-from tightrope.train.gradients.forms.rows import Rows
+from tightrope.train.gradients.forms.rows import TableRows
 from tightrope.train.gradients.forms.stacked import Stacked
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "Outer",
     "Patches",
     "RankOne",
-    "Rows",
+    "TableRows",
     "Shift",
     "Signal",
     "Stacked",

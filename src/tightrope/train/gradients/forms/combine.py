@@ -24,7 +24,7 @@ from tightrope.train.gradients.forms.base import (
 from tightrope.train.gradients.forms.dense import Dense
 from tightrope.train.gradients.forms.outer import Outer, gram_norms, not_below_zero
 from tightrope.train.gradients.forms.rank_one import RankOne
-from tightrope.train.gradients.forms.rows import Rows
+from tightrope.train.gradients.forms.rows import TableRows
 from tightrope.train.gradients.forms.stacked import Stacked
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.rounding import exact_products, gamma
@@ -40,12 +40,12 @@ def combine(forms: list[Form]) -> Form:
     kinds = {type(form) for form in forms}
     if kinds == {Outer}:
         return _joined_outer(forms)
-    if kinds == {Rows}:
+    if kinds == {TableRows}:
         return _joined_rows(forms)
-    if kinds == {Outer, Rows}:
-        rows = combine([form for form in forms if isinstance(form, Rows)])
+    if kinds == {Outer, TableRows}:
+        rows = combine([form for form in forms if isinstance(form, TableRows)])
         outer = combine([form for form in forms if isinstance(form, Outer)])
-        assert isinstance(rows, Rows)
+        assert isinstance(rows, TableRows)
         assert isinstance(outer, Outer)
         return TiedTable(rows, outer)
     if Stacked in kinds and kinds <= {Stacked, Outer}:
@@ -67,10 +67,10 @@ def _joined_outer(forms: list[Form]) -> Outer:
     return Outer(torch.cat([o.a for o in outers], 1), torch.cat([o.g for o in outers], 1))
 
 
-def _joined_rows(forms: list[Form]) -> Rows:
-    rows = [form for form in forms if isinstance(form, Rows)]
+def _joined_rows(forms: list[Form]) -> TableRows:
+    rows = [form for form in forms if isinstance(form, TableRows)]
     ids = torch.cat([r.ids for r in rows], 1)
-    return Rows(ids, torch.cat([r.g for r in rows], 1), rows[0].rows)
+    return TableRows(ids, torch.cat([r.g for r in rows], 1), rows[0].rows)
 
 
 @final
@@ -81,7 +81,7 @@ class TiedTable(Form):
     example may cancel, so they are added before any two examples are.
     """
 
-    def __init__(self, rows: Rows, outer: Outer) -> None:
+    def __init__(self, rows: TableRows, outer: Outer) -> None:
         self.rows, self.outer = rows, outer
         self._written: Tensor | None = None  # (B, V, d) once instantiated
 

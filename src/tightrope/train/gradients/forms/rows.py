@@ -17,13 +17,13 @@ from tightrope.train.gradients.forms.base import (
 )
 from tightrope.train.gradients.owners import Owners
 
-__all__ = ["Rows"]
+__all__ = ["TableRows"]
 
 _LARGEST_TABLE = 2**27  # entries of the scratch table of one chunk of examples
 
 
 @final
-class Rows(Form):
+class TableRows(Form):
     """ids: (B, T) rows read at each position; g: (B, T, d) their output gradients.
 
     A row read twice by one example has the sum of both gradients, so equal ids are merged first:
@@ -37,8 +37,8 @@ class Rows(Form):
         self.g = g if padding_idx is None else g.masked_fill((ids == padding_idx)[..., None], 0)
         self._merged: Tensor | None = None
 
-    def together(self, owners: Owners) -> Rows:
-        return Rows(owners.fold(self.ids), owners.fold(self.g), self.rows)
+    def together(self, owners: Owners) -> TableRows:
+        return TableRows(owners.fold(self.ids), owners.fold(self.g), self.rows)
 
     def merged(self) -> Tensor:
         """(B, T, d) with the gradients of equal ids summed into one of their positions."""

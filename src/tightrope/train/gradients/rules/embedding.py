@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tightrope.train.gradients.forms import Dense, Rows
+from tightrope.train.gradients.forms import Dense, TableRows
 from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.rules.base import Forms
 
@@ -17,7 +17,7 @@ def embedding(module: nn.Embedding, ids: Tensor, g: Tensor) -> Forms:
     flat, g = ids.reshape(batch, -1).long(), g.reshape(batch, -1, width)
     if module.num_embeddings <= flat.shape[1]:
         return [(module.weight, _small_table(module, flat, g))]
-    return [(module.weight, Rows(flat, g, module.num_embeddings, module.padding_idx))]
+    return [(module.weight, TableRows(flat, g, module.num_embeddings, module.padding_idx))]
 
 
 def _small_table(module: nn.Embedding, ids: Tensor, g: Tensor) -> Dense:
@@ -35,5 +35,5 @@ def bag(module: nn.EmbeddingBag, ids: Tensor, g: Tensor) -> Forms:
     kept = ids.ne(-1 if module.padding_idx is None else module.padding_idx)  # (B, T)
     share = g if module.mode == "sum" else g / kept.sum(1, keepdim=True).clamp_min(1)
     spread = share[:, None, :].expand(-1, ids.shape[1], -1)
-    table = Rows(ids.long(), spread, module.num_embeddings, module.padding_idx)
+    table = TableRows(ids.long(), spread, module.num_embeddings, module.padding_idx)
     return [(module.weight, table)]
