@@ -3,7 +3,7 @@
 Every rank holds a shard of the data and draws its own batches with a stream of its own; for
 samplers that treat records independently this is exactly the one-process sampler on the whole.
 Rank 0 adds the noise to its sum before the sums are added over the ranks, so no rank ever sees
-a total without noise.
+a total without noise. Of sharded models each rank adds it to the rows it holds (`scattered`).
 """
 
 from __future__ import annotations

@@ -150,6 +150,8 @@ class Scattered:
         self.examples_at_a_time, self.begin = rounded.examples_at_a_time, rounded.begin
 
     def add(self, total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]:
+        kept = [row for row, left in enumerate(part) if self._shares.scatters(row) and left.numel()]
+        assert not kept, f"the sums of parameters {kept} were not given to the ranks"
         self._shares.whole_part()
         return self._rounded.add(total, part)
 

@@ -50,7 +50,7 @@ def _why_whole(
     if any(_is_foreign(p) for unit in units.values() for p in unit.shards):
         return "shards are kept in main memory, or in a format of their own"
     if _tied_across(model, units):
-        return "two units share a parameter"
+        return "two units share a parameter, or it belongs to none"
     if not all(_is_known(root, unit.state) for unit in units.values() for root in unit.roots):
         return "the hooks of this version of FSDP are not known"
     return None
@@ -66,8 +66,8 @@ def _tied_across(model: nn.Module, units: dict[nn.Module, Unit]) -> bool:
     for module in model.modules():
         for p in module._parameters.values():
             if p is not None and is_sharded(p):
-                owners.setdefault(id(p), set()).add(units[module].number)
-    return any(len(numbers) > 1 for numbers in owners.values())
+                owners.setdefault(id(p), set()).add(id(units.get(module)))
+    return any(len(found) > 1 or id(None) in found for found in owners.values())
 
 
 def _is_known(module: nn.Module, state: object) -> bool:
