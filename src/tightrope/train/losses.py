@@ -41,7 +41,7 @@ def losses_on(model: torch.nn.Module, loss: LossFunction, batch: Batch) -> Tenso
 
 def mean_of_views(losses: Tensor) -> Tensor:
     """One for each example, where the losses of its views are side by side."""
-    return losses.mean(1) if losses.ndim > 1 else losses
+    return losses if losses.ndim == 1 else losses.mean(1)
 
 
 def check_losses(losses: object, size: int, views: int = 1) -> Tensor:

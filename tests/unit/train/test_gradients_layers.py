@@ -138,6 +138,16 @@ LAYERS = {
     "linear wide, few positions": (lambda: nn.Linear(64, 80), (2, 64)),
     "conv1d": (lambda: convolution(nn.Conv1d, kernel_size=3, stride=2, padding=1), SIGNAL),
     "conv2d": (lambda: convolution(nn.Conv2d, kernel_size=3, padding=1), IMAGE),
+    "conv2d behind each other": (
+        lambda: nn.Sequential(
+            nn.Conv2d(4, 6, 3, padding=1),
+            nn.Tanh(),
+            nn.Conv2d(6, 4, 3, stride=2, padding=1),
+            nn.Tanh(),
+            nn.Conv2d(4, 4, 2, groups=2, padding=1, dilation=2),
+        ),
+        IMAGE,
+    ),
     "conv2d strided": (lambda: convolution(nn.Conv2d, kernel_size=(3, 2), stride=(2, 3)), IMAGE),
     "conv2d dilated": (lambda: convolution(nn.Conv2d, kernel_size=2, dilation=(2, 3)), IMAGE),
     "conv2d grouped": (lambda: convolution(nn.Conv2d, kernel_size=3, groups=2), IMAGE),
@@ -323,6 +333,16 @@ def test_layer_equals_the_loop(name, batch):
 def test_views_of_an_example_are_clipped_as_one(name, batch, method):
     model, shape = layer(name, batch)
     compare(model, example(shape, 4 * batch), views=4, method=method)
+
+
+def test_a_compiler_is_given_convolutions_only():
+    model, shape = layer("conv2d behind each other", 3)
+    engine, x = Gradients(model), example(shape, 3)
+    engine.clipped_sum(losses_of(model, x), FlatClip(0.5))
+    traced = engine.traced(lambda x: losses_of(model, x), (x,))
+    targets = [str(node.target) for node in traced._run.graph.nodes]
+    assert targets.count("aten.convolution.default") == 3 + 2  # the first has no input gradient
+    assert "aten.convolution_backward.default" not in targets
 
 
 class Attention(nn.Module):
