@@ -220,6 +220,20 @@ def noise(shard):
     return moved[moved != 0].tolist()
 
 
+def one_seed(shard):
+    """The noise of ranks that hold parts of one size, under one seed."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4 * WIDTH, 4 * WIDTH))
+    fully_shard(model)
+    run = noisy_sgd(
+        model, learning_rate=0.5, sampler=PoissonSampler(0.0, seed=1), clip=FlatClip(0.5),
+        noise=GaussianNoise(1.0, seed=1), expected_batch_size=10,
+    )  # fmt: skip
+    before = [p.to_local().clone() for p in model.parameters()]
+    train(run, shard, steps=1)
+    moved = [p.to_local() - old for p, old in zip(model.parameters(), before, strict=True)]
+    return every(torch.cat([part.flatten() for part in moved]).tolist())
+
+
 def given_up(shard):
     """A rank fails when half of its sums are given; everybody gives the step up and goes on.
 
