@@ -12,6 +12,7 @@ Proof. Order the outcomes by score; let Q be the law of a trial, q its probabili
     randomised event under Q, Q'. For its complement p, p': a s - (a-1) s' - 1 = (a-1) p' - a p, and
     p' <= exp(e) p + d with (a-1) exp(e) <= a makes that at most (a-1) d. Summing over y gives
     m exp((a-1)(r + m d)); K = 0 adds exp(-m).
+    For K from the truncated negative binomial law see `negative_binomial_selection_ps22`.
 Validity: upper bound.
 Source: Papernot, Steinke 2022 (arXiv:2110.03620), Theorem 6; the term of K = 0 is kept here.
 """
@@ -33,7 +34,11 @@ from tightrope.numerics.roots import crossing
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_positive
 
-__all__ = ["selection_guarantee", "trial_mu", "selected_renyi"]
+__all__ = ["binomial_selection", "selection_guarantee", "trial_mu", "selected_renyi"]
+
+# Orders b over which the middle term of `binomial_selection` is minimised: all of them are valid.
+_ORDERS = np.concatenate([np.linspace(1.05, 10.0, 60), np.geomspace(11.0, 2000.0, 40)])
+_ROUNDING = 1e-12
 
 
 def selected_renyi(
@@ -46,7 +51,7 @@ def selected_renyi(
 
 @final
 @dataclass(frozen=True)
-class _Selected:
+class _PoissonSelected:
     """The Renyi curve of a selection among trials."""
 
     trial: Guarantee
@@ -66,7 +71,30 @@ class _Selected:
 def selection_guarantee(trial: Guarantee, mean_trials: float) -> RenyiGuarantee:
     """The guarantee of releasing the best of Poisson(mean_trials) trials."""
     mean = float(check_positive(mean_trials, "mean_trials"))
-    curve = RenyiCurve.of(_Selected(trial, mean))
+    curve = RenyiCurve.of(_PoissonSelected(trial, mean))
+    return RenyiGuarantee(curve, trial.adjacency, Validity.BOUND)
+
+
+@final
+@dataclass(frozen=True)
+class _BinomialSelected:
+    """The Renyi curve where the number of trials has a truncated negative binomial law."""
+
+    trial: Guarantee
+    extra: float
+    log_mean: float
+
+    def upper(self, orders: FloatArray) -> FloatArray:
+        own = np.array([self.trial.renyi(order).upper for order in np.ravel(orders).tolist()])
+        added = self.extra + self.log_mean / (orders - 1.0)
+        return (own.reshape(np.shape(orders)) + added) * (1.0 + _ROUNDING)
+
+
+def binomial_selection(trial: Guarantee, mean: float, shape: float, gamma: float) -> RenyiGuarantee:
+    """The guarantee of releasing the best of K trials, K of this law."""
+    cost = [(1.0 - 1.0 / b) * trial.renyi(b).upper - math.log(gamma) / b for b in _ORDERS.tolist()]
+    extra = float((1.0 + shape) * min(cost) * (1.0 + _ROUNDING))
+    curve = RenyiCurve.of(_BinomialSelected(trial, extra, max(math.log(mean), 0.0)))
     return RenyiGuarantee(curve, trial.adjacency, Validity.BOUND)
 
 

@@ -19,6 +19,8 @@ from tightrope.process import (
     DeclaredApproxDP,
     FixedSizeSampling,
     FullBatch,
+    GaussianMechanism,
+    NegativeBinomialSelection,
     NoiseSchedule,
     NoisySGD,
     PoissonSampling,
@@ -76,12 +78,16 @@ def _inside(event: Event) -> list[Any]:
 
 
 def _selection(event: Event, neighbours: Adjacency) -> Any:
-    if event["shape"] != math.inf:
-        raise DoesNotApply(_LATER["RepeatAndSelectDpEvent"])
-    noise = releases.moved_by(_one_gaussian(event), neighbours)
+    """One trial, always, is that trial."""
+    noise, mean = releases.moved_by(_one_gaussian(event), neighbours), event["mean"]
     if noise == 0.0:
         return releases.not_private(event, neighbours)
-    return PoissonSelection(1.0 / (noise * releases.DOWN), event["mean"], neighbours)
+    mu, poisson = 1.0 / (noise * releases.DOWN), event["shape"] == math.inf
+    if mean == 1.0 and not poisson:
+        return GaussianMechanism(noise, neighbours)
+    if poisson:
+        return PoissonSelection(mu, mean, neighbours)
+    return NegativeBinomialSelection(mu, mean, event["shape"], neighbours)
 
 
 # --- sampling ------------------------------------------------------------------------------------
@@ -227,10 +233,6 @@ def _in_order(parts: list[Any], found: list[Any], neighbours: Adjacency) -> Any:
 # --- what becomes of each event ------------------------------------------------------------------
 _LATER = {
     "UnsupportedDpEvent": "UnsupportedDpEvent says itself that nothing is known about it.",
-    "RepeatAndSelectDpEvent": (
-        "The best of a random number of trials is read for Poisson(mean) trials (shape infinity) "
-        "of Gaussian releases. Account other shapes by a declared release."
-    ),
     "SampledWithReplacementDpEvent": (
         "No accountant is known for batches drawn with replacement, theirs included. Draw them "
         "without replacement, or by Poisson sampling."

@@ -26,7 +26,7 @@ from tightrope.process.sampling import (
     ShuffledSampling,
     TruncatedPoissonSampling,
 )
-from tightrope.process.selection import PoissonSelection
+from tightrope.process.selection import NegativeBinomialSelection, PoissonSelection
 from tightrope.process.stopping import StoppedAtWill
 from tightrope.process.training import NoiseSchedule, NoisySGD
 from tightrope.process.users import UserLevel
@@ -54,6 +54,7 @@ __all__ = [
     "RandomAllocationSampling",
     "FullBatch",
     "PoissonSelection",
+    "NegativeBinomialSelection",
     "GaussianMechanism",
     "LaplaceMechanism",
     "DiscreteLaplaceMechanism",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
+from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency, check_adjacency
-from tightrope.validate import check_positive
+from tightrope.validate import check_positive, check_real
 
-__all__ = ["PoissonSelection"]
+__all__ = ["PoissonSelection", "NegativeBinomialSelection", "mean_trials"]
 
 
 @final
@@ -27,3 +29,53 @@ class PoissonSelection:
         for name in ("trial_mu", "mean_trials"):
             object.__setattr__(self, name, float(check_positive(getattr(self, name), name)))
         object.__setattr__(self, "adjacency", check_adjacency(self.adjacency))
+
+
+def mean_trials(shape: float, gamma: float) -> float:
+    """The mean of the truncated negative binomial law; it falls with gamma, to 1."""
+    if shape == 0.0:
+        return (1.0 / gamma - 1.0) / math.log(1.0 / gamma)
+    return shape * (1.0 - gamma) / (gamma * -math.expm1(shape * math.log(gamma)))
+
+
+@final
+@dataclass(frozen=True)
+class NegativeBinomialSelection:
+    """The best of K >= 1 independent trials, each `trial_mu`-Gaussian DP.
+
+    K has the truncated negative binomial law of this shape and mean: shape 1 is the geometric law,
+    0 the logarithmic one.
+
+    >>> from tightrope import account
+    >>> from tightrope.process import NegativeBinomialSelection
+    >>> print(account(NegativeBinomialSelection(0.2, 10.0, shape=1.0)).epsilon(1e-5))
+    [0, 1.718587103]
+    """
+
+    trial_mu: float
+    mean_trials: float
+    shape: float = 1.0
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trial_mu", float(check_positive(self.trial_mu, "trial_mu")))
+        shape = float(check_real(self.shape, "shape", low=-1.0, open_low=True))
+        mean = float(check_real(self.mean_trials, "mean_trials", low=1.0, open_low=True))
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "mean_trials", mean)
+        object.__setattr__(self, "adjacency", check_adjacency(self.adjacency))
+        if not mean_trials(shape, self.gamma) >= mean:
+            raise InvalidInput(
+                f"No truncated negative binomial law of shape {shape} has the mean {mean} in "
+                "double precision. Say a smaller mean."
+            )
+
+    @property
+    def gamma(self) -> float:
+        """The parameter of the law, rounded down: its mean is not below `mean_trials`."""
+        low, high = math.log(1e-300), 0.0
+        for _ in range(200):
+            middle = 0.5 * (low + high)
+            above = middle < 0.0 and mean_trials(self.shape, math.exp(middle)) >= self.mean_trials
+            low, high = (middle, high) if above else (low, middle)
+        return math.exp(low)

@@ -34,6 +34,7 @@ from tightrope.process import (
     DiscreteGaussianVector,
     DiscreteLaplaceMechanism,
     ExponentialMechanism,
+    NegativeBinomialSelection,
     NoiseSchedule,
     PermuteAndFlip,
     PoissonSelection,
@@ -163,6 +164,14 @@ def test_poisson_many_trials() -> None:
     assert found.trial_mu >= 1 / 1.5 and found.trial_mu == pytest.approx(1 / 1.5)
 
 
+def test_trials_of_other_laws() -> None:
+    found = process(event("RepeatAndSelect", event=GAUSS, mean=10, shape=0.0))
+    assert isinstance(found, NegativeBinomialSelection)
+    assert (found.shape, found.mean_trials) == (0.0, 10.0) and found.trial_mu >= 1 / 1.5
+    alone = process(event("RepeatAndSelect", event=GAUSS, mean=1, shape=0.0))
+    assert alone == process(GAUSS)
+
+
 def test_a_mixture_of_gaussians_is_a_user_on_a_poisson_sample() -> None:
     mixture = event("MixtureOfGaussians", standard_deviation=2.0, sensitivities=[0, 2, 4],
                     sampling_probs=[0.9801, 0.0198, 0.0001])  # fmt: skip
@@ -197,7 +206,8 @@ def test_a_mixture_of_gaussians_is_a_user_on_a_poisson_sample() -> None:
          "replace-one"),
         (event("SingleEpochTreeAggregation", noise_multiplier=3.0, step_counts=8),
          "ADD_OR_REMOVE_ONE", "zero-out"),
-        (event("RepeatAndSelect", event=GAUSS, mean=10, shape=1.0), "ADD_OR_REMOVE_ONE", "shape"),
+        (event("RepeatAndSelect", event=event("Laplace", noise_multiplier=1.0), mean=10, shape=1.0),
+         "ADD_OR_REMOVE_ONE", "got LaplaceDpEvent"),
         (event("PoissonSampled", sampling_probability=0.1, event=event("ZC", rho=1)),
          "ADD_OR_REMOVE_ONE", "got ZCDpEvent"),
         (event("PoissonSampled", sampling_probability=0.1, event=POISSON), "ADD_OR_REMOVE_ONE",
