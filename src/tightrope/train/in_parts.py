@@ -100,6 +100,10 @@ class InParts:
         finally:
             self._shares.taking = False
 
+    def finish(self) -> None:
+        """All ranks are done with the batch, or one has given it up and it is refused."""
+        self.rounds.finish()
+
     def failed(self) -> None:
         """A part of a batch was left in the middle."""
         self._shares.failed()
@@ -193,6 +197,13 @@ class InParts:
         def cast_back(caller: nn.Module, args: Any, out: Any) -> Any:
             return state._cast_output_dtype(out)
 
+        sharded = {n: p for n, p in module._parameters.items() if p is not None and is_sharded(p)}
+
+        def show(caller: nn.Module, shown: dict[str, Any], prefix: str, _: Any) -> None:
+            if self.open and caller is module:
+                shown.update({prefix + n: p.detach() for n, p in sharded.items()})
+
+        self._undo.append(module.register_state_dict_post_hook(show).remove)
         self._replace(module._forward_pre_hooks, state, cast)
         self._replace(module._forward_hooks, state, cast_back)
         self._undo.append(module.register_forward_pre_hook(enter, prepend=True).remove)

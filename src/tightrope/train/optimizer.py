@@ -344,6 +344,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         return report
 
     def _release(self, ticket: Ticket) -> None:
+        self.sharding.finish()  # all ranks count the step, or none: their epochs go together
         sums, self._sums = self._sums, None
         assert sums is not None
         self.ledger.forfeit(not_private_because(self.sampler, self.noise))

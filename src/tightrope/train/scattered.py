@@ -77,8 +77,7 @@ class Shares:
         self._halfway = False
 
     def take(self) -> dict[int, Tensor]:
-        """This rank's rows of all sums, once all ranks have given theirs."""
-        self._parts.rounds.finish()
+        """This rank's rows of all sums, once all ranks are done."""
         found, shards = self._sums, {row: p for unit in self._units for row, p in unit.items()}
         self._clear()
         return {row: found.get(row, _zeros(shard)) for row, shard in shards.items()}
@@ -90,7 +89,7 @@ class Shares:
             self._parts.rounds.give_up()
 
     def abandon(self) -> None:
-        """Forget the step; where this rank gave something to it, all must."""
+        """Forget the step; where anybody gave something to it, all must."""
         if self._given:
             self._parts.rounds.give_up()
         self._parts.rounds.broken = False
@@ -103,15 +102,16 @@ class Shares:
 
     def _hand_over(self, number: int) -> None:
         self._parts.rounds.ask(2 * number + 1)
-        self._given = self._halfway = True
+        self._halfway = True
         self.add(number, self._waiting.pop(number))
 
     def add(self, number: int, totals: Mapping[int, Tensor] = MappingProxyType({})) -> None:
         """Over the ranks, in float64. All call it together; those without a sum add zero."""
+        self._given = True
         unit = self._units[number]
         shards = list(unit.values())
         group = shards[0].device_mesh.get_group()
-        sizes = [rows_of_each(shard) * shard[:1].numel() for shard in shards]
+        sizes = [rows_of_each(shard) * shard.shape[1:].numel() for shard in shards]
         sent = _zeros(shards[0]).new_zeros((group.size(), sum(sizes)))
         for row, part in zip(unit, sent.split(sizes, dim=1), strict=True):
             if row in totals:

@@ -87,6 +87,9 @@ class Sharding:
         """Sums formed inside belong to the step: they stay on this rank until it is released."""
         return nullcontext()
 
+    def finish(self) -> None:
+        """Ranks meet when the noisy sum is formed."""
+
     def failed(self) -> None:
         """Nothing of a part of a batch that failed has left this rank."""
 

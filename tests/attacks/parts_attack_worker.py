@@ -1,0 +1,135 @@
+"""Run by test_parts.py in two gloo processes; rank 0 writes one json object."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.nn.functional import cross_entropy
+
+from tightrope.errors import TightropeError
+from tightrope.train import BallsInBinsSampler, FullBatchSampler, GaussianNoise, noisy_sgd
+from tightrope.train.clip import FlatClip
+
+PLACES = 2
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.last(self.first(x).tanh())
+
+
+def make_run(sampler=None):
+    torch.manual_seed(0)
+    model = Small()
+    fully_shard(model.last)
+    fully_shard(model.first)
+    fully_shard(model)
+    return noisy_sgd(
+        model, learning_rate=0.5, sampler=sampler or FullBatchSampler(), clip=FlatClip(0.5),
+        noise=GaussianNoise(0.0), expected_batch_size=10,
+    )  # fmt: skip
+
+
+def losses_of(run, batch):
+    x, y = batch
+    return cross_entropy(run.model(x), y, reduction="none")
+
+
+def every(value):
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def told(action):
+    try:
+        action()
+    except (MemoryError, TightropeError) as error:
+        return str(error)
+    return None
+
+
+def fails_while_others_wait(shard):
+    """Rank 0 fails in a later micro-batch; rank 1 is done with its own and waits."""
+    run = make_run(BallsInBinsSampler(PLACES, seed=3))
+    own, first = run._shares._hand_over, dist.get_rank() == 0
+
+    def failing(number):
+        if own_calls.append(number) or len(own_calls) == 4:
+            raise MemoryError("no room")
+        own(number)
+
+    own_calls = []
+    if first:
+        run._shares._hand_over = failing
+
+    def train(steps):
+        for batch in run.batches(shard, steps=steps, micro_batch=1 if first else None):
+            run.step(losses_of(run, batch))
+
+    run.company.asleep = True
+    heard = told(lambda: train(1))
+    run._shares._hand_over = own
+    run.abandon_batch()
+    where = run.steps, run.sampler.position
+    train(PLACES)
+    return every([heard, *where, run.steps])
+
+
+def gives_up_after_serving(shard):
+    """Rank 0 has given nothing, but holds rows of what rank 1 gave, when it leaves its batch."""
+    run = make_run()
+    batch = next(run.batches(shard, steps=1))
+    if dist.get_rank() == 0:
+        run.model(batch[0])
+        run.model(batch[0])  # meanwhile the other's sums come
+        held = bool(run._shares._sums)
+        run.abandon_batch()
+        return every([held, None])
+    heard = told(lambda: run.step(losses_of(run, batch)))
+    run.abandon_batch()
+    return every([None, heard])
+
+
+def shown_in_the_middle(shard):
+    """A user stores the model when a batch is drawn."""
+    run = make_run()
+    before = {n: v.full_tensor() for n, v in run.model.state_dict().items()}
+    batch = next(run.batches(shard, steps=1))
+    losses = losses_of(run, batch)
+    shown = {n: v.full_tensor() for n, v in run.model.state_dict().items()}
+    with CommDebugMode() as messages:
+        run.step(losses)
+    gathered = [str(kind) for kind in messages.get_comm_counts() if "into_tensor" in str(kind)]
+    return {"same": all(torch.equal(shown[n], v) for n, v in before.items()), "gathered": gathered}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+    rank, generator = dist.get_rank(), torch.Generator().manual_seed(3)
+    x = torch.randn(24, 4, generator=generator)
+    shard = x[rank::2], (x[rank::2, 0] > 0).long()
+    tasks = (fails_while_others_wait, gives_up_after_serving, shown_in_the_middle)
+    report = {task.__name__: task(shard) for task in tasks}
+    if rank == 0:
+        Path(sys.argv[1]).write_text(json.dumps(report))
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads now and then abort a process that ends in the ordinary way
+
+
+if __name__ == "__main__":
+    main()
