@@ -41,3 +41,7 @@ def test_a_model_stored_in_the_middle_of_a_step_has_its_weights(report):
 
 def test_adding_up_a_sum_gathers_no_weights(report):
     assert report["shown_in_the_middle"]["gathered"] == []
+
+
+def test_ranks_wait_for_each_other_as_long_as_the_process_group(report):
+    assert report["waits"] == 60

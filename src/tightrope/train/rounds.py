@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import final
+from datetime import timedelta
+from typing import Any, final
 
 import torch
 import torch.distributed as dist
@@ -34,7 +35,7 @@ class Rounds:
     def __init__(self, serve: Callable[[int], None]) -> None:
         self._serve = serve
         # Numbers in main memory: no device has to be waited for.
-        self._talk = dist.new_group(backend="gloo")
+        self._talk = dist.new_group(backend="gloo", timeout=_patience())
         self.broken = False  # a step was given up, and this rank has not been told so yet
 
     def ask(self, wish: int) -> None:
@@ -80,6 +81,13 @@ class Rounds:
                 "save)."
             ) from error
         return [int(other) for other in wishes]
+
+
+def _patience() -> timedelta:
+    """As long as the process group waits; PyTorch gives a new one half an hour."""
+    world: Any = dist.group.WORLD
+    waits: timedelta = world._get_backend(world._device_types[0]).options._timeout
+    return waits
 
 
 _GO_ON = (
