@@ -384,9 +384,8 @@ class PrivateOptimizer(Accounted, NotCopied):
         """Forget what is left of a batch. If its release was begun, it stays counted."""
         self.loops.abandon()
         self._tickets.clear()
-        self.data.drawn = False
+        self.data.drawn, self._sums = False, None
         self.company.forget()
-        self._sums = None
         self._drop_gradients()
         self.sampler.restore(self.sampler_state)  # no place of an epoch may be skipped
         self.sharding.release()
