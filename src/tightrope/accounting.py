@@ -191,18 +191,17 @@ class Account:
         return second_look(guarantee.orders, answer.upper, delta, self.check == "full")
 
     def compare(self, delta: float) -> None:
-        """ContradictoryMethods where a certified epsilon lies below the exact one: one is wrong."""
-        if self._exact is None:
+        """ContradictoryMethods where one finding's upper end lies below another's lower end."""
+        known = [(_known(finding, delta), finding.name) for finding in self.certified]
+        if not known:
             return
-        least = -_judged(self._exact, lambda g: -g.epsilon(delta).lower)
-        for finding in self.certified:
-            most = _judged(finding, lambda g: g.epsilon(delta).upper)
-            if most < least * (1.0 - _SLACK):
-                raise ContradictoryMethods(
-                    f"{finding.name} proves epsilon({delta:g}) <= {most!r}, and "
-                    f"{self._exact.name} that it is at least {least!r}. One of them is wrong; "
-                    "please report this."
-                )
+        least, why = max(known, key=lambda one: one[0].lower)
+        most, claim = min(known, key=lambda one: one[0].upper)
+        if most.upper < least.lower * (1.0 - _SLACK):
+            raise ContradictoryMethods(
+                f"{claim} proves epsilon({delta:g}) <= {most.upper!r}, and {why} that it is at "
+                f"least {least.lower!r}. One of them is wrong; please report this."
+            )
 
     def _epsilon(self, delta: float) -> tuple[Guarantee, Interval]:
         return self._answer(lambda g: g.epsilon(delta), lambda found: found.upper)
@@ -249,6 +248,14 @@ def _judged(finding: AnalysisResult, loss: Callable[[Guarantee], float]) -> floa
         return loss(_guarantee(finding))
     except NotCertified:
         return math.inf
+
+
+def _known(finding: AnalysisResult, delta: float) -> Interval:
+    """What a finding says of epsilon(delta); nothing where no number of it could be certified."""
+    try:
+        return _guarantee(finding).loss_known(_guarantee(finding).epsilon(delta))
+    except NotCertified:
+        return Interval(0.0, math.inf)
 
 
 def _guarantee(finding: AnalysisResult) -> Guarantee:
