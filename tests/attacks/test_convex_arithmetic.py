@@ -49,7 +49,7 @@ from tightrope.convex.certificate import certificate_of_fit
 from tightrope.convex.entropy import normal_from_words
 from tightrope.convex.exact import (
     GRID,
-    Total,
+    CarriedTotal,
     gridded,
     row_dots,
     row_squares,
@@ -119,7 +119,7 @@ def test_crafted_rows_move_the_gradient_by_no_more_than_is_charged(
         assert rho < 1e-7
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", list(Adjacency)[:2])  # of rows
 def test_the_released_mean_moves_by_no_more_than_is_charged(adjacency: Adjacency) -> None:
     rows = _drifting(2) * SLOPE  # the mean has slope 1
     rows[:16384, 0] = 1.0
@@ -206,7 +206,7 @@ def test_plain_scores_are_as_near_to_the_exact_ones_as_the_bound_says(
 
 
 @pytest.mark.parametrize("loss", [Logistic(0.5), Huber(7.0), SmoothedHinge(1e-3)])
-@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("adjacency", list(Adjacency)[:2])  # of rows
 @pytest.mark.parametrize("radius", [1.0, 0.08])
 def test_the_rounding_of_plain_scores_is_charged_as_far_as_they_are_used(
     loss: Any, adjacency: Adjacency, radius: float, monkeypatch: pytest.MonkeyPatch
@@ -282,7 +282,7 @@ def test_a_sum_is_as_near_to_the_exact_one_as_the_bound_says(rows: int) -> None:
 
 
 def test_a_total_keeps_what_a_float_sum_loses() -> None:
-    total = Total((1,))
+    total = CarriedTotal((1,))
     for value in [1e16, *[1.0] * 1000, -1e16]:
         total.add(np.array([value]))
     assert total.value[0] == 1000.0

@@ -15,8 +15,8 @@ from tightrope.train.gradients.forms import (
     Outer,
     Patches,
     RankOne,
-    Rows,
     Signal,
+    TableRows,
 )
 from tightrope.train.gradients.forms.outer import gram_squared_norms
 from tightrope.train.gradients.reference import loop_gradients
@@ -136,7 +136,7 @@ def forms(generator):
         Outer(r(3, 9, 4), r(3, 9, 5)),
         Outer(r(3, 2, 90), r(3, 2, 80)),
         RankOne(r(3, 40), Signal(r(3, 30))),
-        Rows(torch.randint(0, 4, (3, 11), generator=generator), r(3, 11, 6), 4),
+        TableRows(torch.randint(0, 4, (3, 11), generator=generator), r(3, 11, 6), 4),
         Patches(r(3, 4, 5, 5), r(3, 6, 5, 5), geometry),
     ]
 
