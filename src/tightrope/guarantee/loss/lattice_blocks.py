@@ -19,7 +19,7 @@ import numpy as np
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.gaussian import log_ratio
-from tightrope.guarantee.loss.lattice_cut import point_of
+from tightrope.guarantee.loss.lattice_branch import point_of
 from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
 from tightrope.guarantee.loss.lattice_split import MAX_SIZE
 from tightrope.guarantee.loss.lattice_step import Side, jump_measure, step_measure

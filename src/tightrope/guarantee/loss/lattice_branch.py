@@ -14,6 +14,10 @@ from typing import final
 import numpy as np
 from scipy.special import log_ndtr
 
+from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.gaussian import point_of_log_ratio
+from tightrope.guarantee.loss.mixture import GaussianMixturePair
+from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.lattice_cells import CELL_ERROR, shared_mass
 from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
 from tightrope.numerics.rounding import ULP
@@ -27,6 +31,9 @@ __all__ = [
     "points_at",
     "loss_at",
     "infimum",
+    "is_cut",
+    "point_of",
+    "far_point",
 ]
 
 _ON_A_POINT = 1e-9  # of a step
@@ -195,3 +202,26 @@ def _relative_error(
     each = size * size + np.abs(power * (offsets + infimum(rate))) + 20.0
     ends = (abs(power) + 1.0) * share * (mu * size + mu * mu - math.log(rate) + 4.0)
     return float((4.0 * ULP * (each + ends)) @ masses / masses.sum()) + CELL_ERROR
+
+
+# ---- which losses a lattice leaves out, and from where: a point s, or the loss of a public mixture
+def is_cut(pair: AbstractLossPair) -> bool:
+    """Do its losses have no end, so that those too rare to matter count as infinite?"""
+    if isinstance(pair, PublicMixturePair):
+        return any(is_cut(part) for _, part in pair.parts)
+    return pair.has_jumps or pair.has_rare_losses
+
+
+def point_of(pair: AbstractLossPair, loss: float) -> float:
+    """The point s with this loss, or about there."""
+    if isinstance(pair, PublicMixturePair):
+        return loss
+    if isinstance(pair, GaussianMixturePair):
+        return pair.point(loss)
+    rate, mu = getattr(pair, "rate", 1.0), getattr(pair, "mu", 1.0)
+    return float(point_of_log_ratio(loss, rate, mu))
+
+
+def far_point(pair: AbstractLossPair) -> float:
+    """A point s beyond all that counts of a pair that is not cut."""
+    return 40.0 + 1.5 * float(getattr(pair, "mu", 0.0))

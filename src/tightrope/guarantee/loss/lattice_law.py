@@ -12,8 +12,7 @@ from scipy.special import log_ndtr
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair, log_ratio
 from tightrope.guarantee.loss.lattice_blocks import COARSER, Blocks
-from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF
-from tightrope.guarantee.loss.lattice_cut import is_cut
+from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF, is_cut
 from tightrope.guarantee.loss.lattice_jumps import (
     JumpLaw,
     compound_jumps,

@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.loss.abstract import Components
-from tightrope.guarantee.loss.lattice_cut import point_of
+from tightrope.guarantee.loss.lattice_branch import point_of
 from tightrope.guarantee.loss.lattice_sketch import Saddle, Sketch, sketch_of
 from tightrope.guarantee.loss.lattice_split import (
     FEW_JUMPS,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.lattice_cut import far_point, is_cut, point_of
+from tightrope.guarantee.loss.lattice_branch import far_point, is_cut, point_of
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.lattice import LatticeMeasure, normalised
 from tightrope.numerics.rounding import ULP

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from tightrope.guarantee.loss.abstract import Components
-from tightrope.guarantee.loss.lattice_cut import far_point, is_cut, point_of
+from tightrope.guarantee.loss.lattice_branch import far_point, is_cut, point_of
 from tightrope.guarantee.loss.lattice_sketch import Saddle, Sketch, sketch_of
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 
