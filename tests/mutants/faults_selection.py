@@ -17,5 +17,5 @@ FAULTS = [
     (FILE, "_most_moved(p[1:], mu)", "_most_moved(p[:-1] + 1e-300, 0.5 * mu)", TESTS),
     (BINOMIAL, "float((1.0 + shape) * min(cost)", "float(shape * min(cost)", BOTH),
     (BINOMIAL, "self.extra + self.log_mean / (orders - 1.0)", "self.extra", BOTH),
-    ("process/selection.py", "math.exp(low)\n", "math.exp(high) * (1 + 1e-9)\n", TESTS),
+    ("process/selection.py", "math.exp(low) * (1.0 - 1e-14)", "math.exp(high) * (1 + 1e-9)", TESTS),
 ]

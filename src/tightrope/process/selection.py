@@ -78,4 +78,4 @@ class NegativeBinomialSelection:
             middle = 0.5 * (low + high)
             above = middle < 0.0 and mean_trials(self.shape, math.exp(middle)) >= self.mean_trials
             low, high = (middle, high) if above else (low, middle)
-        return math.exp(low)
+        return math.exp(low) * (1.0 - 1e-14)  # rounding of a mean near 1 moves ln gamma by 1e-15
