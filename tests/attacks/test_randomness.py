@@ -267,6 +267,30 @@ def test_the_key_of_the_noise_is_long_and_new_in_every_release():
     assert not (states[0] == states[1]).any() and not (states[1] == states[2]).any()
 
 
+class CudaGenerator:
+    """What a CUDA generator shows of itself, where there is none."""
+
+    device = torch.device("cuda")
+
+    def set_state(self, state):
+        self.key, self.counter = state.numpy().view(np.uint64).tolist()
+
+    def manual_seed(self, seed):
+        raise AssertionError("a seed alone has 64 bits")
+
+
+def test_the_key_on_cuda_has_124_bits_that_are_free():
+    """Key and counter: all bits but the counter's two lowest, and four that keep it in range."""
+    stream, seen = open_stream("noise"), CudaGenerator()
+    always, ever = 2**128 - 1, 0
+    for _ in range(200):
+        key_generator(seen, stream)
+        state = seen.key << 64 | seen.counter
+        always, ever = always & state, ever | state
+    assert always == 0
+    assert ever.bit_count() == 124
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_key_on_cuda_fills_seed_and_counter():
     generator, stream = torch.Generator("cuda"), open_stream("noise")

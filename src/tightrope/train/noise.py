@@ -158,7 +158,7 @@ class Draws(NamedTuple):
         return cls(both, first, second, unpack(first, sums))
 
     def under_one_key(self) -> Sequence[Tensor]:
-        """What one key may serve for: a key has 19,937 bits on the CPU, but 126 on a GPU."""
+        """What one key may serve for: a key has 19,937 bits on the CPU, but 124 on a GPU."""
         return (self.both,) if self.both.device.type == "cpu" else (self.first, self.second)
 
 
