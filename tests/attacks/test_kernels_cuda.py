@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tightrope.train import FlatClip
+from tightrope.errors import InvalidInput
+from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, PrivateOptimizer, noisy_sgd
 from tightrope.train.arithmetic import bounded
-from tightrope.train.gradients import Gradients
+from tightrope.train.gradients import ClippedBatch, Gradients
+from tightrope.train.padded import PaddedBatch, Program
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -55,6 +58,8 @@ def norm() -> tuple[nn.Module, tuple[int, ...]]:
 MODELS = {
     "vectors": vectors,
     "one vector beside positions": lambda: linear(1, 33, 65),
+    "one input": lambda: linear(20, 1, 40),
+    "one output": lambda: linear(20, 40, 1),
     "few positions": lambda: linear(7, 130, 70),
     "as many positions as examples": lambda: linear(24, 200, 64),
     "many positions": lambda: linear(200, 64, 48),
@@ -98,30 +103,43 @@ def precision(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 class Summed:
-    """Clipped sums of rows of x, added as a run with batches of len(x) adds them."""
+    """Clipped sums of rows of x, added as a run with batches of len(x) adds them.
+
+    In half precision always in batches of one shape, as a run insists.
+    """
 
     def __init__(self, model: nn.Module, x: Tensor, precision: str) -> None:
         self.model, self.x, self.half = model, x, precision == "bfloat16"
-        self.engine, self.arithmetic = Gradients(model), bounded(len(x))
+        self.engine, self.arithmetic = Gradients(model), bounded(len(x), DEVICE)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        with torch.autocast(DEVICE, torch.bfloat16, enabled=self.half):
-            losses = self.model(self.x[rows]).float().reshape(-1)
-        chain = self.arithmetic.chain(len(rows), 1)
-        batch = self.engine.clipped_sum(losses, FlatClip(CLIP), chain=chain)
+        if self.half:
+            program = Program(self.padded, PaddedBatch((self.x[rows],), len(self.x)))
+            batch, _ = program.run((self.x[rows],))
+        else:
+            batch, _ = self.clipped((self.x[rows],))
         return torch.cat([total.double().flatten() for total in batch.sums])
+
+    def padded(self, values: tuple[Tensor], present: Tensor) -> tuple[ClippedBatch, Tensor]:
+        return self.clipped(values, present=present)
+
+    def clipped(self, values: tuple[Tensor], **how: Tensor) -> tuple[ClippedBatch, Tensor]:
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=self.half):
+            losses = self.model(values[0]).float().reshape(-1)
+        chain = self.arithmetic.chain(len(losses), 1)
+        return self.engine.clipped_sum(losses, FlatClip(CLIP), chain=chain, **how), losses
 
     @property
     def charged(self) -> float:
         return self.arithmetic.charged(CLIP)
 
 
-def reference(model: nn.Module, x: Tensor) -> Tensor:
-    """The clipped gradient of one example, in float64, by autograd alone."""
-    double = [p.detach().double().requires_grad_() for p in model.parameters()]
-    named = dict(zip([n for n, _ in model.named_parameters()], double, strict=True))
-    loss = torch.func.functional_call(model, named, (x[None].double(),)).sum()
-    flat = torch.cat([g.flatten() for g in torch.autograd.grad(loss, double)])
+def reference(model: nn.Module, x: Tensor, precision: str) -> Tensor:
+    """The clipped gradient of one example, in the same precision, by autograd alone."""
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=precision == "bfloat16"):
+        loss = model(x[None]).float().sum()
+    grads = torch.autograd.grad(loss, list(model.parameters()))
+    flat = torch.cat([g.double().flatten() for g in grads])
     return flat * min(1.0, CLIP / max(float(flat.norm()), CLIP))
 
 
@@ -134,7 +152,7 @@ def test_one_record_moves_the_sums_of_the_kernels_by_what_is_charged(name, kind,
     model, shape = MODELS[name]()
     model = model.to(DEVICE).train()
     x = data(kind, count, shape)
-    expected = reference(model, x[count // 2])  # before hooks
+    expected = reference(model, x[count // 2], precision)  # before hooks
     summed = Summed(model, x, precision)
     everybody = torch.arange(count, device=DEVICE)
     whole = summed(everybody)
@@ -150,3 +168,30 @@ def test_one_record_moves_the_sums_of_the_kernels_by_what_is_charged(name, kind,
     everyone_else = everybody[torch.randperm(count, device=DEVICE)]
     assert float((whole - summed(everyone_else)).norm()) <= summed.charged - CLIP + 1e-12
     assert math.isfinite(float(whole.norm()))
+
+
+def made_run(model: nn.Module, arithmetic: str = "bounded") -> PrivateOptimizer:
+    return noisy_sgd(
+        model, learning_rate=0.1, sampler=PoissonSampler(0.5), clip=FlatClip(CLIP),
+        noise=GaussianNoise(1.0), expected_batch_size=30, arithmetic=arithmetic,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("how", "arithmetic"), [("eager", "bounded"), ("eager", "uncovered"), ("capture", "bounded")]
+)
+def test_half_precision_takes_batches_of_one_shape_or_says_that_nothing_is_covered(how, arithmetic):
+    """One output, 600 rows or 599: removing one record moved the sums by 1.25 clip norms."""
+    model = MODELS["one output"]()[0].to(DEVICE).train()
+    run = made_run(model, arithmetic)
+
+    def losses(x: Tensor) -> Tensor:
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return model(x).float().reshape(-1)
+
+    step = run.capture(losses) if how == "capture" else lambda x: run.step(losses(x))
+    refused = how == "eager" and arithmetic == "bounded"
+    with pytest.raises(InvalidInput, match="half precision") if refused else nullcontext():
+        for (x,) in run.batches((torch.randn(60, 20, 40, device=DEVICE),), steps=3):
+            step(x)
+    assert run.steps == (0 if refused else 3)

@@ -22,6 +22,7 @@ __all__ = [
     "arithmetic_of",
     "bounded",
     "check_mode",
+    "refuse_any_size",
     "strict",
     "uncovered",
 ]
@@ -64,9 +65,13 @@ class Arithmetic:
         return {"arithmetic": self.name, "rho": self.rho, "grid": self.grid}
 
 
-def bounded(examples: float) -> Arithmetic:
-    """For batches of about so many examples."""
-    return Arithmetic("bounded", rho_for(examples))
+def bounded(examples: float, device: str = "cpu") -> Arithmetic:
+    """For batches of about so many examples.
+
+    On a GPU rho is never smaller than it may be: what the proof leaves of it is room for kernels
+    that round an example in another way in a batch of another size (docs/arithmetic.md).
+    """
+    return Arithmetic("bounded", rho_for(examples) if device == "cpu" else LARGEST_RHO)
 
 
 def strict(grid: float) -> Arithmetic:
@@ -103,4 +108,18 @@ def arithmetic_of(name: object, gradients: Engine, examples: float) -> Arithmeti
             "bound on rounding is for CPUs and CUDA devices. Move the model, or say "
             'arithmetic="uncovered": the certificate then opens with that.'
         )
-    return bounded(examples)
+    return bounded(examples, device)
+
+
+def refuse_any_size(arithmetic: Arithmetic, gradients: Engine) -> None:
+    """In half precision on a GPU the rows of a step must be as many as ever."""
+    if arithmetic.name == "bounded" and getattr(gradients, "in_half", False):
+        raise InvalidInput(
+            "The model computes in half precision on a GPU, and this step has as many rows as were "
+            "drawn. Kernels are chosen by the number of rows, and in half precision another kernel "
+            "changes every example's gradient by a thousandth and more: one record would move the "
+            "sums further than is charged. Take recorded steps, which always have one shape: "
+            "run.capture(losses) or run.compile(losses), capture=True or compile=True of a "
+            'trainer. Or compute in float32 or tf32, or say arithmetic="strict" or '
+            'arithmetic="uncovered": the certificate then opens with that.'
+        )

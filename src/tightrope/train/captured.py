@@ -11,7 +11,7 @@ Compiled, the forward and the backward pass are traced as one graph first (`grad
 compared with the eager step on the batch at hand, and given to torch's compiler.
 
 Inside a graph nothing can react to a value. If any gradient is not finite, which is read off one
-number after the replay, the part is done again by the ordinary step, which drops the example.
+number after the replay, the graph runs again without the examples whose gradients are not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tightrope.train.feed import slice_rows, tensors_of
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.traced import Traced, said_to_compile
 from tightrope.train.losses import check_losses
-from tightrope.train.padded import PaddedBatch, Program
+from tightrope.train.padded import PaddedBatch, Program, refuse_places
 from tightrope.train.record import StepReport
 from tightrope.train.strict import refuse
 from tightrope.validate import check_count
@@ -79,6 +79,7 @@ class CapturedStep:
         check_count(self.size, "size", low=2)
         self._chain = run.chain(self.size)
         self._program: Program | None = None
+        self._for_now = False  # whether the program is there for one batch only
         self._to_compile = compiled
         self._passes: Traced | None = None  # once they are compiled
         self._surroundings: list[Any] = []
@@ -103,8 +104,7 @@ class CapturedStep:
         if rows == 0 or not self._ready(batch):
             return self._eagerly(batch, rows)
         assert self._program is not None
-        found = self._program.run(batch, alone=alone)
-        return self._eagerly(batch, rows) if found is None else found
+        return self._program.run(batch, alone=alone)
 
     def _eagerly(self, batch: tuple[Any, ...], rows: int) -> Clipped:
         run = self._run
@@ -121,7 +121,7 @@ class CapturedStep:
         if self._run.chain() < self._chain:  # room for batches twice as large
             self._chain = self._run.chain() // 2
         here = self._surroundings_now()
-        if self._program is None or here != self._surroundings:
+        if self._program is None or self._for_now or here != self._surroundings:
             self._record(batch)
             self._surroundings = here
         return self._program is not None and self._program.fits(batch)
@@ -135,17 +135,19 @@ class CapturedStep:
 
     def _record(self, batch: tuple[Any, ...]) -> None:
         self._program = self._passes = None  # their memory is free for the next
+        self._for_now = False
         padded = PaddedBatch(batch, self.size)
         program = Program(self._compute, padded)
         try:
             trouble = self._compile(padded) if self._to_compile else None
         except AskAgain:
-            return  # this batch is done eagerly
+            self._program, self._for_now = program, True
+            return
         if self._run.device.type == "cuda":
             if trouble is not None:
                 warnings.warn(f"{trouble}; it is captured as it is, with the same result",
                               stacklevel=4)  # fmt: skip
-            self._capture(program)
+            self._capture(program, batch)
         elif trouble is None:
             self._program, self.mode = program, "compiled"
         else:
@@ -164,7 +166,7 @@ class CapturedStep:
             return f"the step could not be compiled ({_first_line(error)})"
         return None
 
-    def _capture(self, program: Program) -> None:
+    def _capture(self, program: Program, batch: tuple[Any, ...]) -> None:
         try:
             self._try_to_capture(program)
         except RuntimeError as error:
@@ -173,6 +175,10 @@ class CapturedStep:
         else:
             compiled = "" if self._passes is None else "compiled "
             self._program, self.mode = program, f"{compiled}CUDA graph"
+            arithmetic = self._run.arithmetic
+            if arithmetic.name == "bounded" and getattr(self._run.gradients, "in_half", False):
+                room = arithmetic.charged(self._run.clip.sensitivity) - self._run.clip.sensitivity
+                refuse_places(program, batch, room)
 
     def _try_to_capture(self, program: Program) -> None:
         try:

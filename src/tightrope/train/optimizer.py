@@ -24,6 +24,7 @@ from tightrope.evidence.commitment import new_key
 from tightrope.process import Process
 from tightrope.train.accounted import Accounted
 from tightrope.train.adaptive_clip import AdaptiveClip
+from tightrope.train.arithmetic import refuse_any_size
 from tightrope.train.batch_scale import BatchScale
 from tightrope.train.captured import CapturedStep, check_capturable
 from tightrope.train.clip import OneNorm, as_tensor
@@ -278,6 +279,8 @@ class PrivateOptimizer(Accounted, NotCopied):
         result: ClippedBatch = self.gradients.clipped_sum(
             losses, self.clip, **{"chain": self.chain(), **how}
         )
+        if "present" not in how:  # as many rows as were drawn
+            refuse_any_size(self.arithmetic, self.gradients)
         return result
 
     def chain(self, examples: int | None = None) -> int:

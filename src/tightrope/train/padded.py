@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor
 
+from tightrope.errors import InvalidInput
 from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.packed import pack, unpack, whole
@@ -16,7 +17,7 @@ from tightrope.train.packed import pack, unpack, whole
 if TYPE_CHECKING:
     from tightrope.train.feed import Batch
 
-__all__ = ["PaddedBatch", "Program"]
+__all__ = ["PaddedBatch", "Program", "refuse_places"]
 
 _WARM_UPS = 3
 
@@ -97,12 +98,39 @@ class Program:
             torch.clear_autocast_cache()
         self._graph = graph
 
-    def run(self, batch: Batch, *, alone: bool = False) -> tuple[ClippedBatch, Tensor] | None:
-        """The clipped sum and the losses of a batch, or None if a gradient was not finite.
+    def run(self, batch: Batch, *, alone: bool = False) -> tuple[ClippedBatch, Tensor]:
+        """The clipped sum and the losses of a batch; examples that are not finite are dropped.
 
         alone: whether the sums are done with before the next run. Large ones are then lent, which
         saves as much memory as the model takes; else they are copies, as all others always are.
         """
+        found, losses, healthy = self._run(batch, alone)
+        bad = None if healthy else ~found.squared_norms.isfinite()
+        if bad is None or not bad.any():  # the squares of all may overflow where no one's do
+            return found, losses
+        return self._without(bad, batch, alone), losses
+
+    def _without(self, bad: Tensor, batch: Batch, alone: bool) -> ClippedBatch:
+        """The batch again, in the same shape: no other example is rounded in another way."""
+        left = [t[~bad] for t in tensors_of(batch)]
+        squared, factors = (torch.full(bad.shape, v, device=bad.device) for v in (torch.inf, 0.0))
+        if len(left[0]) == 0:
+            assert self._found is not None
+            sums = tuple(torch.zeros_like(total) for total in self._found[0])
+            return ClippedBatch(sums, len(bad), squared, factors[None], len(bad))
+        found, _ = self.run(with_tensors(batch, left), alone=alone)
+        squared = squared.to(found.squared_norms).masked_scatter_(~bad, found.squared_norms)
+        factors = factors.expand(len(found.factors), -1).to(found.factors).clone()
+        factors[:, ~bad] = found.factors
+        return found._replace(
+            examples=len(bad),
+            squared_norms=squared,
+            factors=factors,
+            nonfinite=found.nonfinite + int(bad.sum()),
+        )
+
+    def _run(self, batch: Batch, alone: bool) -> tuple[ClippedBatch, Tensor, bool]:
+        """And whether the squares of all together are finite."""
         rows = self._batch.load(batch)
         if self._graph is None:
             self._found = self._find()
@@ -120,12 +148,37 @@ class Program:
             found.factors[:, :rows].clone(),
             0,
         )
-        kept = losses[:rows].clone()
-        return (copied, kept) if math.isfinite(float(found.health)) else None
+        return copied, losses[:rows].clone(), math.isfinite(float(found.health))
 
     def _find(self) -> tuple[list[Tensor], ClippedBatch, Tensor]:
         found, losses = self._compute(self._batch.values, self._batch.present)
         return pack(found.sums), found, losses
+
+
+def refuse_places(program: Program, batch: Batch, room: float) -> None:
+    """Does it matter to the sums where an example stands? room: how much it may, by rounding.
+
+    Nothing can be said where two runs of one batch differ: random layers draw anew.
+    """
+    first, _ = program.run(batch)
+    again, _ = program.run(batch)
+    if not _apart(first, again) <= room / 100:
+        return
+    rolled, _ = program.run(with_tensors(batch, [t.roll(1, 0) for t in tensors_of(batch)]))
+    apart = _apart(first, rolled)
+    if not apart <= room:
+        raise InvalidInput(
+            f"In half precision the place of an example in the batch changes how it is rounded: "
+            f"turned by one place, the batch has a sum that is {apart:.2g} away, and {room:.2g} "
+            "is what is charged for rounding. So one record would move the sums further than is "
+            "charged. Compute in float32 or tf32, try another size (size=...), or say "
+            'arithmetic="strict" or arithmetic="uncovered": the certificate then opens with that.'
+        )
+
+
+def _apart(one: ClippedBatch, other: ClippedBatch) -> float:
+    pairs = zip(one.sums, other.sums, strict=True)
+    return math.sqrt(sum(float((a - b).double().square().sum()) for a, b in pairs))
 
 
 def _copy(sums: Sequence[Tensor], together: list[Tensor]) -> tuple[Tensor, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -24,8 +26,9 @@ from tightrope.train import (
     padded,
 )
 from tightrope.train.clip import AutomaticClip, Clip
+from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.traced import Traced
-from tightrope.train.padded import PaddedBatch, Program
+from tightrope.train.padded import PaddedBatch, Program, refuse_places
 
 SIZE = 8
 CLIPS = [FlatClip(0.3), PerLayerClip(0.3), AutomaticClip(0.3)]
@@ -127,13 +130,51 @@ def test_sums_of_one_run_survive_the_next():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_gradient_that_is_not_finite_is_seen(bad):
+@pytest.mark.parametrize("rows", [[3], [0, 2], [0, 1, 2, 3, 4]])
+def test_examples_that_are_not_finite_are_dropped_in_the_same_shape(bad, rows):
+    """Done again by other kernels, one record would change the rounding of all the others."""
     model, (x, y) = made("convolutions", 5)
+    seen = []
+    model.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape))
     program = program_of(model, Gradients(model), FlatClip(0.3), (x, y))
-    x[3, 0, 2, 2] = bad
-    assert program.run((x, y)) is None
-    x[3] = 0.0
-    assert program.run((x, y)) is not None, "the bad batch must leave no trace"
+    good = [i for i in range(5) if i not in rows]
+    expected = program.run((x[good], y[good]))[0] if good else None
+    x[rows, 0, 2, 2] = bad
+    found, losses = program.run((x, y))
+    assert found.examples == len(losses) == 5 and found.nonfinite == len(rows)
+    assert found.squared_norms.isinf().nonzero().flatten().tolist() == rows
+    assert (found.factors == 0).any(0).nonzero().flatten().tolist() == rows
+    for i, total in enumerate(found.sums):
+        assert torch.equal(total, expected.sums[i] if good else torch.zeros_like(total))
+    assert len(set(seen)) == 1, "every pass has one shape"
+
+
+def test_squares_that_overflow_together_drop_nobody():
+    batch, runs = (torch.ones(5, 2),), []
+
+    def compute(values, present):
+        runs.append(1)
+        squares, total = torch.full((SIZE,), 3e38), values[0].sum(0)
+        return ClippedBatch((total,), 5, squares, squares[None], 0, squares.sum()), squares
+
+    found, _ = Program(compute, PaddedBatch(batch, SIZE)).run(batch)
+    assert found.nonfinite == 0 and found.squared_norms.isfinite().all() and len(runs) == 1
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_place_that_changes_the_sums_is_refused_in_half_precision(moves):
+    """Seen on a GPU where the last examples of a batch take a kernel of their own."""
+    batch = (torch.randn(5, 3),)
+
+    def compute(values, present):
+        weights = torch.arange(SIZE).mul(1e-2).add(1.0) if moves else torch.ones(SIZE)
+        total = (values[0] * (weights * present)[:, None]).sum(0)
+        squares = torch.ones(SIZE)
+        return ClippedBatch((total,), 5, squares, squares[None], 0, squares.sum()), squares
+
+    program = Program(compute, PaddedBatch(batch, SIZE))
+    with pytest.raises(InvalidInput, match="place") if moves else nullcontext():
+        refuse_places(program, batch, room=1e-2)
 
 
 def test_other_shapes_do_not_fit():

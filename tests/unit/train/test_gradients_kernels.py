@@ -19,8 +19,10 @@ from tightrope.train.gradients.kernels import (
     depthwise,
     normalisation,
     products,
+    rows,
     tokens,
 )
+from tightrope.train.gradients.rounding import TINY
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -28,6 +30,20 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 def random(*shape, half=False):
     values = torch.randn(*shape, device=DEVICE)
     return values.half() if half else values
+
+
+@pytest.mark.parametrize(("d", "p"), [(1, 1), (7, 512), (513, 3), (4096, 4096)])
+def test_squares_of_rows_are_never_below_the_exact_ones(d, p):
+    a, g = random(5, d + 3)[:, :d], random(p, 5).t() * 1e-3  # strided, and transposed
+    a[1], g[2] = 1e-30, 0.0  # squares that underflow
+    for values, found in [
+        (a.double().square().sum(1), rows.row_squares(a)),
+        (a.double().square().sum(1) * g.double().square().sum(1), rows.row_squares(a, g)),
+    ]:
+        assert bool((found.double() >= values * (1 - 2.0**-18) - TINY).all())
+        assert bool((found.double() <= values * (1 + 2.0**-18) + 1e-30).all())
+    a[3, 0] = torch.inf
+    assert rows.row_squares(a)[3] == torch.inf
 
 
 def test_weighted_rows_of_strided_values():

@@ -168,6 +168,6 @@ def find_factors(
 
 def _over_parameters(squared: Tensor) -> Tensor:
     """In float64 where there are more parameters than a chain of the norm's error allows for."""
-    if len(squared) <= _MOST_IN_FLOAT32:
+    if squared.shape[0] <= _MOST_IN_FLOAT32:
         return squared.sum(0)
     return squared.sum(0, dtype=torch.float64).to(squared.dtype)

@@ -76,16 +76,17 @@ def _blocks(left: Tensor, right: Tensor, chain: int) -> Tensor:
     """Blocks of examples side by side, as many as there is room for, added in float64."""
     size = 1 << (chain.bit_length() - 1)  # a power of two leaves fewer rests
     room = size * max(1, _ROOM // max(1, left.shape[1] * right.shape[1]))
-    if len(left) <= room and len(left) % size == 0:
+    count = left.shape[0]
+    if count <= room and count % size == 0:
         cut = left.unflatten(0, (-1, size)).transpose(1, 2)
         return torch.bmm(cut, right.unflatten(0, (-1, size))).sum(0, dtype=torch.float64)
-    whole = len(left) - len(left) % size
+    whole = count - count % size
     parts = [
         torch.bmm(_cut(left[s], size).transpose(1, 2), _cut(right[s], size))
         .sum(0, dtype=torch.float64)
         for s in slices(whole, room)
     ]  # fmt: skip
-    if whole < len(left):
+    if whole < count:
         parts.append(torch.mm(left[whole:].t(), right[whole:]))
     return sum(parts[1:], start=parts[0])
 

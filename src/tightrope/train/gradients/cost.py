@@ -8,11 +8,14 @@ Either way the sum goes through per-example products (docs/arithmetic.md), some 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 
 __all__ = [
     "MANY_POSITIONS",
     "direct_is_cheaper",
+    "evenly",
     "formed_twice",
     "half_gradients_fit",
     "small_convolution",
@@ -73,6 +76,16 @@ def small_convolution(sizes: tuple[int, int, int, int]) -> bool:
 def unfold_room(device: torch.device) -> int:
     """Bytes of patches written out at a time; on CUDA they should stay in the cache."""
     return 2**28
+
+
+@lru_cache(maxsize=1024)
+def evenly(count: int, most: int) -> int:
+    """Examples at a time, up to `most`, so that no fewer are left for the end if that can be.
+
+    Fewer may take another kernel, and an example should be rounded alike wherever it stands.
+    """
+    sizes = range(min(count, most), most // 4, -1)
+    return next((size for size in sizes if count % size == 0), max(1, most))
 
 
 def together(values: int, device: torch.device) -> int:

@@ -92,6 +92,7 @@ class Gradients:
         self._run = _METHODS[method]
         self._rows = {id(p): i for i, p in enumerate(self.parameters)}
         self._names_by_id = {id(p): n for n, p in named}
+        self.in_half = False  # whether the last pass ran in half precision on a GPU
         self._plans: dict[tuple[int, ...], BatchPlan] = {}
         self._probes = Probes()
         self._parts = parts
@@ -132,8 +133,9 @@ class Gradients:
         uses = self._recorder.take()
         if losses.shape[0] == 0:
             return empty_batch(self.parameters, self._parts)
-        owners = Owners(len(losses), self.views) if owners is None else owners
+        owners = Owners(losses.shape[0], self.views) if owners is None else owners
         self._check_ran(losses, uses, owners)
+        self.in_half = losses.is_cuda and any(use.half for use in uses)
         self._recorder.paused = True  # recomputation inside the backward pass is not a new use
         try:
             work = self._work(losses, uses, calls, owners, checked=present is None)
@@ -245,7 +247,7 @@ class Gradients:
         return bool(seen.found) and not seen.unknown
 
     def _check_ran(self, losses: Tensor, uses: list[Use], owners: Owners) -> None:
-        if owners.examples != len(losses):
+        if owners.examples != losses.shape[0]:
             raise InvalidInput(
                 f"owners speak of {owners.examples} examples, and there are {len(losses)} losses."
             )

@@ -63,6 +63,11 @@ class Use:
         self.input_edges = [_edge(x) for x in inputs if x.requires_grad]
         self.versions = [x._version for x in inputs]
 
+    @property
+    def half(self) -> bool:
+        """Did it read anything in half precision?"""
+        return any(x.dtype.itemsize == 2 and x.is_floating_point() for x in self.inputs)
+
     def check_unchanged(self) -> None:
         """A value changed in place after the layer read it is not what the layer read."""
         for value, version in zip(self.inputs, self.versions, strict=True):

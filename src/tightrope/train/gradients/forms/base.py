@@ -8,6 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from tightrope.train.gradients.kernels import usable
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.rounding import TINY
 
@@ -15,8 +16,10 @@ __all__ = [
     "BLOCK",
     "Form",
     "blocked_squares",
+    "by_kernel",
     "full_precision",
     "scale_examples",
+    "short_row_squares",
     "short_squares",
     "without_memory",
     "zero_examples",
@@ -71,10 +74,22 @@ def blocked_squares(values: Tensor) -> Tensor:
         flat = full_precision(flat)
     length = flat.shape[1]
     if length <= BLOCK:
-        return _squares(flat)
+        return short_row_squares(flat) if by_kernel(flat) else _squares(flat)
     whole = length - length % BLOCK
     parts = _squares(flat[:, :whole].unflatten(1, (-1, BLOCK)))
     return _squares(flat[:, whole:]).add_(parts.sum(1, dtype=torch.float64))
+
+
+def by_kernel(*rows: Tensor) -> bool:
+    """Whether squares of these rows (B, d) come from one launch, in float32."""
+    return usable(*rows) and all(r.dtype != torch.float64 and r.shape[1] <= BLOCK for r in rows)
+
+
+def short_row_squares(a: Tensor, g: Tensor | None = None) -> Tensor:
+    """(B,) of the rows of a, or of the products g a^T, where `by_kernel`."""
+    from tightrope.train.gradients.kernels.rows import row_squares
+
+    return row_squares(a, g)
 
 
 def _squares(rows: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ def _bundle_dense(forms: dict[int, Form]) -> Bundle | None:
         if isinstance(form, Dense | Shift)
         and form.values.is_cuda
         and form.values.dtype is torch.float32
-        and form.values.numel() <= _LARGEST * len(form.values)
+        and form.values.numel() <= _LARGEST * form.values.shape[0]
     }
     if len(small) < _FEWEST:
         return None
@@ -81,7 +81,7 @@ def _bundle_dense(forms: dict[int, Form]) -> Bundle | None:
         del forms[row]
         shape = tuple(values.shape[1:])
         parts.append(Part(row, shape, shape))
-    flat = [v if v.dim() == 2 else v.reshape(len(v), -1) for v in small.values()]
+    flat = [v if v.dim() == 2 else v.flatten(1) for v in small.values()]
     return Bundle(torch.cat(flat, dim=1), parts)
 
 

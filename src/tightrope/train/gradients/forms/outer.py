@@ -18,6 +18,7 @@ from tightrope.train.gradients.buffers import scratch, scratch_scope
 from tightrope.train.gradients.chains import slices, sum_of_parts
 from tightrope.train.gradients.cost import (
     direct_is_cheaper,
+    evenly,
     formed_twice,
     half_gradients_fit,
     together,
@@ -109,7 +110,7 @@ class Outer(Form):
             yield slice(0, len(self.dense())), self.dense()
             return
         batch, _, d, p = self.sizes
-        for part in slices(batch, together(d * p, self.g.device)):
+        for part in slices(batch, evenly(batch, together(d * p, self.g.device))):
             with scratch_scope():
                 a, g = self.a[part], self.g[part]
                 if self.half and not self._fused:

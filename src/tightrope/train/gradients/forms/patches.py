@@ -16,6 +16,7 @@ from tightrope.train.gradients.chains import slices, sum_of_parts
 from tightrope.train.gradients.cost import (
     MANY_POSITIONS,
     direct_is_cheaper,
+    evenly,
     formed_twice,
     half_gradients_fit,
     small_convolution,
@@ -133,6 +134,8 @@ class Patches(Form):
 
     def __init__(self, x: Tensor, g: Tensor, convolution: Convolution, each: int = 1) -> None:
         self.x, self.g, self.convolution, self.each = x, g, convolution, each
+        self._examples = g.shape[0] // each
+        self._small = self._by_small_kernel()
         self._half = _half_kernels(x, g, convolution)
         self._by_images = self._half and self._reads_images()
         self._last = self._by_images or convolution.channels_last(x)
@@ -153,12 +156,12 @@ class Patches(Form):
         """Whether the gradients are written out at once, to hold less."""
         stored = 4 * self._examples * self.convolution.weight_shape.numel()
         smaller = stored < self.x.nbytes + self.g.nbytes
-        return smaller and not self._by_kernel() and self.instantiated
+        return smaller and not self._small and self.instantiated
 
     def squared_norms(self) -> Tensor:
         if self._squares is not None:
             return self._squares
-        if self._by_kernel():
+        if self._small:
             from tightrope.train.gradients.kernels.convolution import convolution_gradients
 
             squares, written = convolution_gradients(self.x, self.g, self.convolution)
@@ -174,17 +177,14 @@ class Patches(Form):
         squares = [squared_norms(a, g, fused=self._fused) for a, g in self._operands(2**29)]
         return torch.cat(squares).view(-1, self.convolution.groups).sum(1)
 
-    @property
-    def _examples(self) -> int:
-        return len(self.g) // self.each
-
     def _sizes(self) -> tuple[int, int, int, int]:
         """Batch times groups, positions, and columns and rows of one group's weight."""
         groups, shape = self.convolution.groups, self.convolution.weight_shape
         rows, columns = shape[0] // groups, shape[1:].numel()
         return self._examples * groups, self.each * prod(self.g.shape[2:]), columns, rows
 
-    def _by_kernel(self) -> bool:
+    def _by_small_kernel(self) -> bool:
+        """Whether one kernel writes the gradients and takes their norms."""
         plain = self.convolution.groups == self.each == 1 and self.g.dim() == 4
         fits = plain and self.x.dtype is self.g.dtype and usable(self.x, self.g)
         return fits and small_convolution(self._sizes())
@@ -220,7 +220,8 @@ class Patches(Form):
         """
         batch, positions, columns, _ = self._sizes()
         groups = self.convolution.groups
-        chunk = max(1, room // (self.g.element_size() * max(1, columns * positions * groups)))
+        most = max(1, room // (self.g.element_size() * max(1, columns * positions * groups)))
+        chunk = evenly(self._examples, most)
         for start in range(0, batch // groups, chunk):
             with scratch_scope():
                 yield self._operands_of(slice(start, start + chunk))
@@ -238,7 +239,7 @@ class Patches(Form):
         return self.convolution.unfold(x, each), g.transpose(1, 2)
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:
-        if self._direct is None and self._by_kernel():
+        if self._direct is None and self._small:
             self.squared_norms()
         if self._fused and chain and self.convolution.groups == 1 and not self.instantiated:
             total = self._fused_sum(factors, chain)
@@ -272,11 +273,12 @@ class Patches(Form):
     def _parts(self) -> Iterator[tuple[slice, Tensor]]:
         """(B, N) gradients, all at once where they are instantiated, else some at a time."""
         if self.instantiated:
-            yield slice(0, len(self._written())), self._written()
+            yield slice(0, self._examples), self._written()
             return
         _, positions, columns, rows = self._sizes()
         values = (rows + positions) * columns * self.convolution.groups
-        for part in slices(self._examples, together(values, self.g.device)):
+        most = together(values, self.g.device)
+        for part in slices(self._examples, evenly(self._examples, most)):
             with scratch_scope():
                 yield part, self._products_of(part).view(-1, self.convolution.weight_shape.numel())
 
@@ -298,7 +300,10 @@ class Patches(Form):
             self._direct = whole
             self._let_go()
         if self._direct is None and self._by_images:
-            self._direct = self._products_of(slice(None)).view(self._examples, -1)
+            from tightrope.train.gradients.kernels.products import written
+
+            stored = written(self._images(slice(None)), self.g.dtype)  # norm and sum read these
+            self._direct = stored.view(self._examples, -1)
             self._let_go()
         if self._direct is None:
             batch, _, columns, rows = self._sizes()

@@ -14,7 +14,9 @@ from tightrope.train.gradients.chains import chained_product, chained_sum
 from tightrope.train.gradients.forms.base import (
     Form,
     blocked_squares,
+    by_kernel,
     full_precision,
+    short_row_squares,
     zero_examples,
 )
 from tightrope.train.gradients.forms.dense import Dense
@@ -60,6 +62,8 @@ class RankOne(Form):
         self.a, self.signal = full_precision(a), signal
 
     def squared_norms(self) -> Tensor:
+        if by_kernel(self.a, self.signal.values):
+            return short_row_squares(self.a, self.signal.values)
         return blocked_squares(self.a).mul_(self.signal.squares())
 
     def weighted_sum(self, factors: Tensor, chain: int) -> Tensor:

@@ -67,7 +67,7 @@ def convolution_gradients(x: Tensor, g: Tensor, geometry: Convolution) -> tuple[
     """Squared norms (B,) and the gradients (B, *weight shape)."""
     outputs, channels, *kernel = geometry.weight_shape
     inputs = channels * kernel[0] * kernel[1]
-    batch = len(g)
+    batch = g.shape[0]
     rows = 16 if outputs <= 16 else 32 if outputs <= 32 else 64 if outputs <= 64 else 128
     columns = 64 if inputs <= 64 or rows == 128 else 128
     grid = (triton.cdiv(outputs, rows), triton.cdiv(inputs, columns), batch)

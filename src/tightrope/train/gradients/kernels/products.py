@@ -35,17 +35,18 @@ class _Tile(NamedTuple):
 
 
 _FEW, _MANY = _Tile(128, 128, 16, 8, 3), _Tile(128, 64, 32, 4, 3)  # positions, in tf32
-_HALF, _IMAGES = _Tile(64, 128, 64, 4, 3), _Tile(128, 64, 64, 4, 3)  # the fastest of nine
+_HALF, _IMAGES = _Tile(64, 128, 64, 4, 3), _Tile(128, 128, 64, 8, 3)  # the fastest of many
 
 
 # One binary for squares and sums: what differs between the two is not compiled in. Examples and
-# blocks of positions are one loop, so that the next example is read while one is multiplied.
-@triton.jit(do_not_specialize=["summing", "batch", "share"])
+# blocks of positions are one loop, so that the next example is read while one is multiplied. One
+# position as a constant is more than the compiler can bear.
+@triton.jit(do_not_specialize=["summing", "batch", "share", "positions"])
 def _products(
     a_ptr, g_ptr, factor_ptr, out_ptr, squares_ptr, summing, batch, positions, d, p, share,
     a_example, a_view, a_row, a_column, a_channel, g_example, g_position, g_column,
-    channels, space, width, height_in, width_in,
-    CONVOLUTION: tl.constexpr, KERNEL_W: tl.constexpr,
+    channels, height_in, width_in,
+    CONVOLUTION: tl.constexpr, SPACE: tl.constexpr, WIDTH: tl.constexpr, KERNEL_W: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr,
     DILATE_H: tl.constexpr, DILATE_W: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, POSITIONS: tl.constexpr,
@@ -74,11 +75,11 @@ def _products(
         )  # fmt: skip
         inside = (here[:, None] < positions) & (columns[None, :] < d)
         if CONVOLUTION:
-            place = here % space
-            h = (place // width)[:, None] * STRIDE_H + tap_h[None, :]
-            w = (place % width)[:, None] * STRIDE_W + tap_w[None, :]
+            place = here % SPACE
+            h = (place // WIDTH)[:, None] * STRIDE_H + tap_h[None, :]
+            w = (place % WIDTH)[:, None] * STRIDE_W + tap_w[None, :]
             inside = inside & (h >= 0) & (h < height_in) & (w >= 0) & (w < width_in)
-            offset = (here // space)[:, None] * a_view + h * a_row + w * a_column
+            offset = (here // SPACE)[:, None] * a_view + h * a_row + w * a_column
             offset += channel[None, :] * a_channel
         else:
             offset = here[:, None] * a_column + columns[None, :] * a_channel
@@ -124,16 +125,15 @@ class Operands(NamedTuple):
         return max(1, min(most, triton.cdiv(len(self.g), splits)))
 
 
-_NO_CONVOLUTION = dict.fromkeys(
-    ("KERNEL_W", "STRIDE_H", "STRIDE_W", "PAD_H", "PAD_W", "DILATE_H", "DILATE_W"), 0
-)
+_OF_IMAGES = "SPACE WIDTH KERNEL_W STRIDE_H STRIDE_W PAD_H PAD_W DILATE_H DILATE_W"
+_NO_CONVOLUTION = {"CONVOLUTION": False} | dict.fromkeys(_OF_IMAGES.split(), 0)
 
 
 def rows(a: Tensor, g: Tensor) -> Operands:
     """Of a linear layer."""
     example, position, channel = a.stride()
-    reads = (example, 0, 0, position, channel, *g.stride(), 1, 1, 1, 1, 1)
-    return Operands(a, g, a.shape[2], reads, {"CONVOLUTION": False} | _NO_CONVOLUTION)
+    reads = (example, 0, 0, position, channel, *g.stride(), 1, 1, 1)
+    return Operands(a, g, a.shape[2], reads, _NO_CONVOLUTION)
 
 
 def images(x: Tensor, g: Tensor, geometry: Convolution, each: int = 1) -> Operands:
@@ -146,9 +146,10 @@ def images(x: Tensor, g: Tensor, geometry: Convolution, each: int = 1) -> Operan
     (kernel_h, kernel_w), (stride_h, stride_w) = geometry.kernel, geometry.stride
     (pad_h, pad_w), (dilate_h, dilate_w) = geometry.padding, geometry.dilation
     reads = (each * view, view, row, column, channel, *g.stride())
-    sizes = (x.shape[1], height * width, width, x.shape[2], x.shape[3])
+    sizes = (x.shape[1], x.shape[2], x.shape[3])
     steps = {"STRIDE_H": stride_h, "STRIDE_W": stride_w, "DILATE_H": dilate_h, "DILATE_W": dilate_w}
-    shape = {"CONVOLUTION": True, "KERNEL_W": kernel_w, "PAD_H": pad_h, "PAD_W": pad_w} | steps
+    space = {"CONVOLUTION": True, "SPACE": height * width, "WIDTH": width}
+    shape = space | {"KERNEL_W": kernel_w, "PAD_H": pad_h, "PAD_W": pad_w} | steps
     return Operands(x, g, kernel_h * kernel_w * x.shape[1], (*reads, *sizes), shape)
 
 
@@ -160,10 +161,10 @@ def squares_of(operands: Operands) -> Tensor:
     return squares.sum(1).add_(TINY * operands.d * p)
 
 
-def written(operands: Operands) -> Tensor:
-    """(B, p, d): the products themselves."""
+def written(operands: Operands, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(B, p, d): the products themselves; in another type no longer those of `squares_of`."""
     batch, _, p = operands.g.shape
-    out = torch.empty(batch, p, operands.d, device=operands.g.device)
+    out = torch.empty(batch, p, operands.d, dtype=dtype, device=operands.g.device)
     _launch(operands, _ones(operands), 1, out)
     return out
 
@@ -188,9 +189,9 @@ def _ones(operands: Operands) -> Tensor:
 
 
 def _launch(operands: Operands, factors: Tensor, share: int, out: Tensor) -> None:
-    """Squares into a float64 tensor, sums into a float32 one."""
+    """Squares into a float64 tensor, sums into another."""
     a, g, tile = operands.a, operands.g, operands.tile()
-    summing = out.dtype is torch.float32
+    summing = out.dtype is not torch.float64
     other = torch.empty(1, dtype=torch.float64 if summing else torch.float32, device=g.device)
     (batch, positions, p) = g.shape
     _products[(operands.tiles(), triton.cdiv(batch, share))](
