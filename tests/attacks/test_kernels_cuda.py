@@ -185,13 +185,14 @@ def test_half_precision_takes_batches_of_one_shape_or_says_that_nothing_is_cover
     model = MODELS["one output"]()[0].to(DEVICE).train()
     run = made_run(model, arithmetic)
 
-    def losses(x: Tensor) -> Tensor:
+    def losses(x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast(DEVICE, torch.bfloat16):
-            return model(x).float().reshape(-1)
+            return model(x).float().reshape(-1) * y
 
-    step = run.capture(losses) if how == "capture" else lambda x: run.step(losses(x))
+    step = run.capture(losses) if how == "capture" else lambda *batch: run.step(losses(*batch))
     refused = how == "eager" and arithmetic == "bounded"
     with pytest.raises(InvalidInput, match="half precision") if refused else nullcontext():
-        for (x,) in run.batches((torch.randn(60, 20, 40, device=DEVICE),), steps=3):
-            step(x)
+        x, y = torch.randn(60, 20, 40, device=DEVICE), torch.ones(60, device=DEVICE)
+        for batch in run.batches((x, y), steps=3):
+            step(*batch)
     assert run.steps == (0 if refused else 3)

@@ -177,8 +177,7 @@ class CapturedStep:
             self._program, self.mode = program, f"{compiled}CUDA graph"
             arithmetic = self._run.arithmetic
             if arithmetic.name == "bounded" and getattr(self._run.gradients, "in_half", False):
-                room = arithmetic.charged(self._run.clip.sensitivity) - self._run.clip.sensitivity
-                refuse_places(program, batch, room)
+                refuse_places(program, batch, arithmetic.charged(self._run.clip.sensitivity))
 
     def _try_to_capture(self, program: Program) -> None:
         try:

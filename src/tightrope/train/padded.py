@@ -155,24 +155,24 @@ class Program:
         return pack(found.sums), found, losses
 
 
-def refuse_places(program: Program, batch: Batch, room: float) -> None:
-    """Does it matter to the sums where an example stands? room: how much it may, by rounding.
+def refuse_places(program: Program, batch: Batch, charged: float) -> None:
+    """Take the first example out, so that all others move up: how far do the sums move?
 
     Nothing can be said where two runs of one batch differ: random layers draw anew.
     """
     first, _ = program.run(batch)
     again, _ = program.run(batch)
-    if not _apart(first, again) <= room / 100:
+    if first.examples < 2 or not _apart(first, again) <= charged / 1000:
         return
-    rolled, _ = program.run(with_tensors(batch, [t.roll(1, 0) for t in tensors_of(batch)]))
-    apart = _apart(first, rolled)
-    if not apart <= room:
+    without, _ = program.run(with_tensors(batch, [t[1:] for t in tensors_of(batch)]))
+    moved = _apart(first, without)
+    if not moved <= charged:
         raise InvalidInput(
-            f"In half precision the place of an example in the batch changes how it is rounded: "
-            f"turned by one place, the batch has a sum that is {apart:.2g} away, and {room:.2g} "
-            "is what is charged for rounding. So one record would move the sums further than is "
-            "charged. Compute in float32 or tf32, try another size (size=...), or say "
-            'arithmetic="strict" or arithmetic="uncovered": the certificate then opens with that.'
+            "In half precision the place of an example in the batch changes how it is rounded: "
+            f"without its first example the batch has a sum that is {moved:.4g} away, and "
+            f"{charged:.4g} is what is charged for one record. Compute in float32 or tf32, try "
+            'another size (size=...), or say arithmetic="strict" or arithmetic="uncovered": the '
+            "certificate then opens with that."
         )
 
 

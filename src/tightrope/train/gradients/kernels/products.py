@@ -35,7 +35,8 @@ class _Tile(NamedTuple):
 
 
 _FEW, _MANY = _Tile(128, 128, 16, 8, 3), _Tile(128, 64, 32, 4, 3)  # positions, in tf32
-_HALF, _IMAGES = _Tile(64, 128, 64, 4, 3), _Tile(128, 128, 64, 8, 3)  # the fastest of many
+# In bfloat16, the fastest of many: rows; images of few positions with many outputs, and of many.
+_HALF, _WIDE, _LONG = _Tile(64, 128, 64, 4, 3), _Tile(128, 128, 64, 8, 3), _Tile(64, 128, 128, 4, 2)
 
 
 # One binary for squares and sums: what differs between the two is not compiled in. Examples and
@@ -111,8 +112,10 @@ class Operands(NamedTuple):
 
     def tile(self) -> _Tile:
         if self.a.element_size() == 2:
-            wide = self.g.shape[2] > _HALF.rows and self.shape["CONVOLUTION"]
-            return _IMAGES if wide else _HALF
+            _, positions, outputs = self.g.shape
+            if self.shape["CONVOLUTION"] and positions >= _LONG.positions:
+                return _LONG
+            return _WIDE if self.shape["CONVOLUTION"] and outputs > _HALF.rows else _HALF
         return _FEW if self.g.shape[1] <= _FEW.positions else _MANY
 
     def tiles(self) -> int:
