@@ -21,7 +21,7 @@ from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.passes import Work, book_keeping, sum_of_found, two_pass
 from tightrope.train.gradients.plan import BatchPlan, UseSource, make_plan, resolve
-from tightrope.train.gradients.recorder import Calls, Recorder, Use
+from tightrope.train.gradients.recorder import Calls, Recorder, Use, stored_in_half
 from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, no_autocast
 from tightrope.train.gradients.single import single_example_work
 from tightrope.train.gradients.survey import survey
@@ -135,7 +135,7 @@ class Gradients:
             return empty_batch(self.parameters, self._parts)
         owners = Owners(losses.shape[0], self.views) if owners is None else owners
         self._check_ran(losses, uses, owners)
-        self.in_half = losses.is_cuda and any(use.half for use in uses)
+        self.in_half = losses.is_cuda and (stored_in_half(losses) or any(use.half for use in uses))
         self._recorder.paused = True  # recomputation inside the backward pass is not a new use
         try:
             work = self._work(losses, uses, calls, owners, checked=present is None)

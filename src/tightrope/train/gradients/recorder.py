@@ -14,7 +14,15 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.held import traceless, untraced
 
-__all__ = ["Calls", "Recorder", "Use", "autocast_input", "reading_graphs", "unseen"]
+__all__ = [
+    "Calls",
+    "Recorder",
+    "Use",
+    "autocast_input",
+    "stored_in_half",
+    "reading_graphs",
+    "unseen",
+]
 
 # torch.compile leaves functions marked so alone: they note what ran and are no part of the model.
 # `skip` marks the function itself; the public way wraps it, which costs more than what it does.
@@ -45,7 +53,7 @@ class Use:
     """One run of a layer: what went in, and where in the graph its output's gradient appears."""
 
     __slots__ = (
-        "edges", "input_edges", "inputs", "keywords", "owner", "rows", "rule", "versions"
+        "edges", "half", "input_edges", "inputs", "keywords", "owner", "rows", "rule", "versions"
     )  # fmt: skip
 
     @unseen
@@ -62,11 +70,8 @@ class Use:
         self.rows = [out.shape[0] if out.dim() else 0 for out in outputs]
         self.input_edges = [_edge(x) for x in inputs if x.requires_grad]
         self.versions = [x._version for x in inputs]
-
-    @property
-    def half(self) -> bool:
-        """Did it read anything in half precision?"""
-        return any(x.dtype.itemsize == 2 and x.is_floating_point() for x in self.inputs)
+        # whether a GPU computed it in half precision
+        self.half = outputs[0].is_cuda and any(map(stored_in_half, (*inputs, *outputs)))
 
     def check_unchanged(self) -> None:
         """A value changed in place after the layer read it is not what the layer read."""
@@ -176,6 +181,12 @@ _EXCHANGED = (
     "torch.func.functional_call, or a weight that was assigned anew), so the gradient of what is "
     "trained is not known. Train the layer's own parameter, or pass gradients=OneByOne(model)."
 )
+
+
+@unseen
+def stored_in_half(value: Tensor) -> bool:
+    """Is it a floating-point number of less than 32 bits?"""
+    return value.is_floating_point() and value.dtype.itemsize < 4
 
 
 @unseen
