@@ -250,8 +250,7 @@ class PrivateOptimizer(Accounted, NotCopied):
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = self.gradients.parameters[0].device
-        return device
+        return self.gradients.parameters[0].device
 
     def step(self, losses: Tensor) -> StepReport:
         """Take the private step on one loss per example (and view) of the batch that was drawn."""
@@ -276,9 +275,7 @@ class PrivateOptimizer(Accounted, NotCopied):
 
     def clipped(self, losses: Tensor, **how: Any) -> ClippedBatch:
         """The clipped sum of the part that comes next, in chains that its batch allows."""
-        result: ClippedBatch = self.gradients.clipped_sum(
-            losses, self.clip, **{"chain": self.chain(), **how}
-        )
+        result = self.gradients.clipped_sum(losses, self.clip, **{"chain": self.chain()} | how)
         if "present" not in how:  # as many rows as were drawn
             refuse_any_size(self.arithmetic, self.gradients)
         return result
