@@ -1,33 +1,34 @@
 """Sharded models (FSDP2) whose weights stay in parts: a layer is whole only while it runs.
 
 While a batch is drawn, the modules hold ordinary parameters in the place of their shards. Those are
-empty, but when a forward pass goes through their unit (what one `fully_shard` call sharded
-together): then they are gathered, in `rounds`, by hooks in the place of FSDP's own. What the
-backward pass needs of them is gathered again when autograd asks for it. Every gathered value is new
-memory that lives as long as somebody holds it: nothing is read after it was let go.
+`absent`, but when a forward pass goes through their unit (what one `fully_shard` call sharded
+together): then they are gathered, in `rounds`, by hooks in the place of FSDP's own. So they are for
+an operation that reads them elsewhere. What the backward pass needs of them is gathered again when
+autograd asks for it. Every gathered value is new memory that lives as long as somebody holds it:
+nothing is read after it was let go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 
 from tightrope.errors import InvalidInput
+from tightrope.train.absent import absent
+from tightrope.train.gradients.graph import explore
 from tightrope.train.gradients.recorder import unseen
 from tightrope.train.rounds import Rounds
+from tightrope.train.saved import Saved
 from tightrope.train.scattered import Shares
 from tightrope.train.sharded import is_sharded, with_rows
-from tightrope.train.units import Unit, hooks_of, nothing
+from tightrope.train.units import Unit, hooks_of
 
 __all__ = ["InParts"]
-
-_autograd: Any = torch._C._autograd
 
 
 @final
@@ -40,17 +41,17 @@ class InParts:
         self._units = list({id(unit): unit for unit in units.values()}.values())
         self.rounds = Rounds(self._serve)
         self.open = False
+        self._earlier = False  # FSDP made graphs, where no batch was drawn
         self._of = units
         self._last: tuple[Unit, list[Tensor]] | None = None
         self._inside: list[tuple[nn.Module, Any]] = []
         self._undo: list[Callable[[], Any]] = []
-        self._where: dict[int, tuple[Unit, int]] = {}  # storages of what is lent
+        self._saved = Saved(self._values)
         for unit in self._units:
             unit.state._lazy_init()  # FSDP has conditions of its own
-            unit.make_wholes()
+            unit.make_wholes(absent(partial(self._whole, unit, noted=True)))
         pairs = [pair for u in self._units for pair in zip(u.shards, u.wholes, strict=True)]
         whole_of = {id(shard): whole for shard, whole in pairs}
-        self._nothing = {whole.untyped_storage().data_ptr() for whole in whole_of.values()}
         self._places: list[tuple[dict[str, Any], str, Any, nn.Parameter]] = [
             (module._parameters, name, p, whole_of[id(p)])
             for module in model.modules()
@@ -59,6 +60,8 @@ class InParts:
         ]
         for module, unit in units.items():
             self._hook(module, unit)
+        for unit in self._units:
+            self._hook_methods(unit.state)
 
     # ---- from draw to release ----------------------------------------------------------------
     def gather(self) -> None:
@@ -74,7 +77,8 @@ class InParts:
         """The modules hold their shards, as FSDP left them."""
         self.open, self._last = False, None
         while self._inside:  # a forward pass was left in the middle
-            self._leave()
+            with suppress(InvalidInput):
+                self._leave()
         for holder, name, shard, _ in self._places:
             holder[name] = shard
 
@@ -120,41 +124,53 @@ class InParts:
             mine = {id(p) for p in unit.shards}
             found |= {id(h[n]): h[n] for h, n, shard, _ in self._places if id(shard) in mine}
             unit.roots[0].reshard()
+        self._of_fsdp = {key for key, p in found.items() if p.requires_grad}
         return [p for p in found.values() if p.requires_grad]
+
+    def check(self, losses: Tensor) -> None:
+        """Refuse what was computed before the draw: the engine has not seen it."""
+        made = losses.grad_fn is not None
+        if self._earlier and made and explore(losses, [], self._of_fsdp).leaves:
+            raise InvalidInput(_TOO_EARLY)
 
     def part(self, parameter: Tensor, mine: Tensor) -> Tensor:
         """What becomes the gradient of `parameter`, of this rank's rows of a sum."""
         return with_rows(parameter, mine) if is_sharded(parameter) else mine
 
     # ---- lending -----------------------------------------------------------------------------
-    @contextmanager
-    def lent(self, module: nn.Module) -> Iterator[None]:
+    def lent(self, module: nn.Module) -> AbstractContextManager[None]:
         """Whole parameters of the module's unit inside."""
         unit = self._of.get(module)
-        if unit is not None:
-            self._lend(unit)
+        return nullcontext() if unit is None else self._whole(unit)
+
+    @contextmanager
+    def _whole(self, unit: Unit, *, noted: bool = False) -> Iterator[None]:
+        """noted: an operation inside may be differentiated later."""
+        self._lend(unit)
+        noting = self._saved.noting() if noted else None
         try:
             yield
         finally:
-            if unit is not None:
-                self._take_back(unit)
+            self._take_back(unit, noting)
 
+    @torch.compiler.disable  # nor a part of the model
     def _lend(self, unit: Unit) -> None:
         if unit.values is None:
-            unit.values = self._values(unit)
-            for k, (whole, value) in enumerate(zip(unit.wholes, unit.values, strict=True)):
-                whole.data = value
-                self._where[value.untyped_storage().data_ptr()] = unit, k
+            unit.come(self._values(unit))
+            self._saved.come(unit)
         unit.inside += 1
 
-    def _take_back(self, unit: Unit) -> None:
+    @torch.compiler.disable
+    def _take_back(self, unit: Unit, noting: Any) -> None:
+        if noting is not None:
+            noting.__exit__(None, None, None)
         unit.inside -= 1
         if unit.inside or unit.values is None:
             return
-        for whole, value in zip(unit.wholes, unit.values, strict=True):
-            self._where.pop(value.untyped_storage().data_ptr(), None)
-            whole.data = nothing(value.dtype, value.device).expand(value.shape)
-        unit.values = None
+        self._saved.go(unit)
+        if not unit.go():
+            self._last = None
+            raise InvalidInput(_CHANGED)
 
     def _values(self, unit: Unit) -> list[Tensor]:
         """Its whole parameters. Those gathered last are kept until others are needed."""
@@ -178,24 +194,17 @@ class InParts:
     # ---- hooks -------------------------------------------------------------------------------
     def _hook(self, module: nn.Module, unit: Unit) -> None:
         """Functions, which stay the same in a copy of the model; the copy is none of ours."""
-        state = unit.state
 
         @unseen
         def enter(caller: nn.Module, *_: Any) -> None:
             if self.open and caller is module:
                 self._lend(unit)
-                self._inside.append((module, self._noting_what_is_saved()))
+                self._inside.append((module, self._saved.noting()))
 
         @unseen
         def leave(caller: nn.Module, *_: Any) -> None:
             if self._inside and self._inside[-1][0] is caller:
                 self._leave()
-
-        def cast(caller: nn.Module, args: Any, kwargs: Any) -> Any:
-            return state._cast_forward_inputs(args, kwargs)
-
-        def cast_back(caller: nn.Module, args: Any, out: Any) -> Any:
-            return state._cast_output_dtype(out)
 
         sharded = {n: p for n, p in module._parameters.items() if p is not None and is_sharded(p)}
 
@@ -204,65 +213,58 @@ class InParts:
                 shown.update({prefix + n: p.detach() for n, p in sharded.items()})
 
         self._undo.append(module.register_state_dict_post_hook(show).remove)
-        self._replace(module._forward_pre_hooks, state, cast)
-        self._replace(module._forward_hooks, state, cast_back)
+        for hooks, ours in (
+            (module._forward_pre_hooks, _cast),
+            (module._forward_hooks, _cast_back),
+        ):
+            for key in hooks_of(hooks, unit.state):
+                self._undo.append(partial(hooks.__setitem__, key, hooks[key]))
+                hooks[key] = self._while_open(partial(ours, unit.state), hooks[key])
         self._undo.append(module.register_forward_pre_hook(enter, prepend=True).remove)
         self._undo.append(module.register_forward_hook(leave, always_call=True).remove)
 
-    def _replace(self, hooks: Any, state: object, instead: Callable[..., Any]) -> None:
-        """FSDP's own hooks, while a batch is drawn."""
-        for key in hooks_of(hooks, state):
-            own = hooks[key]
+    def _hook_methods(self, state: Any) -> None:
+        """What `register_fsdp_forward_method` calls around a method beside forward."""
+        for name, ours in (("_pre_forward", _cast), ("_post_forward", _cast_back)):
+            setattr(state, name, self._while_open(partial(ours, state), getattr(state, name)))
+            self._undo.append(partial(delattr, state, name))
 
-            @unseen
-            def hook(caller: nn.Module, *rest: Any, own: Callable[..., Any] = own) -> Any:
-                return instead(caller, *rest) if self.open else own(caller, *rest)
+    def _while_open(self, ours: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+        """In the place of FSDP's own, while a batch is drawn."""
 
-            hooks[key] = hook
-            self._undo.append(partial(hooks.__setitem__, key, own))
+        @unseen
+        def hook(*args: Any) -> Any:
+            if self.open:
+                return ours(*args)
+            self._earlier = self._earlier or torch.is_grad_enabled()
+            return own(*args)
+
+        return hook
 
     def _leave(self) -> None:
         module, noting = self._inside.pop()
-        if noting is not None:
-            noting.__exit__(None, None, None)
-        self._take_back(self._of[module])
+        self._take_back(self._of[module], noting)
 
-    # ---- what autograd keeps for the backward pass -------------------------------------------
-    def _noting_what_is_saved(self) -> Any:
-        """None where somebody notes it already: we ourselves, or a checkpoint, which keeps none."""
-        if not _autograd._saved_tensors_hooks_is_enabled():
-            return None  # inside a transform of torch.func
-        if _autograd._top_saved_tensors_default_hooks(True) is not None:
-            return None
-        noting = saved_tensors_hooks(self._pack, self._unpack)
-        noting.__enter__()
-        return noting
 
-    def _pack(self, saved: Tensor) -> Any:
-        """Not a lent parameter, but how to get it again."""
-        if is_sharded(saved) or saved.layout is not torch.strided:
-            return saved
-        place = saved.untyped_storage().data_ptr()
-        if place in self._nothing:
-            raise InvalidInput(_ELSEWHERE)
-        unit, k = self._where.get(place, (None, 0))
-        if unit is None or saved.dtype is not unit.wholes[k].dtype:
-            return saved
-        return unit, k, saved.shape, saved.stride(), saved.storage_offset()
+def _cast(state: Any, module: nn.Module, args: Any, kwargs: Any) -> Any:
+    return state._cast_forward_inputs(args, kwargs)
 
-    def _unpack(self, packed: Any) -> Tensor:
-        if isinstance(packed, Tensor):
-            return packed
-        unit, k, shape, stride, offset = packed
-        return self._values(unit)[k].as_strided(shape, stride, offset)
+
+def _cast_back(state: Any, module: nn.Module, args: Any, out: Any) -> Any:
+    return state._cast_output_dtype(out)
 
 
 _TOO_LATE = (
-    "Something of a batch was differentiated after its step was released or abandoned. Its weights "
-    "are not there any more: call step(losses) once for each batch, and nothing after it."
+    "Something of a batch was read or differentiated after its step was released or abandoned. Its "
+    "weights are not there any more: call step(losses) once for each batch, and nothing after it."
 )
-_ELSEWHERE = (
-    "A parameter was used outside of the unit it was sharded with (by a module above that reads a "
-    "weight of a module below, say), where its values are not there. Shard both with one "
-    "fully_shard([one, other]) call, or leave the inner one to the outer's."
+_TOO_EARLY = (
+    "The losses come from a forward pass that ran before this batch was drawn. The weights of a "
+    "sharded model are gathered for a private pass from the draw on, so what went before is not "
+    "known. Run the model on the batch that came, then call step(losses)."
+)
+_CHANGED = (
+    "A parameter was changed in place while a batch was drawn. What was changed was a copy, "
+    "gathered for one operation or one forward pass, and would be lost. Change parameters between "
+    "a step and the next batch."
 )

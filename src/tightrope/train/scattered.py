@@ -44,7 +44,7 @@ class Shares:
     def __init__(self, parts: InParts, units: Sequence[dict[int, Any]]) -> None:
         self._parts, self._units = parts, units
         self._unit_of = {row: number for number, unit in enumerate(units) for row in unit}
-        self.lent, self.taking = parts.lent, False
+        self.lent, self.check, self.taking = parts.lent, parts.check, False
         self._clear()
 
     @property

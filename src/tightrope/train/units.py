@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tightrope.train.sharded import is_sharded, local_part, rows_of_each
 
-__all__ = ["Unit", "hooks_of", "nothing", "units_of"]
+__all__ = ["Unit", "hooks_of", "units_of"]
 
 
 @final
@@ -26,15 +26,37 @@ class Unit:
     roots: list[Any] = field(default_factory=list)  # what fully_shard was called with
     shards: list[Any] = field(default_factory=list)
     wholes: list[nn.Parameter] = field(default_factory=list)
-    values: list[Tensor] | None = None  # while a forward pass is inside
+    values: list[Tensor] | None = None  # while somebody is inside
     inside: int = 0
+    versions: list[int] = field(default_factory=list)  # of the wholes when they came
+    absent: type[nn.Parameter] = nn.Parameter  # what they are where nobody is inside
 
-    def make_wholes(self) -> None:
-        """Ordinary parameters without values, one for each shard."""
+    def make_wholes(self, absent: type[nn.Parameter]) -> None:
+        """Parameters without values, one for each shard."""
+        self.absent = absent
         for shard in self.shards:
-            nowhere = nothing(self.state._mp_policy.param_dtype or shard.dtype, shard.device)
-            whole = nn.Parameter(nowhere.expand(shard.shape), requires_grad=shard.requires_grad)
+            nowhere = _nothing(self.state._mp_policy.param_dtype or shard.dtype, shard.device)
+            whole = absent(nowhere.expand(shard.shape), requires_grad=shard.requires_grad)
             self.wholes.append(whole)
+
+    def come(self, values: list[Tensor]) -> None:
+        """Ordinary parameters, with their values."""
+        self.values = values
+        for whole, value in zip(self.wholes, values, strict=True):
+            whole.__class__ = nn.Parameter
+            whole.data = value
+        self.versions = [whole._version for whole in self.wholes]
+
+    def go(self) -> bool:
+        """Without values again. Are those let go what they were?"""
+        assert self.values is not None
+        same = [whole._version for whole in self.wholes] == self.versions
+        for whole, value in zip(self.wholes, self.values, strict=True):
+            same = same and whole.data_ptr() == value.data_ptr()
+            whole.data = _nothing(value.dtype, value.device).expand(value.shape)
+            whole.__class__ = self.absent
+        self.values = None
+        return same
 
     def gathered(self) -> list[Tensor]:
         """The whole values, in memory of their own. All ranks call it together."""
@@ -85,7 +107,7 @@ def _gather(shard: Any, dtype: torch.dtype) -> tuple[Tensor, Any]:
 
 
 @cache
-def nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
+def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
     """Stands for values that are not there."""
     return torch.full((1,), torch.nan, dtype=dtype, device=device)
 

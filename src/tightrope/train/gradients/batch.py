@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -75,6 +76,9 @@ class Parts(Protocol):
     def open(self) -> bool:
         """Whether forward passes belong to a batch that was drawn."""
 
+    def check(self, losses: Tensor) -> None:
+        """Refuse losses of a forward pass that went before."""
+
     def lent(self, module: nn.Module) -> AbstractContextManager[None]:
         """The parameters of a module are there inside."""
 
@@ -131,10 +135,9 @@ class Factors:
 
 def zero_sum(parameters: Sequence[nn.Parameter], row: int, parts: Parts | None) -> Tensor:
     """The sum of a parameter that nobody used."""
-    p = parameters[row].detach()
     if parts is not None and parts.scatters(row):
-        return torch.zeros(0, device=p.device)
-    return torch.zeros_like(full_precision(p))
+        return torch.zeros(0, device=parameters[row].device)
+    return torch.zeros_like(full_precision(parameters[row].detach()))
 
 
 def empty_batch(parameters: Sequence[nn.Parameter], parts: Parts | None = None) -> ClippedBatch:
@@ -162,8 +165,17 @@ def find_factors(
     if math.isfinite(total.sum().item()):
         return Factors(clip.factors(wanted), total, scale, chain=chain)
     bad = ~total.isfinite()
+    if len(bad) > 1 and bool(bad.all()):
+        warnings.warn(_NOBODY, stacklevel=2)
     rows = clip.factors(wanted.masked_fill(bad, 0)).masked_fill(bad, 0)
     return Factors(rows, total.masked_fill(bad, torch.inf), scale, chain=chain, bad=bad)
+
+
+_NOBODY = (
+    "No example of a batch has a finite gradient, so all of them add zero and a step is noise "
+    "alone. Look at report.sensitive.mean_loss and at the weights: one of them has overflowed, or "
+    "is not a number."
+)
 
 
 def _over_parameters(squared: Tensor) -> Tensor:

@@ -247,6 +247,8 @@ class Gradients:
         return bool(seen.found) and not seen.unknown
 
     def _check_ran(self, losses: Tensor, uses: list[Use], owners: Owners) -> None:
+        if self._parts is not None:
+            self._parts.check(losses)
         if owners.examples != losses.shape[0]:
             raise InvalidInput(
                 f"owners speak of {owners.examples} examples, and there are {len(losses)} losses."
