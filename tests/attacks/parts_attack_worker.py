@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
+import parts_models
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -123,13 +126,90 @@ def waits(shard):
     return talk._get_backend(torch.device("cpu")).options._timeout.total_seconds()
 
 
+def odd_places(shard):
+    """Models that read their weights where nobody expects it."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mine = tuple(part[rank::ranks] for part in parts_models.make_data())
+    return {name: parts_models.trained(name, mine).tolist() for name in parts_models.CASES}
+
+
+def too_early(shard):
+    """A forward pass, or only the losses, before the batch is drawn; and once more after it."""
+    run = make_run()
+    run.company.asleep = True
+    heard = []
+    for again in (False, True):
+        out = run.model(shard[0])
+        batch = next(run.batches(shard, steps=2))
+        if again:
+            run.model(batch[0])
+        losses = cross_entropy(out, batch[1], reduction="none")
+        heard.append(told(partial(run.step, losses)))
+        run.abandon_batch()
+    return [*heard, run.steps]
+
+
+def changed(shard):
+    """A constraint that is put on a weight when a batch is drawn."""
+    run = make_run()
+    next(run.batches(shard, steps=1))
+    with torch.no_grad():
+        heard = told(lambda: run.model.first.bias.clamp_(0, 1))
+    run.abandon_batch()
+    return heard
+
+
+def leaves_early(shard):
+    """Rank 1 fails in its own code before it has given anything, and goes on."""
+    run = make_run()
+    run.company.asleep = True
+
+    def fail(*_):
+        raise MemoryError("no room")
+
+    hook = run.model.last.register_forward_pre_hook(fail) if dist.get_rank() == 1 else None
+    batch = next(run.batches(shard, steps=1))
+    heard = told(lambda: run.step(losses_of(run, batch)))
+    run.abandon_batch()
+    if hook is not None:
+        hook.remove()
+    for batch in run.batches(shard, steps=1):
+        run.step(losses_of(run, batch))
+    return every([heard, run.steps])
+
+
+def nobody_counts(shard):
+    """Gradients by values that are not there."""
+    run = parts_models.run_of(parts_models.Keeps())
+    run.company.asleep = True
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mine = tuple(part[rank::ranks] for part in parts_models.make_data())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for batch in run.batches(mine, steps=1):
+            run.step(losses_of(run, batch))
+    return [str(warning.message) for warning in caught]
+
+
+def no_rows(shard):
+    """Rank 0 has no records at all."""
+    run = make_run()
+    few = tuple(part[: 0 if dist.get_rank() == 0 else 4] for part in shard)
+    for batch in run.batches(few, steps=2):
+        report = run.step(losses_of(run, batch))
+    return every([report.sensitive.batch_size, run.steps])
+
+
 def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE))
     rank, generator = dist.get_rank(), torch.Generator().manual_seed(3)
     x = torch.randn(24, 4, generator=generator)
     shard = x[rank::2], (x[rank::2, 0] > 0).long()
-    tasks = (fails_while_others_wait, gives_up_after_serving, shown_in_the_middle, waits)
+    tasks = (
+        fails_while_others_wait, gives_up_after_serving, shown_in_the_middle, waits, odd_places,
+        too_early, changed, leaves_early, nobody_counts, no_rows,
+    )  # fmt: skip
     report = {task.__name__: task(shard) for task in tasks}
     if rank == 0:
         Path(sys.argv[1]).write_text(json.dumps(report))

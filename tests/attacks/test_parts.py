@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import parts_models
 
 WORKER = Path(__file__).with_name("parts_attack_worker.py")
 
@@ -45,3 +49,39 @@ def test_adding_up_a_sum_gathers_no_weights(report):
 
 def test_ranks_wait_for_each_other_as_long_as_the_process_group(report):
     assert report["waits"] == 60
+
+
+@pytest.mark.parametrize("name", parts_models.CASES)
+def test_weights_are_there_wherever_they_are_read(report, name):
+    """In a method beside forward, once more in a checkpoint, by a module above, by one rank."""
+    one = parts_models.trained(name, parts_models.make_data(), shard_it=False)
+    found = torch.tensor(report["odd_places"][name])
+    assert one.abs().max() > 0.01
+    torch.testing.assert_close(found, one, rtol=1e-5, atol=1e-6)
+
+
+def test_losses_from_before_the_draw_are_refused(report):
+    first, second, steps = report["too_early"]
+    assert "ran before this batch was drawn" in first
+    assert "ran before this batch was drawn" in second
+    assert steps == 0
+
+
+def test_a_change_that_would_be_lost_is_refused(report):
+    assert "changed in place" in report["changed"]
+
+
+def test_a_rank_that_fails_before_it_gave_anything_tells_the_others(report):
+    """Else they wait for it until the process group gives up."""
+    (waited, steps), (failed, others) = report["leaves_early"]
+    assert "Rank 1 failed, or gave its batch up" in waited
+    assert failed == "no room"
+    assert steps == others == 1
+
+
+def test_a_step_to_which_no_example_adds_anything_is_said(report):
+    assert any("noise alone" in told for told in report["nobody_counts"])
+
+
+def test_a_rank_without_records_takes_part(report):
+    assert report["no_rows"] == [[0, 2], [4, 2]]

@@ -96,7 +96,9 @@ def _rows_at_once(part: Tensor) -> int:
 
 def _raw(part: Tensor) -> Any:
     """The bytes of a tensor as a flat array."""
-    return part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    flat = part.detach().cpu().contiguous().reshape(-1)
+    # An empty one keeps the strides of what it was cut from, and cannot be viewed.
+    return flat.view(torch.uint8).numpy() if len(flat) else np.empty(0, np.uint8)
 
 
 def _feed(digest: Any, value: Any) -> None:

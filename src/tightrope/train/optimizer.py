@@ -388,8 +388,8 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.company.forget()
         self._drop_gradients()
         self.sampler.restore(self.sampler_state)  # no place of an epoch may be skipped
+        self.sharding.abandon()  # others that wait for this rank are told
         self.sharding.release()
-        self.sharding.abandon()
         self._turn.end()
 
     def close(self) -> None:

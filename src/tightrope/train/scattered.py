@@ -89,8 +89,8 @@ class Shares:
             self._parts.rounds.give_up()
 
     def abandon(self) -> None:
-        """Forget the step; where anybody gave something to it, all must."""
-        if self._given:
+        """Forget the step: all ranks must, who wait for this one, or hold what it gave."""
+        if self._given or self.open:
             self._parts.rounds.give_up()
         self._parts.rounds.broken = False
         self._clear()
