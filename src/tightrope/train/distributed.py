@@ -20,6 +20,7 @@ from tightrope.errors import InvalidInput, TightropeError
 from tightrope.train.feed import Rows
 from tightrope.train.fingerprint import marks_of
 from tightrope.train.noise import Noise
+from tightrope.train.packed import neighbours
 from tightrope.train.samplers import AbstractSampler
 from tightrope.train.sharded import is_sharded
 
@@ -37,6 +38,7 @@ __all__ = [
 
 # Marks of at most about so many records of each rank are compared, chosen by their content.
 _COMPARED = 2**18
+_IN_ONE_MESSAGE = 2**22  # numbers, copied for it
 # Records that two shards may have in common by chance, beyond what repeats inside each of them.
 _BY_CHANCE, _FEW = 0.01, 2
 
@@ -81,11 +83,8 @@ def by_rank_0(action: Callable[[], Any]) -> Any:
 
 
 def sum_over_ranks_(sums: Sequence[Tensor]) -> None:
-    """Add the sums of all ranks in place, one message per dtype."""
-    by_dtype: dict[torch.dtype, list[Tensor]] = {}
-    for total in sums:
-        by_dtype.setdefault(total.dtype, []).append(total)
-    for group in by_dtype.values():
+    """Add the sums of all ranks in place; many small ones in one message."""
+    for group in neighbours(sums, _IN_ONE_MESSAGE):
         flat = torch.cat([total.reshape(-1) for total in group])
         dist.all_reduce(flat)
         parts = torch.split(flat, [total.numel() for total in group])

@@ -106,6 +106,7 @@ class InParts:
 
     def finish(self) -> None:
         """All ranks are done with the batch, or one has given it up and it is refused."""
+        self._last = None
         self.rounds.finish()
 
     def failed(self) -> None:

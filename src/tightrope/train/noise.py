@@ -34,15 +34,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tightrope.entropy import WordStream, open_stream
-from tightrope.train.packed import unpack, whole
+from tightrope.train.packed import neighbours, unpack, whole
 from tightrope.validate import check_non_negative
 
 __all__ = ["Noise", "GaussianNoise"]
 
 # State of PyTorch's CPU generator in words: seed and counters, then 624 of the Mersenne twister.
 _FIRST_WORD, _WORDS = 3, 624
-# Draws made at once: 64 MiB of float32.
-_TOGETHER = 2**24
+# Sums that get their draws at once: 32 MiB of float32, twice as much of float64.
+_TOGETHER = 2**22
 # Draws whose memory is kept for the next step, where allocating and cutting it takes longer than
 # filling it.
 _LARGEST_KEPT = 2**16
@@ -119,7 +119,7 @@ class GaussianNoise:
             yield sums, kept[1]
             self._kept.append(kept)
             return
-        for group in _neighbours(sums):
+        for group in neighbours(sums, _TOGETHER):
             draws = Draws.like(group)
             yield group, draws
             if len(group) == len(sums) and len(draws.first) <= _LARGEST_KEPT:
@@ -163,21 +163,6 @@ class Draws(NamedTuple):
 
 
 _Kept = tuple[list[Any], Draws]  # with the shapes of the release that it was for
-
-
-def _neighbours(sums: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Neighbouring tensors of one kind, up to a size: few launches, little extra memory."""
-    group: list[Tensor] = []
-    size = 0
-    for total in sums:
-        other_kind = group and (total.device, total.dtype) != (group[0].device, group[0].dtype)
-        if other_kind or size > _TOGETHER:
-            yield group
-            group, size = [], 0
-        group.append(total)
-        size += total.numel()
-    if group:
-        yield group
 
 
 def key_generator(generator: torch.Generator, stream: WordStream) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["pack", "unpack", "whole"]
+__all__ = ["neighbours", "pack", "unpack", "whole"]
 
 # Values that are worth copying: 64 MiB of float32.
 _LARGEST = 2**24
@@ -43,3 +43,18 @@ def whole(tensors: Sequence[Tensor]) -> list[Tensor]:
             return list(tensors)
         start += tensor.numel()
     return [base] if start == base.numel() else list(tensors)
+
+
+def neighbours(tensors: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
+    """Neighbouring tensors of one kind, up to a size: few launches, little extra memory."""
+    group: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        other_kind = group and (tensor.device, tensor.dtype) != (group[0].device, group[0].dtype)
+        if other_kind or size > most:
+            yield group
+            group, size = [], 0
+        group.append(tensor)
+        size += tensor.numel()
+    if group:
+        yield group

@@ -8,6 +8,7 @@ then a rank sees its rows without noise, as one process does; it hands them to n
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, final, runtime_checkable
@@ -20,6 +21,7 @@ from tightrope.errors import InvalidInput
 from tightrope.train.sharded import local_part, rows_of_each
 
 if TYPE_CHECKING:
+    from tightrope.train.gradients import ClippedBatch
     from tightrope.train.in_parts import InParts
     from tightrope.train.noise import Noise
     from tightrope.train.sums import Rounded
@@ -50,6 +52,12 @@ class Shares:
     @property
     def open(self) -> bool:
         return self._parts.open
+
+    @staticmethod
+    def look_at(batch: ClippedBatch) -> None:
+        """A value that is not there makes every gradient behind it not a number."""
+        if batch.nonfinite == batch.examples > 1:
+            warnings.warn(_NOBODY, stacklevel=2)
 
     def scatters(self, row: int) -> bool:
         return row in self._unit_of
@@ -121,6 +129,14 @@ class Shares:
         for (row, shard), part in zip(unit.items(), mine.split(sizes), strict=True):
             known = self._sums.setdefault(row, _zeros(shard))
             known.add_(part[: known.numel()].view_as(known))
+
+
+_NOBODY = (
+    "No example of a batch has a finite gradient, so all of them add zero and the step is noise "
+    "alone. Either the weights or the losses have overflowed, or hooks that the model sets on what "
+    "autograd saves (saved_tensors_hooks) keep a parameter instead of its values, which a sharded "
+    "model lets go: let them keep parameter.detach()."
+)
 
 
 def _zeros(shard: Any) -> Tensor:

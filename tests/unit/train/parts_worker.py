@@ -91,17 +91,6 @@ class Deep(nn.Module):
         return self.head(self.second(self.first(x).tanh()).mean(1))
 
 
-class Reads(nn.Module):
-    """Reads a weight of the module below."""
-
-    def __init__(self):
-        super().__init__()
-        self.below = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x):
-        return nn.functional.linear(self.below(x), self.below.weight).mean(1)
-
-
 def make_run(sampler=None, noise=None, *, shard_it=True, clip=None, policy=None, **more):
     torch.manual_seed(0)
     model = Deep()
@@ -309,21 +298,6 @@ def closed(shard):
     train(second, shard, steps=1)
     return {"finite": bool(plain.isfinite().all()), "in parts": second.sharding.in_parts,
             "end": whole(second).tolist()}  # fmt: skip
-
-
-def elsewhere(shard):
-    """A weight that is read outside of its unit is not there."""
-    model = Reads()
-    fully_shard(model.below)
-    fully_shard(model)
-    run = noisy_sgd(
-        model, learning_rate=0.5, sampler=FullBatchSampler(), clip=FlatClip(0.5),
-        noise=GaussianNoise(0.0), expected_batch_size=10,
-    )  # fmt: skip
-    try:
-        train(run, shard)
-    except TightropeError as error:
-        return str(error)
 
 
 def leaves(shard):

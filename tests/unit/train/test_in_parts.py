@@ -33,7 +33,7 @@ def report_of(folder, ranks, *tasks):
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    tasks = ("steps", "drawn", "noise", "one_seed", "memory", "given_up", "strict", "elsewhere")
+    tasks = ("steps", "drawn", "noise", "one_seed", "memory", "given_up", "strict")
     return report_of(tmp_path_factory.mktemp("two"), 2, *tasks)
 
 
@@ -108,10 +108,6 @@ def test_a_step_that_failed_halfway_is_given_up_by_all_and_counts_nobody_twice(r
 def test_what_needs_whole_weights_says_so(report):
     assert report["strict"]["in parts"] is False
     assert "strict mode" in report["strict"]["told"][0]
-
-
-def test_a_weight_read_outside_of_its_unit_is_refused(report):
-    assert "outside of the unit" in report["elsewhere"]
 
 
 def test_a_rank_that_ends_in_the_middle_of_a_step_is_noticed(report):

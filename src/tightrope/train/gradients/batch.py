@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -78,6 +77,9 @@ class Parts(Protocol):
 
     def check(self, losses: Tensor) -> None:
         """Refuse losses of a forward pass that went before."""
+
+    def look_at(self, batch: ClippedBatch) -> None:
+        """Say where a batch shows that parameters were not there."""
 
     def lent(self, module: nn.Module) -> AbstractContextManager[None]:
         """The parameters of a module are there inside."""
@@ -165,17 +167,8 @@ def find_factors(
     if math.isfinite(total.sum().item()):
         return Factors(clip.factors(wanted), total, scale, chain=chain)
     bad = ~total.isfinite()
-    if len(bad) > 1 and bool(bad.all()):
-        warnings.warn(_NOBODY, stacklevel=2)
     rows = clip.factors(wanted.masked_fill(bad, 0)).masked_fill(bad, 0)
     return Factors(rows, total.masked_fill(bad, torch.inf), scale, chain=chain, bad=bad)
-
-
-_NOBODY = (
-    "No example of a batch has a finite gradient, so all of them add zero and a step is noise "
-    "alone. Look at report.sensitive.mean_loss and at the weights: one of them has overflowed, or "
-    "is not a number."
-)
 
 
 def _over_parameters(squared: Tensor) -> Tensor:

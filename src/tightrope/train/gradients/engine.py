@@ -145,7 +145,10 @@ class Gradients:
                 if self._run is book_keeping and work.parts is None and only_vectors(work, clip):
                     return sum_of_vectors(work, clip)
                 with scratch_scope():
-                    return self._run(work, clip)
+                    batch = self._run(work, clip)
+            if self._parts is not None:
+                self._parts.look_at(batch)
+            return batch
         finally:
             self._recorder.paused = False
 
