@@ -12,10 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tightrope.train import CyclicSampler, FlatClip, GaussianNoise, PerLayerClip, noisy_sgd
+from tightrope.train.arithmetic import bounded
 from tightrope.train.gradients import Gradients
+from tightrope.train.gradients.cost import evenly
 from tightrope.train.gradients.forms import Dense, Outer, RankOne, Signal, TableRows, combine
 from tightrope.train.gradients.rounding import LARGEST_RHO, gamma, longest_chain, rho_for
 
@@ -304,3 +308,19 @@ def test_the_charged_sensitivity_scales_the_noise_and_is_on_the_certificate(expe
     assert settings["arithmetic"] == "bounded"
     assert settings["rho"] == rho_for(expected)
     assert settings["sensitivity_charged"] == run.sensitivity_charged
+
+
+@given(count=st.integers(1, 5000), most=st.integers(1, 6000))
+def test_products_come_in_parts_of_one_size_where_that_can_be(count, most):
+    """What is left over for the end would meet another kernel on a GPU."""
+    size = evenly(count, most)
+    assert 1 <= size <= max(most, 1)
+    if any(count % s == 0 for s in range(most // 4 + 1, min(count, most) + 1)):
+        assert count % size == 0
+
+
+@pytest.mark.parametrize("examples", [1, 16, 128, 10_000])
+def test_on_a_gpu_rho_leaves_room_for_kernels(examples):
+    gpu, cpu = bounded(examples, "cuda"), bounded(examples)
+    assert gpu.rho == LARGEST_RHO >= cpu.rho == rho_for(examples)
+    assert gpu.chain(examples, 1) >= cpu.chain(examples, 1)  # of which the proof takes its part
