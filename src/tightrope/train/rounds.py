@@ -69,9 +69,11 @@ class Rounds:
         return max(counts, key=lambda other: (counts[other], -other)) if counts else _NOTHING
 
     def _exchange(self, wish: int) -> list[int]:
-        wishes = [torch.empty(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
-        try:
-            dist.all_gather(wishes, torch.tensor([wish]), group=self._talk)
+        wishes = torch.empty(dist.get_world_size(), dtype=torch.int64)
+        to = list(wishes.split(1)) if dist.get_rank() == 0 else None
+        try:  # by one rank and down a tree: a ring takes as many hops as there are ranks
+            dist.gather(torch.tensor([wish]), to, dst=0, group=self._talk)
+            dist.broadcast(wishes, src=0, group=self._talk)
         except RuntimeError as error:
             self.broken = True
             raise InvalidInput(
@@ -80,7 +82,7 @@ class Rounds:
                 "at its own error, and start all ranks again (a RunFolder goes on after the last "
                 "save)."
             ) from error
-        return [int(other) for other in wishes]
+        return [int(other) for other in wishes.tolist()]
 
 
 def _patience() -> timedelta:
