@@ -132,14 +132,14 @@ def test_two_threads_cannot_step_at_once(small_run, small_data):
 
     def from_another_thread(*_):
         thread = threading.Thread(target=second)
-        run.expect(run._next_ticket() if run._tickets else ticket)
+        run.expect(run.next_ticket() if run._tickets else ticket)
         thread.start()
         thread.join()
         run._tickets.clear()
 
     run.optimizer.register_step_pre_hook(from_another_thread)
     for x, y in run.batches(small_data, steps=1):
-        ticket = run._next_ticket()
+        ticket = run.next_ticket()
         ticket = type(ticket)(**(vars(ticket) | {"size": 0}))
         run.step(cross_entropy(run.model(x), y, reduction="none"))
     assert len(told) == 1 and "another thread" in told[0] and run.ledger.released == 1

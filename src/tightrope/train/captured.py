@@ -93,9 +93,10 @@ class CapturedStep:
     def __call__(self, *batch: Any) -> StepReport:
         """Take the private step."""
         _check_rows(batch, self._run.next_size)
-        parts = self._run.split_next(self.size)
-        for part in parts:
-            clipped = partial(self._clipped, slice_rows(batch, part), alone=len(parts) == 1)
+        for part in self._run.split_next(self.size):
+            ticket = self._run.next_ticket()
+            alone = ticket.size == ticket.whole  # else its sums wait for those of other parts
+            clipped = partial(self._clipped, slice_rows(batch, part), alone=alone)
             report = self._take(clipped)
         return report
 

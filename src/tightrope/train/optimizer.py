@@ -234,7 +234,7 @@ class PrivateOptimizer(Accounted, NotCopied):
     @property
     def next_size(self) -> int:
         """How many examples the part that comes next must have."""
-        return self._next_ticket().size
+        return self.next_ticket().size
 
     def split_next(self, size: int | None) -> list[slice]:
         """Announce the next batch in parts of at most `size`, each to be stepped on in order."""
@@ -282,7 +282,7 @@ class PrivateOptimizer(Accounted, NotCopied):
 
     def chain(self, examples: int | None = None) -> int:
         """Examples that one float32 chain may add in a batch of so many, or in the next one."""
-        whole = self._next_ticket().whole if examples is None else examples
+        whole = self.next_ticket().whole if examples is None else examples
         return self.arithmetic.chain(whole, self._ranks)
 
     def capture(self, losses: Callable[..., Tensor], *, size: int | None = None) -> CapturedStep:
@@ -312,12 +312,12 @@ class PrivateOptimizer(Accounted, NotCopied):
         if self.ledger.released:
             self.ledger.forfeit([f"found after {self.ledger.released} steps: {why}"])
 
-    def _next_ticket(self) -> Ticket:
+    def next_ticket(self) -> Ticket:
         return first_of(self._tickets)
 
     def _take(self, clipped: Callable[[], tuple[Any, Tensor]]) -> StepReport:
         """One part of a batch, whose clipped sum and losses are computed once all is checked."""
-        ticket = self._next_ticket()
+        ticket = self.next_ticket()
         if not self.model.training:
             raise InvalidInput("The model is in evaluation mode; call model.train() before step().")
         self._norm.check(self.clip, first=self._sums is None)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["PaddedBatch", "Program", "refuse_places"]
 
 _WARM_UPS = 3
+_MOST_RUNS = 100
 
 
 @final
@@ -47,6 +48,14 @@ class PaddedBatch:
                 mine[rows:].copy_(new[:1].expand_as(mine[rows:]))
         torch.lt(self._numbers, rows, out=self.present)
         return rows
+
+    def replace(self, bad: Tensor) -> bool:
+        """An example takes the place of all bad rows, and the others stay; False: none is left."""
+        self.present &= ~bad
+        left = self.present.nonzero()
+        for mine in self._tensors if len(left) else ():
+            mine[bad] = mine[left[0, 0]].clone()
+        return len(left) > 0
 
     def fits(self, batch: Batch) -> bool:
         given = tensors_of(batch)
@@ -101,58 +110,87 @@ class Program:
     def run(self, batch: Batch, *, alone: bool = False) -> tuple[ClippedBatch, Tensor]:
         """The clipped sum and the losses of a batch; examples that are not finite are dropped.
 
+        The first run says which. In the next all others stay where they are and have the same draws
+        (or new ones until all are finite): neither an example's fate nor its law or its rounding
+        is up to the others.
+
         alone: whether the sums are done with before the next run. Large ones are then lent, which
         saves as much memory as the model takes; else they are copies, as all others always are.
         """
-        found, losses, healthy = self._run(batch, alone)
-        bad = None if healthy else ~found.squared_norms.isfinite()
-        if bad is None or not bad.any():  # the squares of all may overflow where no one's do
-            return found, losses
-        return self._without(bad, batch, alone), losses
+        rows = self._batch.load(batch)
+        draws = self._generator.get_state()
+        sums, found, losses = self._start()
+        bad = _not_finite(found)
+        losses = losses[:rows].clone()
+        if bad is None:
+            return _copied(sums, found, rows, alone), losses
+        if not self._batch.replace(bad):
+            return _nobody(sums, found, rows), losses
+        self._generator.set_state(draws)
+        sums, found = self._start_until_finite()
+        return _without(~self._batch.present[:rows], _copied(sums, found, rows, alone)), losses
 
-    def _without(self, bad: Tensor, batch: Batch, alone: bool) -> ClippedBatch:
-        """The batch again, in the same shape: no other example is rounded in another way."""
-        left = [t[~bad] for t in tensors_of(batch)]
-        squared, factors = (torch.full(bad.shape, v, device=bad.device) for v in (torch.inf, 0.0))
-        if len(left[0]) == 0:
-            assert self._found is not None
-            sums = tuple(torch.zeros_like(total) for total in self._found[0])
-            return ClippedBatch(sums, len(bad), squared, factors[None], len(bad))
-        found, _ = self.run(with_tensors(batch, left), alone=alone)
-        squared = squared.to(found.squared_norms).masked_scatter_(~bad, found.squared_norms)
-        factors = factors.expand(len(found.factors), -1).to(found.factors).clone()
-        factors[:, ~bad] = found.factors
-        return found._replace(
-            examples=len(bad),
-            squared_norms=squared,
-            factors=factors,
-            nonfinite=found.nonfinite + int(bad.sum()),
+    def _start_until_finite(self) -> tuple[list[Tensor], ClippedBatch]:
+        """Every example left is finite once; by chance (dropout) it or a copy may not be again."""
+        for _ in range(_MOST_RUNS):
+            sums, found, _ = self._start()
+            if _not_finite(found) is None:
+                return sums, found
+        raise InvalidInput(
+            "By chance (dropout) a gradient is not finite in nearly every run of this batch, so "
+            "the step cannot be recorded. Mend the model, or take the step eagerly."
         )
 
-    def _run(self, batch: Batch, alone: bool) -> tuple[ClippedBatch, Tensor, bool]:
-        """And whether the squares of all together are finite."""
-        rows = self._batch.load(batch)
+    @property
+    def _generator(self) -> torch.Generator:
+        device = self._batch.present.device
+        if device.type == "cuda":
+            return torch.cuda.default_generators[device.index]
+        return torch.default_generator
+
+    def _start(self) -> tuple[list[Tensor], ClippedBatch, Tensor]:
         if self._graph is None:
             self._found = self._find()
         else:
             self._graph.replay()
         assert self._found is not None
-        sums, found, losses = self._found
-        assert found.health is not None
-        # Copies: the next replay writes where this one wrote.
-        together = whole(sums)
-        copied = ClippedBatch(
-            tuple(sums) if alone and len(together) > 1 else _copy(sums, together),
-            rows,
-            found.squared_norms[:rows].clone(),
-            found.factors[:, :rows].clone(),
-            0,
-        )
-        return copied, losses[:rows].clone(), math.isfinite(float(found.health))
+        return self._found
 
     def _find(self) -> tuple[list[Tensor], ClippedBatch, Tensor]:
         found, losses = self._compute(self._batch.values, self._batch.present)
         return pack(found.sums), found, losses
+
+
+def _not_finite(found: ClippedBatch) -> Tensor | None:
+    """Which rows have gradients that are not finite; None: no row, as one number tells."""
+    assert found.health is not None
+    if math.isfinite(float(found.health)):
+        return None
+    bad = ~found.squared_norms.isfinite()
+    return bad if bool(bad.any()) else None  # the squares of all may overflow where no one's do
+
+
+def _copied(sums: list[Tensor], found: ClippedBatch, rows: int, alone: bool) -> ClippedBatch:
+    """Copies: the next replay writes where this one wrote."""
+    together = whole(sums)
+    return ClippedBatch(
+        tuple(sums) if alone and len(together) > 1 else _copy(sums, together),
+        rows,
+        found.squared_norms[:rows].clone(),
+        found.factors[:, :rows].clone(),
+        0,
+    )
+
+
+def _without(dropped: Tensor, found: ClippedBatch) -> ClippedBatch:
+    squared = found.squared_norms.masked_fill(dropped, torch.inf)
+    return found._replace(squared_norms=squared, nonfinite=int(dropped.sum()))
+
+
+def _nobody(sums: list[Tensor], found: ClippedBatch, rows: int) -> ClippedBatch:
+    zeros = tuple(torch.zeros_like(total) for total in sums)
+    squared = torch.full_like(found.squared_norms[:rows], torch.inf)
+    return ClippedBatch(zeros, rows, squared, torch.zeros_like(found.factors[:, :rows]), rows)
 
 
 def refuse_places(program: Program, batch: Batch, charged: float) -> None:

@@ -30,7 +30,7 @@ class ClippedBatch(NamedTuple):
     factors: what each example was multiplied by, (1 or parameters, B).
     nonfinite: examples with a non-finite gradient; they contribute exactly zero.
     health: of padded batches, a number on the device that is finite if and only if all gradients
-        are. Where it is not, the sums are worthless and the batch must be done again, unpadded.
+        are. Where it is not, the sums are worthless and the batch must be done again without them.
     """
 
     sums: tuple[Tensor, ...]

@@ -1,0 +1,139 @@
+"""Recorded steps against sums that are written over, rows that fill up, and chance."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tightrope.train import FlatClip, GaussianNoise, PerLayerClip, PoissonSampler, noisy_sgd, padded
+from tightrope.train.gradients import Gradients
+from tightrope.train.gradients.traced import Traced
+from tightrope.train.padded import PaddedBatch, Program
+
+SIZE = 10
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def losses_of(model):
+    return lambda x, y: cross_entropy(model(x), y, reduction="none")
+
+
+def run_of(model, **parts):
+    defaults = {
+        "sampler": PoissonSampler(0.5, seed=1),
+        "clip": FlatClip(1.0),
+        "noise": GaussianNoise(1.0, seed=2),
+        "expected_batch_size": 30,
+    }
+    return noisy_sgd(model, learning_rate=0.5, **(defaults | parts))
+
+
+@pytest.fixture
+def data():
+    torch.manual_seed(3)
+    return torch.randn(60, 5), torch.randint(0, 2, (60,))
+
+
+@pytest.fixture
+def replayed(monkeypatch):
+    """As a graph does it: every run writes its sums where the last one wrote, too many to copy."""
+    monkeypatch.setattr(Traced, "compile", lambda self: None)
+    monkeypatch.setattr(padded, "pack", list)
+    find, memory = Program._find, {}
+
+    def again(self):
+        sums, found, losses = find(self)
+        mine = memory.setdefault(id(self), [total.clone() for total in sums])
+        for old, new in zip(mine, sums, strict=True):
+            old.copy_(new)
+        return mine, found, losses
+
+    monkeypatch.setattr(Program, "_find", again)
+
+
+@pytest.mark.parametrize("micro_batch", [None, SIZE, 7])
+def test_large_sums_that_wait_for_other_parts_are_not_written_over(data, replayed, micro_batch):
+    """Else the last part of a batch counts twice, and its examples by two clip norms."""
+    eager, run = run_of(network()), run_of(network())
+    for x, y in eager.batches(data, steps=3):
+        eager.step(losses_of(eager.model)(x, y))
+    step = run.compile(losses_of(run.model), size=SIZE)
+    for batch in run.batches(data, steps=3, micro_batch=micro_batch):
+        step(*batch)
+    for a, b in zip(eager.model.parameters(), run.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+class Moody(nn.Module):
+    """A linear layer whose outputs are not finite by chance."""
+
+    def __init__(self, chance):
+        super().__init__()
+        self.linear, self.chance = nn.Linear(3, 2), chance
+
+    def forward(self, x):
+        out = self.linear(x)
+        return out * torch.where(torch.rand(len(out), 1) < self.chance, torch.inf, 1.0)
+
+
+def moody(chance, rows, clip=None):
+    torch.manual_seed(0)
+    model, x = Moody(chance), torch.randn(rows, 3)
+    engine, clip = Gradients(model), FlatClip(0.3) if clip is None else clip
+
+    def compute(values, present):
+        each = model(values[0]).square().sum(1)
+        return engine.clipped_sum(each, clip, present=present), each.detach()
+
+    return Program(compute, PaddedBatch((x,), SIZE)), x, engine, model, clip
+
+
+def eagerly(engine, model, x, clip):
+    """The same draws for the same places, without rows that fill up."""
+    filled = torch.cat([x, x[:1].expand(SIZE - len(x), -1)])
+    present = torch.arange(SIZE) < len(x)
+    return engine.clipped_sum(model(filled).square().sum(1).where(present, torch.zeros(())), clip)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("rows", [2, 6, 10])
+def test_what_is_not_finite_by_chance_is_dropped_as_it_is_eagerly(seed, rows):
+    """A row that fills up may be bad where no example is; a second draw may drop others."""
+    program, x, engine, model, clip = moody(0.1, rows)
+    torch.manual_seed(seed)
+    truth = eagerly(engine, model, x, clip)
+    torch.manual_seed(seed)
+    found, losses = program.run((x,))
+    assert torch.equal(found.squared_norms.isinf(), truth.squared_norms[:rows].isinf())
+    assert found.examples == rows == len(losses)
+    assert found.nonfinite == int(truth.squared_norms[:rows].isinf().sum())
+    torch.testing.assert_close(found.factors, truth.factors[:, :rows])
+    for mine, true in zip(found.sums, truth.sums, strict=True):
+        torch.testing.assert_close(mine, true)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whether_an_example_is_dropped_is_not_up_to_another(seed):
+    """The last example is never finite; the others have the fate that they have without it."""
+    program, x, *_ = moody(0.1, 8)
+    torch.manual_seed(seed)
+    without, _ = program.run((x[:7],))
+    x[7] = torch.nan
+    torch.manual_seed(seed)
+    found, _ = program.run((x,))
+    assert torch.equal(found.squared_norms[:7].isinf(), without.squared_norms.isinf())
+    for a, b in zip(found.sums, without.sums, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_factors_keep_their_shape_where_nobody_is_finite():
+    program, x, *_ = moody(0.0, 4, PerLayerClip(0.3))
+    found, _ = program.run((x * torch.nan,))
+    assert found.factors.shape == (2, 4) and not found.factors.any()
+    assert found.nonfinite == 4 and all(not total.any() for total in found.sums)
