@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-from tightrope.train import FlatClip, GaussianNoise, PerLayerClip, PoissonSampler, noisy_sgd, padded
-from tightrope.train.gradients import Gradients
+from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.train import (
+    FlatClip,
+    GaussianNoise,
+    PerLayerClip,
+    PoissonSampler,
+    captured,
+    noisy_sgd,
+    padded,
+)
+from tightrope.train.gradients import Gradients, engine
 from tightrope.train.gradients.traced import Traced
 from tightrope.train.padded import PaddedBatch, Program
 
@@ -85,29 +94,31 @@ class Moody(nn.Module):
 def moody(chance, rows, clip=None):
     torch.manual_seed(0)
     model, x = Moody(chance), torch.randn(rows, 3)
-    engine, clip = Gradients(model), FlatClip(0.3) if clip is None else clip
+    gradients, clip = Gradients(model), FlatClip(0.3) if clip is None else clip
 
     def compute(values, present):
         each = model(values[0]).square().sum(1)
-        return engine.clipped_sum(each, clip, present=present), each.detach()
+        return gradients.clipped_sum(each, clip, present=present), each.detach()
 
-    return Program(compute, PaddedBatch((x,), SIZE)), x, engine, model, clip
+    return Program(compute, PaddedBatch((x,), SIZE)), x, gradients, model, clip
 
 
-def eagerly(engine, model, x, clip):
+def eagerly(gradients, model, x, clip):
     """The same draws for the same places, without rows that fill up."""
     filled = torch.cat([x, x[:1].expand(SIZE - len(x), -1)])
     present = torch.arange(SIZE) < len(x)
-    return engine.clipped_sum(model(filled).square().sum(1).where(present, torch.zeros(())), clip)
+    return gradients.clipped_sum(
+        model(filled).square().sum(1).where(present, torch.zeros(())), clip
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("rows", [2, 6, 10])
 def test_what_is_not_finite_by_chance_is_dropped_as_it_is_eagerly(seed, rows):
     """A row that fills up may be bad where no example is; a second draw may drop others."""
-    program, x, engine, model, clip = moody(0.1, rows)
+    program, x, gradients, model, clip = moody(0.1, rows)
     torch.manual_seed(seed)
-    truth = eagerly(engine, model, x, clip)
+    truth = eagerly(gradients, model, x, clip)
     torch.manual_seed(seed)
     found, losses = program.run((x,))
     assert torch.equal(found.squared_norms.isinf(), truth.squared_norms[:rows].isinf())
@@ -137,3 +148,119 @@ def test_factors_keep_their_shape_where_nobody_is_finite():
     found, _ = program.run((x * torch.nan,))
     assert found.factors.shape == (2, 4) and not found.factors.any()
     assert found.nonfinite == 4 and all(not total.any() for total in found.sums)
+
+
+# ---- half precision on a GPU, as a CPU can play it ----------------------------------------------
+
+
+class HalfAttention(nn.Module):
+    """Its layers read and give float32."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(5, 2)
+
+    def forward(self, x):
+        wide = self.linear(x)[:, None].bfloat16()
+        return scaled_dot_product_attention(wide, wide, wide).float()[:, 0]
+
+
+class HalfBackbone(nn.Module):
+    """A frozen part in half precision before a head in float32: nothing of it is in the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(5, 3).bfloat16().requires_grad_(False), nn.Linear(3, 2)
+
+    def forward(self, x):
+        with torch.no_grad():
+            features = self.body(x.bfloat16()).float()
+        return self.head(features)
+
+
+class BareHalf(nn.Module):
+    """No layer at all."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5))
+
+    def forward(self, x):
+        moved = (x.bfloat16() + self.weight.bfloat16()).float()
+        return torch.stack([moved.sum(1), -moved.sum(1)], 1)
+
+
+@pytest.mark.parametrize("build", [HalfAttention, HalfBackbone, BareHalf])
+def test_half_precision_is_seen_wherever_it_is(build, data, monkeypatch):
+    monkeypatch.setattr(engine, "_on_gpu", lambda losses: True)
+    run = run_of(build())
+    with pytest.raises(InvalidInput, match="half precision"):
+        for x, y in run.batches(data, steps=1):
+            run.step(losses_of(run.model)(x, y))
+    assert run.ledger.released == 0
+
+
+def test_a_batch_of_nobody_is_a_step_in_half_precision_too(data, monkeypatch):
+    """Nothing was computed: it must not be refused for what ran before it."""
+    monkeypatch.setattr(engine, "_on_gpu", lambda losses: True)
+    monkeypatch.setattr(Traced, "compile", lambda self: None)
+    run = run_of(HalfAttention(), sampler=PoissonSampler(0.01, seed=5), expected_batch_size=2)
+    step, sizes = run.compile(losses_of(run.model), size=SIZE), []
+    for batch in run.batches(data, steps=12):
+        sizes.append(step(*batch).sensitive.batch_size)
+    assert 0 in sizes[1:] and max(sizes) > 0 and run.steps == 12
+
+
+def test_after_a_refusal_the_same_batch_can_be_taken_by_a_recorded_step(data, monkeypatch):
+    monkeypatch.setattr(engine, "_on_gpu", lambda losses: True)
+    monkeypatch.setattr(Traced, "compile", lambda self: None)
+    run = run_of(HalfAttention())
+    step = None
+    for batch in run.batches(data, steps=3):
+        if step is None and run.company.size is None:
+            with pytest.raises(InvalidInput, match="Take recorded steps"):
+                run.step(losses_of(run.model)(*batch))
+            step = run.compile(losses_of(run.model), size=SIZE)
+        run.step(losses_of(run.model)(*batch)) if step is None else step(*batch)
+    assert run.steps == run.ledger.released == 3
+
+
+def test_places_are_compared_at_the_first_batch_of_two(data, monkeypatch):
+    """A batch of one example can say nothing, and nobody is asked in an empty one."""
+    monkeypatch.setattr(engine, "_on_gpu", lambda losses: True)
+    monkeypatch.setattr(Traced, "compile", lambda self: None)
+    looked, sizes = [], []
+    monkeypatch.setattr(captured, "refuse_places", lambda _, batch, c: looked.append(len(batch[0])))
+    run = run_of(HalfAttention(), sampler=PoissonSampler(0.02, seed=1), expected_batch_size=2)
+    step = run.compile(losses_of(run.model), size=SIZE)
+    for batch in run.batches(data, steps=30):
+        sizes.append(step(*batch).sensitive.batch_size)
+    first = next(size for size in sizes if size)
+    assert first == 1 and looked == [next(size for size in sizes if size > 1)]
+
+
+# ---- loops ---------------------------------------------------------------------------------------
+
+
+def test_a_step_recorded_within_its_loop_is_rehearsed_with_it(data, monkeypatch):
+    """Of a rehearsed batch half are copies of one example; to release it would count them all."""
+    monkeypatch.setattr(Traced, "compile", lambda self: None)
+    run, step, seen = run_of(network()), None, []
+    for batch in run.batches(data, steps=3):
+        step = step or run.compile(losses_of(run.model))
+        report = step(*batch)
+        seen.append((report.released, len(batch[0].unique(dim=0)) == len(batch[0])))
+    assert (True, False) not in seen and (False, False) in seen
+    assert run.steps == run.ledger.released == sum(released for released, _ in seen) == 3
+
+
+def test_eager_steps_of_a_recorded_loop_are_looked_at_as_others_are(data):
+    run = run_of(network())
+    with pytest.warns(UserWarning, match="CUDA graphs need"):
+        step = run.capture(lambda x, y: losses_of(run.model)(x, y) / len(x))
+    with (
+        pytest.warns(UserWarning, match="were divided by"),
+        pytest.raises(ModelNotPrivate, match="follows the size"),
+    ):
+        for batch in run.batches(data, steps=10):
+            step(*batch)

@@ -80,6 +80,7 @@ class CapturedStep:
         self._chain = run.chain(self.size)
         self._program: Program | None = None
         self._for_now = False  # whether the program is there for one batch only
+        self._to_look = False  # whether places are to be compared, see `refuse_places`
         self._to_compile = compiled
         self._passes: Traced | None = None  # once they are compiled
         self._surroundings: list[Any] = []
@@ -91,7 +92,9 @@ class CapturedStep:
             self._stay_eager(f"CUDA graphs need a CUDA device, and the model is on {run.device}")
 
     def __call__(self, *batch: Any) -> StepReport:
-        """Take the private step."""
+        """Take the private step; eagerly where the loop that called is rehearsed."""
+        if self._run.company.size is not None:
+            return self._run.step(self._losses(*batch))
         _check_rows(batch, self._run.next_size)
         for part in self._run.split_next(self.size):
             ticket = self._run.next_ticket()
@@ -105,6 +108,10 @@ class CapturedStep:
         if rows == 0 or not self._ready(batch):
             return self._eagerly(batch, rows)
         assert self._program is not None
+        if self._to_look and rows > 1:
+            charged = self._run.arithmetic.charged(self._run.clip.sensitivity)
+            refuse_places(self._program, batch, charged)
+            self._to_look = False
         return self._program.run(batch, alone=alone)
 
     def _eagerly(self, batch: tuple[Any, ...], rows: int) -> Clipped:
@@ -113,7 +120,7 @@ class CapturedStep:
             losses = torch.zeros(0, device=run.device, requires_grad=True)
         else:
             losses = check_losses(self._losses(*batch), rows, run.views)
-        return run.clipped(losses), losses.detach()
+        return run.checked(losses)
 
     def _ready(self, batch: tuple[Any, ...]) -> bool:
         """Whether the graph computes what this batch needs; recorded if there is none yet."""
@@ -125,6 +132,8 @@ class CapturedStep:
         if self._program is None or self._for_now or here != self._surroundings:
             self._record(batch)
             self._surroundings = here
+            half = getattr(self._run.gradients, "in_half", False)
+            self._to_look = half and self._run.arithmetic.name == "bounded"
         return self._program is not None and self._program.fits(batch)
 
     def _surroundings_now(self) -> list[Any]:
@@ -148,7 +157,7 @@ class CapturedStep:
             if trouble is not None:
                 warnings.warn(f"{trouble}; it is captured as it is, with the same result",
                               stacklevel=4)  # fmt: skip
-            self._capture(program, batch)
+            self._capture(program)
         elif trouble is None:
             self._program, self.mode = program, "compiled"
         else:
@@ -167,7 +176,7 @@ class CapturedStep:
             return f"the step could not be compiled ({_first_line(error)})"
         return None
 
-    def _capture(self, program: Program, batch: tuple[Any, ...]) -> None:
+    def _capture(self, program: Program) -> None:
         try:
             self._try_to_capture(program)
         except RuntimeError as error:
@@ -176,9 +185,6 @@ class CapturedStep:
         else:
             compiled = "" if self._passes is None else "compiled "
             self._program, self.mode = program, f"{compiled}CUDA graph"
-            arithmetic = self._run.arithmetic
-            if arithmetic.name == "bounded" and getattr(self._run.gradients, "in_half", False):
-                refuse_places(program, batch, arithmetic.charged(self._run.clip.sensitivity))
 
     def _try_to_capture(self, program: Program) -> None:
         try:

@@ -257,7 +257,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         if self.company.size is not None:
             return self._rehearse(losses)
         losses = check_losses(losses, self.next_size, self.views)
-        return self._take(lambda: self._checked(losses))
+        return self._take(lambda: self.checked(losses))
 
     def _rehearse(self, losses: Tensor) -> StepReport:
         """Nothing is released: an example alone is compared with the same in its batch."""
@@ -269,7 +269,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         nobody = empty_batch(self.gradients.parameters, self._shares)
         return StepReport(self.steps + 1, False, Sensitive(nobody, losses.detach()))
 
-    def _checked(self, losses: Tensor) -> tuple[ClippedBatch, Tensor]:
+    def checked(self, losses: Tensor) -> tuple[ClippedBatch, Tensor]:
         self._scale.check(losses)
         return self.clipped(losses), losses.detach()
 

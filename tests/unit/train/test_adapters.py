@@ -5,6 +5,7 @@ Tiny models made on the spot; nothing is downloaded.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 
 import pytest
@@ -28,6 +29,7 @@ from tightrope.train import (
 )
 from tightrope.train.adapters.loader import drawn_loader
 from tightrope.train.gradients.traced import Traced
+from tightrope.train.optimizer import PrivateOptimizer
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # deprecations inside the frameworks are not ours
@@ -463,3 +465,9 @@ def test_tensorboard_log(tmp_path):
     log("epsilon", 1.5, 10)
     log.close()
     assert list(tmp_path.glob("events*"))
+
+
+def test_the_trainer_of_transformers_takes_every_part_of_a_run():
+    """As `arithmetic`, which an error advises to change."""
+    wanted = set(inspect.signature(PrivateOptimizer).parameters) - {"model", "optimizer"}
+    assert wanted <= set(inspect.signature(PrivateTrainer).parameters)

@@ -58,6 +58,7 @@ class PrivateTrainer(transformers.Trainer):
         budget: Budget | None = None,
         history: Any | None = None,
         gradients: Any | None = None,
+        arithmetic: str = "bounded",
         views: int = 1,
         micro_batch: int | None = None,
         capture: bool = False,
@@ -75,6 +76,7 @@ class PrivateTrainer(transformers.Trainer):
             "budget": budget,
             "history": history,
             "gradients": gradients,
+            "arithmetic": arithmetic,
             "views": views,
         }
         self._record = "compile" if compile else "capture" if capture else None

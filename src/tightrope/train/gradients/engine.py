@@ -92,6 +92,7 @@ class Gradients:
         self._run = _METHODS[method]
         self._rows = {id(p): i for i, p in enumerate(self.parameters)}
         self._names_by_id = {id(p): n for n, p in named}
+        self._half = any(map(stored_in_half, model.parameters()))  # also those that are frozen
         self.in_half = False  # whether the last pass ran in half precision on a GPU
         self._plans: dict[tuple[int, ...], BatchPlan] = {}
         self._probes = Probes()
@@ -131,11 +132,14 @@ class Gradients:
         chain = longest_chain(losses.shape[0], LARGEST_RHO) if chain is None else chain
         calls = self._recorder.calls
         uses = self._recorder.take()
+        self.in_half = False
         if losses.shape[0] == 0:
             return empty_batch(self.parameters, self._parts)
         owners = Owners(losses.shape[0], self.views) if owners is None else owners
         self._check_ran(losses, uses, owners)
-        self.in_half = losses.is_cuda and (stored_in_half(losses) or any(use.half for use in uses))
+        self.in_half = _on_gpu(losses) and (
+            self._half or stored_in_half(losses) or any(use.half for use in uses)
+        )
         self._recorder.paused = True  # recomputation inside the backward pass is not a new use
         try:
             work = self._work(losses, uses, calls, owners, checked=present is None)
@@ -201,6 +205,7 @@ class Gradients:
         if losses.shape[0] == 1:
             return single_example_work(self.parameters, losses, uses, self.loss_scale, owners)
         plan, ways = self._planned(losses, uses, calls, owners, checked)
+        self.in_half = self.in_half or (_on_gpu(losses) and plan.half)
         kept = [uses[i] for i in plan.uses]
         ends = frozenset(id(uses[i]) for i in plan.ends)
         return Work(
@@ -274,6 +279,10 @@ class Gradients:
                 "the losses carry no gradient: the forward pass ran under torch.no_grad() or the "
                 "losses were detached"
             )
+
+
+def _on_gpu(losses: Tensor) -> bool:
+    return losses.is_cuda
 
 
 def _check_losses(losses: object) -> None:

@@ -41,6 +41,12 @@ class Graph:
     leaves: dict[int, Any]  # id of a parameter -> its node, for parameters reached
     checkpointed: bool
 
+    @property
+    def half(self) -> bool:
+        """Does any of the nodes compute in half precision?"""
+        metas = (node._input_metadata[i] for node, outs in self.numbers.items() for i in outs)
+        return any(meta.dtype.itemsize < 4 for meta in metas)
+
 
 def explore(losses: Tensor, uses: Iterable[Use], wanted: set[int]) -> Graph:
     """Walk the graph; at a recorded layer go on with the layer's inputs, not its parameters."""

@@ -49,6 +49,7 @@ class BatchPlan:
     ends: positions of the uses behind which the backward pass has nothing more to find.
     shared: ids of the parameters that are used several times or found in the graph.
     conclusive: whether a gradient was seen everywhere when examples were looked for apart.
+    half: whether anything between the layers is computed in half precision.
     """
 
     uses: tuple[int, ...]
@@ -56,6 +57,7 @@ class BatchPlan:
     sources: tuple[UseSource, ...]
     shared: frozenset[int]
     conclusive: bool
+    half: bool
 
     def fits(self, uses: list[Use], batch: int) -> bool:
         """Whether the layers that count have the batch, in rows, as first dimension."""
@@ -127,7 +129,7 @@ def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, conclusive: bool) ->
     leading = leads_to(losses, wanted)
     ends = frozenset(i for i in seen.kept if uses[i].edges[0].node not in leading)
     shared = shared_parameters((uses[i] for i in seen.kept), (s.parameter for s in sources))
-    return BatchPlan(tuple(seen.kept), ends, sources, shared, conclusive)
+    return BatchPlan(tuple(seen.kept), ends, sources, shared, conclusive, seen.graph.half)
 
 
 def shared_parameters(uses: Iterable[Use], others: Iterable[nn.Parameter]) -> frozenset[int]:
