@@ -14,6 +14,7 @@ from tightrope.train import (
     PerLayerClip,
     PoissonSampler,
     captured,
+    check_run,
     noisy_sgd,
     padded,
 )
@@ -223,6 +224,13 @@ def test_after_a_refusal_the_same_batch_can_be_taken_by_a_recorded_step(data, mo
             step = run.compile(losses_of(run.model), size=SIZE)
         run.step(losses_of(run.model)(*batch)) if step is None else step(*batch)
     assert run.steps == run.ledger.released == 3
+
+
+def test_the_doctor_examines_a_run_whose_eager_steps_would_be_refused(data, monkeypatch):
+    monkeypatch.setattr(engine, "_on_gpu", lambda losses: True)
+    run = run_of(HalfAttention())
+    found = check_run(run, lambda out, y: cross_entropy(out, y, reduction="none"), data, steps=4)
+    assert found.findings and run.steps == 0 and not run.undone
 
 
 def test_places_are_compared_at_the_first_batch_of_two(data, monkeypatch):

@@ -68,7 +68,7 @@ class Arithmetic:
 def bounded(examples: float, device: str = "cpu") -> Arithmetic:
     """For batches of about so many examples.
 
-    On a GPU rho is never smaller than it may be: what the proof leaves of it is room for kernels
+    On a GPU rho is never smaller than it may be: what rounding leaves of it is room for kernels
     that round an example in another way in a batch of another size (docs/arithmetic.md).
     """
     return Arithmetic("bounded", rho_for(examples) if device == "cpu" else LARGEST_RHO)
@@ -120,6 +120,8 @@ def refuse_any_size(arithmetic: Arithmetic, gradients: Engine) -> None:
             "changes every example's gradient by a thousandth and more: one record would move the "
             "sums further than is charged. Take recorded steps, which always have one shape: "
             "run.capture(losses) or run.compile(losses), capture=True or compile=True of a "
-            'trainer. Or compute in float32 or tf32, or say arithmetic="strict" or '
+            "trainer. (One that was recorded is eager where a batch has another shape than the "
+            "first, or its `mode` says so.) "
+            'Or compute in float32 or tf32, or say arithmetic="strict" or '
             'arithmetic="uncovered": the certificate then opens with that.'
         )

@@ -133,7 +133,7 @@ class PrivateOptimizer(Accounted, NotCopied):
             model, optimizer, self.gradients.parameters, self._found_mixing,
             in_parts=self.sharding.in_parts,
         )  # fmt: skip
-        self._scale, self._turn, self._norm = BatchScale(), Turn(), OneNorm()
+        self._scale, self._turn, self._norm, self.undone = BatchScale(), Turn(), OneNorm(), False
         self._rank, self._ranks = rank_and_size()
         if self._ranks > 1:
             check_splits(sampler, noise, self._sums_of.exact)
@@ -276,7 +276,7 @@ class PrivateOptimizer(Accounted, NotCopied):
     def clipped(self, losses: Tensor, **how: Any) -> ClippedBatch:
         """The clipped sum of the part that comes next, in chains that its batch allows."""
         result = self.gradients.clipped_sum(losses, self.clip, **{"chain": self.chain()} | how)
-        if "present" not in how:  # as many rows as were drawn
+        if "present" not in how and not self.undone:  # as many rows as were drawn, and it counts
             refuse_any_size(self.arithmetic, self.gradients)
         return result
 

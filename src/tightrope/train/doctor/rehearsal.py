@@ -183,7 +183,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     ledger.length = Length()
     looks = run.company.asleep, run._scale  # the run's own looks at its loop are not used up
     run.company.asleep, run._scale = True, BatchScale()
-    run.write_ahead = None
+    run.write_ahead, run.undone = None, True
     run.ledger.forget_allowance()
     try:
         with in_mode(run.model, training=True), run.guard.unwatched(), as_it_was(run.model):
@@ -194,7 +194,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
         run.optimizer.load_state_dict(rule)
         run.sampler.restore(sampler)
         run.noise.restore(noise)
-        run.sampler_state, run.write_ahead = told
+        (run.sampler_state, run.write_ahead), run.undone = told, False
         ledger.taken, ledger.released, ledger.forfeited, ledger.journal = counts
         ledger.budget, ledger.reserved = budget, reserved
         run.ledger.forget_allowance()
