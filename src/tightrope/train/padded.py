@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -34,7 +34,7 @@ class PaddedBatch:
         given = tensors_of(batch)
         self._tensors = [t.new_zeros((size, *t.shape[1:])) for t in given]
         self._numbers = torch.arange(size, device=given[0].device)
-        self.values = with_tensors(batch, self._tensors)
+        self.values, self._names = with_tensors(batch, self._tensors), _names(batch)
         self.present = torch.zeros(size, dtype=torch.bool, device=given[0].device)
         self.load(batch)
 
@@ -59,10 +59,19 @@ class PaddedBatch:
 
     def fits(self, batch: Batch) -> bool:
         given = tensors_of(batch)
-        return len(given) == len(self._tensors) and all(
+        return self._names == _names(batch) and all(
             a.dtype is b.dtype and a.shape[1:] == b.shape[1:] and a.device == b.device
             for a, b in zip(given, self._tensors, strict=True)
         )
+
+
+def _names(batch: Batch) -> Any:
+    """Of the tensors in a batch, in order: two of one shape may change places."""
+    if isinstance(batch, Mapping):
+        return [(key, found) for key, value in batch.items() if (found := _names(value))]
+    if isinstance(batch, (tuple, list)):
+        return [found for value in batch if (found := _names(value))]
+    return isinstance(batch, Tensor)
 
 
 @final

@@ -188,6 +188,10 @@ def test_other_shapes_do_not_fit():
     assert not batch.fits((x[:, :, :5], y))
     assert not batch.fits((x.double(), y))
     assert not batch.fits((x,))
+    assert batch.fits((x, "a name", y))
+    named = PaddedBatch({"a": x, "b": x, "ids": ["one", "two"]}, SIZE)
+    assert named.fits({"a": x[:2], "b": x[:2], "ids": ["three"]})
+    assert not named.fits({"b": x, "a": x}), "each would be taken for the other"
 
 
 # ---- the step around it, on the CPU, where no graph can be captured -----------------------------
