@@ -176,8 +176,8 @@ def _small(sums: list[Tensor]) -> bool:
 def _cut(sums: list[Tensor]) -> Iterator[Tensor]:
     """The sums, on a processor in parts."""
     for total in sums:
-        whole = total.is_cuda or total.numel() <= _IN_CACHE or not total.is_contiguous()
-        yield from (total,) if whole else total.view(-1).split(_IN_CACHE)
+        cut = not total.is_cuda and total.numel() > _IN_CACHE and total.is_contiguous()
+        yield from total.view(-1).split(_IN_CACHE) if cut else (total,)
 
 
 def key_generator(generator: torch.Generator, stream: WordStream) -> None:

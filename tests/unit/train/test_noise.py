@@ -109,6 +109,7 @@ def test_every_tensor_gets_its_own_noise_whatever_the_grouping(monkeypatch):
     sums = [torch.zeros(7), torch.zeros(3, 4, dtype=torch.float64), torch.zeros(0), torch.zeros(50)]
     sums += [torch.zeros(5, 6).t()]  # not to be cut by a view
     monkeypatch.setattr("tightrope.train.noise._IN_CACHE", 5)
+    monkeypatch.setattr("tightrope.train.noise._LARGEST_KEPT", 0)
     GaussianNoise(1.0).add_(sums, 1.0)
     values = torch.cat([s.double().reshape(-1) for s in sums])
     assert len(values.unique()) == 99 and (values != 0).all()
@@ -116,8 +117,9 @@ def test_every_tensor_gets_its_own_noise_whatever_the_grouping(monkeypatch):
 
 def test_noise_in_parts_has_the_law_of_noise_at_once(monkeypatch):
     monkeypatch.setattr("tightrope.train.noise._IN_CACHE", 1000)
+    monkeypatch.setattr("tightrope.train.noise._LARGEST_KEPT", 0)
     noise, sums = GaussianNoise(2.0), [torch.zeros(100, 100)]
-    for _ in range(2):  # the memory of a part is not taken for that of the whole
+    for _ in range(2):
         before = sums[0].clone()
         noise.add_(sums, 1.0)
         drawn = (sums[0] - before).double()
