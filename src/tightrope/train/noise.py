@@ -42,8 +42,8 @@ __all__ = ["Noise", "GaussianNoise"]
 
 # State of PyTorch's CPU generator in words: seed and counters, then 624 of the Mersenne twister.
 _FIRST_WORD, _WORDS = 3, 624
-# Sums that get their draws at once: 32 MiB of float32, twice as much of float64; on a processor
-# what stays in its cache, in memory that is used again (new memory takes half as long as the draws).
+# Sums that get their draws at once: 32 MiB of float32, twice as much of float64. On a processor
+# what stays in its cache, in memory that is used again: new memory takes half as long as the draws.
 _TOGETHER, _IN_CACHE = 2**22, 2**17
 # Draws whose memory is kept for the next step, where allocating and cutting it takes longer than
 # filling it.
