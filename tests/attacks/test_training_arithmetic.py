@@ -19,9 +19,11 @@ from torch import Tensor, nn
 from tightrope.train import CyclicSampler, FlatClip, GaussianNoise, PerLayerClip, noisy_sgd
 from tightrope.train.arithmetic import bounded
 from tightrope.train.gradients import Gradients
+from tightrope.train.gradients.chains import slices, sum_of_parts
 from tightrope.train.gradients.cost import evenly
 from tightrope.train.gradients.forms import Dense, Outer, RankOne, Signal, TableRows, combine
 from tightrope.train.gradients.rounding import LARGEST_RHO, gamma, longest_chain, rho_for
+from tightrope.train.gradients.rules.convolution import convolution
 
 CLIP = 2.0
 
@@ -324,3 +326,28 @@ def test_on_a_gpu_rho_leaves_room_for_kernels(examples):
     gpu, cpu = bounded(examples, "cuda"), bounded(examples)
     assert gpu.rho == LARGEST_RHO >= cpu.rho == rho_for(examples)
     assert gpu.chain(examples, 1) >= cpu.chain(examples, 1)  # of which the proof takes its part
+
+
+@pytest.mark.parametrize("chain", [0, 10, 1023, 1024])
+@pytest.mark.parametrize("size", [1, 7, 600])
+def test_gradients_that_come_in_parts_are_added_in_chains_no_longer_than_allowed(
+    chain: int, size: int
+) -> None:
+    values = torch.full((1024, 3), 2.0**-25)  # each is lost beside the first one
+    values[0] = 1.0
+    parts = ((part, values[part]) for part in slices(len(values), size))
+    found = sum_of_parts(parts, torch.ones(len(values)), chain)
+    exact = values.double().sum(0)
+    assert ((found - exact).abs() <= gamma(chain + 5) * exact).all()
+
+
+@pytest.mark.parametrize(("channels", "side", "kernel"), [(5, 12, 3), (24, 8, 7), (32, 2, 7)])
+def test_an_examples_depthwise_gradient_is_the_same_in_every_batch(
+    channels: int, side: int, kernel: int
+) -> None:
+    layer = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, groups=channels)
+    x, g = torch.randn(2, 17, channels, side, side)
+    [(_, form), _] = convolution(layer, x, g)
+    for size in range(2, 17):
+        [(_, fewer), _] = convolution(layer, x[:size], g[:size])
+        torch.testing.assert_close(fewer.dense(), form.dense()[:size], rtol=0, atol=1e-5)

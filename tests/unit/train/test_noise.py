@@ -107,7 +107,25 @@ def test_the_old_name_still_imports():
 
 def test_every_tensor_gets_its_own_noise_whatever_the_grouping(monkeypatch):
     sums = [torch.zeros(7), torch.zeros(3, 4, dtype=torch.float64), torch.zeros(0), torch.zeros(50)]
-    monkeypatch.setattr("tightrope.train.noise._TOGETHER", 5)
+    sums += [torch.zeros(5, 6).t()]  # not to be cut by a view
+    monkeypatch.setattr("tightrope.train.noise._IN_CACHE", 5)
+    monkeypatch.setattr("tightrope.train.noise._LARGEST_KEPT", 0)
     GaussianNoise(1.0).add_(sums, 1.0)
     values = torch.cat([s.double().reshape(-1) for s in sums])
-    assert len(values.unique()) == 69 and (values != 0).all()
+    assert len(values.unique()) == 99 and (values != 0).all()
+
+
+def test_noise_in_parts_has_the_law_of_noise_at_once(monkeypatch):
+    monkeypatch.setattr("tightrope.train.noise._IN_CACHE", 1000)
+    monkeypatch.setattr("tightrope.train.noise._LARGEST_KEPT", 0)
+    noise, sums = GaussianNoise(2.0), [torch.zeros(100, 100)]
+    for _ in range(2):
+        before = sums[0].clone()
+        noise.add_(sums, 1.0)
+        drawn = (sums[0] - before).double()
+        assert abs(float(drawn.std()) / 2 - 1) < 0.05
+        assert abs(float(drawn.mean())) < 0.1
+        parts = drawn.view(10, 1000)
+        assert (
+            float((parts @ parts.t() / 4000 - torch.eye(10, dtype=drawn.dtype)).abs().max()) < 0.3
+        )

@@ -13,9 +13,19 @@ from typing import final
 import torch
 from torch import Tensor
 
-__all__ = ["scratch", "scratch_scope"]
+__all__ = ["keep_freed_memory", "scratch", "scratch_scope"]
 
 _SMALLEST = 2**16  # values; below this a fresh tensor is as fast
+_LARGEST_RAISE = 2**25 - 2**16  # bytes; larger blocks change nothing in the C library
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep what one step has freed for the next one.
+
+    It returns less to the system once a large block was freed (mallopt(3), M_MMAP_THRESHOLD). The
+    block is never written to, so it takes no memory.
+    """
+    torch.empty(_LARGEST_RAISE, dtype=torch.uint8)
 
 
 class _Kept(threading.local):

@@ -25,7 +25,7 @@ __all__ = [
 
 # Operations the device does in the time it moves one byte; measured, order of magnitude only.
 # On CUDA the Gram products run in full float32 on purpose (rounding.py).
-_OPERATIONS_PER_BYTE = {"cpu": 4.0, "cuda": 12.0}
+_OPERATIONS_PER_BYTE = {"cpu": 2.5, "cuda": 12.0}
 # A per-example gradient larger than this is not instantiated for the whole batch at once.
 _LARGEST_BYTES = {"cpu": 2**29, "cuda": 2**30}
 

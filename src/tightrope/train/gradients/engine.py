@@ -16,7 +16,7 @@ from tightrope.train.clip import Clip
 from tightrope.train.gradients.apart import Probes, halves
 from tightrope.train.gradients.attach import attach
 from tightrope.train.gradients.batch import ClippedBatch, Parts, empty_batch
-from tightrope.train.gradients.buffers import scratch_scope
+from tightrope.train.gradients.buffers import keep_freed_memory, scratch_scope
 from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.passes import Work, book_keeping, sum_of_found, two_pass
@@ -99,6 +99,7 @@ class Gradients:
         self._parts = parts
         self._recorder = Recorder(model, awake=None if parts is None else lambda: parts.open)
         self._remove = attach(model, self._recorder)
+        keep_freed_memory()
 
     def detach(self) -> None:
         """Remove every hook; the model is as it was."""

@@ -93,7 +93,9 @@ class Outer(Form):
         self.a, self.g = without_memory(self.a), without_memory(self.g)
 
     def squared_norms(self) -> Tensor:
-        if self.instantiated or (self.half and not self._fused):
+        if self.instantiated:
+            return blocked_squares(self.dense())
+        if self.half and not self._fused:
             return torch.cat([blocked_squares(part) for _, part in self.parts()])
         return squared_norms(self.a, self.g, fused=self._fused)
 
