@@ -17,6 +17,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as tree
 
 from tightrope.errors import InvalidInput
 from tightrope.train.absent import absent
@@ -248,11 +249,18 @@ class InParts:
 
 
 def _cast(state: Any, module: nn.Module, args: Any, kwargs: Any) -> Any:
-    return state._cast_forward_inputs(args, kwargs)
+    policy = state._mp_policy
+    return _in_type((args, kwargs), policy.param_dtype if policy.cast_forward_inputs else None)
 
 
 def _cast_back(state: Any, module: nn.Module, args: Any, out: Any) -> Any:
-    return state._cast_output_dtype(out)
+    return _in_type(out, state._mp_policy.output_dtype)
+
+
+def _in_type(values: Any, dtype: torch.dtype | None) -> Any:
+    if dtype is None:
+        return values
+    return tree.tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, values)
 
 
 _TOO_LATE = (

@@ -71,10 +71,7 @@ def _tied_across(model: nn.Module, units: dict[nn.Module, Unit]) -> bool:
 
 
 def _is_known(module: nn.Module, state: object) -> bool:
-    needed = (
-        "_mp_policy", "_cast_forward_inputs", "_cast_output_dtype", "_lazy_init",
-        "_pre_forward", "_post_forward",
-    )  # fmt: skip
+    needed = ("_mp_policy", "_lazy_init", "_pre_forward", "_post_forward")
     hooks = (module._forward_pre_hooks, module._forward_hooks)
     return all(hasattr(state, name) for name in needed) and all(
         hooks_of(of_kind, state) for of_kind in hooks
