@@ -128,6 +128,7 @@ def test_fractions_are_read_as_written() -> None:
     assert len({answer["answer"]["epsilon"]["upper"] for answer in same}) == 1
 
 
+@pytest.mark.slow
 def test_random_settings_never_end_the_batch() -> None:
     draw = random.Random(3)
     lines = [

@@ -211,6 +211,7 @@ def test_an_advantage_is_answered_in_the_words_of_a_hit_rate() -> None:
     assert "0.2 above its false alarm rate" in run("calibrate", "--advantage", "0.2", *words).stdout
 
 
+@pytest.mark.slow
 def test_a_rate_is_not_sought_for_epochs_that_it_counts() -> None:
     words = ["calibrate", "--epsilon", "3", "--noise", "8", "--delta", "1e-5"]
     with pytest.raises(InvalidInput, match="Give --steps"):

@@ -99,7 +99,7 @@ def planned():
     return make
 
 
-@pytest.mark.parametrize("tasks", [1, 10, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tasks", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (10, 50))])
 def test_many_tasks_meet_the_budget_with_less_noise_than_printed(planned, tasks):
     plan = planned(tasks)
     assert plan.guarantee().epsilon(1e-5).upper <= 0.9

@@ -74,6 +74,7 @@ def test_without_noise_the_minimum_is_found(algorithm: Any) -> None:
     assert found.scaling is SCALING
 
 
+@pytest.mark.slow
 def test_small_batches_come_near_the_minimum_in_many_epochs() -> None:
     problem = _problem()
     algorithm = CyclicDescent(0.02, noise_multiplier=0.0, batch_size=1, epochs=400)

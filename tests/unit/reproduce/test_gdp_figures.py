@@ -34,6 +34,7 @@ def columns(folder: Path, item: str, table: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_figure_2_orders_its_three_curves(reproduced: Reproduced, quick_folder: Path) -> None:
     record = reproduced("gdp-fig-2")
     assert record["lines"][0]["verdict"] == "reproduced"
@@ -51,6 +52,7 @@ def test_figure_2_orders_its_three_curves(reproduced: Reproduced, quick_folder: 
     assert worst["truth"]["lower"] > 2 * worst["ours"]
 
 
+@pytest.mark.slow
 def test_figure_3_sums_of_errors(reproduced: Reproduced) -> None:
     record = reproduced("gdp-fig-3")
     clt, moments = (
@@ -143,6 +145,7 @@ def test_moments_orders_are_the_table_of_tenths() -> None:
     assert Analyses(epochs_of(45, 0.7)).moments_delta(7.1005) == pytest.approx(1e-5, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_batch_size_shows_more_than_theorem_3_allows(reproduced: Reproduced) -> None:
     """0.25 against 0.020 for two people or one; 0.032 for MNIST."""
     assert batch_size_advantage(1, 0.5) == pytest.approx(0.25, rel=1e-12)

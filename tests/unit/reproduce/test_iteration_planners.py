@@ -61,6 +61,7 @@ def test_theorem_30_is_true_but_not_directly(reproduced: Reproduced, table_of: T
         assert planned == pytest.approx(1e-6, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_printed_noise_of_corollary_31_breaks_its_promise(
     reproduced: Reproduced, table_of: TableOf
 ) -> None:

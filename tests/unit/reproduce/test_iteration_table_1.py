@@ -96,6 +96,7 @@ def test_output_perturbation_is_a_contractive_iteration() -> None:
     assert hidden_hull.guarantee(run).epsilon(DELTA).upper == pytest.approx(EPSILON, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_table_itself(reproduced: Reproduced, quick_folder: Path) -> None:
     lines = {line["what"]: line for line in reproduced("iteration-table-1")["lines"]}
     growth = {

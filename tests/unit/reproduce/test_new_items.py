@@ -65,6 +65,7 @@ def test_noise_for_many_passes_and_for_local_privacy(reproduced):
     assert noise["ours"] < noise["claim"]
 
 
+@pytest.mark.slow
 def test_constants_of_the_survey(reproduced):
     record = reproduced("survey-thm-4-2")
     constants = line(record, "Theorem IV.2")

@@ -100,6 +100,7 @@ def test_projection_stops_the_growth(reproduced: Reproduced, table_of: TableOf) 
     assert line["verdict"] == "reproduced" and line["ours"] == pytest.approx(20.0, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_recursion_is_linear_in_the_rate(reproduced: Reproduced, table_of: TableOf) -> None:
     known = golden("thm_VII2", rate=0.01, steps=10000)["renyi"]
     last = table_of("survey-thm-7-2", "renyi")[-1]
@@ -159,6 +160,7 @@ def _responses(count: int, epsilon: float, at: float) -> float:
         return float(mp.fsum(terms))
 
 
+@pytest.mark.slow
 def test_frontier_meets_the_closed_forms_of_its_authors(
     reproduced: Reproduced, table_of: TableOf
 ) -> None:

@@ -44,6 +44,7 @@ def test_two_sided_gamma_against_a_slow_minimum(table_of: TableOf) -> None:
         assert row["gamma_two_sided"] == pytest.approx(truth, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_every_conversion_of_the_map(reproduced: Reproduced, table_of: TableOf) -> None:
     record = reproduced("variants-fig-2")
     assert [line["verdict"] for line in record["lines"]].count("reproduced") == 4

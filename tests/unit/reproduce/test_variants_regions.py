@@ -92,6 +92,7 @@ def test_curves_of_noisy_sgd(table_of: TableOf) -> None:
         assert row["valid_renyi"] < row["lower"] <= row["upper"]
 
 
+@pytest.mark.slow
 def test_areas(reproduced: Reproduced, table_of: TableOf) -> None:
     lines = reproduced("variants-fig-9")["lines"]
     verdicts = [line["verdict"] for line in lines]
