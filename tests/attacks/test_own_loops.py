@@ -144,7 +144,7 @@ def test_mixing_that_begins_late_is_found_by_a_look_and_marks_the_run(loss, miss
     train(run, each)
     with pytest.raises(ModelNotPrivate):
         run.company._steps.random = lambda: 0.0  # every step from here on is a look
-        train(run, loss, steps=missed + 1)
+        train(run, loss, steps=missed + 2)
     released = run.ledger.released
     assert 3 <= released <= 3 + missed and not run.record().private
     assert f"found after {released} steps" in run.record().not_private_because[0]
