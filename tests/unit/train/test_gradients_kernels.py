@@ -20,9 +20,11 @@ from tightrope.train.gradients.kernels import (
     normalisation,
     products,
     rows,
+    standard,
     tokens,
 )
 from tightrope.train.gradients.rounding import TINY
+from tightrope.train.standard_convolution import standardised, taken_back
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -206,3 +208,18 @@ def test_depthwise_convolutions(channels, outputs, options, half, last):
             layer.stride, layer.padding, layer.dilation, channels,
         )  # fmt: skip
         torch.testing.assert_close(found[one].double().cpu(), exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("shape", [(3, 5, 3, 3), (4, 130, 3, 3), (2, 7, 1, 1), (2, 3000)])
+def test_standardised_weights_are_taken_back_row_by_row(shape, last, dtype):
+    weight, gradients = random(*shape), random(6, *shape).to(dtype)
+    if last:  # the input channels innermost in memory
+        gradients = gradients.movedim(2, -1).contiguous().movedim(-1, 2)
+    found = standard.taken_back(gradients, *standardised(weight))
+    exact = taken_back(gradients.double(), weight.double())
+    assert found.dtype is torch.float32
+    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-5)
+    alone = standard.taken_back(gradients[2:3], *standardised(weight))
+    assert torch.equal(alone[0], found[2])  # whoever else is in the batch

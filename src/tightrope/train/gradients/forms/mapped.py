@@ -51,7 +51,8 @@ class Mapped(Form):
 
     def dense(self) -> Tensor:
         if self._written is None:
-            self._written = self._back(self._inner.dense())
+            parts = [self._back(gradients) for _, gradients in self._inner.parts()]
+            self._written = parts[0] if len(parts) == 1 else torch.cat(parts)
             self._inner.drop()
         return self._written
 
