@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -26,14 +27,28 @@ FALSE_ALARM = 1e-6
 
 def report_of(folder, ranks, *tasks, backend="gloo"):
     """gloo: on processors, also where there is a GPU, to which fully_shard would move the model."""
-    env = os.environ | ({"CUDA_VISIBLE_DEVICES": ""} if backend == "gloo" else {})
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*torchrun, f"--nproc-per-node={ranks}", str(WORKER), ",".join(tasks), str(folder)]
+    start, env = [sys.executable], dict(os.environ)
+    if backend == "gloo":
+        start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    else:
+        env |= alone_on_this_machine()
+    command = [*start, str(WORKER), ",".join(tasks), str(folder), backend]
     done = subprocess.run(
-        [*command, backend], env=env, capture_output=True, text=True, timeout=280, check=False
+        command, env=env, capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((folder / "report").read_text())
+
+
+def alone_on_this_machine():
+    """The surroundings of one process that nobody else has to find."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    here = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    here |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    return here | {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 @pytest.fixture(scope="module")
