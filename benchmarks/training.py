@@ -7,18 +7,24 @@
 A step is forward, backward, clipping, noise and update. Variants run interleaved in one process on
 the same model and data; the table shows medians and ratios to the ordinary step, eager and
 compiled (torch.compile). What cannot run says why. Compiling takes most of the time: with
-`--lock FILE` several of these processes, one for each model, compile side by side on one machine
-and measure one at a time, once all are ready.
+`--side-by-side` the models compile at once, in a process each, and are measured one at a time, each
+as soon as it is ready and while all others are stopped. That ends with a line for each model;
+after `--minutes` it says what is missing.
+
+    python benchmarks/training.py --device cuda --side-by-side --no-clip-check --minutes 9
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
+import gc
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from training_models import CASES, Case
 from training_steps import private_step, vmap_step
+from training_tables import ROWS, Result, table, wide_tables
 from training_timing import (
     Ready,
     Step,
@@ -38,13 +45,17 @@ from training_timing import (
     plain_step,
     warm,
 )
+from training_turns import Turns, side_by_side
 from training_zoo import ZOO
 
-from tightrope.errors import TightropeError
 from tightrope.train.clip import FlatClip
 from tightrope.train.gradients import Gradients
 
 ALL = CASES | {case.name: case for case in ZOO}
+# Side by side these leave out what takes as much room as two other models.
+LEFT_OUT = {"wrn16-4-4096-bf16": ("tightrope", "tightrope captured")}
+COMPILERS = 4  # processes that compile for each model; most of the time they have nothing to do
+_AGAIN, _PAUSE = 12, 15.0  # tries of a variant for which others leave no room, and seconds between
 
 
 def clip_check(case: Case, device: str, *, half: bool, tries: int = 8) -> float:
@@ -71,37 +82,42 @@ def clip_check(case: Case, device: str, *, half: bool, tries: int = 8) -> float:
 
 
 def variants(case: Case, device: str, options: argparse.Namespace) -> dict[str, Callable[[], Step]]:
+    """In the order in which they are made ready: what is missed most comes first."""
     made: dict[str, Callable[[], Step]] = {
         "plain": lambda: plain_step(case, device),
         "tightrope": lambda: private_step(case, device),
     }
-    if device == "cuda":
-        made["tightrope captured"] = lambda: private_step(case, device, captured=True)
-        made["tightrope compiled"] = lambda: private_step(case, device, compiled=True)
     if device == "cuda" or options.compiled:
         made["plain compiled"] = lambda: plain_step(case, device, compiled=True)
+    if device == "cuda":
+        made["tightrope compiled"] = lambda: private_step(case, device, compiled=True)
+        made["tightrope captured"] = lambda: private_step(case, device, captured=True)
     if options.more:
         made["tightrope two-pass"] = lambda: private_step(case, device, method="two-pass")
     if options.more and device == "cuda":
         made["plain captured"] = lambda: captured_plain_step(case, device)
     if options.vmap:
         made["vmap"] = lambda: vmap_step(case, device)
-    wanted = options.variants
-    return {k: v for k, v in made.items() if not wanted or k in wanted or k == "plain"}
+    wanted = options.variants or [name for name in made if not _left_out(case, name, options)]
+    return {k: v for k, v in made.items() if k in wanted or k == "plain"}
 
 
-def run_case(case: Case, options: argparse.Namespace) -> dict[str, object]:
+def _left_out(case: Case, variant: str, options: argparse.Namespace) -> bool:
+    return options.side_by_side and variant in LEFT_OUT.get(case.name, ())
+
+
+def run_case(case: Case, options: argparse.Namespace, turns: Turns) -> Result:
     device = options.device
     made, failures = variants(case, device, options), dict[str, str]()
-    result: dict[str, object] = {"failures": failures}
-    with held(options.lock, fcntl.LOCK_SH):
-        ready = tried(made, failures, measured if device == "cuda" else warm, options.patience)
+    result: Result = {"failures": failures, "seconds": {}, "times": {}}
+    ready = tried(made, result, measured if device == "cuda" else warm, options)
     steps = {name: step for name, (step, _) in ready.items()}
     result["memory_mb"] = {name: memory for name, (_, memory) in ready.items() if memory}
     del ready
-    with held(options.lock, fcntl.LOCK_EX):
-        result["times"] = measure(steps, device, options.seconds) if "plain" in steps else {}
+    if "plain" in steps:
+        result["times"] = measured_alone(steps, device, options.seconds, turns)
     del steps
+    turns.tell(result)
     if not options.no_clip_check:
         result["clip"] = {
             "float32": clip_check(case, device, half=False),
@@ -109,41 +125,67 @@ def run_case(case: Case, options: argparse.Namespace) -> dict[str, object]:
         }
     if options.peer_python:
         result["peer"] = run_peer(case.name, options)
+    turns.tell(result)
     return result
 
 
-@contextmanager
-def held(lock: Path | None, how: int) -> Iterator[None]:
-    """Shared with those who compile, or alone."""
-    if lock is None:
-        yield
-        return
-    with lock.open("w") as file:
-        fcntl.flock(file, how)
-        yield
+def measured_alone(
+    steps: dict[str, Step], device: str, seconds: float, turns: Turns
+) -> dict[str, dict[str, float]]:
+    """In a turn of its own; in a later one if those who wait leave no room."""
+    while True:
+        nobody_else = turns.mine()
+        try:
+            return measure(steps, device, seconds)
+        except torch.cuda.OutOfMemoryError:
+            if nobody_else:
+                raise
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def tried(
     made: dict[str, Callable[[], Step]],
-    failures: dict[str, str],
+    result: Result,
     ready: Callable[..., Ready],
-    patience: int,
+    options: argparse.Namespace,
 ) -> dict[str, Ready]:
     """Each variant with what it takes; why not, where it cannot run or took too long to make."""
+    begin, done = time.monotonic(), dict[str, Ready]()
+    end = begin + options.patience if options.patience else None
+    for name, make in made.items():
+        for _ in range(_AGAIN if options.side_by_side else 1):
+            try:
+                with limited(end):
+                    done[name] = ready(make)
+                result["failures"].pop(name, None)
+                break
+            except Exception as error:  # whatever it is, it is said, and the others are measured
+                traceback.print_exc()
+                lines = str(error).strip().splitlines() or [""]
+                result["failures"][name] = f"{type(error).__name__}: {lines[0][:160]}"
+            gc.collect()
+            if "out of memory" not in result["failures"][name]:
+                break
+            time.sleep(_PAUSE)  # others hold it
+        result["seconds"][name] = round(time.monotonic() - begin, 1)
+    return done
+
+
+@contextmanager
+def limited(end: float | None) -> Iterator[None]:
+    """Raises inside once it is so late; again and again, in case that somebody there catches it."""
 
     def too_long(*_: object) -> None:
-        raise RuntimeError(f"not ready after {patience} s")
+        raise RuntimeError("not ready in the time that --patience gives")
 
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(patience)
-    done = {}
-    for name, make in made.items():
-        try:
-            done[name] = ready(make)
-        except (ImportError, RuntimeError, AssertionError, TightropeError) as error:
-            failures[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
-    signal.alarm(0)
-    return done
+    if end is not None:
+        signal.signal(signal.SIGALRM, too_long)
+        signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 1e-3), 20.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
 def run_peer(name: str, options: argparse.Namespace) -> object:
@@ -156,85 +198,56 @@ def run_peer(name: str, options: argparse.Namespace) -> object:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def table(results: dict[str, dict]) -> str:  # type: ignore[type-arg]
-    lines = [
-        "| model | variant | step, ms | ratio to plain | to compiled | allocated MB (ratio) | "
-        "reserved MB (ratio) | released / clip norm |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for model, result in results.items():
-        rows = dict(result["times"])
-        plain = rows.get("plain", {}).get("ms")
-        compiled = rows.get("plain compiled", {}).get("ms")
-        clip = result.get("clip", {})
-        shown = ", ".join(f"{k} {v:.6f}" for k, v in clip.items())
-        for name, row in rows.items():
-            held = shown if name == "tightrope" else ""
-            time = f"{row['ms']:.2f} | {row['ms'] / plain:.2f} | "
-            time += "" if compiled is None else f"{row['ms'] / compiled:.2f}"
-            mb = memory_cells(name, result.get("memory_mb"))
-            lines.append(f"| {model} | {name} | {time} | {mb} | {held} |")
-        lines += failure_lines(model, result["failures"])
-        lines += peer_lines(model, result.get("peer"))
-    return "\n".join(lines)
-
-
-def memory_cells(name: str, memory: dict | None) -> str:  # type: ignore[type-arg]
-    """What tensors held and what the allocator held, each over the ordinary step's."""
-    if not memory or name not in memory or "plain" not in memory:
-        return "|"
-    used, plain = memory[name], memory["plain"]
-    cells = [f"{used[kind]:.0f} ({used[kind] / plain[kind]:.2f})" for kind in used]
-    return " | ".join(["" if "captured" in name else cells[0], cells[1]])
-
-
-def peer_lines(model: str, peer: dict | None) -> list[str]:  # type: ignore[type-arg]
-    if not peer:
-        return []
-    times, lines = peer.get("times", {}), []
-    for name, row in times.items():
-        if name != "plain":
-            ratio = row["ms"] / times["plain"]["ms"]
-            lines.append(f"| {model} | {name} | {row['ms']:.2f} | {ratio:.2f} | | | | |")
-    return lines + failure_lines(model, peer["failures"])
-
-
-def failure_lines(model: str, failures: dict[str, str]) -> list[str]:
-    return [f"| {model} | {name} | failed: {why} | | | | | |" for name, why in failures.items()]
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5.0, help="time spent on each model")
-    parser.add_argument("--models", nargs="*", default=list(ALL), choices=list(ALL))
+    parser.add_argument("--models", nargs="*", choices=list(ALL))
     parser.add_argument("--variants", nargs="*", default=[], help="only these, besides plain")
     parser.add_argument("--compiled", action="store_true", help="torch.compile, also on the CPU")
     parser.add_argument("--more", action="store_true", help="also two passes, and captured plain")
     parser.add_argument("--vmap", action="store_true", help="also torch.func's vmap of grad")
-    parser.add_argument("--lock", type=Path, help="shared by processes that measure in turn")
+    parser.add_argument("--side-by-side", action="store_true", help="a process for each model")
+    parser.add_argument("--minutes", type=float, default=60.0, help="for all of them side by side")
     parser.add_argument(
         "--patience", type=int, default=0, help="seconds for making a model's steps"
     )
     parser.add_argument("--no-clip-check", action="store_true")
     parser.add_argument("--peer-python", help="interpreter of an environment with Opacus")
     parser.add_argument("--output", type=Path, help="write the numbers as JSON")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.models = options.models or list(ROWS if options.side_by_side else ALL)
+    return options
 
 
-def main() -> None:
-    options = arguments()
+def work(name: str, options: argparse.Namespace, turns: Turns) -> Result:
     torch.set_num_threads(options.threads)
     if options.device == "cuda":
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.allow_tf32 = True
-    results = {}
-    for name in options.models:
-        results[name] = run_case(ALL[name], options)
-        print(table({name: results[name]}), flush=True)
+    return run_case(ALL[name], options, turns)
+
+
+def main() -> None:
+    options, results = arguments(), dict[str, Result]()
+
+    def show(name: str, result: Result) -> None:
+        results[name] = result
+        print(f"{name}: seconds until ready {result['seconds']}")
+        print(table({name: result}), flush=True)
         if options.output:
             options.output.write_text(json.dumps(results, indent=1))
+
+    if options.side_by_side:
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(COMPILERS))
+        results = side_by_side(work, options.models, options, options.minutes, show)
+        if options.output:
+            options.output.write_text(json.dumps(results, indent=1))
+        print("\n" + wide_tables(results, options.device))
+        return
+    for name in options.models:
+        show(name, work(name, options, Turns()))
     print("\n" + table(results))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from training_models import Case, optimizer_of
 from training_timing import Step, fresh, precision
@@ -51,6 +53,12 @@ def private_step(
             graph(x, y)
             assert device == "cpu" or graph.mode == wanted, graph.mode
 
+    if graph is not None and device == "cuda":
+        with warnings.catch_warnings(record=True) as told:  # why not, where it is not recorded so
+            warnings.simplefilter("always")
+            run.expect(ticket)
+            graph(x, y)
+        assert graph.mode == wanted, "; ".join([graph.mode, *(str(w.message) for w in told)])
     return step
 
 

@@ -10,6 +10,7 @@ nothing is read after it was let go.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
@@ -59,6 +60,7 @@ class InParts:
             for name, p in module._parameters.items()
             if p is not None and is_sharded(p)
         ]
+        self._recurrent = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
         for module, unit in units.items():
             self._hook(module, unit)
         for unit in self._units:
@@ -73,6 +75,7 @@ class InParts:
         self.open = True
         for holder, name, _, whole in self._places:
             holder[name] = whole
+        self._refer()
 
     def release(self) -> None:
         """The modules hold their shards, as FSDP left them."""
@@ -82,6 +85,7 @@ class InParts:
                 self._leave()
         for holder, name, shard, _ in self._places:
             holder[name] = shard
+        self._refer()
 
     def close(self) -> None:
         """The model is FSDP's alone again."""
@@ -242,6 +246,17 @@ class InParts:
             return own(*args)
 
         return hook
+
+    def _refer(self) -> None:
+        """Recurrent layers refer to the parameters that they hold now.
+
+        Found changed, they would be moved into one piece of memory for cuDNN, which is lost when
+        they are taken back.
+        """
+        for module in self._recurrent:
+            weights = [getattr(module, name, None) for name in module._flat_weights_names]
+            module._flat_weights = weights
+            module._flat_weight_refs = [None if w is None else weakref.ref(w) for w in weights]
 
     def _leave(self) -> None:
         module, noting = self._inside.pop()

@@ -1,4 +1,4 @@
-"""Run by test_in_parts.py in several gloo processes; rank 0 writes one json object."""
+"""Run by test_in_parts.py in gloo processes, or one of NCCL; rank 0 writes one json object."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from tightrope.train.clip import FlatClip
 from tightrope.train.units import Unit
 
 WIDTH, ROWS = 8, 22
+DEVICE = "cuda" if "nccl" in sys.argv else "cpu"
 
 
 def make_data():
@@ -93,7 +94,7 @@ class Deep(nn.Module):
 
 def make_run(sampler=None, noise=None, *, shard_it=True, clip=None, policy=None, **more):
     torch.manual_seed(0)
-    model = Deep()
+    model = Deep().to(DEVICE)
     if shard_it:
         how = {} if policy is None else {"mp_policy": policy}
         for part in (*model.blocks, model.gate, model.memory, model.frozen):
@@ -106,10 +107,17 @@ def make_run(sampler=None, noise=None, *, shard_it=True, clip=None, policy=None,
     )  # fmt: skip
 
 
+def losses_of(model, x, y):
+    """Of nobody: none. Not every kernel of a GPU can be run on no rows."""
+    if DEVICE == "cuda" and not len(x):
+        return torch.zeros(0, device=DEVICE, requires_grad=True)
+    return cross_entropy(model(x).float(), y, reduction="none")
+
+
 def train(run, data, steps=2, micro_batch=None):
     sizes = []
     for x, y in run.batches(data, steps=steps, micro_batch=micro_batch):
-        report = run.step(cross_entropy(run.model(x).float(), y, reduction="none"))
+        report = run.step(losses_of(run.model, x, y))
         sizes.append(report.sensitive.batch_size)
     return sizes
 
@@ -265,6 +273,42 @@ def given_up(shard):
     }
 
 
+def same(shard):
+    """Five steps with and without shards; of every drawn batch the outputs are also just looked at.
+
+    told: warnings that weights are gathered whole after all. gathers: of single units.
+    """
+    found, own, gathers = {}, Unit.gathered, []
+
+    def gathered(unit):
+        gathers.append(unit.number)
+        return own(unit)
+
+    Unit.gathered = gathered
+    try:
+        for shard_it in (False, True):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                run = make_run(shard_it=shard_it)
+            start, looks, moved, gathers[:] = whole(run), [], [], []
+            for x, y in run.batches(shard, steps=5, micro_batch=8):
+                moved.append(run.model.memory._weights_have_changed())
+                with torch.no_grad():
+                    seen = float(run.model(x).float().square().sum())
+                looks += [seen] if run.company.size is None else []  # rehearsed batches are changed
+                run.step(losses_of(run.model, x, y))
+            found["in parts" if shard_it else "whole"] = {
+                "start": start.tolist(), "end": whole(run).tolist(), "looks": looks,
+                "in parts": run.sharding.in_parts, "gathers": len(gathers),
+                "told": [str(w.message) for w in caught if "gathered whole" in str(w.message)],
+                "flattened": any(moved),
+                "devices": sorted({p.device.type for p in run.model.parameters()}),
+            }  # fmt: skip
+    finally:
+        Unit.gathered = own
+    return found | {"backend": dist.get_backend()}
+
+
 def strict(shard):
     """Needs whole weights, and says so."""
     with warnings.catch_warnings(record=True) as caught:
@@ -275,8 +319,9 @@ def strict(shard):
 
 
 def half(shard):
-    """Gathered in bfloat16, as FSDP was told."""
-    run = make_run(policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    """Gathered in bfloat16, as FSDP was told; on a GPU no bound covers such a step."""
+    more = {"arithmetic": "uncovered"} if DEVICE == "cuda" else {}
+    run = make_run(policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16), **more)
     train(run, shard)
     dtypes = sorted({str(p.dtype) for p in run.gradients.parameters})
     return {"dtypes": dtypes, "in parts": run.sharding.in_parts, "end": whole(run).tolist()}
@@ -288,8 +333,9 @@ def closed(shard):
     train(first, shard, steps=1)
     first.close()
     model = first.model
-    with torch.no_grad():
-        plain = model(shard[0][:2])
+    # cuDNN would move the weights of the LSTM, which FSDP's own gathering does not follow.
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=False):
+        plain = model(shard[0][:2].to(DEVICE))
     model.reshard()  # FSDP leaves the outermost unit whole
     second = noisy_sgd(
         model, learning_rate=0.5, sampler=FullBatchSampler(), clip=FlatClip(0.5),
@@ -312,7 +358,9 @@ def leaves(shard):
 def main() -> None:
     torch.set_num_threads(1)
     tasks, folder = sys.argv[1].split(","), Path(sys.argv[2])
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    if DEVICE == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo", timeout=timedelta(seconds=60))
     rank, ranks = dist.get_rank(), dist.get_world_size()
     first = max(1, ROWS // (10 * ranks))  # the last rank has most of the rows
     mine = slice(rank * first, ROWS if rank == ranks - 1 else (rank + 1) * first)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -23,17 +25,35 @@ _spec.loader.exec_module(parts_worker)
 FALSE_ALARM = 1e-6
 
 
-def report_of(folder, ranks, *tasks):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*torchrun, f"--nproc-per-node={ranks}", str(WORKER), ",".join(tasks), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+def report_of(folder, ranks, *tasks, backend="gloo"):
+    """gloo: on processors, also where there is a GPU, to which fully_shard would move the model."""
+    start, env = [sys.executable], dict(os.environ)
+    if backend == "gloo":
+        start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    else:
+        env |= alone_on_this_machine()
+    command = [*start, str(WORKER), ",".join(tasks), str(folder), backend]
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=280, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((folder / "report").read_text())
 
 
+def alone_on_this_machine():
+    """The surroundings of one process that nobody else has to find."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    here = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    here |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    return here | {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    tasks = ("steps", "drawn", "noise", "one_seed", "memory", "given_up", "strict")
+    tasks = ("steps", "drawn", "noise", "one_seed", "memory", "given_up", "strict", "same")
     return report_of(tmp_path_factory.mktemp("two"), 2, *tasks)
 
 
@@ -63,12 +83,30 @@ def check_memory(report):
     assert max(found["held"]) <= 12 * found["unit"] / len(found["held"]) * 1.01
 
 
-def check_noise(report):
+def check_same(report, backend, device):
+    """Nothing but units was gathered, and the steps are those of whole weights."""
+    found, whole = report["same"]["in parts"], report["same"]["whole"]
+    assert report["same"]["backend"] == backend and found["devices"] == [device]
+    assert found["in parts"] and not found["told"] and found["gathers"] > 5 * 7
+    assert not whole["in parts"] and not whole["gathers"]
+    assert found["start"] == whole["start"]
+    start, ends = torch.tensor(whole["start"]), [torch.tensor(f["end"]) for f in (found, whole)]
+    assert (ends[1] - start).abs().max() > 0.05
+    torch.testing.assert_close(*ends, rtol=1e-5, atol=1e-6)
+    assert found["looks"] == pytest.approx(whole["looks"], rel=1e-2)
+    assert not found["flattened"]  # cuDNN's copy of an LSTM's weights would be lost
+
+
+def check_draws(report):
     draws = np.array(report["noise"])
     assert draws.size == 2530  # all but the frozen layer's
     assert stats.kstest(draws, "norm").pvalue > FALSE_ALARM
     assert stats.chi2.sf((draws**2).sum(), draws.size) > FALSE_ALARM
     assert stats.chi2.cdf((draws**2).sum(), draws.size) > FALSE_ALARM
+
+
+def check_noise(report):
+    check_draws(report)
     first, second, *_ = np.array(report["one_seed"])
     assert first.std() > 0.01
     assert stats.pearsonr(first, second).pvalue > FALSE_ALARM
@@ -103,6 +141,31 @@ def test_a_step_that_failed_halfway_is_given_up_by_all_and_counts_nobody_twice(r
     assert all("abandon_batch()" in told[1] for told in (failed, others))
     assert found["released"] == 2
     torch.testing.assert_close(torch.tensor(found["end"]), weights[1], rtol=1e-5, atol=1e-6)
+
+
+def test_the_steps_are_those_of_whole_weights_and_nothing_else_was_gathered(report):
+    check_same(report, "gloo", "cpu")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="NCCL needs a CUDA device")
+def test_one_process_with_nccl_stays_in_parts(tmp_path):
+    report = report_of(tmp_path, 1, "same", "drawn", "noise", backend="nccl")
+    check_same(report, "nccl", "cuda")
+    assert report["drawn"]["apart"] < 1e-6
+    assert report["drawn"]["clips"][0] == pytest.approx(report["drawn"]["clips"][1], rel=1e-6)
+    check_draws(report)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="NCCL needs a CUDA device")
+def test_with_nccl_units_come_in_bfloat16_and_go_on_after_close(tmp_path):
+    report = report_of(tmp_path, 1, "steps", "half", "closed", "given_up", backend="nccl")
+    start, end = (torch.tensor(report["steps"][when]) for when in ("start", "end"))
+    assert report["half"]["in parts"] and report["half"]["dtypes"] == ["torch.bfloat16"]
+    assert (torch.tensor(report["half"]["end"]) - end).norm() < 0.05 * (end - start).norm()
+    assert report["closed"]["finite"] and report["closed"]["in parts"]
+    for task in ("closed", "given_up"):
+        torch.testing.assert_close(torch.tensor(report[task]["end"]), end, rtol=1e-5, atol=1e-6)
+    assert "no room" in report["given_up"]["told"][0][0] and report["given_up"]["released"] == 2
 
 
 def test_what_needs_whole_weights_says_so(report):
