@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 import tightrope
@@ -27,5 +26,5 @@ def code_fingerprint(root: Path = _HERE) -> str:
 
 
 def library() -> dict[str, str]:
-    """Name, version and code of this library."""
-    return {"name": "tightrope", "version": version("tightrope"), "code": code_fingerprint()}
+    """Name, version and code of this library, installed or run from its sources."""
+    return {"name": "tightrope", "version": tightrope.__version__, "code": code_fingerprint()}

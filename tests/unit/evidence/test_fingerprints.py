@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,16 @@ def test_the_library_names_itself() -> None:
     assert library()["name"] == "tightrope" and library()["version"] == tightrope.__version__
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", library()["code"])
     assert library()["code"] == code_fingerprint(Path(tightrope.__file__).parent)
+
+
+def test_sources_that_are_not_installed_certify_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of an hour must not end without its certificate for want of package metadata."""
+
+    def nowhere(name: str) -> object:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", nowhere)
+    assert library()["version"] == tightrope.__version__
 
 
 def test_arrays_are_told_apart_by_value_type_shape_and_order() -> None:
