@@ -20,7 +20,7 @@ from tightrope_reproduce.learning.paper import (
 )
 from tightrope_reproduce.learning.quick import QUICK, QUICK_TWIN
 from tightrope_reproduce.learning.recipe import Recipe
-from tightrope_reproduce.learning.records import cifar, finetuned
+from tightrope_reproduce.learning.records import cifar, finetuned, pictures
 
 __all__ = ["GROUPS", "recipes_of"]
 
@@ -46,6 +46,7 @@ GROUPS: dict[str, Callable[[], Recipes]] = {
     "beyond": lambda: (*beyond(), *at_the_papers()),
     "tuning": lambda: (*candidates("mnist"), *candidates("fashion")),
     "cifar-10": cifar,
+    "cifar-pictures": pictures,
     "imdb-finetuned": finetuned,
     "quick": lambda: (QUICK, QUICK_TWIN),
 }

@@ -43,7 +43,7 @@ def learn(
     examples: Examples | None = None,
     on_epoch: Epoch | None = None,
 ) -> Result:
-    """Train `recipe` with `seed` and measure it on the test part after every epoch."""
+    """Train `recipe` with `seed` and measure it on the test part (see `_looks`)."""
     task = task_of(recipe)
     data = task.load(folder, seed) if examples is None else examples
     train, test = _moved(data.train, device), _moved(data.test, device)
@@ -62,7 +62,7 @@ def learn(
         run = _private(model, recipe, None if recipe.group in CERTIFIED else seed, task.views)
         run.plan(recipe.steps)
         steps = _noisy(run, train, recipe, task)
-    start, measured_at = time.perf_counter(), frozenset(recipe.measured_at)
+    start, measured_at = time.perf_counter(), _looks(recipe)
     curve: list[float] = []
     for step in steps:
         if average is not None:
@@ -79,6 +79,11 @@ def learn(
     return Result(
         recipe, seed, tuple(curve), seconds, machine, process, notes=notes, certificate=certificate
     )
+
+
+def _looks(recipe: Recipe) -> frozenset[int]:
+    """The steps after which the test part is looked at: of a run that is private, the last."""
+    return frozenset((recipe.steps,) if recipe.group in CERTIFIED else recipe.measured_at)
 
 
 def _certificate(
@@ -104,15 +109,17 @@ def _private(model: nn.Module, recipe: Recipe, seed: int | None, views: int) -> 
 
 def _noisy(run: PrivateOptimizer, train: Rows, recipe: Recipe, task: Task) -> Iterator[int]:
     """The private loop; on a GPU each step is the replay of one graph, with the same result."""
+    on_gpu = run.device.type == "cuda"
 
     def of_batch(inputs: Tensor, labels: Tensor) -> Tensor:
-        if task.augment is None:
-            return losses(run.model(inputs), labels)
-        batch = inputs, labels
-        return losses_of_views(run.model, losses, batch, task.views, task.augment)
+        with torch.autocast("cuda", torch.bfloat16, enabled=on_gpu and task.compiled):
+            if task.augment is None:
+                return losses(run.model(inputs), labels)
+            batch = inputs, labels
+            return losses_of_views(run.model, losses, batch, task.views, task.augment)
 
-    on_gpu = run.device.type == "cuda"
-    captured = run.capture(of_batch, size=task.micro) if on_gpu else None
+    record = run.compile if task.compiled else run.capture
+    captured = record(of_batch, size=task.micro) if on_gpu else None
     for batch in run.batches(train, steps=recipe.steps):
         if captured is not None:
             captured(*batch)

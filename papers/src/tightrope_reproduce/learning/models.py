@@ -6,6 +6,9 @@ from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu, layer_norm, max_pool2d
+
+from tightrope.train import StandardConv2d
 
 __all__ = [
     "mnist_cnn",
@@ -16,6 +19,7 @@ __all__ = [
     "scattering_linear",
     "scattering_cnn",
     "colour_cnn",
+    "PictureNet",
 ]
 
 M = TypeVar("M", bound=nn.Module)
@@ -118,6 +122,50 @@ def colour_cnn() -> nn.Sequential:
         nn.Flatten(),
         nn.Linear(1024, 10),
     )
+
+
+class Stage(nn.Module):
+    """A convolution, half the size, and a second convolution beside a short cut."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.one = StandardConv2d(inputs, outputs, 3, padding=1)
+        self.two = StandardConv2d(outputs, outputs, 3, padding=1)
+        self.first, self.second = nn.GroupNorm(16, outputs), nn.GroupNorm(16, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = gelu(self.first(max_pool2d(self.one(x), 2)))
+        return cast(Tensor, x + gelu(self.second(self.two(x))))
+
+
+class PictureBody(nn.Module):
+    """(B, 3, 32, 32) from -1 to 1, to 512 features of norm 4."""
+
+    width = 512
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start = StandardConv2d(3, 32, 3, padding=1)
+        self.stages = nn.Sequential(Stage(32, 64), Stage(64, 256), Stage(256, 256))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stages(gelu(self.start(x)))
+        pooled = torch.cat([x.mean((2, 3)), x.amax((2, 3))], dim=1)
+        levelled: Tensor = layer_norm(pooled, (self.width,))
+        return levelled * (4 / self.width**0.5)
+
+
+class PictureNet(nn.Module):
+    """Bytes (B, 3, 32, 32) to 10 outputs, which start at zero: 1.98 million weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = PictureBody(), nn.Linear(PictureBody.width, 10)
+        for weight in self.head.parameters():
+            nn.init.zeros_(weight)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return cast(Tensor, self.head(self.body(images.float().div(127.5).sub(1.0))))
 
 
 def _start(module: M) -> M:

@@ -27,15 +27,17 @@ from tightrope.data import (
 )
 from tightrope.data.imdb import words_of
 from tightrope.errors import InvalidInput
-from tightrope.train.augment import Augment
+from tightrope.train.augment import Augment, CropAndFlip
 from tightrope_reproduce.learning import encoder, models
 from tightrope_reproduce.learning.colour import colour_features, with_mirror
+from tightrope_reproduce.learning.prior import picture_net
 from tightrope_reproduce.learning.recipe import Recipe
 from tightrope_reproduce.learning.scattering import Scattering
 from tightrope_reproduce.learning.slices import sliced_steps
 
 __all__ = ["Task", "Examples", "TASKS", "task_of", "losses"]
 
+VIEWS = 8  # of a picture in each step
 Rows = tuple[Tensor, Tensor]  # inputs and labels; row i of both belongs to example i
 
 
@@ -58,6 +60,7 @@ class Task:
     loop: a training loop of its own, in place of the library's (slices.py).
     augment: makes `views` views of each example, in training and, their outputs averaged, in tests.
     micro: examples computed at a time on a GPU, where a whole batch would not fit.
+    compiled: on a GPU the step is compiled, in bfloat16.
     """
 
     load: Loader
@@ -68,6 +71,7 @@ class Task:
     views: int = 1
     augment: Augment | None = None
     micro: int | None = None
+    compiled: bool = False
 
 
 def losses(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -108,15 +112,33 @@ def _features(name: str, folder: Path | None) -> Examples:
     return Examples((train, data.train[1]), (test, data.test[1]))
 
 
-@lru_cache(maxsize=1)
-def _cifar(folder: Path | None) -> Examples:
-    device, data = "cuda" if torch.cuda.is_available() else "cpu", load_cifar10(folder)
+def _pictures(folder: Path | None) -> Examples:
+    """CIFAR-10 as bytes, (n, 3, 32, 32)."""
+    data = load_cifar10(folder)
 
     def rows(split: Split) -> Rows:
-        images = torch.from_numpy(split.x.copy()).to(device)
-        return colour_features(images), torch.from_numpy(split.y.copy()).long()
+        return torch.from_numpy(split.x.copy()), torch.from_numpy(split.y.copy()).long()
 
     return Examples(rows(data.train), rows(data.test))
+
+
+def _fashion_pictures(folder: Path | None) -> Examples:
+    """Fashion-MNIST in the shape of CIFAR-10: three equal colours, two more pixels at each side."""
+    data = load_fashion_mnist(folder)
+
+    def rows(split: Split) -> Rows:
+        wide = np.pad(split.x, ((0, 0), (2, 2), (2, 2)))[:, None].repeat(3, axis=1)
+        return torch.from_numpy(wide), torch.from_numpy(split.y.copy()).long()
+
+    return Examples(rows(data.train), rows(data.test))
+
+
+@lru_cache(maxsize=1)
+def _cifar(folder: Path | None) -> Examples:
+    device, data = "cuda" if torch.cuda.is_available() else "cpu", _pictures(folder)
+    (train, labels), (test, others) = data.train, data.test
+    features = (colour_features(images.to(device)) for images in (train, test))
+    return Examples((next(features), labels), (next(features), others))
 
 
 @lru_cache(maxsize=1)
@@ -184,6 +206,13 @@ def _split_given(load: Callable[[Path | None], Examples]) -> Loader:
     return lambda folder, seed: load(folder)
 
 
+def _picture_task(load: Callable[[Path | None], Examples]) -> Task:
+    return Task(
+        _split_given(load), picture_net, accuracy_percent,
+        views=VIEWS, augment=CropAndFlip(), micro=512, compiled=True,
+    )  # fmt: skip
+
+
 def _task(name: str, data: Callable[..., Examples], model: Callable[[], nn.Module]) -> Task:
     return Task(_split_given(partial(data, name)), model, accuracy_percent)
 
@@ -202,6 +231,8 @@ TASKS = {
     "cifar-cnn": Task(
         _split_given(_cifar), models.colour_cnn, accuracy_percent, views=2, augment=with_mirror
     ),
+    "cifar-pictures": _picture_task(_pictures),
+    "fashion-pictures": _picture_task(_fashion_pictures),
     "imdb-lora": Task(_split_given(_tokens), encoder.adapted, accuracy_percent, micro=512),
     "imdb-all": Task(_split_given(_tokens), encoder.whole, accuracy_percent, micro=512),
     "digits": Task(_digits, models.digits_mlp, accuracy_percent),
