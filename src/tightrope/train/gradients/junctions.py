@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node
 
-from tightrope.train.gradients.broadcast import way_back
+from tightrope.train.gradients.broadcast import reads_rows, way_back, written_rows
 from tightrope.train.gradients.graph import LAYER, Graph, Slot, output_shape
 
 __all__ = ["Entry", "Junction", "Landmark", "follow", "junction_at", "places_of_entry", "route_to"]
@@ -69,6 +69,8 @@ class Junction:
         entering = self.backward(g)
         if getattr(self.before.node, "variable", None) is parameter:
             return entering
+        if reads_rows(self.before.node, parameter):
+            return written_rows(self.before.node, parameter, entering)
         (result,) = torch.autograd.grad(
             [self.before], [parameter], [entering], is_grads_batched=True, retain_graph=True
         )
