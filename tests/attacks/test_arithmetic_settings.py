@@ -133,9 +133,9 @@ def test_products_whose_rounding_is_bounded_are_never_computed_in_less(seen, bac
     with lower_precision(backend, value):
         asked = precision_of_products()
         outer.squared_norms()
-        outer.weighted_sum(torch.ones(3), 2)
-        chained_product(torch.randn(5, 3), torch.randn(5, 2), 2)
-        chained_total(torch.randn(5, 3), torch.ones(5), 2)
+        outer.weighted_sum(torch.ones(3), 20)
+        chained_product(torch.randn(50, 3), torch.randn(50, 2), 20)  # shorter chains: float64
+        chained_total(torch.randn(50, 3), torch.ones(50), 20)
         assert precision_of_products() == asked
     assert len(seen) >= 7
     assert all(now in ("none", "ieee", "highest") for each in seen for now in each)

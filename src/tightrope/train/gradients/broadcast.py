@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-__all__ = ["way_back"]
+from tightrope.train.gradients.forms.base import full_precision
+
+__all__ = ["reads_rows", "way_back", "written_rows"]
 
 
 def way_back(
@@ -38,6 +40,26 @@ def _sum_to(g: Tensor, shape: torch.Size) -> Tensor:
     over = [i for i in range(1, g.dim()) if aligned[i] == 1 and g.shape[i] != 1]
     total = g.sum(over, keepdim=True) if over else g
     return total.reshape(g.shape[0], *shape)
+
+
+def reads_rows(node: Any, parameter: Tensor) -> bool:
+    """Whether the node is a plain embedding, the same for all examples: a table of positions."""
+    if node.name() != "EmbeddingBackward0" or node._saved_scale_grad_by_freq or node._saved_sparse:
+        return False
+    return getattr(node.next_functions[0][0], "variable", None) is parameter
+
+
+def written_rows(node: Any, table: Tensor, g: Tensor) -> Tensor:
+    """(B, *table.shape) from the gradients (B, *ids.shape, d) of the rows that were read.
+
+    In one operation; differentiated for each example apart, they would be there twice.
+    """
+    ids, padding = node._saved_indices.reshape(-1), node._saved_padding_idx
+    g = full_precision(g).reshape(len(g), len(ids), -1)
+    g = g.masked_fill((ids == padding)[:, None], 0)
+    total = torch.zeros(len(g), *table.shape, dtype=g.dtype, device=g.device)
+    examples = torch.arange(len(g), device=g.device)[:, None]
+    return total.index_put_((examples, ids), g, accumulate=True)
 
 
 # Each kind gives the factor d output / d operand: 1, a number, a tensor, or None if not known.

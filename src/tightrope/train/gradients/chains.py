@@ -23,7 +23,11 @@ __all__ = [
     "sum_of_parts",
 ]
 
-_ROOM = 2**24  # values of the chains' results that are kept at a time
+# Values of the chains' results that are kept at a time: where no kernel adds them, they are copied
+# to float64 first, which should stay in a processor's cache.
+_ROOM, _IN_CACHE = 2**24, 2**20
+_WIDENED = 2**22  # values copied to float64 at a time
+_SHORT = 16  # shorter chains have more results than there are values: float64 is cheaper then
 
 
 def chained_total(values: Tensor, factors: Tensor, chain: int) -> Tensor:
@@ -44,6 +48,8 @@ def _total(flat: Tensor, factors: Tensor, chain: int) -> Tensor:
     with exact_products():
         if len(flat) <= chain:
             return torch.mv(flat.float().t(), factors)
+        if chain < _SHORT:
+            return _in_parts(flat, factors).float()
         parts = [torch.mv(flat[s].float().t(), factors[s]) for s in slices(len(flat), chain)]
     return torch.stack(parts).sum(0, dtype=torch.float64).float()
 
@@ -51,7 +57,7 @@ def _total(flat: Tensor, factors: Tensor, chain: int) -> Tensor:
 def _in_parts(flat: Tensor, factors: Tensor) -> Tensor:
     """In float64, with little extra memory."""
     total = torch.zeros(flat.shape[1], dtype=torch.float64, device=flat.device)
-    room = max(1, 2**24 // max(1, flat.shape[1]))
+    room = max(1, _WIDENED // max(1, flat.shape[1]))
     for s in slices(len(flat), room):
         total.addmv_(flat[s].double().t(), factors[s].double())
     return total
@@ -66,29 +72,51 @@ def chained_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
 def inside_product(left: Tensor, right: Tensor, chain: int) -> Tensor:
     """The same for those who are inside `exact_products` already."""
     if chain == 0 or left.dtype is torch.float64:
-        return torch.mm(left.double().t(), right.double())
+        return _wide_product(left, right)
     if left.shape[0] <= chain:
         return torch.mm(left.t(), right)
+    if chain < _SHORT:
+        return _wide_product(left, right).float()
     return _blocks(left, right, chain).float()
+
+
+def _wide_product(left: Tensor, right: Tensor) -> Tensor:
+    """In float64, with little extra memory."""
+    total = left.new_zeros(left.shape[1], right.shape[1], dtype=torch.float64)
+    room = max(1, _WIDENED // max(1, left.shape[1] + right.shape[1]))
+    for s in slices(len(left), room):
+        total.addmm_(left[s].double().t(), right[s].double())
+    return total
 
 
 def _blocks(left: Tensor, right: Tensor, chain: int) -> Tensor:
     """Blocks of examples side by side, as many as there is room for, added in float64."""
     size = 1 << (chain.bit_length() - 1)  # a power of two leaves fewer rests
-    room = size * max(1, _ROOM // max(1, left.shape[1] * right.shape[1]))
-    count = left.shape[0]
+    most = (_ROOM if usable(left) else _IN_CACHE) // max(1, left.shape[1] * right.shape[1])
+    room, count = size * max(1, most), left.shape[0]
     if count <= room and count % size == 0:
-        cut = left.unflatten(0, (-1, size)).transpose(1, 2)
-        return torch.bmm(cut, right.unflatten(0, (-1, size))).sum(0, dtype=torch.float64)
+        return _added(_block_products(left, right, size))
     whole = count - count % size
-    parts = [
-        torch.bmm(_cut(left[s], size).transpose(1, 2), _cut(right[s], size))
-        .sum(0, dtype=torch.float64)
-        for s in slices(whole, room)
-    ]  # fmt: skip
+    total = left.new_zeros(left.shape[1], right.shape[1], dtype=torch.float64)
+    for s in slices(whole, room):
+        total += _added(_block_products(left[s], right[s], size))
     if whole < count:
-        parts.append(torch.mm(left[whole:].t(), right[whole:]))
-    return sum(parts[1:], start=parts[0])
+        total += torch.mm(left[whole:].t(), right[whole:])
+    return total
+
+
+def _block_products(left: Tensor, right: Tensor, size: int) -> Tensor:
+    """(blocks, p, d), one float32 chain each."""
+    return torch.bmm(_cut(left, size).transpose(1, 2), _cut(right, size))
+
+
+def _added(results: Tensor) -> Tensor:
+    """The results of chains, added in float64; a kernel needs no copy in it and rounds the sum."""
+    if not usable(results):
+        return results.sum(0, dtype=torch.float64)
+    from tightrope.train.gradients.kernels.tokens import added
+
+    return added(results)
 
 
 def _cut(rows: Tensor, size: int) -> Tensor:

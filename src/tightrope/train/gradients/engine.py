@@ -195,7 +195,8 @@ class Gradients:
                 owners = Owners(len(losses), self.views)
                 work = Work(losses, self.parameters, self._rows, [], [], self.loss_scale, owners)
                 work.present, work.chain = present, chain
-                return sum_of_found(work, work.together(found), clip), losses
+                found = work.together(found)  # the only list of them
+                return sum_of_found(work, found, clip), losses
         finally:
             self._recorder.paused = False
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node
 
-from tightrope.train.gradients.broadcast import way_back
+from tightrope.train.gradients.broadcast import reads_rows, way_back, written_rows
 from tightrope.train.gradients.graph import LAYER, Graph, Slot, output_shape
 
 __all__ = ["Entry", "Junction", "Landmark", "follow", "junction_at", "places_of_entry", "route_to"]
@@ -48,11 +48,13 @@ class Landmark:
     """Where a junction lies, in terms that hold for the graphs of other batches too.
 
     route: operand numbers from the losses down to the junction.
+    end: whether the backward pass has nothing more to find behind it.
     """
 
     route: tuple[int, ...]
     path: tuple[str, ...]
     operands: tuple[int, ...]
+    end: bool
 
 
 @final
@@ -63,12 +65,25 @@ class Junction:
     edge: GradientEdge  # its output, whose gradient is per example
     before: GradientEdge  # the value that enters
     backward: Callable[[Tensor], Tensor]  # output gradient (B, ...) -> (B, *shape of `before`)
+    end: bool  # whether the backward pass stops here
+
+    @property
+    def size(self) -> int:
+        """Values of the output gradient."""
+        return output_shape(self.edge.node).numel()
+
+    @property
+    def passed_through(self) -> bool:
+        """Whether its node runs in the backward pass, and one operation leads to the parameter."""
+        return not self.end and getattr(self.before.node, "variable", None) is not None
 
     def gradients(self, parameter: nn.Parameter, g: Tensor) -> Tensor:
         """(B, *parameter.shape)."""
         entering = self.backward(g)
         if getattr(self.before.node, "variable", None) is parameter:
             return entering
+        if reads_rows(self.before.node, parameter):
+            return written_rows(self.before.node, parameter, entering)
         (result,) = torch.autograd.grad(
             [self.before], [parameter], [entering], is_grads_batched=True, retain_graph=True
         )
@@ -111,12 +126,12 @@ def _enters(slot: Slot, node: Node, batch: int) -> bool:
     return len(after) > len(before) or before[0] != batch
 
 
-def junction_at(slot: Slot, node: Node, operand: int) -> Junction | None:
+def junction_at(slot: Slot, node: Node, operand: int, *, end: bool = True) -> Junction | None:
     """None where the operation has no known way back."""
     backward = way_back(node, operand, output_shape(*slot), output_shape(node))
     if backward is None:
         return None
-    return Junction(GradientEdge(node, 0), GradientEdge(*slot), backward)
+    return Junction(GradientEdge(node, 0), GradientEdge(*slot), backward, end)
 
 
 def route_to(losses: Tensor, target: Node) -> tuple[int, ...]:
@@ -154,7 +169,7 @@ def follow(losses: Tensor, mark: Landmark, parameter: nn.Parameter) -> Junction 
     arrived = getattr(slots[-1][0], "variable", None) is parameter
     if not arrived or tuple(reversed(names)) != mark.path:
         return None
-    return junction_at(slots[1], top, mark.operands[-1])
+    return junction_at(slots[1], top, mark.operands[-1], end=mark.end)
 
 
 def _below(node: Node, operand: int) -> Slot:

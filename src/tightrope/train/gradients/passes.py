@@ -12,26 +12,35 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
-from tightrope.train.gradients.batch import ClippedBatch, Parts, find_factors, zero_sum
+from tightrope.train.gradients.arrivals import Early, Way, backward_pass
+from tightrope.train.gradients.batch import ClippedBatch, Factors, Parts, find_factors, zero_sum
 from tightrope.train.gradients.buffers import scratch_scope
-from tightrope.train.gradients.forms import Dense, Form, combine
+from tightrope.train.gradients.forms import Dense, Form, TableRows, combine
 from tightrope.train.gradients.forms.base import full_precision
-from tightrope.train.gradients.forms.bundle import take_bundles
-from tightrope.train.gradients.graph import explore, gradients_at, output_shape
+from tightrope.train.gradients.forms.bundle import Bundle, take_bundles
+from tightrope.train.gradients.graph import gradients_at, output_shape
 from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.owners import Owners
-from tightrope.train.gradients.plan import UseSource
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rules import normalisation
 from tightrope.train.gradients.rules.convolution import convolution, standard_convolution
 from tightrope.train.gradients.rules.registry import WITHOUT_WEIGHTS
 
-__all__ = ["Found", "Grads", "Work", "all_grads", "book_keeping", "sum_of_found", "two_pass"]
+__all__ = [
+    "Found",
+    "Grads",
+    "Work",
+    "all_grads",
+    "book_keeping",
+    "shrinks",
+    "sum_of_found",
+    "two_pass",
+]
 
-# Values of a convolution's input from which on a hook of its own pays.
-_LARGE_INPUT = 2**24
+# Values of a layer's input, or of the gradient where a parameter enters, from which on a hook pays.
+_LARGE_INPUT = 2**22
+_SHRINKING = (convolution, standard_convolution, *normalisation.ALL)
 
 Grads = list[Tensor | None]
 Found = list[tuple[nn.Parameter, Form]]
@@ -46,7 +55,7 @@ class Work:
     parameters: list[nn.Parameter]
     rows: dict[int, int]  # id of a parameter -> its place
     uses: list[Use]
-    ways: list[tuple[UseSource, Junction]]
+    ways: list[Way]
     scale: float
     owners: Owners
     shared: frozenset[int] = frozenset()  # ids of parameters whose forms wait for each other
@@ -87,14 +96,12 @@ class Work:
             return found
         return [(parameter, form.together(self.owners)) for parameter, form in found]
 
-    def forms_of_ways(self, grads: Grads) -> Found:
-        """Forms of the broadcast parameters."""
-        found: Found = [
-            (source.parameter, Dense(full_precision(way.gradients(source.parameter, g))))
-            for (source, way), g in zip(self.ways, grads, strict=True)
-            if g is not None
-        ]
-        return self.together(found)
+    def forms_of_way(self, way: Way, g: Tensor | None) -> Found:
+        """The form of a broadcast parameter; [] where the losses do not depend on it."""
+        if g is None:
+            return []
+        parameter = way[0].parameter
+        return self.together([(parameter, Dense(full_precision(way[1].gradients(parameter, g))))])
 
     def squared_norms(self, found: dict[int, Tensor], clip: Clip) -> Tensor:
         """(parameters, B), zero for unused parameters; their sum does not need those."""
@@ -137,15 +144,19 @@ def book_keeping(work: Work, clip: Clip) -> ClippedBatch:
         form.settle()
         forms[row] = form
 
-    _stream(work, store, early=partial(_shrinks, thorough=work.present is not None), keep=False)
+    _stream(work, store, early=partial(shrinks, thorough=work.present is not None), keep=False)
     return _sum_of_forms(work, forms, clip)
 
 
 def sum_of_found(work: Work, found: Found, clip: Clip) -> ClippedBatch:
-    """The same from the forms of all uses, where somebody else went through the backward pass."""
+    """The same from the forms of all uses, where somebody else went through the backward pass.
+
+    `found` is empty then: a form that nobody else holds is gone once it is summed.
+    """
     forms = _merge(work, found)
-    for form in forms.values():
-        form.settle()
+    found.clear()
+    for row in forms:
+        forms[row].settle()
     return _sum_of_forms(work, forms, clip)
 
 
@@ -159,26 +170,38 @@ def _sum_of_forms(work: Work, forms: dict[int, Form], clip: Clip) -> ClippedBatc
     factors = find_factors(norms, clip, work.scale, work.chain, work.present)
     sums: dict[int, Tensor] = {}
     while bundles:
-        bundle = bundles.pop()
-        whole = bundle.split(factors.sum(bundle.form, bundle.rows[0]))
+        whole = _sum_of_bundle(bundles.pop(), factors)
         sums.update({row: work.kept(row, total) for row, total in whole.items()})
-    for row in list(forms):  # its memory is free as soon as it is summed
+    for row in _tables_last(forms):  # its memory is free as soon as it is summed
         sums[row] = work.kept(row, factors.sum(forms.pop(row), row))
     return factors.batch(work.in_order(sums))
 
 
-def _shrinks(use: Use, *, thorough: bool) -> bool:
-    """Whether so little is left of what the layer read that it should not wait for the end.
+def _sum_of_bundle(bundle: Bundle, factors: Factors) -> dict[int, Tensor]:
+    return bundle.split(factors.sum(bundle.form, bundle.rows[0]))
+
+
+def _tables_last(forms: dict[int, Form]) -> list[int]:
+    """The sum of a table is larger than what it is made from: others make room first."""
+    return sorted(forms, key=lambda row: isinstance(forms[row], TableRows))
+
+
+def shrinks(of: Use | Junction, *, thorough: bool) -> bool:
+    """Whether so little is left of what a layer read that it should not wait for the end.
 
     thorough: where a hook costs nothing, since the step is recorded and not run from Python.
     """
-    if use.rule in normalisation.LARGE or (thorough and use.rule in normalisation.ALL):
+    if isinstance(of, Junction):
+        return thorough or of.size > _LARGE_INPUT
+    if of.rule in normalisation.LARGE or (thorough and of.rule in normalisation.ALL):
         return True
-    return use.rule in (convolution, standard_convolution) and use.inputs[0].numel() > _LARGE_INPUT
+    return of.rule in _SHRINKING and of.inputs[0].numel() > _LARGE_INPUT
 
 
 def _with_direct(work: Work, found: Found, grads: Grads) -> Found:
     """Parameters differentiated as a whole replace what their uses gave."""
+    if not work.direct:
+        return found
     direct = {id(p) for p in work.direct}
     kept = [(p, form) for p, form in found if id(p) not in direct]
     return kept + [
@@ -222,20 +245,12 @@ def two_pass(work: Work, clip: Clip) -> ClippedBatch:
     return factors.batch(work.in_order(sums))
 
 
-def _stream(
-    work: Work, handle: Callable[[int, Form], None], *, early: Callable[[Use], bool], keep: bool
-) -> None:
-    """One backward pass that hands over a form for each parameter.
-
-    Uses marked `early` are handled as soon as their gradient is there, which is then let go; the
-    others wait for the end of the pass, parameters with several uses for all of them.
-    """
+def _stream(work: Work, handle: Callable[[int, Form], None], *, early: Early, keep: bool) -> None:
+    """One backward pass that hands over a form for each parameter; shared ones come last."""
     late: Found = []
-    waiting = {id(use): use for use in work.uses}
 
-    def arrived(use: Use, grads: Grads) -> None:
-        waiting.pop(id(use), None)
-        found = work.forms_of_use(use, grads)
+    def arrived(use: Use, *grads: Tensor | None) -> None:
+        found = work.forms_of_use(use, list(grads))
         if not keep:
             use.inputs = ()  # the forms hold what they need
         for parameter, form in found:
@@ -244,51 +259,9 @@ def _stream(
             else:
                 handle(work.rows[id(parameter)], form)
 
-    through = [use for use in work.uses if early(use) and _passed_through(work, use)]
-    hooks = [_on_arrival(use, arrived) for use in through]
-    first = [use for use in work.uses if use not in through] if through else work.uses
-    try:
-        edges: list[Any] = [edge for use in first for edge in use.edges]
-        edges += [way.edge for _, way in work.ways] + list(work.direct)
-        grads = work.backward(edges, keep=keep)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    start = 0
-    for use in first:
-        end = start + len(use.edges)
-        own, grads[start:end] = grads[start:end], [None] * (end - start)
-        arrived(use, own)
-        start = end
-    _refuse_unreached(work, list(waiting.values()))
-    late += work.forms_of_ways(grads[start : start + len(work.ways)])
-    late = _with_direct(work, late, grads[start + len(work.ways) :]) if work.direct else late
-    for row, form in _merge(work, late).items():
+    def entered(way: Way, g: Tensor | None) -> None:
+        late.extend(work.forms_of_way(way, g))
+
+    direct = backward_pass(work, arrived, entered, early=early, keep=keep)
+    for row, form in _merge(work, _with_direct(work, late, direct)).items():
         handle(row, form)
-
-
-def _passed_through(work: Work, use: Use) -> bool:
-    """Whether the backward pass goes on behind the layer, so that its node runs."""
-    if len(use.edges) != 1 or not use.input_edges or id(use) in work.ends:
-        return False
-    return all(getattr(edge.node, "variable", None) is None for edge in use.input_edges)
-
-
-def _refuse_unreached(work: Work, waiting: list[Use]) -> None:
-    """A layer without gradient must be one that the losses do not depend on."""
-    if not waiting:
-        return
-    reached = {slot[0] for slot in explore(work.losses, [], set()).consumers}
-    if any(use.edges[0].node in reached for use in waiting):
-        raise InvalidInput(
-            "the model's input requires gradients itself; pass it detached (x.detach())"
-        )
-
-
-def _on_arrival(use: Use, arrived: Callable[[Use, Grads], None]) -> Any:
-    number = use.edges[0].output_nr
-
-    def hook(grad_outputs: tuple[Tensor, ...]) -> None:
-        arrived(use, [grad_outputs[number]])
-
-    return use.edges[0].node.register_prehook(hook)

@@ -16,6 +16,7 @@ from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.apart import look
 from tightrope.train.gradients.graph import leads_to
 from tightrope.train.gradients.junctions import (
+    Entry,
     Junction,
     Landmark,
     follow,
@@ -117,19 +118,21 @@ def _told_flat(
 
 
 def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, conclusive: bool) -> BatchPlan:
-    sources = tuple(
-        UseSource(
-            leaf.variable,
-            tuple(Landmark(route_to(losses, e.node), e.path, e.operands) for e in entries),
-        )
-        for leaf, entries in seen.known()
-    )
     wanted = {edge.node for i in seen.kept for edge in uses[i].edges}
     wanted |= {entry.node for _, entries in seen.known() for entry in entries}
     leading = leads_to(losses, wanted)
+    sources = tuple(
+        UseSource(leaf.variable, tuple(_landmark(losses, e, leading) for e in entries))
+        for leaf, entries in seen.known()
+    )
     ends = frozenset(i for i in seen.kept if uses[i].edges[0].node not in leading)
     shared = shared_parameters((uses[i] for i in seen.kept), (s.parameter for s in sources))
     return BatchPlan(tuple(seen.kept), ends, sources, shared, conclusive, seen.graph.half)
+
+
+def _landmark(losses: Tensor, entry: Entry, leading: set[Any]) -> Landmark:
+    route = route_to(losses, entry.node)
+    return Landmark(route, entry.path, entry.operands, entry.node not in leading)
 
 
 def shared_parameters(uses: Iterable[Use], others: Iterable[nn.Parameter]) -> frozenset[int]:

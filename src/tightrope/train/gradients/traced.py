@@ -21,10 +21,11 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as tree
 
 from tightrope.train.feed import tensors_of, with_tensors
+from tightrope.train.gradients.arrivals import Way, backward_pass
 from tightrope.train.gradients.forms import Dense
 from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.kernels import plain_only
-from tightrope.train.gradients.passes import Found, Grads, Work, all_grads
+from tightrope.train.gradients.passes import Found, Grads, Work, all_grads, shrinks
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rules import normalisation
 from tightrope.train.gradients.transposed import transpose_convolutions
@@ -56,18 +57,28 @@ def refuse_inside_trace() -> None:
 
 
 def left_by(work: Work) -> list[Left]:
-    """What all layers and broadcast parameters leave behind, after one backward pass."""
-    edges: list[Any] = [edge for use in work.uses for edge in use.edges]
-    grads = work.backward([*edges, *(way.edge for _, way in work.ways)], keep=False)
+    """What all layers and broadcast parameters leave behind, after one backward pass.
+
+    The few sums of norm layers and of broadcast parameters are formed on the way.
+    """
     left: list[Left] = []
-    for use in work.uses:
-        own, grads = grads[: len(use.edges)], grads[len(use.edges) :]
-        left += _of_use(use, own)
-    for (source, way), g in zip(work.ways, grads, strict=True):
-        if g is not None:
-            values = full_precision(way.gradients(source.parameter, g))
-            left.append((partial(_written, source.parameter), (values,), {}))
+
+    def arrived(use: Use, *grads: Tensor | None) -> None:
+        left.extend(_of_use(use, list(grads)))
+
+    def entered(way: Way, g: Tensor | None) -> None:
+        left.extend(_of_way(way, g))
+
+    backward_pass(work, arrived, entered, early=partial(shrinks, thorough=True), keep=False)
     return left
+
+
+def _of_way(way: Way, g: Tensor | None) -> list[Left]:
+    if g is None:
+        return []
+    parameter = way[0].parameter
+    values = full_precision(way[1].gradients(parameter, g))
+    return [(partial(_written, parameter), (values,), {})]
 
 
 def _of_use(use: Use, grads: Grads) -> list[Left]:

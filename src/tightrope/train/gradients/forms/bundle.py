@@ -22,8 +22,8 @@ __all__ = ["Bundle", "take_bundles"]
 
 _LARGEST = 2**16  # values of one example's gradient that are worth copying
 # Bytes of products in one bundle. What they were made from is let go of layer by layer, so the
-# next bundle lies where the operands of the last one were.
-_LARGEST_BUFFER = 2**29
+# next bundle lies where the operands of the last one were; layers that free the most come first.
+_LARGEST_BUFFER = 2**28
 _FEWEST = 4
 
 
@@ -91,16 +91,27 @@ def _bundle_products(forms: dict[int, Form]) -> list[Bundle]:
     if len(chosen) < _FEWEST:
         return []
     bundles, group, size = list[Bundle](), dict[int, Outer](), 0
-    for row in chosen:
+    for row in sorted(chosen, key=lambda row: _growth(forms[row])):
         form = forms.pop(row)
         assert isinstance(form, Outer)
-        stored = 2 * form.sizes[0] * _padded(form.sizes[3]) * _padded(form.sizes[2])
+        stored = _stored(form)
         if group and size + stored > _LARGEST_BUFFER:
             bundles.append(_multiplied(group))
             size = 0
         group[row], size = form, size + stored
         del form
     return [*bundles, _multiplied(group)]
+
+
+def _stored(form: Outer) -> int:
+    """Bytes of the products."""
+    return 2 * form.sizes[0] * _padded(form.sizes[3]) * _padded(form.sizes[2])
+
+
+def _growth(form: Form) -> float:
+    """The products' bytes over those of their operands."""
+    assert isinstance(form, Outer)
+    return _stored(form) / max(1, form.a.nbytes + form.g.nbytes)
 
 
 def _multiplied(group: dict[int, Outer]) -> Bundle:

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tightrope.train.gradients.kernels.tokens import weighted_rows
+from tightrope.train.gradients.kernels.tokens import added
 from tightrope.train.gradients.rounding import TINY
 
 if TYPE_CHECKING:
@@ -178,13 +178,7 @@ def weighted_sum_of(operands: Operands, factors: Tensor, chain: int) -> Tensor:
     parts = (triton.cdiv(len(operands.g), share), operands.g.shape[2], operands.d)
     out = torch.empty(parts, device=operands.g.device)
     _launch(operands, factors.float(), share, out)
-    return out[0] if len(out) == 1 else _added(out)
-
-
-def _added(parts: Tensor) -> Tensor:
-    """In float64, rounded once."""
-    ones = torch.ones(len(parts), device=parts.device)
-    return weighted_rows(parts.flatten(1), ones, 1).view(parts.shape[1:])
+    return out[0] if len(out) == 1 else added(out)
 
 
 def _ones(operands: Operands) -> Tensor:

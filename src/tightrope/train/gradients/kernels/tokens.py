@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["weighted_rows"]
+__all__ = ["added", "weighted_rows"]
 
 _PROGRAMS = 528  # enough of them to keep a large GPU busy
 _MOST_SPLITS = 32
@@ -53,3 +53,9 @@ def weighted_rows(values: Tensor, factors: Tensor, chain: int) -> Tensor:
     )  # fmt: skip
     total = out[0] if splits == 1 else out.sum(0)
     return total if short else total.float()
+
+
+def added(parts: Tensor) -> Tensor:
+    """The sum over the first dimension, in float64 and rounded once."""
+    ones = torch.ones(len(parts), device=parts.device)
+    return weighted_rows(parts.flatten(1), ones, 1).view(parts.shape[1:])
