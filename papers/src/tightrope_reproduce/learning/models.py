@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar, cast
 
 import torch
@@ -135,7 +136,7 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = gelu(self.first(max_pool2d(self.one(x), 2)))
-        return cast(Tensor, x + gelu(self.second(self.two(x))))
+        return x + gelu(self.second(self.two(x)))
 
 
 class PictureBody(nn.Module):
@@ -151,8 +152,8 @@ class PictureBody(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.stages(gelu(self.start(x)))
         pooled = torch.cat([x.mean((2, 3)), x.amax((2, 3))], dim=1)
-        levelled: Tensor = layer_norm(pooled, (self.width,))
-        return levelled * (4 / self.width**0.5)
+        scale: float = 4 / math.sqrt(self.width)
+        return layer_norm(pooled, (self.width,)) * scale
 
 
 class PictureNet(nn.Module):
