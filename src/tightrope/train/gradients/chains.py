@@ -111,7 +111,7 @@ def _block_products(left: Tensor, right: Tensor, size: int) -> Tensor:
 
 
 def _added(results: Tensor) -> Tensor:
-    """The results of chains, added in float64; a kernel needs no copy in it and rounds the sum."""
+    """The results of chains, added in float64; a kernel needs no copy in it."""
     if not usable(results):
         return results.sum(0, dtype=torch.float64)
     from tightrope.train.gradients.kernels.tokens import added

@@ -178,7 +178,7 @@ def weighted_sum_of(operands: Operands, factors: Tensor, chain: int) -> Tensor:
     parts = (triton.cdiv(len(operands.g), share), operands.g.shape[2], operands.d)
     out = torch.empty(parts, device=operands.g.device)
     _launch(operands, factors.float(), share, out)
-    return out[0] if len(out) == 1 else added(out)
+    return out[0] if len(out) == 1 else added(out).float()
 
 
 def _ones(operands: Operands) -> Tensor:

@@ -38,24 +38,27 @@ def weighted_rows(values: Tensor, factors: Tensor, chain: int) -> Tensor:
 
     The batch is split over programs; up to `chain` of their results are added in float32.
     """
+    total = _total(values, factors, chain)
+    return total if total.dtype is torch.float32 else total.float()
+
+
+def _total(values: Tensor, factors: Tensor, chain: int) -> Tensor:
     values = values if values.stride(1) == 1 else values.contiguous()
     batch, length = values.shape
     block = 1024 if length >= 1024 * _PROGRAMS else 256
     blocks = triton.cdiv(length, block)
     share = triton.cdiv(batch, max(1, min(batch, _MOST_SPLITS, triton.cdiv(_PROGRAMS, blocks))))
     splits = triton.cdiv(batch, share)
-    short = splits < chain
-    dtype = torch.float32 if short else torch.float64
+    dtype = torch.float32 if splits < chain else torch.float64
     out = torch.empty(splits, length, dtype=dtype, device=values.device)
     _weighted_rows[(blocks, splits)](
         values, factors.float(), out, batch, length, values.stride(0), share,
         BLOCK=block, num_warps=4,
     )  # fmt: skip
-    total = out[0] if splits == 1 else out.sum(0)
-    return total if short else total.float()
+    return out[0] if splits == 1 else out.sum(0)
 
 
 def added(parts: Tensor) -> Tensor:
-    """The sum over the first dimension, in float64 and rounded once."""
+    """The sum over the first dimension, in float64."""
     ones = torch.ones(len(parts), device=parts.device)
-    return weighted_rows(parts.flatten(1), ones, 1).view(parts.shape[1:])
+    return _total(parts.flatten(1), ones, 1).view(parts.shape[1:])
