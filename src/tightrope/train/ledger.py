@@ -132,10 +132,14 @@ class Ledger:
             self.reserved.announce(step)
         self.taken = step
         self.released = max(self.released, step)
-        for past in [key for key in self._epsilons if 0 < key[0] < self.released]:
-            del self._epsilons[past]
+        if self._epsilons:
+            self._forget_shorter()
         if self.journal is not None:
             self.journal(step)
+
+    def _forget_shorter(self) -> None:
+        for past in [key for key in self._epsilons if 0 < key[0] < self.released]:
+            del self._epsilons[past]
 
     def _check_users(self) -> None:
         """What ran before must have protected the same users; it is then counted beside the run."""

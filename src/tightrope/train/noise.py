@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
@@ -48,6 +47,8 @@ _TOGETHER, _IN_CACHE = 2**22, 2**17
 # Draws whose memory is kept for the next step, where allocating and cutting it takes longer than
 # filling it.
 _LARGEST_KEPT = 2**16
+# States of CPU generators, to be filled with a key; each is lent to one release at a time.
+_states: deque[tuple[Tensor, NDArray[np.uint64]]] = deque(maxlen=8)
 
 
 class Noise(Protocol):
@@ -103,9 +104,9 @@ class GaussianNoise:
             return
         part = scale / math.sqrt(2)
         for group, draws in self._groups(whole(sums)):
-            device = draws.both.device
+            device = draws.device
             generator = self._generators.pop(device, None) or torch.Generator(device)
-            for one in draws.under_one_key():
+            for one in draws.under_one_key:
                 key_generator(generator, self._stream)
                 one.normal_(0.0, part, generator=generator)
             # The two draws first: what is released is the sum and a number, rounded once.
@@ -148,7 +149,8 @@ class GaussianNoise:
 class Draws(NamedTuple):
     """Memory for the two draws of tensors that get their noise together, of one kind."""
 
-    both: Tensor  # (2, size)
+    device: torch.device
+    under_one_key: tuple[Tensor, ...]  # a key has 19,937 bits on the CPU, but 124 on a GPU
     first: Tensor
     second: Tensor
     views: list[Tensor]  # of the first, in the shapes of the tensors
@@ -158,11 +160,8 @@ class Draws(NamedTuple):
         size = sum(total.numel() for total in sums)
         both = memory((2, size), dtype=sums[0].dtype, device=sums[0].device)
         first, second = both.unbind()
-        return cls(both, first, second, unpack(first, sums))
-
-    def under_one_key(self) -> Sequence[Tensor]:
-        """What one key may serve for: a key has 19,937 bits on the CPU, but 124 on a GPU."""
-        return (self.both,) if self.both.device.type == "cpu" else (self.first, self.second)
+        keyed = (both,) if both.device.type == "cpu" else (first, second)
+        return cls(both.device, keyed, first, second, unpack(first, sums))
 
 
 _Kept = tuple[list[Any], Draws]  # with the shapes of the release that it was for
@@ -183,20 +182,23 @@ def _cut(sums: list[Tensor]) -> Iterator[Tensor]:
 def key_generator(generator: torch.Generator, stream: WordStream) -> None:
     """Fill all of a generator's state that takes a key, from the stream."""
     if generator.device.type == "cpu":
-        state = _fresh_state().copy()
-        twister = state.view(np.uint64)[_FIRST_WORD : _FIRST_WORD + _WORDS]
-        twister[:] = stream.words(_WORDS // 2).view(np.uint32)
+        _fill_twister(generator, stream)
     elif generator.device.type == "cuda":  # the key, and where the counter stands
         key, counter = stream.words(2)
         counter = counter >> np.uint64(4) << np.uint64(2)  # a multiple of 4, far from the end
         state = np.array([key, counter], dtype=np.uint64).view(np.uint8)
+        generator.set_state(torch.from_numpy(state))
     else:
         generator.manual_seed(int(stream.words(1)[0]))
-        return
-    generator.set_state(torch.from_numpy(state))
 
 
-@cache
-def _fresh_state() -> NDArray[np.uint8]:
-    """A CPU generator's state before its first draw."""
-    return torch.Generator().get_state().numpy()
+def _fill_twister(generator: torch.Generator, stream: WordStream) -> None:
+    """All words are new; the rest stays as it is before a first draw."""
+    try:
+        state, twister = _states.pop()
+    except IndexError:
+        state = torch.Generator().get_state()
+        twister = state.numpy().view(np.uint64)[_FIRST_WORD : _FIRST_WORD + _WORDS]
+    twister[:] = stream.words(_WORDS // 2).view(np.uint32)
+    generator.set_state(state)
+    _states.append((state, twister))

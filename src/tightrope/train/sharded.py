@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, cast, final
 
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput
+from tightrope.train.gradients.rounding import NOTHING
 
 __all__ = [
     "Sharding",
@@ -85,7 +86,7 @@ class Sharding:
 
     def taking(self) -> AbstractContextManager[None]:
         """Sums formed inside belong to the step: they stay on this rank until it is released."""
-        return nullcontext()
+        return NOTHING
 
     def finish(self) -> None:
         """Ranks meet when the noisy sum is formed."""

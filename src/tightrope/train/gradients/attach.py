@@ -70,7 +70,7 @@ def attach(model: nn.Module, recorder: Recorder) -> Callable[[], None]:
 def _hook_call(model: nn.Module, recorder: Recorder) -> Callable[[], Any]:
     @unseen
     def called(caller: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if caller is model:  # a copy of the model is none of ours
+        if caller is model and recorder.active:  # a copy of the model is none of ours
             recorder.called(args, kwargs)
 
     return model.register_forward_pre_hook(called, with_kwargs=True).remove
@@ -122,17 +122,17 @@ def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[
     def record(
         layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: object
     ) -> None:
-        if recorder.active and layer is module:  # a copy of the model is none of ours
-            inputs = (*args, *kwargs.values())
-            if isinstance(out, Tensor) and not out.requires_grad:
-                raise InvalidInput(
-                    f"{type(layer).__name__} was frozen after the run was made. Freeze layers "
-                    "first, then make the run"
-                )
-            if len(inputs) != 1 or not isinstance(out, Tensor):
+        if layer is module and recorder.active:  # a copy of the model is none of ours
+            inputs = (*args, *kwargs.values()) if kwargs else args
+            if not isinstance(out, Tensor) or len(inputs) != 1:
                 raise InvalidInput(
                     f"{type(layer).__name__} was called with {len(inputs)} arguments; its rule "
                     "knows the call with the input alone"
+                )
+            if not out.requires_grad:
+                raise InvalidInput(
+                    f"{type(layer).__name__} was frozen after the run was made. Freeze layers "
+                    "first, then make the run"
                 )
             if casts and out.dtype is not inputs[0].dtype:
                 inputs = (cast_from_now_on(layer, inputs[0]),)

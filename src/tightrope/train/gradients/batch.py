@@ -117,9 +117,10 @@ class Factors:
         """(B,) factors of one parameter, for gradients that carry the loss scale."""
         return self._each[row if len(self._each) > 1 else 0]
 
-    def column(self) -> Tensor:
-        """(B, 1): the same where all parameters have common factors."""
-        return self._scaled.t()
+    @property
+    def common(self) -> Tensor:
+        """(1, B): the same where all parameters have common factors."""
+        return self._scaled
 
     def sum(self, form: Form, row: int) -> Tensor:
         """The clipped sum of one parameter."""

@@ -22,7 +22,7 @@ from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.passes import Work, book_keeping, sum_of_found, two_pass
 from tightrope.train.gradients.plan import BatchPlan, UseSource, make_plan, resolve
 from tightrope.train.gradients.recorder import Calls, Recorder, Use, stored_in_half
-from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, no_autocast
+from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, no_autocast, no_graph
 from tightrope.train.gradients.single import single_example_work
 from tightrope.train.gradients.survey import survey
 from tightrope.train.gradients.traced import CannotTrace, Left, Traced, left_by, refuse_inside_trace
@@ -146,7 +146,7 @@ class Gradients:
             work = self._work(losses, uses, calls, owners, checked=present is None)
             work.present, work.chain, work.parts = present, chain, self._parts
             uses.clear()  # what a layer read is freed as soon as its gradient is formed
-            with torch.set_grad_enabled(False), no_autocast(losses.device):  # the cheapest way
+            with no_graph(), no_autocast(losses.device):
                 if self._run is book_keeping and work.parts is None and only_vectors(work, clip):
                     return sum_of_vectors(work, clip)
                 with scratch_scope():
@@ -208,8 +208,8 @@ class Gradients:
             return single_example_work(self.parameters, losses, uses, self.loss_scale, owners)
         plan, ways = self._planned(losses, uses, calls, owners, checked)
         self.in_half = self.in_half or (_on_gpu(losses) and plan.half)
-        kept = [uses[i] for i in plan.uses]
-        ends = frozenset(id(uses[i]) for i in plan.ends)
+        kept = list(map(uses.__getitem__, plan.uses))
+        ends = frozenset(map(uses.__getitem__, plan.ends))
         return Work(
             losses, self.parameters, self._rows, kept, ways, self.loss_scale, owners, plan.shared,
             ends=ends,

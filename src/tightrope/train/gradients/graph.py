@@ -26,6 +26,8 @@ __all__ = [
 
 # What torch.autograd.grad ends in; not public, so the public function stands by.
 _run_backward: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
+# What that ends in: it only adds what is for the threads of other devices, and for a debugger.
+_run_here: Any = getattr(torch.autograd.Variable._execution_engine, "run_backward", None)
 
 Slot = tuple[Any, int]  # (node, number of its output)
 LAYER = -1  # as which operand a recorded layer reads its inputs
@@ -105,7 +107,8 @@ def gradients_at(
     """torch.autograd.grad, whose checks of arguments take longer than a small network."""
     if _run_backward is None:
         return torch.autograd.grad(losses, inputs, weights, retain_graph=keep, allow_unused=True)
-    result: tuple[Tensor | None, ...] = _run_backward(
+    run = _run_here if losses.is_cpu and _run_here is not None else _run_backward
+    result: tuple[Tensor | None, ...] = run(
         (losses,), (weights,), keep, False, tuple(inputs),
         allow_unreachable=True, accumulate_grad=False,
     )  # fmt: skip

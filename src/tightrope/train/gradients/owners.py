@@ -23,16 +23,13 @@ class Owners:
     """examples: how many; each: rows of every example, once shorter ones are filled up with zeros.
 
     rows: how many rows the model ran on, example by example where all have `each`.
+    plain: whether every row is an example.
     """
 
     def __init__(self, examples: int, each: int, of_rows: Tensor | None = None) -> None:
         self.examples, self.each, self._given = examples, each, of_rows
         self.rows = examples * each if of_rows is None else len(of_rows)
-
-    @property
-    def plain(self) -> bool:
-        """Is every row an example?"""
-        return self._given is None and self.each == 1
+        self.plain = of_rows is None and each == 1
 
     @classmethod
     def of(cls, rows: Tensor, examples: int) -> Owners:

@@ -62,7 +62,7 @@ class Work:
     direct: list[nn.Parameter] = field(default_factory=list)  # a single example's leaves
     chain: int = 0  # examples in one float32 chain, see `chains`
     present: Tensor | None = None  # (B,) of a padded batch: which rows are examples
-    ends: frozenset[int] = frozenset()  # ids of uses behind which nothing else is looked for
+    ends: frozenset[Use] = frozenset()  # uses behind which nothing else is looked for
     parts: Parts | None = None  # of a model that is sharded and stays so
 
     def backward(self, inputs: list[Any], *, keep: bool) -> Grads:
@@ -115,10 +115,11 @@ class Work:
 
     def in_order(self, sums: dict[int, Tensor]) -> list[Tensor]:
         """One sum for each parameter, zero for unused ones."""
-        unused = (row for row in range(len(self.parameters)) if row not in sums)
-        for row in unused:
-            sums[row] = zero_sum(self.parameters, row, self.parts)
-        return [sums[row] for row in range(len(self.parameters))]
+        ordered = []
+        for row in range(len(self.parameters)):
+            known = row in sums
+            ordered.append(sums[row] if known else zero_sum(self.parameters, row, self.parts))
+        return ordered
 
 
 def all_grads(use: Use, grads: Grads) -> Grads:

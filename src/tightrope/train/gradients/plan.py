@@ -62,7 +62,11 @@ class BatchPlan:
 
     def fits(self, uses: list[Use], batch: int) -> bool:
         """Whether the layers that count have the batch, in rows, as first dimension."""
-        return all(rows == batch for i in self.uses for rows in uses[i].rows)
+        for i in self.uses:
+            for rows in uses[i].rows:
+                if rows != batch:
+                    return False
+        return True
 
     def same_ways(self, other: BatchPlan) -> bool:
         """Whether the same uses count and all other parameters enter at the same places."""

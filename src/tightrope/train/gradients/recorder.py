@@ -66,10 +66,17 @@ class Use:
         keywords: dict[str, Any],
     ) -> None:
         self.owner, self.rule, self.inputs, self.keywords = owner, rule, inputs, keywords
-        self.edges = [_edge(out) for out in outputs]
-        self.rows = [out.shape[0] if out.dim() else 0 for out in outputs]
-        self.input_edges = [_edge(x) for x in inputs if x.requires_grad]
-        self.versions = [x._version for x in inputs]
+        self.edges: list[GradientEdge] = []
+        self.rows: list[int] = []
+        for out in outputs:  # no comprehensions: a function call each, at every layer
+            self.edges.append(_edge(out))
+            self.rows.append(out.shape[0] if out.dim() else 0)
+        self.input_edges: list[GradientEdge] = []
+        self.versions: list[int] = []
+        for x in inputs:
+            self.versions.append(x._version)
+            if x.requires_grad:
+                self.input_edges.append(_edge(x))
         # whether a GPU computed it in half precision
         self.half = outputs[0].is_cuda and any(map(stored_in_half, (*inputs, *outputs)))
 
@@ -110,7 +117,9 @@ class Recorder:
     @property
     @unseen
     def active(self) -> bool:
-        if self.paused or not (torch.is_grad_enabled() and self.root.training):
+        if self._paused or _readers[0] > 0:
+            return False
+        if not (torch.is_grad_enabled() and self.root.training):
             return False
         if self._awake is not None and not self._awake():
             return False
@@ -138,10 +147,9 @@ class Recorder:
     @unseen
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model's forward pass is about to begin."""
-        if self.active:
-            if not self.uses and not self.calls:
-                self.started = _operations()
-            self.calls.append((args, kwargs))
+        if not self.uses and not self.calls:
+            self.started = _operations()
+        self.calls.append((args, kwargs))
 
     @contextmanager
     def rerun(self) -> Iterator[list[Use]]:

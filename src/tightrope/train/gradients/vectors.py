@@ -49,14 +49,22 @@ def sum_of_vectors(work: Work, clip: Clip) -> ClippedBatch:
     with exact_products():  # once for all layers
         total = _squared_norms(work, found)
         factors = find_factors(total, clip, work.scale, work.chain, work.present)
-        column, sums = factors.column(), dict[int, Tensor]()
+        common = factors.common
+        sums: dict[int, Tensor] = {}
         for own, a, g in found:
             if factors.bad is not None:
                 a, g = zero_examples(a, factors.bad), zero_examples(g, factors.bad)
-            scaled = g * (column if column.dtype is g.dtype else column.to(g.dtype))
-            sums[work.rows[id(own["weight"])]] = inside_product(scaled, a, work.chain)
-            sums[work.rows[id(own["bias"])]] = chained_sum(scaled, work.chain)
+            scaled = g.t() * (common if common.dtype is g.dtype else common.to(g.dtype))
+            weight, bias = _sums(scaled, a, work.chain)
+            sums[work.rows[id(own["weight"])]], sums[work.rows[id(own["bias"])]] = weight, bias
     return factors.batch(work.in_order(sums))
+
+
+def _sums(scaled: Tensor, a: Tensor, chain: int) -> tuple[Tensor, Tensor]:
+    """Over the examples, for weight and bias, of output gradients (p, B) and inputs (B, d)."""
+    if len(a) <= chain and scaled.dtype is torch.float32:
+        return torch.mm(scaled, a), scaled.sum(1)
+    return inside_product(scaled.t(), a, chain), chained_sum(scaled.t(), chain)
 
 
 def _squared_norms(work: Work, found: Layers) -> Tensor:

@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 BLOCK = 4096  # squares in one chain, see clip.NORM_ERROR
+_FULL = (torch.float32, torch.float64)
 
 
 class Form(ABC):
@@ -60,7 +61,7 @@ class Form(ABC):
 
 def full_precision(values: Tensor) -> Tensor:
     """float32 (or float64 where it is already): half precision never accumulates."""
-    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+    return values if values.dtype in _FULL else values.float()
 
 
 def blocked_squares(values: Tensor) -> Tensor:
@@ -112,8 +113,16 @@ def short_squares(rows: Tensor, more: float = 0.0) -> Tensor:
     if length > BLOCK or rows.is_cuda:
         squares = blocked_squares(rows)
         return squares.add_(more) if more else squares
-    start = _constant((), length * TINY + more, rows.dtype, rows.device)
-    return torch.addmv(start, rows * rows, _constant((length,), 1.0, rows.dtype, rows.device))
+    start, ones = _start_and_ones(length, more, rows.dtype, rows.device)
+    return torch.addmv(start, rows * rows, ones)
+
+
+@lru_cache(maxsize=1024)
+def _start_and_ones(
+    length: int, more: float, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    start = _constant((), length * TINY + more, dtype, device)
+    return start, _constant((length,), 1.0, dtype, device)
 
 
 def without_memory(values: Tensor) -> Tensor:
