@@ -8,6 +8,7 @@ import torch
 from training_models import Case, optimizer_of
 from training_timing import Step, fresh, precision
 
+from tightrope.errors import InvalidInput
 from tightrope.train import FlatClip, FullBatchSampler, GaussianNoise, Gradients, PrivateOptimizer
 from tightrope.train.feed import Ticket
 
@@ -57,9 +58,16 @@ def private_step(
         with warnings.catch_warnings(record=True) as told:  # why not, where it is not recorded so
             warnings.simplefilter("always")
             run.expect(ticket)
-            graph(x, y)
-        assert graph.mode == wanted, "; ".join([graph.mode, *(str(w.message) for w in told)])
+            try:
+                graph(x, y)
+            except InvalidInput as error:  # of the eager step that took its place
+                raise RuntimeError(_words(told)) from error
+        assert graph.mode == wanted, f"{graph.mode}; {_words(told)}"
     return step
+
+
+def _words(told: list[warnings.WarningMessage]) -> str:
+    return "; ".join(str(warning.message) for warning in told)
 
 
 def vmap_step(case: Case, device: str) -> Step:
