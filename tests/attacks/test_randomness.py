@@ -267,6 +267,29 @@ def test_the_key_of_the_noise_is_long_and_new_in_every_release():
     assert not (states[0] == states[1]).any() and not (states[1] == states[2]).any()
 
 
+class InterruptedGenerator:
+    """A CPU generator that another release interrupts just before it gets its key."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, stream):
+        self.stream, self.other = stream, torch.Generator()
+
+    def set_state(self, state):
+        key_generator(self.other, self.stream)
+        self.state = state.clone()
+
+
+def test_a_release_that_interrupts_another_has_a_key_of_its_own():
+    stream = open_stream("noise")
+    key_generator(torch.Generator(), stream)  # there is memory to be used again
+    interrupted = InterruptedGenerator(stream)
+    key_generator(interrupted, stream)
+    keys = (interrupted.state, interrupted.other.get_state())
+    first, second = (state.numpy()[24 : 24 + 8 * 624].view(np.uint64) for state in keys)
+    assert not (first == second).any()
+
+
 class CudaGenerator:
     """What a CUDA generator shows of itself, where there is none."""
 

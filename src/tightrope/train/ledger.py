@@ -173,7 +173,8 @@ class Ledger:
 
     def forfeit(self, reasons: Iterable[str]) -> None:
         """From now on the run is not private, for these reasons; there is no way back."""
-        self.forfeited = tuple(dict.fromkeys((*self.forfeited, *reasons)))
+        if reasons != ():
+            self.forfeited = tuple(dict.fromkeys((*self.forfeited, *reasons)))
 
     def accounts_for(self, sampler: AbstractSampler, noise: Noise) -> bool:
         """Are these the sampling and the noise that are accounted?"""

@@ -102,38 +102,39 @@ class GaussianNoise:
         scale = self._noise_multiplier * sensitivity
         if scale == 0.0:
             return
-        part = scale / math.sqrt(2)
-        for group, draws in self._groups(whole(sums)):
-            device = draws.device
-            generator = self._generators.pop(device, None) or torch.Generator(device)
-            for one in draws.under_one_key:
-                key_generator(generator, self._stream)
-                one.normal_(0.0, part, generator=generator)
-            # The two draws first: what is released is the sum and a number, rounded once.
-            draws.first.add_(draws.second)
-            torch._foreach_add_(group, draws.views)
-            self._generators[device] = generator
-
-    def _groups(self, sums: list[Tensor]) -> Iterator[tuple[list[Tensor], Draws]]:
-        """The sums in groups; where there is a single small one, its memory serves again."""
-        shapes = [(total.shape, total.dtype, total.device) for total in sums]
-        kept = self._borrowed()
-        if kept is None or kept[0] != shapes:
-            kept = (shapes, Draws.like(sums, torch.empty)) if _small(sums) else None
+        part, sums = scale / math.sqrt(2), whole(sums)
+        kept = self._kept_for(sums)
         if kept is not None:
-            yield sums, kept[1]
+            self._draw(sums, kept[1], part)
             self._kept.append(kept)
             return
         most = _TOGETHER if sums[0].is_cuda else _IN_CACHE
         for group in neighbours(list(_cut(sums)), most):
             with scratch_scope():
-                yield group, Draws.like(group, scratch)
+                self._draw(group, Draws.like(group, scratch), part)
 
-    def _borrowed(self) -> _Kept | None:
+    def _draw(self, sums: list[Tensor], draws: Draws, part: float) -> None:
+        """Add two draws, each with `part` as its deviation."""
+        device = draws.device
+        generator = self._generators.pop(device, None) or torch.Generator(device)
+        for one in draws.under_one_key:
+            key_generator(generator, self._stream)
+            one.normal_(0.0, part, generator=generator)
+        # The two draws first: what is released is the sum and a number, rounded once.
+        draws.first.add_(draws.second)
+        torch._foreach_add_(sums, draws.views)
+        self._generators[device] = generator
+
+    def _kept_for(self, sums: list[Tensor]) -> _Kept | None:
+        """The memory of an earlier release of these shapes, or new memory to keep; if small."""
+        shapes = [(total.shape, total.dtype, total.device) for total in sums]
         try:
-            return self._kept.pop()
+            kept = self._kept.pop()
         except IndexError:
-            return None
+            kept = None
+        if kept is not None and kept[0] == shapes:
+            return kept
+        return (shapes, Draws.like(sums, torch.empty)) if _small(sums) else None
 
     def state(self) -> dict[str, Any]:
         return {"stream": self._stream.state()}

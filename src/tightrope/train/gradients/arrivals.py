@@ -71,9 +71,9 @@ def _parted(ways: list[Way], early: Early) -> tuple[list[Way], list[Way]]:
 
 def _passed_through(work: Work, use: Use) -> bool:
     """Whether the backward pass goes on behind the layer, so that its node runs."""
-    if len(use.edges) != 1 or not use.input_edges or use in work.ends:
+    if len(use.edges) != 1 or not use.entered or use in work.ends:
         return False
-    return all(getattr(edge.node, "variable", None) is None for edge in use.input_edges)
+    return all(getattr(node, "variable", None) is None for node, _ in use.entered)
 
 
 def _refuse_unreached(work: Work, waiting: list[_Arrival]) -> None:

@@ -290,13 +290,14 @@ def _on_gpu(losses: Tensor) -> bool:
 def _check_losses(losses: object) -> None:
     if not isinstance(losses, Tensor) or not losses.is_floating_point():
         raise InvalidInput(f"losses must be a floating tensor of shape (B,); got {type(losses)}")
+    if losses.dim() == 1:
+        return
     if losses.dim() == 0:
         raise InvalidInput(
             "losses is a single number: the loss was averaged or summed over the batch already. "
             "Per-example gradients need one loss for each example: use reduction='none'"
         )
-    if losses.dim() > 1:
-        raise InvalidInput(
-            f"losses has shape {tuple(losses.shape)}; it must be (B,). Sum or average the "
-            "losses of one example over its positions, never over the batch"
-        )
+    raise InvalidInput(
+        f"losses has shape {tuple(losses.shape)}; it must be (B,). Sum or average the losses of "
+        "one example over its positions, never over the batch"
+    )

@@ -55,7 +55,7 @@ def explore(losses: Tensor, uses: Iterable[Use], wanted: set[int]) -> Graph:
     jumps: dict[Any, list[Slot]] = {}
     for use in uses:
         for edge in use.edges:
-            jumps[edge.node] = [(e.node, e.output_nr) for e in use.input_edges]
+            jumps[edge.node] = list(use.entered)
     consumers: dict[Slot, list[Slot]] = defaultdict(list)
     numbers: dict[Any, set[int]] = defaultdict(set)
     leaves: dict[int, Any] = {}

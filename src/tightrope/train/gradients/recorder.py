@@ -53,7 +53,7 @@ class Use:
     """One run of a layer: what went in, and where in the graph its output's gradient appears."""
 
     __slots__ = (
-        "edges", "half", "input_edges", "inputs", "keywords", "owner", "rows", "rule", "versions"
+        "edges", "entered", "half", "inputs", "keywords", "owner", "rows", "rule", "versions"
     )  # fmt: skip
 
     @unseen
@@ -71,12 +71,13 @@ class Use:
         for out in outputs:  # no comprehensions: a function call each, at every layer
             self.edges.append(_edge(out))
             self.rows.append(out.shape[0] if out.dim() else 0)
-        self.input_edges: list[GradientEdge] = []
+        self.entered: list[tuple[Any, int]] = []  # what the inputs are outputs of
         self.versions: list[int] = []
         for x in inputs:
             self.versions.append(x._version)
             if x.requires_grad:
-                self.input_edges.append(_edge(x))
+                node = x.grad_fn
+                self.entered.append(_edge(x)[:2] if node is None else (node, x.output_nr))
         # whether a GPU computed it in half precision
         self.half = outputs[0].is_cuda and any(map(stored_in_half, (*inputs, *outputs)))
 
