@@ -12,6 +12,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.kernels import usable
 
 __all__ = ["StandardConv2d", "standardised", "taken_back"]
@@ -38,12 +39,13 @@ def standardised(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def taken_back(gradients: Tensor, weight: Tensor) -> Tensor:
     """(B, *shape) gradients of the weights in use as those of the weights that are trained."""
+    weight = full_precision(weight)  # half precision never accumulates
     used, scale = standardised(weight)
     if weight.dtype is torch.float32 and weight[0].numel() <= _LONGEST and usable(gradients):
         from tightrope.train.gradients.kernels import standard
 
         return standard.taken_back(gradients, used, scale)
-    gradients = gradients.to(weight.dtype)  # half precision never accumulates
+    gradients = gradients.to(weight.dtype)
     inner = tuple(range(2, gradients.dim()))
     along = (gradients * used).sum(inner, keepdim=True)
     return gradients.sub(gradients.mean(inner, keepdim=True)).sub_(used * along).mul_(scale)

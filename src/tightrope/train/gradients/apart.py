@@ -8,14 +8,15 @@ exactly zero. A random half of the examples shows that example i reads example j
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
 
+from tightrope.train.gradients.graph import handed_over
 from tightrope.train.gradients.owners import Owners
 
-__all__ = ["Probes", "halves", "look"]
+__all__ = ["Probes", "Seen", "halves", "look"]
 
 # A training step is looked at with this probability: one backward pass more.
 CHANCE = 1 / 200
@@ -56,20 +57,32 @@ def halves(count: int) -> list[Tensor]:
     return [side for bit in bits for side in (bit, 1 - bit)]
 
 
-def look(
-    losses: Tensor, edges: list[Any], weights: list[Tensor], owners: Owners
-) -> tuple[set[int], bool]:
-    """Numbers of the edges at which examples meet; whether every edge had a gradient to see.
+@final
+class Seen(NamedTuple):
+    """mixed: numbers of the edges at which examples meet.
 
-    The rows of one example may meet.
+    conclusive: whether every edge had a gradient to see.
+    hooked: whether hooks of the user's change one.
     """
+
+    mixed: set[int]
+    conclusive: bool
+    hooked: bool
+
+
+def look(losses: Tensor, edges: list[Any], weights: list[Tensor], owners: Owners) -> Seen:
+    """The rows of one example may meet."""
     mixed: set[int] = set()
+    hooked = False
     quiet = set(range(len(edges)))
     for one in weights if edges else []:
         given = one.to(losses)
         others = owners.spread(given == 0)
-        grads = torch.autograd.grad(losses, edges, given, retain_graph=True, allow_unused=True)
-        for number, g in enumerate(grads):
+        with handed_over(edges) as after:
+            grads = torch.autograd.grad(losses, edges, given, retain_graph=True, allow_unused=True)
+        for number, before in enumerate(grads):
+            g = after.get(number, before)
+            hooked = hooked or g is not before
             if g is None:
                 continue
             rows = ((g != 0) & ~g.isnan()).reshape(len(g), -1).any(1)
@@ -77,4 +90,4 @@ def look(
                 quiet.discard(number)
             if bool((rows & others).any() if len(g) == owners.rows else rows.any()):
                 mixed.add(number)
-    return mixed, not quiet
+    return Seen(mixed, not quiet, hooked)

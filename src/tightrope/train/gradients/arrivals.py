@@ -81,9 +81,12 @@ def _refuse_unreached(work: Work, waiting: list[_Arrival]) -> None:
     if not waiting:
         return
     reached = {slot[0] for slot in explore(work.losses, [], set()).consumers}
+    reached.add(work.losses.grad_fn)  # which nothing reads
     if any(arrival.node in reached for arrival in waiting):
         raise InvalidInput(
-            "the model's input requires gradients itself; pass it detached (x.detach())"
+            "a layer got no gradient although the losses depend on it: the model's input requires "
+            "gradients itself (pass it detached, x.detach()), or what a layer reads was detached "
+            "in this batch and not in one before"
         )
 
 

@@ -212,7 +212,7 @@ class Gradients:
         ends = frozenset(map(uses.__getitem__, plan.ends))
         return Work(
             losses, self.parameters, self._rows, kept, ways, self.loss_scale, owners, plan.shared,
-            ends=ends,
+            ends=ends, hooked=plan.hooked,
         )  # fmt: skip
 
     def _planned(

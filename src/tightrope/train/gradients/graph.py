@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import Node
+from torch.autograd.graph import GradientEdge, Node
 
 from tightrope.train.gradients.recorder import Use
 
@@ -19,6 +21,7 @@ __all__ = [
     "Slot",
     "explore",
     "gradients_at",
+    "handed_over",
     "has_batch",
     "leads_to",
     "output_shape",
@@ -113,6 +116,30 @@ def gradients_at(
         allow_unreachable=True, accumulate_grad=False,
     )  # fmt: skip
     return result
+
+
+@contextmanager
+def handed_over(edges: Iterable[Any]) -> Iterator[dict[int, Tensor | None]]:
+    """Number of an edge -> what its node is given in a backward pass inside, if it runs.
+
+    That is after hooks of the user's, which may change it. PyTorch runs them on what it returns for
+    nodes at which a pass ends, but not for those behind which it goes on.
+    """
+    given: dict[int, Tensor | None] = {}
+
+    def note(number: int, output: int, grads: tuple[Tensor | None, ...]) -> None:
+        given[number] = grads[output]
+
+    hooks = [
+        edge.node.register_prehook(partial(note, number, edge.output_nr))
+        for number, edge in enumerate(edges)
+        if isinstance(edge, GradientEdge)
+    ]
+    try:
+        yield given
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def output_shape(node: Node, number: int = 0) -> torch.Size:

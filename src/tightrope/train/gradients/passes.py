@@ -19,7 +19,7 @@ from tightrope.train.gradients.buffers import scratch_scope
 from tightrope.train.gradients.forms import Dense, Form, TableRows, combine
 from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.forms.bundle import Bundle, take_bundles
-from tightrope.train.gradients.graph import gradients_at, output_shape
+from tightrope.train.gradients.graph import gradients_at, handed_over, output_shape
 from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.recorder import Use
@@ -64,12 +64,17 @@ class Work:
     present: Tensor | None = None  # (B,) of a padded batch: which rows are examples
     ends: frozenset[Use] = frozenset()  # uses behind which nothing else is looked for
     parts: Parts | None = None  # of a model that is sharded and stays so
+    hooked: bool = False  # whether hooks of the user's may change gradients on their way
 
     def backward(self, inputs: list[Any], *, keep: bool) -> Grads:
         """Gradients of the summed losses, none of them a parameter's."""
         # Made anew each time: a backward pass of the user's may write into what it is given.
         weights = torch.full_like(self.losses, self.scale)
-        return list(gradients_at(self.losses, inputs, weights, keep=keep))
+        if not self.hooked:
+            return list(gradients_at(self.losses, inputs, weights, keep=keep))
+        with handed_over(inputs) as after:
+            grads = gradients_at(self.losses, inputs, weights, keep=keep)
+        return [after.get(number, g) for number, g in enumerate(grads)]
 
     def forms_of_use(self, use: Use, grads: Grads) -> Found:
         """Forms of the parameters of one use; [] where the losses do not depend on it."""

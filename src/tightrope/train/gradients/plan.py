@@ -13,7 +13,7 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from tightrope.errors import ModelNotPrivate
-from tightrope.train.gradients.apart import look
+from tightrope.train.gradients.apart import Seen, look
 from tightrope.train.gradients.graph import leads_to
 from tightrope.train.gradients.junctions import (
     Entry,
@@ -51,6 +51,7 @@ class BatchPlan:
     shared: ids of the parameters that are used several times or found in the graph.
     conclusive: whether a gradient was seen everywhere when examples were looked for apart.
     half: whether anything between the layers is computed in half precision.
+    hooked: whether hooks of the user's change gradients on their way.
     """
 
     uses: tuple[int, ...]
@@ -59,6 +60,7 @@ class BatchPlan:
     shared: frozenset[int]
     conclusive: bool
     half: bool
+    hooked: bool
 
     def fits(self, uses: list[Use], batch: int) -> bool:
         """Whether the layers that count have the batch, in rows, as first dimension."""
@@ -70,7 +72,8 @@ class BatchPlan:
 
     def same_ways(self, other: BatchPlan) -> bool:
         """Whether the same uses count and all other parameters enter at the same places."""
-        return self.uses == other.uses and self._marks() == other._marks()
+        same = self.uses == other.uses and self.hooked == other.hooked
+        return same and self._marks() == other._marks()
 
     def _marks(self) -> dict[int, tuple[Landmark, ...]]:
         return {id(source.parameter): source.marks for source in self.sources}
@@ -93,14 +96,14 @@ def make_plan(
     flat_nodes: set[Any] = set()
     while True:
         seen = survey(losses, uses, names, flat_uses, flat_nodes, owners.rows)
-        mixed, conclusive = look(losses, seen.edges, weights, owners)
-        if not mixed:
+        found = look(losses, seen.edges, weights, owners)
+        if not found.mixed:
             break
-        clear = _told_flat(seen, mixed, witness, flat_uses, flat_nodes)
+        clear = _told_flat(seen, found.mixed, witness, flat_uses, flat_nodes)
         if not clear:
-            refuse_mixing(seen.owner(min(mixed)))
+            refuse_mixing(seen.owner(min(found.mixed)))
     seen.refuse_unseen(names, uses, owners.rows)
-    return _plan_of(losses, uses, seen, conclusive)
+    return _plan_of(losses, uses, seen, found)
 
 
 def _told_flat(
@@ -121,7 +124,7 @@ def _told_flat(
     return True
 
 
-def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, conclusive: bool) -> BatchPlan:
+def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, found: Seen) -> BatchPlan:
     wanted = {edge.node for i in seen.kept for edge in uses[i].edges}
     wanted |= {entry.node for _, entries in seen.known() for entry in entries}
     leading = leads_to(losses, wanted)
@@ -131,7 +134,9 @@ def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, conclusive: bool) ->
     )
     ends = frozenset(i for i in seen.kept if uses[i].edges[0].node not in leading)
     shared = shared_parameters((uses[i] for i in seen.kept), (s.parameter for s in sources))
-    return BatchPlan(tuple(seen.kept), ends, sources, shared, conclusive, seen.graph.half)
+    return BatchPlan(
+        tuple(seen.kept), ends, sources, shared, found.conclusive, seen.graph.half, found.hooked
+    )
 
 
 def _landmark(losses: Tensor, entry: Entry, leading: set[Any]) -> Landmark:

@@ -27,7 +27,9 @@ def single_example_work(
     _refuse_hidden(layers, leaves)
     rows = {id(p): i for i, p in enumerate(parameters)}
     shared = shared_parameters(layers, direct)
-    return Work(losses, parameters, rows, layers, [], scale, owners, shared, direct)
+    return Work(
+        losses, parameters, rows, layers, [], scale, owners, shared, direct, hooked=True
+    )  # no plan says whether there are hooks
 
 
 def _refuse_hidden(layers: list[Use], leaves: Container[int]) -> None:
