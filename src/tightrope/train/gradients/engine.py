@@ -17,6 +17,7 @@ from tightrope.train.gradients.apart import Probes, halves
 from tightrope.train.gradients.attach import attach
 from tightrope.train.gradients.batch import ClippedBatch, Parts, empty_batch
 from tightrope.train.gradients.buffers import keep_freed_memory, scratch_scope
+from tightrope.train.gradients.graph import walk_of
 from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.passes import Work, book_keeping, sum_of_found, two_pass
@@ -218,7 +219,7 @@ class Gradients:
     def _planned(
         self, losses: Tensor, uses: list[Use], calls: Calls, owners: Owners, checked: bool
     ) -> tuple[BatchPlan, list[tuple[UseSource, Junction]]]:
-        key = self._kind_of(losses, uses)
+        key = self._kind_of(losses, uses, walk_of(losses) if checked else 0)
         plan = self._plans.get(key)
         if plan is not None and not (checked and self._probes.due(plan.conclusive)):
             ways = resolve(plan, losses) if plan.fits(uses, owners.rows) else None
@@ -232,11 +233,14 @@ class Gradients:
         assert ways is not None
         return plan, ways
 
-    def _kind_of(self, losses: Tensor, uses: list[Use]) -> tuple[int, ...]:
-        """Which layers ran, and how many operations there were: others need a plan of their own."""
+    def _kind_of(self, losses: Tensor, uses: list[Use], walk: int) -> tuple[int, ...]:
+        """Which layers and operations ran: others need a plan of their own.
+
+        walk: 0 in a step that is recorded, which runs the same operations whenever it is replayed.
+        """
         assert losses.grad_fn is not None
         operations = losses.grad_fn._sequence_nr() - self._recorder.started
-        return (operations, *[id(use.owner) for use in uses])
+        return (walk, operations, *[id(use.owner) for use in uses])
 
     def _look(
         self, losses: Tensor, uses: list[Use], calls: Calls, owners: Owners, known: BatchPlan | None

@@ -25,12 +25,16 @@ __all__ = [
     "has_batch",
     "leads_to",
     "output_shape",
+    "walk_of",
 ]
 
 # What torch.autograd.grad ends in; not public, so the public function stands by.
 _run_backward: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 # What that ends in: it only adds what is for the threads of other devices, and for a debugger.
 _run_here: Any = getattr(torch.autograd.Variable._execution_engine, "run_backward", None)
+
+# The kind of node at which a graph ends in a parameter.
+_LEAF: Any = type(torch.zeros(1, requires_grad=True).view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
 
 Slot = tuple[Any, int]  # (node, number of its output)
 LAYER = -1  # as which operand a recorded layer reads its inputs
@@ -81,6 +85,28 @@ def explore(losses: Tensor, uses: Iterable[Use], wanted: set[int]) -> Graph:
             leaves[id(variable)] = node
         checkpointed = checkpointed or node.name() == "CheckpointFunctionBackward"
     return Graph(consumers, numbers, leaves, checkpointed)
+
+
+def walk_of(losses: Tensor) -> int:
+    """One number for all operations of a graph and for what each of them reads.
+
+    Graphs of one number are the same but for shapes, so what was found out about one holds for all.
+    """
+    numbers, stack, told = {losses.grad_fn: 0}, [losses.grad_fn], list[Any]()
+    while stack:
+        node: Any = stack.pop()
+        kind = type(node)
+        told.append(kind)
+        if kind is _LEAF:
+            told.append(id(node.variable))
+            continue
+        for slot in node.next_functions:
+            child = slot[0]
+            if child is not None and child not in numbers:
+                numbers[child] = len(numbers)
+                stack.append(child)
+            told.append((numbers.get(child), slot[1]))
+    return hash(tuple(told))
 
 
 def leads_to(losses: Tensor, targets: set[Any]) -> set[Any]:
