@@ -133,4 +133,5 @@ def test_committed_runs_are_the_recipes_of_the_catalog(path: Path) -> None:
         for seed, stored in entry["runs"].items():
             run = Result.from_dict(recipe, int(seed), stored)
             assert run.process == recipe.process
-            assert len(run.curve) == len(recipe.measured_at)
+            once = path.stem in CERTIFIED and len(run.curve) == 1  # private runs look once, by now
+            assert once or len(run.curve) == len(recipe.measured_at)

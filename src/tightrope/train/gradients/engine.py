@@ -229,6 +229,7 @@ class Gradients:
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         plan = self._plans[key] = self._look(losses, uses, calls, owners, plan)
+        self._plans[0, *key[1:]] = plan  # for a step that is recorded after it
         ways = resolve(plan, losses)
         assert ways is not None
         return plan, ways
