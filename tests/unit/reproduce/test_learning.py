@@ -16,6 +16,7 @@ from tightrope_reproduce.learning.catalog import GROUPS, recipes_of
 from tightrope_reproduce.learning.gains import ROWS, less_noise, more_rounds
 from tightrope_reproduce.learning.paper import CLAIMS, FIGURE_4, TABLE_1, TABLE_4, TWINS
 from tightrope_reproduce.learning.quick import QUICK, QUICK_TWIN
+from tightrope_reproduce.learning.records import CERTIFIED
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "reproduction" / "learning"
 
