@@ -245,12 +245,20 @@ class Patches(Form):
             total = self._fused_sum(factors, chain)
         else:
             total = sum_of_parts(self._parts(), factors, chain)
-        return self.convolution.in_order(total, last=self._last).contiguous()
+        return self.in_order(total).contiguous()
+
+    def in_order(self, rows: Tensor) -> Tensor:
+        """(*, N) as it was written, as (*, *weight shape)."""
+        return self.convolution.in_order(rows, last=self._last)
+
+    def as_written(self, gradients: Tensor) -> Tensor:
+        """(B, *weight shape) as (B, N), the inverse of `in_order`."""
+        return (gradients.movedim(2, -1) if self._last else gradients).flatten(1)
 
     def parts(self) -> Iterator[tuple[slice, Tensor]]:
         """(B, *weight shape), all at once where they are instantiated, else some at a time."""
         for part, gradients in self._parts():
-            yield part, self.convolution.in_order(gradients, last=self._last)
+            yield part, self.in_order(gradients)
 
     def drop(self) -> None:
         """Nothing will be asked of it any more."""
@@ -290,7 +298,7 @@ class Patches(Form):
         return per_example_products(*self._operands_of(examples), fused=self._fused)
 
     def dense(self) -> Tensor:
-        return self.convolution.in_order(full_precision(self._written()), last=self._last)
+        return self.in_order(full_precision(self._written()))
 
     def _written(self) -> Tensor:
         """(B, N): the gradients as the products of patches write them."""
