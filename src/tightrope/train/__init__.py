@@ -51,6 +51,7 @@ from tightrope.train.samplers import (
     TruncatedPoissonSampler,
 )
 from tightrope.train.standard_convolution import StandardConv2d
+from tightrope.train.symmetric_convolution import SymmetricConv2d
 from tightrope.train.trainer import Evaluation, Outcome, Trainer, accuracy
 from tightrope.train.users import UserData, first_rows
 
@@ -70,6 +71,7 @@ __all__ = [
     "accuracy",
     "CropAndFlip",
     "StandardConv2d",
+    "SymmetricConv2d",
     "Budget",
     "PoissonSampler",
     "TruncatedPoissonSampler",

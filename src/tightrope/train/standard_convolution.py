@@ -37,15 +37,35 @@ def standardised(weight: Tensor) -> tuple[Tensor, Tensor]:
     return centred * scale, scale
 
 
-def taken_back(gradients: Tensor, weight: Tensor) -> Tensor:
-    """(B, *shape) gradients of the weights in use as those of the weights that are trained."""
+def taken_back(
+    rows: Tensor, weight: Tensor, *, last: bool = False, places: Tensor | None = None
+) -> Tensor:
+    """(B, N) gradients of the weights in use as those of the weights that are trained.
+
+    last: whether a row is written with the input channels innermost, as the result then is. places:
+    (G, n), where in each of its G uses a channel's weights stand, in the order of the rows; without
+    it every weight is used once.
+    """
     weight = full_precision(weight)  # half precision never accumulates
     used, scale = standardised(weight)
-    if weight.dtype is torch.float32 and weight[0].numel() <= _LONGEST and usable(gradients):
+    used = (used.movedim(1, -1) if last else used).flatten(1)  # (channels, n)
+    uses = 1 if places is None else len(places)
+    gradients = rows.view(len(rows), len(used), uses, used.shape[1])
+    if weight.dtype is torch.float32 and used.shape[1] <= _LONGEST and usable(rows):
         from tightrope.train.gradients.kernels import standard
 
-        return standard.taken_back(gradients, used, scale)
-    gradients = gradients.to(weight.dtype)
-    inner = tuple(range(2, gradients.dim()))
-    along = (gradients * used).sum(inner, keepdim=True)
-    return gradients.sub(gradients.mean(inner, keepdim=True)).sub_(used * along).mul_(scale)
+        return standard.taken_back(gradients, used, scale, places).flatten(1)
+    total = _of_all_uses(gradients.to(weight.dtype), places)
+    along = (total * used).sum(2, keepdim=True)
+    mean = total.mean(2, keepdim=True)
+    return total.sub(mean).sub_(used * along).mul_(scale.view(-1, 1)).flatten(1)
+
+
+def _of_all_uses(gradients: Tensor, places: Tensor | None) -> Tensor:
+    """(B, channels, n) from (B, channels, G, n)."""
+    if places is None:
+        return gradients[:, :, 0]
+    total = gradients[:, :, 0].index_select(2, places[0])
+    for use in range(1, len(places)):
+        total += gradients[:, :, use].index_select(2, places[use])
+    return total

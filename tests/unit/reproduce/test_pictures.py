@@ -66,8 +66,16 @@ def test_rescaling_leaves_the_function_and_sets_the_filters() -> None:
     before = body(x).detach()
     torch.testing.assert_close(rescaled(body)(x), before, rtol=1e-3, atol=1e-3)
     weight = body.start.weight.detach().flatten(1)
-    assert torch.allclose(weight.norm(dim=1), torch.ones(32), atol=1e-5)
-    assert torch.allclose(before.norm(dim=1), torch.full((3,), 4.0), atol=1e-3)
+    assert torch.allclose(weight.norm(dim=1), torch.ones(8), atol=1e-5)
+
+
+def test_the_features_of_the_last_layer_have_norm_4() -> None:
+    torch.manual_seed(0)
+    model, seen = PictureNet(), []
+    model.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
+    model(torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8))
+    assert seen[0].shape == (3, model.width)
+    assert torch.allclose(seen[0].norm(dim=1), torch.full((3,), 4.0), atol=1e-3)
 
 
 def test_a_network_begins_where_the_painted_pictures_left_it(

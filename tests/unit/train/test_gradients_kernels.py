@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import pytest
@@ -14,6 +15,7 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("the kernels need a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
 from tightrope.train.gradients.forms import Convolution
+from tightrope.train.gradients.forms.patches import in_order
 from tightrope.train.gradients.kernels import (
     convolution,
     depthwise,
@@ -25,6 +27,7 @@ from tightrope.train.gradients.kernels import (
 )
 from tightrope.train.gradients.rounding import TINY
 from tightrope.train.standard_convolution import standardised, taken_back
+from tightrope.train.symmetric_convolution import SymmetricConv2d
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -130,7 +133,7 @@ def test_products_of_patches_that_are_not_written(channels, outputs, options, ea
         for i in range(3 * each)
     ]  # fmt: skip
     exact = torch.stack(rows).unflatten(0, (3, each)).sum(1)
-    found = geometry.in_order(written.flatten(1), last=True)
+    found = in_order(written.flatten(1), layer.weight.shape, last=True)
     torch.testing.assert_close(found.double().cpu(), exact, rtol=1e-3, atol=1e-3)
     squares = written.double().square().sum((1, 2))
     assert bool((products.squares_of(operands) / squares - 1).abs().max() <= 2.0**-20)
@@ -210,16 +213,33 @@ def test_depthwise_convolutions(channels, outputs, options, half, last):
         torch.testing.assert_close(found[one].double().cpu(), exact, rtol=1e-5, atol=1e-5)
 
 
+def taken_back_by_the_kernel(rows, weight, last, places=None):
+    used, scale = standardised(weight)
+    used = (used.movedim(1, -1) if last else used).flatten(1)
+    gradients = rows.view(len(rows), len(used), -1, used.shape[1])
+    return standard.taken_back(gradients, used, scale, places).flatten(1)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("shape", [(3, 5, 3, 3), (4, 130, 3, 3), (2, 7, 1, 1), (2, 3000)])
 def test_standardised_weights_are_taken_back_row_by_row(shape, last, dtype):
-    weight, gradients = random(*shape), random(6, *shape).to(dtype)
-    if last:  # the input channels innermost in memory
-        gradients = gradients.movedim(2, -1).contiguous().movedim(-1, 2)
-    found = standard.taken_back(gradients, *standardised(weight))
-    exact = taken_back(gradients.double(), weight.double())
+    weight, rows = random(*shape), random(6, math.prod(shape)).to(dtype)
+    found = taken_back_by_the_kernel(rows, weight, last)
+    exact = taken_back(rows.double(), weight.double(), last=last)
     assert found.dtype is torch.float32
     torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-5)
-    alone = standard.taken_back(gradients[2:3], *standardised(weight))
+    alone = taken_back_by_the_kernel(rows[2:3], weight, last)
     assert torch.equal(alone[0], found[2])  # whoever else is in the batch
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("inputs, outputs, plain", [(3, 16, True), (16, 40, False)])
+def test_weights_that_are_used_in_eight_ways_are_taken_back(inputs, outputs, plain, last, dtype):
+    layer = SymmetricConv2d(inputs, outputs, 3, plain=plain).to(DEVICE)
+    weight, places = layer.weight.detach(), layer.uses(last=last)
+    rows = random(5, outputs * inputs * 9).to(dtype)
+    found = taken_back_by_the_kernel(rows, weight, last, places)
+    exact = taken_back(rows.double(), weight.double(), last=last, places=places)
+    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-5)

@@ -19,6 +19,7 @@ from tightrope.train.gradients import Gradients
 from tightrope.train.gradients.reference import loop_clipped_sum
 from tightrope.train.padded import PaddedBatch, Program
 from tightrope.train.standard_convolution import StandardConv2d
+from tightrope.train.symmetric_convolution import SymmetricConv2d
 
 
 def losses_of(model, *inputs):
@@ -209,6 +210,14 @@ LAYERS = {
     ),
     "conv2d standardised in a layer of one's own": (
         lambda: convolution(OwnStandard, kernel_size=3, stride=2),
+        IMAGE,
+    ),
+    "conv2d symmetric": (
+        lambda: convolution(SymmetricConv2d, channels=(16, 8), kernel_size=3, padding=1),
+        (16, 5, 4),
+    ),
+    "conv2d symmetric, from colours": (
+        lambda: convolution(SymmetricConv2d, channels=(4, 24), kernel_size=2, plain=True),
         IMAGE,
     ),
     "conv3d": (

@@ -7,9 +7,10 @@ from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, layer_norm, max_pool2d
+from torch.nn.functional import avg_pool2d, gelu, group_norm, layer_norm, max_pool2d
 
-from tightrope.train import StandardConv2d
+from tightrope.train import SymmetricConv2d
+from tightrope.train.symmetric_convolution import TURNS
 
 __all__ = [
     "mnist_cnn",
@@ -126,47 +127,57 @@ def colour_cnn() -> nn.Sequential:
 
 
 class Stage(nn.Module):
-    """A convolution, half the size, and a second convolution beside a short cut."""
+    """A convolution, half the size, and a second convolution beside a short cut, normalised.
+
+    The last norm is that of Klause et al. (2022); a norm's group is one or two families.
+    """
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.one = StandardConv2d(inputs, outputs, 3, padding=1)
-        self.two = StandardConv2d(outputs, outputs, 3, padding=1)
-        self.first, self.second = nn.GroupNorm(16, outputs), nn.GroupNorm(16, outputs)
+        self.groups = min(16, outputs // TURNS)
+        self.one = SymmetricConv2d(inputs, outputs, 3, padding=1)
+        self.two = SymmetricConv2d(outputs, outputs, 3, padding=1)
+        self.first = nn.GroupNorm(self.groups, outputs)
+        self.second = nn.GroupNorm(self.groups, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         x = gelu(self.first(max_pool2d(self.one(x), 2)))
-        return x + gelu(self.second(self.two(x)))
+        return group_norm(x + gelu(self.second(self.two(x))), self.groups)
 
 
 class PictureBody(nn.Module):
-    """(B, 3, 32, 32) from -1 to 1, to 512 features of norm 4."""
+    """(B, 3, 32, 32) from -1 to 1, to what the last two stages see, (B, 512, 4, 4)."""
 
-    width = 512
+    channels, places = 512, 16
 
     def __init__(self) -> None:
         super().__init__()
-        self.start = StandardConv2d(3, 32, 3, padding=1)
-        self.stages = nn.Sequential(Stage(32, 64), Stage(64, 256), Stage(256, 256))
+        self.start = SymmetricConv2d(3, 64, 3, padding=1, plain=True)
+        self.one, self.two, self.three = Stage(64, 64), Stage(64, 256), Stage(256, 256)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.stages(gelu(self.start(x)))
-        pooled = torch.cat([x.mean((2, 3)), x.amax((2, 3))], dim=1)
-        scale: float = 4 / math.sqrt(self.width)
-        return layer_norm(pooled, (self.width,)) * scale
+        seen = self.two(self.one(gelu(self.start(x))))
+        return torch.cat([avg_pool2d(seen, 2), self.three(seen)], dim=1)
 
 
 class PictureNet(nn.Module):
-    """Bytes (B, 3, 32, 32) to 10 outputs, which start at zero: 1.98 million weights."""
+    """Bytes (B, 3, 32, 32) to 10 outputs, which start at zero: 333,282 weights.
+
+    The last layer sees where in the picture things are: its features have norm 4, however many.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.body, self.head = PictureBody(), nn.Linear(PictureBody.width, 10)
+        self.body = PictureBody()
+        self.width = self.body.channels * self.body.places
+        self.head = nn.Linear(self.width, 10)
         for weight in self.head.parameters():
             nn.init.zeros_(weight)
 
     def forward(self, images: Tensor) -> Tensor:
-        return cast(Tensor, self.head(self.body(images.float().div(127.5).sub(1.0))))
+        maps = self.body(images.float().div(127.5).sub(1.0)).flatten(1)
+        scale: float = 4 / math.sqrt(self.width)
+        return cast(Tensor, self.head(layer_norm(maps, (self.width,)) * scale))
 
 
 def _start(module: M) -> M:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import affine_grid, cross_entropy, grid_sample, normalize
 
 from tightrope.errors import InvalidInput
-from tightrope.train import StandardConv2d
+from tightrope.train import SymmetricConv2d
 from tightrope_reproduce.learning.models import PictureBody, PictureNet
 from tightrope_reproduce.learning.painted import painted
 
@@ -53,8 +53,8 @@ def learn_prior(
     torch.set_float32_matmul_precision("high")
     shown = painted(pictures, SIDE, device, seed)
     body = PictureBody().to(device)
-    head = nn.Sequential(nn.Linear(body.width, 512), nn.ReLU(), nn.Linear(512, 128)).to(device)
-    both = nn.Sequential(body, head)
+    head = nn.Sequential(nn.Linear(2 * body.channels, 512), nn.ReLU(), nn.Linear(512, 128))
+    both = nn.Sequential(body, Pooled(), head).to(device)
     update = torch.optim.AdamW(both.parameters(), lr=RATE, weight_decay=DECAY, betas=(0.9, 0.95))
     run: Any = torch.compile(both) if device == "cuda" else both
     start = time.monotonic()
@@ -66,6 +66,13 @@ def learn_prior(
         if step % 100 == 0:
             print(f"step {step}, loss {float(loss):.3f}, {time.monotonic() - start:.0f} s")
     return {name: value.half().cpu() for name, value in rescaled(body).state_dict().items()}
+
+
+class Pooled(nn.Module):
+    """What is in the picture, wherever it is: mean and maximum over the places."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return torch.cat([maps.mean((2, 3)), maps.amax((2, 3))], dim=1)
 
 
 def _step(run: Any, update: torch.optim.Optimizer, pairs: Tensor, device: str) -> Tensor:
@@ -123,7 +130,7 @@ def recoloured(seen: Tensor) -> Tensor:
 def rescaled(body: nn.Module) -> nn.Module:
     """The same function, with every filter as it is used, of mean 0 and norm 1."""
     for layer in body.modules():
-        if isinstance(layer, StandardConv2d):
+        if isinstance(layer, SymmetricConv2d):
             weight = layer.weight.data
             weight -= weight.mean((1, 2, 3), keepdim=True)
             weight /= weight.flatten(1).norm(dim=1)[:, None, None, None]

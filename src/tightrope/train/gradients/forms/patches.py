@@ -113,13 +113,14 @@ class Convolution:
             return patches.view(batch, each * prod(space), -1)
         return patches.view(batch * self.groups, -1, each * prod(space)).transpose(1, 2)
 
-    def in_order(self, gradients: Tensor, *, last: bool) -> Tensor:
-        """(*, N) as (*, *weight shape); last: whether the channels are innermost in a patch."""
-        lead = gradients.shape[:-1]
-        if not last:
-            return gradients.view(*lead, *self.weight_shape)
-        outputs, inputs = self.weight_shape[:2]
-        return gradients.view(*lead, outputs, *self.kernel, inputs).movedim(-1, len(lead) + 1)
+
+def in_order(rows: Tensor, shape: torch.Size, *, last: bool) -> Tensor:
+    """(*, N) as (*, *shape); last: whether the input channels are innermost."""
+    lead = rows.shape[:-1]
+    if not last:
+        return rows.view(*lead, *shape)
+    outputs, inputs, *kernel = shape
+    return rows.view(*lead, outputs, *kernel, inputs).movedim(-1, len(lead) + 1)
 
 
 def _half_kernels(x: Tensor, g: Tensor, convolution: Convolution) -> bool:
@@ -138,7 +139,7 @@ class Patches(Form):
         self._small = self._by_small_kernel()
         self._half = _half_kernels(x, g, convolution)
         self._by_images = self._half and self._reads_images()
-        self._last = self._by_images or convolution.channels_last(x)
+        self.last = self._by_images or convolution.channels_last(x)  # channels innermost
         self._fused = self._half or (fused(g) and x.dtype is g.dtype)
         self._direct: Tensor | None = None  # (B, N) once instantiated
         self._squares: Tensor | None = None  # (B,) once the norms are taken
@@ -154,9 +155,12 @@ class Patches(Form):
     @property
     def shrinks(self) -> bool:
         """Whether the gradients are written out at once, to hold less."""
-        stored = 4 * self._examples * self.convolution.weight_shape.numel()
-        smaller = stored < self.x.nbytes + self.g.nbytes
+        smaller = self.holds_more_than(self.convolution.weight_shape.numel())
         return smaller and not self._small and self.instantiated
+
+    def holds_more_than(self, weights: int) -> bool:
+        """Whether the images take more memory than so many weights of every example."""
+        return 4 * self._examples * weights < self.x.nbytes + self.g.nbytes
 
     def squared_norms(self) -> Tensor:
         if self._squares is not None:
@@ -244,21 +248,11 @@ class Patches(Form):
         if self._fused and chain and self.convolution.groups == 1 and not self.instantiated:
             total = self._fused_sum(factors, chain)
         else:
-            total = sum_of_parts(self._parts(), factors, chain)
-        return self.in_order(total).contiguous()
+            total = sum_of_parts(self.parts(), factors, chain)
+        return self._in_order(total).contiguous()
 
-    def in_order(self, rows: Tensor) -> Tensor:
-        """(*, N) as it was written, as (*, *weight shape)."""
-        return self.convolution.in_order(rows, last=self._last)
-
-    def as_written(self, gradients: Tensor) -> Tensor:
-        """(B, *weight shape) as (B, N), the inverse of `in_order`."""
-        return (gradients.movedim(2, -1) if self._last else gradients).flatten(1)
-
-    def parts(self) -> Iterator[tuple[slice, Tensor]]:
-        """(B, *weight shape), all at once where they are instantiated, else some at a time."""
-        for part, gradients in self._parts():
-            yield part, self.in_order(gradients)
+    def _in_order(self, rows: Tensor) -> Tensor:
+        return in_order(rows, self.convolution.weight_shape, last=self.last)
 
     def drop(self) -> None:
         """Nothing will be asked of it any more."""
@@ -278,7 +272,7 @@ class Patches(Form):
         total = parts[0] if len(parts) == 1 else torch.stack(parts).sum(0, dtype=torch.float64)
         return total.float().view(-1)
 
-    def _parts(self) -> Iterator[tuple[slice, Tensor]]:
+    def parts(self) -> Iterator[tuple[slice, Tensor]]:
         """(B, N) gradients, all at once where they are instantiated, else some at a time."""
         if self.instantiated:
             yield slice(0, self._examples), self._written()
@@ -298,7 +292,7 @@ class Patches(Form):
         return per_example_products(*self._operands_of(examples), fused=self._fused)
 
     def dense(self) -> Tensor:
-        return self.in_order(full_precision(self._written()))
+        return self._in_order(full_precision(self._written()))
 
     def _written(self) -> Tensor:
         """(B, N): the gradients as the products of patches write them."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tightrope.train.gradients.forms import Convolution, Dense, Mapped, Patches
 from tightrope.train.gradients.rules.base import Forms, summed, trainable
 from tightrope.train.standard_convolution import StandardConv2d, taken_back
+from tightrope.train.symmetric_convolution import SymmetricConv2d
 
-__all__ = ["convolution", "standard_convolution"]
+__all__ = ["convolution", "standard_convolution", "symmetric_convolution"]
 
 AnyConv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
@@ -31,11 +31,30 @@ def convolution(module: AnyConv, x: Tensor, g: Tensor) -> Forms:
 
 def standard_convolution(module: StandardConv2d, x: Tensor, g: Tensor) -> Forms:
     """The same, with the gradients taken back to the weights before they were standardised."""
-    back = partial(taken_back, weight=module.weight.detach())
+    weight = module.weight.detach()
+
+    def back(rows: Tensor, last: bool) -> Tensor:
+        return taken_back(rows, weight, last=last)
+
     return [
-        (parameter, Mapped(form, back) if isinstance(form, Patches) else form)
-        for parameter, form in convolution(module, x, g)
+        (p, Mapped(form, back, weight.shape) if isinstance(form, Patches) else form)
+        for p, form in convolution(module, x, g)
     ]
+
+
+def symmetric_convolution(module: SymmetricConv2d, x: Tensor, g: Tensor) -> Forms:
+    """The same, summed over the eight ways in which a weight is used."""
+    if not trainable(module.weight):
+        return []
+    weight = module.weight.detach()
+    used = torch.Size((module.out_channels, *weight.shape[1:]))
+    x, padding = _seen_by_the_kernel(module, x)
+    geometry = Convolution(used, module.stride, padding, module.dilation, 1)
+
+    def back(rows: Tensor, last: bool) -> Tensor:
+        return taken_back(rows, weight, last=last, places=module.uses(last=last))
+
+    return [(module.weight, Mapped(Patches(x, g, geometry), back, weight.shape))]
 
 
 def _seen_by_the_kernel(module: AnyConv, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:

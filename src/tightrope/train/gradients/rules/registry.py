@@ -18,6 +18,7 @@ from tightrope.train.gradients.rules import (
 )
 from tightrope.train.gradients.rules.base import LayerRule
 from tightrope.train.standard_convolution import StandardConv2d
+from tightrope.train.symmetric_convolution import SymmetricConv2d
 
 __all__ = ["WITHOUT_WEIGHTS", "LayerRule", "layer_rule", "replacement_forward"]
 
@@ -27,6 +28,7 @@ _RULES: dict[type[nn.Module], LayerRule] = {
     nn.Conv2d: convolution.convolution,
     nn.Conv3d: convolution.convolution,
     StandardConv2d: convolution.standard_convolution,
+    SymmetricConv2d: convolution.symmetric_convolution,
     nn.Embedding: embedding.embedding,
     nn.EmbeddingBag: embedding.bag,
     nn.LayerNorm: normalisation.layer_norm,
@@ -39,7 +41,7 @@ _RULES: dict[type[nn.Module], LayerRule] = {
 # Rules that ask a weight for its shape at most: its values need not be there.
 WITHOUT_WEIGHTS = frozenset(
     {*_RULES.values(), linear.transposed_linear, *attention.RULES, *recurrent.RULES}
-    - {convolution.standard_convolution}
+    - {convolution.standard_convolution, convolution.symmetric_convolution}
 )
 # Layers whose matrix products hide inside one call: their forward pass is done step by step.
 _REPLACED: dict[type[nn.Module], Callable[[Any, Recorder], Callable[..., Any]]] = {

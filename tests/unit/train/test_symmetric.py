@@ -1,0 +1,70 @@
+"""A convolution that finds in a turned picture what it finds in the picture."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import max_pool2d
+
+from tightrope.errors import InvalidInput
+from tightrope.train.standard_convolution import standardised, taken_back
+from tightrope.train.symmetric_convolution import TURNS, SymmetricConv2d, _before, _turned
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = SymmetricConv2d(3, 16, 3, padding=1, plain=True)
+        self.second = SymmetricConv2d(16, 24, 3, padding=1)
+
+    def forward(self, x):
+        return self.second(torch.relu(max_pool2d(self.first(x), 2)))
+
+
+@pytest.mark.parametrize("turn", range(TURNS))
+def test_a_turned_picture_moves_the_channels_of_a_family_and_nothing_else(turn):
+    torch.manual_seed(0)
+    net, x = Net().double(), torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    families = net(x).unflatten(1, (-1, TURNS))
+    expected = _turned(families[:, :, _before(turn)], turn).flatten(1, 2)
+    torch.testing.assert_close(net(_turned(x, turn)), expected)
+    assert not torch.allclose(net(x), expected) or turn == 0
+
+
+def test_the_eight_uses_of_a_filter_are_its_turns_and_mirror_images():
+    layer = SymmetricConv2d(1, 8, 3, plain=True)
+    once = standardised(layer.weight)[0][0, 0]
+    for turn, used in enumerate(layer.used()[:, 0]):
+        assert torch.equal(used, _turned(once, turn))
+    assert len({tuple(used.flatten().tolist()) for used in layer.used()}) == TURNS
+
+
+def test_the_turns_are_a_group():
+    table = [_before(turn) for turn in range(TURNS)]
+    assert all(sorted(row) == list(range(TURNS)) for row in table)
+    assert all(sorted(column) == list(range(TURNS)) for column in zip(*table, strict=True))
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("inputs, plain", [(3, True), (16, False)])
+def test_gradients_of_the_uses_are_taken_back_as_autograd_does(inputs, plain, last):
+    torch.manual_seed(1)
+    layer = SymmetricConv2d(inputs, 24, 3, plain=plain).double()
+    gradients = torch.randn(4, 24, inputs, 3, 3, dtype=torch.float64)
+    found = taken_back(
+        (gradients.movedim(2, -1) if last else gradients).flatten(1),
+        layer.weight.detach(), last=last, places=layer.uses(last=last),
+    )  # fmt: skip
+    for row, gradient in zip(found, gradients, strict=True):
+        (exact,) = torch.autograd.grad((layer.used() * gradient).sum(), layer.weight)
+        written = exact.movedim(1, -1) if last else exact
+        torch.testing.assert_close(row, written.flatten())
+
+
+def test_an_eighth_of_the_weights():
+    assert SymmetricConv2d(16, 24, 3).weight.numel() * TURNS == 16 * 24 * 9
+
+
+@pytest.mark.parametrize("channels", [(3, 8), (8, 12)])
+def test_channels_that_are_no_families_are_refused(channels):
+    with pytest.raises(InvalidInput, match=r"families of 8.*plain=True"):
+        SymmetricConv2d(*channels, 3)
