@@ -57,9 +57,9 @@ def learn(
     if task.loop is not None:
         steps = task.loop(model, train, recipe, seed, notes)
     elif recipe.noise_multiplier is None:
-        steps = _plain(model, train, recipe, seed)
+        steps = _plain(model, train, recipe, task, seed)
     else:
-        run = _private(model, recipe, None if recipe.group in CERTIFIED else seed, task.views)
+        run = _private(model, recipe, task, None if recipe.group in CERTIFIED else seed)
         run.plan(recipe.steps)
         steps = _noisy(run, train, recipe, task)
     start, measured_at = time.perf_counter(), _looks(recipe)
@@ -94,16 +94,16 @@ def _certificate(
     return certificate_of(run, recipe.delta, [Measured(run.steps, task.unit, round(value, 5))])
 
 
-def _private(model: nn.Module, recipe: Recipe, seed: int | None, views: int) -> PrivateOptimizer:
+def _private(model: nn.Module, recipe: Recipe, task: Task, seed: int | None) -> PrivateOptimizer:
     assert recipe.noise_multiplier is not None
     return PrivateOptimizer(
         model,
-        _update(model, recipe),
+        _update(model, recipe, task),
         sampler=PoissonSampler(recipe.rate, seed=seed),
         clip=FlatClip(recipe.clip_norm),
         noise=GaussianNoise(recipe.noise_multiplier, seed=seed),
         expected_batch_size=recipe.batch_size,
-        views=views,
+        views=task.views,
     )
 
 
@@ -128,9 +128,9 @@ def _noisy(run: PrivateOptimizer, train: Rows, recipe: Recipe, task: Task) -> It
         yield run.steps
 
 
-def _plain(model: nn.Module, train: Rows, recipe: Recipe, seed: int) -> Iterator[int]:
+def _plain(model: nn.Module, train: Rows, recipe: Recipe, task: Task, seed: int) -> Iterator[int]:
     """The non-private twin: the same batches and update, the plain mean gradient."""
-    update, sampler = _update(model, recipe), PoissonSampler(recipe.rate, seed=seed)
+    update, sampler = _update(model, recipe, task), PoissonSampler(recipe.rate, seed=seed)
     inputs, labels = train
     for step in range(1, recipe.steps + 1):
         index = torch.from_numpy(sampler.draw(len(labels))).to(labels.device)
@@ -141,10 +141,12 @@ def _plain(model: nn.Module, train: Rows, recipe: Recipe, seed: int) -> Iterator
         yield step
 
 
-def _update(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+def _update(model: nn.Module, recipe: Recipe, task: Task) -> torch.optim.Optimizer:
+    rate = recipe.learning_rate
+    groups = model.parameters() if task.rates is None else task.rates(model, rate)
     if recipe.update == "adam":
-        return torch.optim.Adam(model.parameters(), lr=recipe.learning_rate)
-    return torch.optim.SGD(model.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum)
+        return torch.optim.Adam(groups, lr=rate)
+    return torch.optim.SGD(groups, lr=rate, momentum=recipe.momentum)
 
 
 def _average(model: nn.Module, recipe: Recipe) -> AveragedModel | None:

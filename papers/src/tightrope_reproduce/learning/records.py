@@ -8,11 +8,14 @@ of the iterates is the one chosen on MNIST and Fashion-MNIST (beyond.py). So not
 CIFAR-10 here; its authors' choices rest on it, and no epsilon counts that.
 
 CIFAR-10 by painted pictures. A network that has seen only painted pictures (prior.py), all of its
-weights trained, eight cut and mirrored views of each image (De et al. 2022). The rate is the one at
-which the noise of all steps together, were they one, would move a weight by so much: 0.03 at
-epsilon 1, as Tang et al. (2023) do with such a network (0.027); 0.07 at 8, as De et al. (0.073);
-0.05 between. On Fashion-MNIST in 250 steps at epsilon 8 it hardly matters (89.3 % at 0.05, 89.6 at
-0.1). The lengths are what half an hour of one GPU allows. Nothing was tried on CIFAR-10.
+weights trained, eight cut and mirrored views of each image (De et al. 2022). Its filters come in
+all eight turns (Hölzl et al. 2023). The rate is the one at which the noise of all steps together,
+were they one, would move a weight by so much, from 0.05 to 0.07; on Fashion-MNIST in 250 steps at
+epsilon 8 0.05 and 0.1 are as good. The average is over about a fifth of the run. The lengths are
+what half an hour of one GPU allows. One other network was trained on CIFAR-10 before it, with plain
+filters and rates as De et al. (2022) and Tang et al. (2023) have them, one run each: 60.1, 70.6 and
+78.9 %. What was changed since was chosen on Fashion-MNIST: there a last layer alone, on the network
+as the painted pictures left it, does better at epsilon 1 (88.2 %) than all of that network (82.1).
 
 IMDb. all-MiniLM-L6-v2 (encoder.py), low-rank additions or all of its weights, with the step sizes,
 rank and clip norm that stood in examples/finetune.py before these runs, and the same average.
@@ -34,7 +37,7 @@ EPSILONS, DELTA = (1.0, 3.0, 8.0), 1e-5
 # groups whose runs are unseeded and certified
 CERTIFIED = ("cifar-10", "cifar-pictures", "imdb-finetuned")
 _CIFAR_STEPS = {1.0: 201, 3.0: 366, 8.0: 574}
-_PICTURES = {1.0: (280, 0.03), 3.0: (450, 0.05), 8.0: (900, 0.07)}  # steps, and how far noise moves
+_PICTURES = {1.0: (350, 0.05), 3.0: (550, 0.06), 8.0: (1100, 0.07)}  # steps; how far noise moves
 _AVERAGE = 0.95
 _RATES = {"imdb-lora": 0.002, "imdb-all": 0.0005}
 _IMDB_STEPS = 100
@@ -62,7 +65,8 @@ def _pictures(epsilon: float, steps: int, moved: float, batch: int) -> Recipe:
     return Recipe(
         name=f"cifar-pictures-at-{epsilon:g}", group="cifar-pictures", task="cifar-pictures",
         update="sgd", learning_rate=round(0.1 * rate, 3), batch_size=batch, public_size=50_000,
-        steps=steps, clip_norm=1.0, noise_multiplier=noise, delta=DELTA, momentum=0.9, average=0.98,
+        steps=steps, clip_norm=1.0, noise_multiplier=noise, delta=DELTA, momentum=0.9,
+        average=round(1 - 5 / steps, 4),
     )  # fmt: skip
 
 

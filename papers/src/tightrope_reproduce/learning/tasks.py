@@ -30,7 +30,7 @@ from tightrope.errors import InvalidInput
 from tightrope.train.augment import Augment, CropAndFlip
 from tightrope_reproduce.learning import encoder, models
 from tightrope_reproduce.learning.colour import colour_features, with_mirror
-from tightrope_reproduce.learning.prior import picture_net
+from tightrope_reproduce.learning.prior import picture_net, two_rates
 from tightrope_reproduce.learning.recipe import Recipe
 from tightrope_reproduce.learning.scattering import Scattering
 from tightrope_reproduce.learning.slices import sliced_steps
@@ -61,6 +61,7 @@ class Task:
     augment: makes `views` views of each example, in training and, their outputs averaged, in tests.
     micro: examples computed at a time on a GPU, where a whole batch would not fit.
     compiled: on a GPU the step is compiled, in bfloat16.
+    rates: groups of parameters for SGD with their rates; without it all have the recipe's.
     """
 
     load: Loader
@@ -72,6 +73,7 @@ class Task:
     augment: Augment | None = None
     micro: int | None = None
     compiled: bool = False
+    rates: Callable[[nn.Module, float], Any] | None = None
 
 
 def losses(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -209,7 +211,7 @@ def _split_given(load: Callable[[Path | None], Examples]) -> Loader:
 def _picture_task(load: Callable[[Path | None], Examples]) -> Task:
     return Task(
         _split_given(load), picture_net, accuracy_percent,
-        views=VIEWS, augment=CropAndFlip(), micro=512, compiled=True,
+        views=VIEWS, augment=CropAndFlip(), micro=512, compiled=True, rates=two_rates,
     )  # fmt: skip
 
 
