@@ -77,7 +77,7 @@ def test_the_features_of_the_last_layer_have_one_norm() -> None:
     model.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
     model(torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8))
     assert seen[0].shape == (3, model.width)
-    assert torch.allclose(seen[0].norm(dim=1), torch.full((3,), 16.0), atol=1e-2)
+    assert torch.allclose(seen[0].norm(dim=1), torch.full((3,), 32.0), atol=1e-2)
 
 
 def test_a_network_begins_where_the_painted_pictures_left_it() -> None:

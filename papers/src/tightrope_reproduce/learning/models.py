@@ -163,9 +163,9 @@ class PictureBody(nn.Module):
 class PictureNet(nn.Module):
     """Bytes (B, 3, 32, 32) to 10 outputs, which start at zero: 333,282 weights.
 
-    The last layer sees where in the picture things are. Its features have norm 16, the filters norm
-    6 (prior.rescaled): with norms of 4 and 1 the gradients of the filters are forty times those of
-    the last layer, which a clip of both together then starves.
+    The last layer sees where in the picture things are. Its features have norm 32, the filters norm
+    6 (prior.rescaled): then their gradients are about as long. With norms of 4 and 1 those of the
+    filters are forty times those of the last layer, which a clip of both together starves.
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class PictureNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         maps = self.body(images.float().div(127.5).sub(1.0)).flatten(1)
-        scale: float = 16 / math.sqrt(self.width)
+        scale: float = 32 / math.sqrt(self.width)
         return cast(Tensor, self.head(layer_norm(maps, (self.width,)) * scale))
 
 
