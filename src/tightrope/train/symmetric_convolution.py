@@ -7,8 +7,8 @@ picture turned: the eight channels of a family change places, and nothing else.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import final
+from collections.abc import Callable
+from typing import Self, final
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,8 @@ class SymmetricConv2d(nn.Conv2d):
         padding: int = 0,
         plain: bool = False,
     ) -> None:
+        _check_square("kernel_size", kernel_size, low=1)
+        _check_square("padding", padding, low=0)
         families = (out_channels,) if plain else (in_channels, out_channels)
         if any(channels % TURNS for channels in families):
             raise InvalidInput(
@@ -49,7 +51,18 @@ class SymmetricConv2d(nn.Conv2d):
             )
         super().__init__(in_channels, out_channels, kernel_size, padding=padding, bias=False)
         self.weight = nn.Parameter(self.weight.detach()[: out_channels // TURNS].clone())
-        self.register_buffer("places", _places(in_channels, kernel_size, plain), persistent=False)
+        self.plain = plain
+        self.register_buffer("places", self._places_now(), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """The places are found anew where the layer goes: to_empty loses them, no file has them."""
+        super()._apply(fn, recurse)
+        with torch.device(self.places.device):
+            self.places = self._places_now()
+        return self
+
+    def _places_now(self) -> Tensor:
+        return _places(self.in_channels, self.kernel_size[0], self.plain)
 
     def forward(self, input: Tensor) -> Tensor:
         return self._conv_forward(input, self.used(), None)
@@ -70,7 +83,14 @@ class SymmetricConv2d(nn.Conv2d):
         return ordered % area * channels + ordered // area
 
 
-@lru_cache(maxsize=64)
+def _check_square(name: str, value: object, *, low: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise InvalidInput(
+            f"SymmetricConv2d came with {name}={value!r}: a picture is turned and mirrored, so "
+            f"{name} is the same on all sides: one whole number, {low} or more."
+        )
+
+
 def _places(channels: int, size: int, plain: bool) -> Tensor:
     """(8, channels size size): for each use, which weight stands at a place."""
     weights = torch.arange(channels * size * size).view(-1, 1 if plain else TURNS, size, size)
@@ -88,12 +108,10 @@ def _turned(pictures: Tensor, turn: int) -> Tensor:
     return seen.rot90(turn % 4, (-2, -1))
 
 
-@lru_cache(maxsize=TURNS)
 def _before(turn: int) -> list[int]:
-    """For each turn, the one after which `turn` leads to it."""
-    picture = torch.arange(9).view(3, 3)
-    after = [_turned(_turned(picture, first), turn) for first in range(TURNS)]
-    wanted = [_turned(picture, other) for other in range(TURNS)]
-    return [
-        next(i for i, found in enumerate(after) if torch.equal(found, other)) for other in wanted
-    ]
+    """For each turn, the one after which `turn` leads to it.
+
+    In a mirror the right angles of what went before go the other way round.
+    """
+    way = -1 if turn >= 4 else 1
+    return [(other // 4 ^ turn // 4) * 4 + way * (other - turn) % 4 for other in range(TURNS)]

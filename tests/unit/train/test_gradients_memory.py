@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils import _pytree as tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tightrope.train import FlatClip, Gradients
+from tightrope.train import FlatClip, Gradients, StandardConv2d, SymmetricConv2d
 from tightrope.train.gradients import passes
 from tightrope.train.gradients.batch import Factors
 from tightrope.train.gradients.chains import chained_product, chained_total
@@ -227,6 +227,20 @@ def test_a_pass_keeps_of_norms_and_scales_only_what_is_summed(monkeypatch, way):
     # Of a block stay what its layer read and the gradient of what it gave. Before the pass there
     # are the inputs of norm, layer and product, and what tanh gave.
     assert (many - few) / 10 < 6 * image
+
+
+@pytest.mark.parametrize("kind", [nn.Conv2d, StandardConv2d, SymmetricConv2d])
+def test_a_pass_keeps_of_large_convolutions_only_what_is_summed(monkeypatch, kind):
+    monkeypatch.setattr(passes, "_LARGE_INPUT", 0)
+    torch.manual_seed(0)
+    x = torch.randn(16, 8, 16, 16)
+
+    def network(depth):
+        layers = [layer for _ in range(depth) for layer in (kind(8, 8, 3, padding=1), nn.Tanh())]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 1), nn.Flatten(0))
+
+    few, many = (peak_of(two_ways(network(depth), x)[0]) for depth in (2, 12))
+    assert (many - few) / 10 < 1.5 * x.nbytes  # what a layer reads, before the pass
 
 
 @pytest.mark.parametrize("padding", [None, 2])

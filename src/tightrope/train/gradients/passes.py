@@ -24,7 +24,11 @@ from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rules import normalisation
-from tightrope.train.gradients.rules.convolution import convolution, standard_convolution
+from tightrope.train.gradients.rules.convolution import (
+    convolution,
+    standard_convolution,
+    symmetric_convolution,
+)
 from tightrope.train.gradients.rules.registry import WITHOUT_WEIGHTS
 
 __all__ = [
@@ -40,7 +44,7 @@ __all__ = [
 
 # Values of a layer's input, or of the gradient where a parameter enters, from which on a hook pays.
 _LARGE_INPUT = 2**22
-_SHRINKING = (convolution, standard_convolution, *normalisation.ALL)
+_SHRINKING = (convolution, standard_convolution, symmetric_convolution, *normalisation.ALL)
 
 Grads = list[Tensor | None]
 Found = list[tuple[nn.Parameter, Form]]
