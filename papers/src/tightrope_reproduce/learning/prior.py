@@ -138,7 +138,7 @@ def filters(model: nn.Module) -> list[Tensor]:
 
 
 def two_rates(model: nn.Module, rate: float) -> list[dict[str, Any]]:
-    """Filters move FASTER times as fast, so that noise turns them as far as it moves the others."""
+    """Filters, longer by far than other weights, move FASTER times as fast."""
     quick = filters(model)
     others = [p for p in model.parameters() if all(p is not weight for weight in quick)]
     return [{"params": others, "lr": rate}, {"params": quick, "lr": FASTER * rate}]
