@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train import FixedSizeSampler, FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
+from tightrope.train.batch_scale import BatchScale
 
 DATA = torch.randn(60, 5), torch.randint(0, 2, (60,))
 
@@ -71,6 +72,26 @@ def test_a_constant_that_is_the_size_of_a_batch_by_chance_is_not_warned_about():
         warnings.simplefilter("error")
         run = train(Scaled(), steps=40)
     assert run.steps == 40 and run.record().private
+
+
+@pytest.mark.parametrize("sizes", [[18, 18, 18, 5], [5, 18, 18, 18], [18] * 7 + [5, 18]])
+def test_batches_of_that_size_one_after_another_are_no_evidence_either(sizes):
+    scale, model = BatchScale(), Scaled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size in sizes:
+            scale.check(cross_entropy(model(DATA[0][:size]), DATA[1][:size], reduction="none"))
+
+
+def test_a_division_is_warned_about_at_the_second_size_or_the_eighth_batch_of_one():
+    for sizes in ([6, 6, 6, 7], [6] * 8):
+        scale, model = BatchScale(), nn.Linear(5, 2)
+        for size in sizes:
+            each = cross_entropy(model(DATA[0][:size]), DATA[1][:size], reduction="none") / size
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                scale.check(each)
+            assert bool(told) == (size == 7 or scale._steps == 8)
 
 
 class Remembers(nn.Module):

@@ -23,6 +23,7 @@ __all__ = ["BatchScale"]
 _DEPTH = 200  # nodes from the losses down
 _SIZES = 3  # batch sizes that a factor must follow
 _FIRST, _CHANCE = 20, 1 / 20  # steps looked at
+_SAME = 8  # batches of one size, and none of another: their size is a constant
 _EQUAL = 1e-5
 
 Factor = tuple[float, bool]  # its value, and whether it came as a tensor
@@ -34,6 +35,7 @@ class BatchScale:
 
     def __init__(self) -> None:
         self._chance, self._steps, self._told = random.Random(), 0, False
+        self._sizes: set[int] = set()
         self._seen: dict[tuple[str, ...], dict[int, list[Factor]]] = {}
 
     def check(self, losses: Tensor) -> None:
@@ -41,6 +43,7 @@ class BatchScale:
         if losses.shape[0] < 2 or losses.grad_fn is None:
             return
         self._steps += 1
+        self._sizes.add(len(losses))
         if self._steps > _FIRST and self._chance.random() >= _CHANCE:
             return
         with reading_graphs():
@@ -52,18 +55,15 @@ class BatchScale:
         seen = self._seen.setdefault(names, {})
         if len(seen) > 2 * _SIZES:
             seen.clear()
-        first = not seen
         seen.setdefault(len(losses), factors)
         if len(seen) >= _SIZES and _follows(seen):
             raise ModelNotPrivate(_FOLLOWS.format(", ".join(map(str, sorted(seen)))))
-        if not (first or self._told):  # one batch may be as long as a number of the model by chance
+        if not self._told:
             self._warn(len(losses), factors, seen)
 
     def _warn(self, size: int, factors: list[Factor], seen: dict[int, list[Factor]]) -> None:
-        if any(
-            all(_is_size(n, others[k][0]) for n, others in seen.items() if k < len(others))
-            for k in range(len(factors))
-        ):
+        known = len(self._sizes) == 1 and self._steps >= _SAME
+        if any(_is_every_size(k, seen, 1 if known else 2) for k in range(len(factors))):
             self._told = True
             warnings.warn(_DIVIDED.format(size), stacklevel=6)
         elif any(a[0] != b[0] and a[1] for other in seen.values()
@@ -87,6 +87,12 @@ _TENSOR = (
     "it is computed from the batch (a mean, a maximum, a count), one example changes the gradients "
     "of all others, and the guarantee is void. A public schedule is better given as a number."
 )
+
+
+def _is_every_size(k: int, seen: dict[int, list[Factor]], least: int) -> bool:
+    """Of one size alone, a constant of the model may be as large by chance."""
+    sizes = [(size, factors[k][0]) for size, factors in seen.items() if k < len(factors)]
+    return len(sizes) >= least and all(_is_size(size, factor) for size, factor in sizes)
 
 
 def _is_size(size: int, factor: float) -> bool:
