@@ -13,6 +13,12 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 from tightrope.errors import ModelNotPrivate
+from tightrope.process.sampling import (
+    BallsInBinsSampling,
+    FixedSizeSampling,
+    PoissonSampling,
+    ShuffledSampling,
+)
 from tightrope.train import FixedSizeSampler, FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
 from tightrope.train.batch_scale import BatchScale
 
@@ -76,22 +82,32 @@ def test_a_constant_that_is_the_size_of_a_batch_by_chance_is_not_warned_about():
 
 @pytest.mark.parametrize("sizes", [[18, 18, 18, 5], [5, 18, 18, 18], [18] * 7 + [5, 18]])
 def test_batches_of_that_size_one_after_another_are_no_evidence_either(sizes):
-    scale, model = BatchScale(), Scaled()
+    scale, model = BatchScale(PoissonSampling(0.3)), Scaled()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for size in sizes:
             scale.check(cross_entropy(model(DATA[0][:size]), DATA[1][:size], reduction="none"))
 
 
-def test_a_division_is_warned_about_at_the_second_size_or_the_eighth_batch_of_one():
-    for sizes in ([6, 6, 6, 7], [6] * 8):
-        scale, model = BatchScale(), nn.Linear(5, 2)
-        for size in sizes:
-            each = cross_entropy(model(DATA[0][:size]), DATA[1][:size], reduction="none") / size
-            with warnings.catch_warnings(record=True) as told:
-                warnings.simplefilter("always")
-                scale.check(each)
-            assert bool(told) == (size == 7 or scale._steps == 8)
+@pytest.mark.parametrize(
+    ("sampling", "sizes"),
+    [
+        (PoissonSampling(0.3), [6, 6, 6, 7]),
+        (PoissonSampling(1.0), [6] * 8),
+        (BallsInBinsSampling(9), [6, 7]),
+        (FixedSizeSampling(0.1), [6, 6]),
+        (ShuffledSampling(9), [6, 7]),
+    ],
+)
+def test_a_division_is_warned_about_at_the_second_size_or_where_there_is_no_second(sampling, sizes):
+    scale, model, warned = BatchScale(sampling), nn.Linear(5, 2), []
+    for size in sizes:
+        each = cross_entropy(model(DATA[0][:size]), DATA[1][:size], reduction="none") / size
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            scale.check(each)
+        warned.append(bool(told))
+    assert warned == [False] * (len(sizes) - 1) + [True]
 
 
 class Remembers(nn.Module):

@@ -16,6 +16,12 @@ import torch
 from torch import Tensor
 
 from tightrope.errors import ModelNotPrivate
+from tightrope.process.sampling import (
+    AbstractSampling,
+    BallsInBinsSampling,
+    PoissonSampling,
+    TruncatedPoissonSampling,
+)
 from tightrope.train.gradients.recorder import reading_graphs
 
 __all__ = ["BatchScale"]
@@ -23,7 +29,8 @@ __all__ = ["BatchScale"]
 _DEPTH = 200  # nodes from the losses down
 _SIZES = 3  # batch sizes that a factor must follow
 _FIRST, _CHANCE = 20, 1 / 20  # steps looked at
-_SAME = 8  # batches of one size, and none of another: their size is a constant
+_SAME, _SAME_BY_CHANCE = 2, 8  # batches of one size and of no other, which may be a constant
+_BY_CHANCE = PoissonSampling, TruncatedPoissonSampling, BallsInBinsSampling
 _EQUAL = 1e-5
 
 Factor = tuple[float, bool]  # its value, and whether it came as a tensor
@@ -33,7 +40,8 @@ Factor = tuple[float, bool]  # its value, and whether it came as a tensor
 class BatchScale:
     """Remembers the factors of some batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, sampling: AbstractSampling) -> None:
+        self._same = _SAME_BY_CHANCE if isinstance(sampling, _BY_CHANCE) else _SAME
         self._chance, self._steps, self._told = random.Random(), 0, False
         self._sizes: set[int] = set()
         self._seen: dict[tuple[str, ...], dict[int, list[Factor]]] = {}
@@ -62,8 +70,8 @@ class BatchScale:
             self._warn(len(losses), factors, seen)
 
     def _warn(self, size: int, factors: list[Factor], seen: dict[int, list[Factor]]) -> None:
-        known = len(self._sizes) == 1 and self._steps >= _SAME
-        if any(_is_every_size(k, seen, 1 if known else 2) for k in range(len(factors))):
+        alone = len(self._sizes) == 1 and self._steps >= self._same
+        if any(_is_every_size(k, seen, 1 if alone else 2) for k in range(len(factors))):
             self._told = True
             warnings.warn(_DIVIDED.format(size), stacklevel=6)
         elif any(a[0] != b[0] and a[1] for other in seen.values()
@@ -90,7 +98,10 @@ _TENSOR = (
 
 
 def _is_every_size(k: int, seen: dict[int, list[Factor]], least: int) -> bool:
-    """Of one size alone, a constant of the model may be as large by chance."""
+    """Is the factor k the size in all batches, of at least so many sizes?
+
+    Of one size alone, it may be a constant of the model.
+    """
     sizes = [(size, factors[k][0]) for size, factors in seen.items() if k < len(factors)]
     return len(sizes) >= least and all(_is_size(size, factor) for size, factor in sizes)
 

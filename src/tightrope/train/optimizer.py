@@ -133,8 +133,8 @@ class PrivateOptimizer(Accounted, NotCopied):
             model, optimizer, self.gradients.parameters, self._found_mixing,
             in_parts=self.sharding.in_parts,
         )  # fmt: skip
-        self._scale, self._turn, self._norm, self.undone = BatchScale(), Turn(), OneNorm(), False
-        self._rank, self._ranks = rank_and_size()
+        self._scale, self._turn, self._norm = BatchScale(sampler.sampling), Turn(), OneNorm()
+        self.undone, (self._rank, self._ranks) = False, rank_and_size()
         if self._ranks > 1:
             check_splits(sampler, noise, self._sums_of.exact)
             sampler.for_rank(self._rank)

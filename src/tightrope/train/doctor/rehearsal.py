@@ -182,7 +182,7 @@ def restored(run: PrivateOptimizer) -> Iterator[None]:
     data, length = (run.data.pinned, run.data.fingerprint), ledger.length
     ledger.length = Length()
     looks = run.company.asleep, run._scale  # the run's own looks at its loop are not used up
-    run.company.asleep, run._scale = True, BatchScale()
+    run.company.asleep, run._scale = True, BatchScale(run.sampler.sampling)
     run.write_ahead, run.undone = None, True
     run.ledger.forget_allowance()
     try:
