@@ -1,8 +1,14 @@
-"""Laws are checked on the same examples each time; HYPOTHESIS_PROFILE=explore finds new ones."""
+"""Tests draw the same each time, and laws are checked on the same examples.
+
+HYPOTHESIS_PROFILE=explore takes the operating system's entropy, and finds new examples.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
+import random
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +19,59 @@ from hypothesis import settings
 
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "steady")
+settings.load_profile(PROFILE)
+
+
+class Steady:
+    """In place of the operating system's entropy: a stream for each test, and each wide fixture."""
+
+    def __init__(self) -> None:
+        self._home, numbered = os.getpid(), random.Random.seed
+
+        def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
+            numbered(generator, self.urandom(32) if a is None else a, version)
+
+        os.urandom = random._urandom = self.urandom
+        random.Random.seed = seed
+        self.begin("collection")
+
+    def begin(self, name: str) -> None:
+        """From here on, what is drawn follows from the name; so do the global generators."""
+        self.name, self._calls = name, itertools.count()
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")
+        random.seed(number)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(number)
+        if "torch" in sys.modules:
+            sys.modules["torch"].manual_seed(number)
+
+    def urandom(self, size: int, /) -> bytes:
+        child = "" if os.getpid() == self._home else os.getpid()  # a copy draws its own
+        name = f"{self.name} {child} {next(self._calls)}"
+        return hashlib.shake_256(name.encode()).digest(size)
+
+
+STEADY = None if PROFILE == "explore" else Steady()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if STEADY:
+        STEADY.begin(item.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Iterator[None]:
+    """What tests share does not depend on which of them comes first."""
+    if STEADY is None or fixturedef.scope == "function":
+        return (yield)
+    test = STEADY.name
+    STEADY.begin(f"{request.node.nodeid} {fixturedef.argname} {getattr(request, 'param_index', 0)}")
+    try:
+        return (yield)
+    finally:
+        STEADY.begin(test)
 
 
 @pytest.fixture(autouse=True)
