@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -56,6 +57,11 @@ class ProfileGuarantee(Guarantee):
         return Interval(0.0, math.inf)
 
     def directions(self) -> tuple[Components, ...]:
+        return self._directions
+
+    @cached_property
+    def _directions(self) -> tuple[Components, ...]:
+        """Kept: they take thousands of values of the profile, and many compositions ask for them."""
         top = min(self.epsilon(1e-20).upper, 200.0)
         grid = np.linspace(0.0, max(top, 1e-6), 2001)
         return (((pair_above(self.delta_upper, self.delta_upper, grid), 1),),)
