@@ -35,14 +35,14 @@ USUAL: dict[str, Any] = {"data_norm": 10.0, "max_iter": 20, "algorithm": "descen
             [{"slope_limit": 0.5}, {"slope_limit": 1.0}],
             epsilon=1e3,
             delta=1e-3,
-            mean_trials=12.0,
+            mean_trials=4.0,
         ),
         PrivateSearch(
             PrivateLinearRegression(**USUAL, target_bound=3.0),
             [{"residual_limit": 0.5}],
             epsilon=1e3,
             delta=1e-3,
-            mean_trials=12.0,
+            mean_trials=4.0,
         ),
     ]
 )
