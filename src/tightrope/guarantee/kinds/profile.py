@@ -61,7 +61,7 @@ class ProfileGuarantee(Guarantee):
 
     @cached_property
     def _directions(self) -> tuple[Components, ...]:
-        """Kept: they take thousands of values of the profile, and many compositions ask for them."""
+        """Kept: they take thousands of values of the profile, and many compositions ask."""
         top = min(self.epsilon(1e-20).upper, 200.0)
         grid = np.linspace(0.0, max(top, 1e-6), 2001)
         return (((pair_above(self.delta_upper, self.delta_upper, grid), 1),),)
