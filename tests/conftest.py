@@ -38,7 +38,7 @@ class Steady:
 
     def begin(self, name: str) -> None:
         """From here on, what is drawn follows from the name; so do the global generators."""
-        self.name, self._calls = name, itertools.count()
+        self.name, self.calls = name, itertools.count()
         number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")
         random.seed(number)
         if "numpy" in sys.modules:
@@ -48,7 +48,7 @@ class Steady:
 
     def urandom(self, size: int, /) -> bytes:
         child = "" if os.getpid() == self._home else os.getpid()  # a copy draws its own
-        name = f"{self.name} {child} {next(self._calls)}"
+        name = f"{self.name} {child} {next(self.calls)}"
         return hashlib.shake_256(name.encode()).digest(size)
 
 
@@ -66,12 +66,13 @@ def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Ite
     """What tests share does not depend on which of them comes first."""
     if STEADY is None or fixturedef.scope == "function":
         return (yield)
-    test = STEADY.name
+    test, calls = STEADY.name, STEADY.calls
     STEADY.begin(f"{request.node.nodeid} {fixturedef.argname} {getattr(request, 'param_index', 0)}")
     try:
         return (yield)
     finally:
         STEADY.begin(test)
+        STEADY.calls = calls  # what the test drew before is not drawn again
 
 
 @pytest.fixture(autouse=True)

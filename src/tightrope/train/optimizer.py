@@ -121,7 +121,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.guard = Guard(optimizer, self._stepped, [*self.gradients.parameters, *beside])
         self.sharding.release()
         self.guard.watch(model, self._found_mixing)  # which now shows whether it is sharded
-        self.model, self.optimizer = model, optimizer
+        self.model, self.optimizer, self.undone = model, optimizer, False
         self.sampler, self.clip, self.noise = sampler, clip, noise
         self.ledger = Ledger(sampler, noise, budget, history)
         self.data, self.data_key, self.loops = RunData(), new_key(), Loops()
@@ -134,7 +134,7 @@ class PrivateOptimizer(Accounted, NotCopied):
             in_parts=self.sharding.in_parts,
         )  # fmt: skip
         self._scale, self._turn, self._norm = BatchScale(sampler.sampling), Turn(), OneNorm()
-        self.undone, (self._rank, self._ranks) = False, rank_and_size()
+        self._rank, self._ranks = rank_and_size()
         if self._ranks > 1:
             check_splits(sampler, noise, self._sums_of.exact)
             sampler.for_rank(self._rank)
