@@ -276,18 +276,33 @@ TRACED = [
 ]
 
 
-@pytest.mark.parametrize("name", TRACED)
-def test_traced_architectures_give_the_same_sums(name):
-    """What a compiler gets, made from other inputs of the same shapes."""
+def traced_against_eager(name, device="cpu", *, compiled=False):
+    """What a compiler gets, made from other inputs of the same shapes: how far from eager sums."""
     model, batch = made(FAST, name)
-    clip, engine, present = FlatClip(1e-2), Gradients(model), torch.ones(EXAMPLES, dtype=torch.bool)
+    model, batch = model.to(device), {key: value.to(device) for key, value in batch.items()}
+    clip, engine = FlatClip(1e-2), Gradients(model)
     others = {key: value.flip(0) for key, value in batch.items()}
     with said_to_compile():
         sums = summed(engine, model, batch, clip)
         traced = engine.traced(lambda values: losses(model, values), (others,))
+    if compiled:
+        traced.compile()
+    present = torch.ones(EXAMPLES, dtype=torch.bool, device=device)
     found, _ = engine.clipped_sum_of(traced, (batch,), clip, present=present, chain=1000)
     mine = torch.cat([total.reshape(-1) for total in found.sums])
-    assert float((mine - sums).norm() / sums.norm()) < 1e-5
+    return float((mine - sums).norm() / sums.norm())
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_traced_architectures_give_the_same_sums(name):
+    assert traced_against_eager(name) < 1e-5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", TRACED)
+def test_architectures_compiled_on_a_gpu_give_the_same_sums(name, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert traced_against_eager(name, "cuda", compiled=True) < 1e-4
 
 
 @pytest.mark.parametrize("name", FAST)

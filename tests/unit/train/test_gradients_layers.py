@@ -1,4 +1,4 @@
-"""Every layer rule against the slow loop, for batches of 0, 1 and more.
+"""Every layer rule against the slow loop, for batches of 0, 1 and more, on every device there is.
 
 Each goes three ways: eager, filled up as a captured step does it, and by the traced graph that a
 compiler gets. Compiled by torch's compiler (slow), and captured on a GPU, they are tested below.
@@ -22,12 +22,19 @@ from tightrope.train.standard_convolution import StandardConv2d
 from tightrope.train.symmetric_convolution import SymmetricConv2d
 
 
+@pytest.fixture(params=["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
+def device(request, monkeypatch):
+    """On a GPU convolutions are in float32, as the tolerance asks."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    return request.param
+
+
 def losses_of(model, *inputs):
     out = model(*inputs)
     out = out[0] if isinstance(out, tuple) else out
-    return (out.flatten(1) * torch.linspace(-1, 2, out.flatten(1).shape[1])).square().mean(1) + (
-        out.flatten(1).sum(1)
-    )
+    flat = out.flatten(1)
+    weights = torch.linspace(-1, 2, flat.shape[1]).to(flat)
+    return (flat * weights).square().mean(1) + flat.sum(1)
 
 
 def compare(model, *inputs, clip=None, method="auto", tolerance=2e-5, views=1, compiled=False):
@@ -39,11 +46,7 @@ def compare(model, *inputs, clip=None, method="auto", tolerance=2e-5, views=1, c
     ]
 
     def exact_losses(m, *xs):
-        out = m(*(x.flatten(0, 1) for x in xs))
-        out = out[0] if isinstance(out, tuple) else out
-        flat = out.flatten(1)
-        weights = torch.linspace(-1, 2, flat.shape[1]).double()
-        return ((flat * weights).square().mean(1) + flat.sum(1)).view(-1, views).mean(1)
+        return losses_of(m, *(x.flatten(0, 1) for x in xs)).view(-1, views).mean(1)
 
     expected = loop_clipped_sum(exact_model, exact_losses, clip, *exact_inputs)
     engine = Gradients(model, method, views=views)
@@ -73,7 +76,8 @@ def compare(model, *inputs, clip=None, method="auto", tolerance=2e-5, views=1, c
 def padded_sum(engine, losses, inputs, clip):
     """Filled up with copies of the first example, which do not count."""
     filled = [torch.cat([x, x[: 2 * engine.views]]) for x in inputs]
-    present = torch.arange(len(filled[0]) // engine.views) < len(inputs[0]) // engine.views
+    numbers = torch.arange(len(filled[0]) // engine.views, device=filled[0].device)
+    present = numbers < len(inputs[0]) // engine.views
     return engine.clipped_sum(losses(*filled), clip, present=present)
 
 
@@ -82,7 +86,8 @@ def traced_sum(engine, losses, inputs, clip, *, compiled=False):
     traced = engine.traced(losses, tuple(x.flip(0) for x in inputs))
     if compiled:
         traced.compile()
-    present = torch.ones(inputs[0].shape[0] // engine.views, dtype=torch.bool)
+    examples = inputs[0].shape[0] // engine.views
+    present = torch.ones(examples, dtype=torch.bool, device=inputs[0].device)
     return engine.clipped_sum_of(traced, inputs, clip, present=present, chain=1000)[0]
 
 
@@ -288,9 +293,9 @@ def layer(name, batch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_compiled_layer_equals_the_loop(name):
+def test_a_compiled_layer_equals_the_loop(name, device):
     model, shape = layer(name, 3)
-    compare(model, example(shape, 3), compiled=True)
+    compare(model.to(device), example(shape, 3).to(device), compiled=True)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -325,23 +330,25 @@ def test_a_captured_layer_has_the_sums_of_the_eager_one(name, half):
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("batch", [0, 1, 5])
 @pytest.mark.parametrize("name", LAYERS)
-def test_layer_equals_the_loop(name, batch):
+def test_layer_equals_the_loop(name, batch, device):
     model, shape = layer(name, batch)
+    model.to(device)
     if batch == 0 and name.startswith("instance norm"):
         # torch itself cannot run this layer on nothing; no forward pass is needed then.
         engine = Gradients(model)
-        empty = engine.clipped_sum(torch.zeros(0), FlatClip(1.0))
+        empty = engine.clipped_sum(torch.zeros(0, device=device), FlatClip(1.0))
         assert all(not total.any() for total in empty.sums)
         return
-    compare(model, example(shape, batch))
+    compare(model, example(shape, batch).to(device))
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize(("batch", "method"), [(1, "auto"), (3, "auto"), (3, "two-pass")])
 @pytest.mark.parametrize("name", LAYERS)
-def test_views_of_an_example_are_clipped_as_one(name, batch, method):
+def test_views_of_an_example_are_clipped_as_one(name, batch, method, device):
     model, shape = layer(name, batch)
-    compare(model, example(shape, 4 * batch), views=4, method=method)
+    rows = example(shape, 4 * batch).to(device)
+    compare(model.to(device), rows, views=4, method=method)
 
 
 def test_a_compiler_is_given_convolutions_only():
@@ -366,13 +373,11 @@ class Attention(nn.Module):
             "fast": lambda: self.inner(x, x, x, need_weights=False),
             "cross": lambda: self.inner(x, y, y),
             "both": lambda: self.inner(x + self.inner(x, x, x)[0], y, y),
-            "causal": lambda: self.inner(x, x, x, attn_mask=torch.ones(4, 4).triu(1).bool()),
+            "causal": lambda: self.inner(x, x, x, attn_mask=x.new_ones(4, 4).triu(1).bool()),
             "padding": lambda: self.inner(
-                x, y, y, key_padding_mask=torch.arange(6)[None].expand(len(x), 6) > 3
+                x, y, y, key_padding_mask=x.new_ones(len(x), 6).cumsum(1) > 4
             ),
-            "per head": lambda: self.inner(
-                x, x, x, attn_mask=torch.zeros(2 * len(x), 4, 4, dtype=x.dtype)
-            ),
+            "per head": lambda: self.inner(x, x, x, attn_mask=x.new_zeros(2 * len(x), 4, 4)),
             "time first": lambda: self.inner(*(v.transpose(0, 1) for v in (x, y, y))),
         }[self.case]
         out, _ = call()
@@ -394,15 +399,16 @@ class Attention(nn.Module):
         ("cross", {"batch_first": True, "kdim": 5, "vdim": 5}),
     ],
 )
-def test_attention_equals_the_loop(case, options, batch):
+def test_attention_equals_the_loop(case, options, batch, device):
     torch.manual_seed(batch)
     model = Attention(case, **options)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.5)
     width = options.get("kdim", 8)
-    compare(model, torch.randn(batch, 4, 8), torch.randn(batch, 6, width))
-    rows = 3 * batch
-    compare(model, torch.randn(rows, 4, 8), torch.randn(rows, 6, width), views=3)
+    for views in (1, 3):
+        rows = views * batch
+        x, y = torch.randn(rows, 4, 8), torch.randn(rows, 6, width)
+        compare(model.to(device), x.to(device), y.to(device), views=views)
 
 
 def test_attention_forward_is_unchanged():

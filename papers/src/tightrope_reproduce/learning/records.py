@@ -16,6 +16,7 @@ what half an hour of one GPU allows. One other network was trained on CIFAR-10 b
 filters and rates as De et al. (2022) and Tang et al. (2023) have them, one run each: 60.1, 70.6 and
 78.9 %. What was changed since was chosen on Fashion-MNIST: there a last layer alone, on the network
 as the painted pictures left it, does better at epsilon 1 (88.2 %) than all of that network (82.1).
+All of the network below has 86.7 % there at epsilon 1 (150 steps), 90.9 % at 8 (250 steps).
 
 IMDb. all-MiniLM-L6-v2 (encoder.py), low-rank additions or all of its weights, with the step sizes,
 rank and clip norm that stood in examples/finetune.py before these runs, and the same average.

@@ -6,6 +6,7 @@ STORED_ON is shown, and said to be stored.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tightrope.accounting import account
@@ -18,11 +19,13 @@ from tightrope_reproduce.learning.result import Store, Summary
 __all__ = ["STORED", "MINUTES", "WITH_START", "outcome", "told"]
 
 Reached = tuple[float, float, int]  # mean accuracy (%), standard deviation, runs
-STORED_ON = "2026-11-16, one NVIDIA H200"
+STORED_ON = "2026-11-16 and 17, one NVIDIA H200"
 STORED: dict[str, Reached] = {
     "cifar-cnn-at-1": (65.26, 0.30, 3),
     "cifar-cnn-at-3": (69.57, 0.21, 3),
     "cifar-cnn-at-8": (71.92, 0.39, 3),
+    "cifar-pictures-at-3": (77.77, 0.21, 3),
+    "cifar-pictures-at-8": (82.21, 0.04, 3),
     "imdb-lora-at-1": (78.33, 0.23, 3),
     "imdb-lora-at-3": (79.52, 0.40, 3),
     "imdb-lora-at-8": (80.23, 0.13, 3),
@@ -32,23 +35,23 @@ STORED: dict[str, Reached] = {
 }
 MINUTES = 10.5
 WITH_START = (
-    "for the 21 runs of CIFAR-10 and IMDb together, up to six side by side, with the start of the "
-    "machine and moving the data"
+    "for 21 runs on CIFAR-10 (scattering) and IMDb together, up to six side by side, with the "
+    "start of the machine and moving the data"
 )
 HEADS = ("recipe", "epsilon_lower", "epsilon_upper", "steps", "noise_multiplier",
          "accuracy_mean", "deviation", "runs", "shown")  # fmt: skip
 
 
 def outcome(
-    recipes: tuple[Recipe, ...], words: str, goals: dict[str, float], setting: Setting
+    recipes: Iterable[Recipe], words: dict[str, str], goals: dict[str, float], setting: Setting
 ) -> Outcome:
-    """A line and a row for each recipe. words: "{task}" and "{epsilon}" are filled in."""
+    """A line and a row for each recipe. words: for each task, "{epsilon}" is filled in."""
     lines, rows = [], []
     for recipe in recipes:
         spent, (reached, why) = _spent(recipe), _reached(recipe, setting)
         epsilon = recipe.name.rsplit("-", 1)[1]
-        what = words.format(task=recipe.task, epsilon=epsilon)
-        lines.append(_line(what, goals.get(recipe.name), reached, spent, _how(recipe, why)))
+        what = words[recipe.task].format(epsilon=epsilon)
+        lines.append(_line(what, goals.get(epsilon), reached, spent, _how(recipe, why)))
         facts = recipe.name, spent.lower, spent.upper, recipe.steps, recipe.noise_multiplier
         rows.append((*facts, *reached, "measured" if why is None else "stored"))
     return Outcome(tuple(lines), (Table("accuracy", HEADS, rows),))

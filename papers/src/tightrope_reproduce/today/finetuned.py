@@ -13,10 +13,12 @@ from tightrope_reproduce.item import Item, Line, Outcome, Setting
 from tightrope_reproduce.learning.records import finetuned
 from tightrope_reproduce.today.certified import MINUTES, WITH_START, outcome, told
 
+TASKS = ("imdb-lora", "imdb-all")
+
 
 def run(setting: Setting) -> Outcome:
-    words = "{task}: test accuracy (%) at epsilon {epsilon}, 128 tokens of a review"
-    made = outcome(finetuned(), words, {}, setting)
+    words = ": test accuracy (%) at epsilon {epsilon}, 128 tokens of a review"
+    made = outcome(finetuned(), {task: task + words for task in TASKS}, {}, setting)
     return replace(made, lines=(*made.lines, *_about()))
 
 
