@@ -298,6 +298,12 @@ def test_traced_architectures_give_the_same_sums(name):
     assert traced_against_eager(name) < 1e-5
 
 
+@pytest.mark.slow
+def test_a_compiler_may_lay_values_out_in_another_way():
+    """As it does for T5, of whose biases it then has no view."""
+    assert traced_against_eager("t5", compiled=True) < 1e-5
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", TRACED)
 def test_architectures_compiled_on_a_gpu_give_the_same_sums(name, monkeypatch):

@@ -33,6 +33,7 @@ __all__ = [
     "exact_products",
     "gamma",
     "longest_chain",
+    "lower_layers",
     "lower_products",
     "no_autocast",
     "no_graph",
@@ -108,6 +109,11 @@ def exact_layers() -> Iterator[None]:
             yield
         finally:
             _set_precision_of_layers(before)
+
+
+def lower_layers() -> bool:
+    """Whether the user lets CUDA devices compute float32 convolutions in tf32, as is usual."""
+    return _precision_of_layers()[0] not in (*_UNTOUCHED, False)
 
 
 def _precision_of_layers() -> list[Any]:

@@ -27,8 +27,8 @@ from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.kernels import plain_only
 from tightrope.train.gradients.passes import Found, Grads, Work, all_grads, shrinks
 from tightrope.train.gradients.recorder import Use
+from tightrope.train.gradients.rewritten import rewrite
 from tightrope.train.gradients.rules import normalisation
-from tightrope.train.gradients.transposed import transpose_convolutions
 
 __all__ = [
     "CannotTrace",
@@ -115,7 +115,7 @@ class Traced:
             self._run: Callable[..., Any] = make_fx(self._passes)(*tensors_of(batch))
         finally:
             torch.clear_autocast_cache()
-        transpose_convolutions(self._run)
+        rewrite(self._run)
 
     def _passes(self, *inputs: Tensor) -> list[Tensor]:
         """What is traced: the losses, then all values that layers leave behind."""

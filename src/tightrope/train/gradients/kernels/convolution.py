@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tightrope.train.gradients.rounding import lower_layers
+
 if TYPE_CHECKING:
     from tightrope.train.gradients.forms.patches import Convolution
 
@@ -29,7 +31,7 @@ def _gradients(
     height_in, width_in, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr,
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PAD_H: tl.constexpr, PAD_W: tl.constexpr,
     DILATE_H: tl.constexpr, DILATE_W: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     row_block, column_block = tl.program_id(0), tl.program_id(1)
     example = tl.program_id(2).to(tl.int64)
@@ -54,7 +56,7 @@ def _gradients(
         seen = (h >= 0) & (h < height_in) & (w >= 0) & (w < width_in)
         seen = seen & (column < inputs)[:, None] & (t < positions)[None, :]
         x = tl.load(x_base + h * x_row + w * x_column, mask=seen, other=0.0)
-        total = tl.dot(g, tl.trans(x), total)
+        total = tl.dot(g, tl.trans(x), total, input_precision=PRECISION)
     part = example * (tl.num_programs(0) * tl.num_programs(1))
     part += row_block * tl.num_programs(1) + column_block
     lost = ROWS * COLUMNS * 1.1754944e-38  # squares that underflow, see rounding.TINY
@@ -64,7 +66,7 @@ def _gradients(
 
 
 def convolution_gradients(x: Tensor, g: Tensor, geometry: Convolution) -> tuple[Tensor, Tensor]:
-    """Squared norms (B,) and the gradients (B, *weight shape)."""
+    """Squared norms (B,) and the gradients (B, *weight shape); in tf32 if convolutions may be."""
     outputs, channels, *kernel = geometry.weight_shape
     inputs = channels * kernel[0] * kernel[1]
     batch = g.shape[0]
@@ -77,7 +79,7 @@ def convolution_gradients(x: Tensor, g: Tensor, geometry: Convolution) -> tuple[
         x, g, out, squares, outputs, inputs, g.shape[2] * g.shape[3], g.shape[3],
         *x.stride(), *g.stride(), x.shape[2], x.shape[3], *kernel,
         *geometry.stride, *geometry.padding, *geometry.dilation,
-        ROWS=rows, COLUMNS=columns, DEPTH=32,
+        ROWS=rows, COLUMNS=columns, DEPTH=32, PRECISION="tf32" if lower_layers() else "ieee",
         num_warps=4 if rows < 128 else 8, num_stages=2,
     )  # fmt: skip
     return _added(squares), out

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional
 
 from tightrope.train.gradients.rounding import no_autocast
@@ -36,9 +37,14 @@ class _Cell(Protocol):
     ) -> tuple[Tensor, State]: ...
 
 
+def _by_cuda(values: Tensor) -> bool:
+    """Whether CUDA's own step of an LSTM runs; a compiler takes plain operations."""
+    return values.is_cuda and get_proxy_mode() is None
+
+
 class _Lstm:
     def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
-        if x.is_cuda:
+        if _by_cuda(x):
             out, c, gates = torch.ops.aten._thnn_fused_lstm_cell(x, h, state[1])
             return (out, c), (gates, state[1], c)
         gates = x + h
@@ -51,7 +57,7 @@ class _Lstm:
     def backward(
         self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor, going: Tensor | None
     ) -> tuple[Tensor, State]:
-        if kept[0].is_cuda and going is None:
+        if _by_cuda(kept[0]) and going is None:
             return _fused_lstm(kept, outs, last, weight)
         gates, before, c = (_wide(part) for part in kept)
         i, f, g, o = gates.unflatten(2, (4, -1)).unbind(2)
