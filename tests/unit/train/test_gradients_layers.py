@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from tightrope.errors import InvalidInput
 from tightrope.train.clip import FlatClip
 from tightrope.train.gradients import Gradients
 from tightrope.train.gradients.reference import loop_clipped_sum
@@ -263,6 +264,8 @@ LAYERS = {
     "lstm two layers": (lambda: nn.LSTM(5, 6, num_layers=2, batch_first=True), (4, 5)),
     "gru": (lambda: nn.GRU(5, 6, num_layers=2, bidirectional=True, batch_first=True), (4, 5)),
     "gru without bias": (lambda: nn.GRU(5, 6, bias=False, batch_first=True), (4, 5)),
+    "lstm, many steps": (lambda: nn.LSTM(3, 4, batch_first=True), (18, 3)),
+    "gru, many steps": (lambda: nn.GRU(3, 4, batch_first=True), (18, 3)),
     "rnn cell": (lambda: OneStepAtATime(nn.RNNCell(5, 6, nonlinearity="relu")), (3, 5)),
     "lstm cell": (lambda: OneStepAtATime(nn.LSTMCell(5, 6)), (3, 5)),
     "gru cell": (lambda: OneStepAtATime(nn.GRUCell(5, 6, bias=False)), (3, 5)),
@@ -437,6 +440,13 @@ def test_recurrent_forward_is_unchanged():
         torch.testing.assert_close(out, expected)
         torch.testing.assert_close(final, state)
         engine.detach()
+
+
+def test_a_sequence_has_a_step():
+    model = nn.LSTM(3, 4, batch_first=True)
+    Gradients(model)
+    with pytest.raises(InvalidInput, match="no steps"):
+        model(torch.zeros(2, 0, 3))
 
 
 def test_recurrent_cells_are_unchanged():

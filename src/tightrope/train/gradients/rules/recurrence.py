@@ -16,11 +16,13 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional
 
+from tightrope.errors import InvalidInput
 from tightrope.train.gradients.rounding import no_autocast
 
 __all__ = ["recurrence"]
 
 State = tuple[Tensor, ...]
+_AT_A_TIME = 16  # steps
 
 
 class _Cell(Protocol):
@@ -170,6 +172,39 @@ def _wide(values: Tensor) -> Tensor:
     return values if values.element_size() > 2 else values.float()
 
 
+class _Steps:
+    """Values of one step after another, in one tensor along `dim`.
+
+    They are moved there some at a time. Small tensors of all steps, stacked at the end, would be
+    twice the memory; on a GPU, where small tensors have pages of their own, for good.
+    """
+
+    def __init__(self, length: int, dim: int) -> None:
+        self._length, self._dim = length, dim
+        self._waiting: list[Tensor] = []
+        self._whole: Tensor | None = None
+        self._moved = 0
+
+    def add(self, value: Tensor) -> None:
+        self._waiting.append(value)
+        if len(self._waiting) == _AT_A_TIME or self._moved + len(self._waiting) == self._length:
+            self._move()
+
+    def _move(self) -> None:
+        if self._whole is None:
+            shape = list(self._waiting[0].shape)
+            shape.insert(self._dim, self._length)
+            self._whole = self._waiting[0].new_empty(shape)
+        place = self._whole.narrow(self._dim, self._moved, len(self._waiting))
+        torch.stack(self._waiting, self._dim, out=place)
+        self._moved += len(self._waiting)
+        self._waiting.clear()
+
+    def whole(self) -> Tensor:
+        assert self._whole is not None, "there is a step"
+        return self._whole
+
+
 class _Recurrence(torch.autograd.Function):
     """Outputs (B, T, h), states before each step, the GRU's reset gates, the last state."""
 
@@ -183,27 +218,30 @@ class _Recurrence(torch.autograd.Function):
         projected: Tensor,
         *state: Tensor,
     ) -> tuple[Tensor, ...]:
-        cell, before, outs = _CELLS[mode], list[Tensor](), list[Tensor]()
-        all_kept: list[State] = []
-        for t in range(projected.shape[1]):
-            before.append(state[0])
+        cell, length = _CELLS[mode], projected.shape[1]
+        before, outs = _Steps(length, 1), _Steps(length, 1)
+        all_kept: list[_Steps] = []
+        for t in range(length):
+            before.add(state[0])
             hidden = functional.linear(state[0], weight, bias)
             new, kept = cell.forward(projected[:, t], hidden, state)
             if lengths is not None:
                 here = (t < lengths)[:, None]
                 new = tuple(torch.where(here, a, b) for a, b in zip(new, state, strict=True))
             state = new
-            outs.append(state[0])
-            all_kept.append(kept)
-        stacked = [torch.stack(part) for part in zip(*all_kept, strict=True)]
+            outs.add(state[0])
+            all_kept = all_kept or [_Steps(length, 0) for _ in kept]
+            for steps, value in zip(all_kept, kept, strict=True):
+                steps.add(value)
+        stacked = [steps.whole() for steps in all_kept]
         ctx.mode, ctx.lengths = mode, lengths
         ctx.save_for_backward(weight, *stacked)
         ctx.set_materialize_grads(False)
-        aside = [torch.stack(before, dim=1)]
+        aside = [before.whole()]
         aside += [stacked[0].transpose(0, 1)] if mode == "GRU" else []
         ctx.mark_non_differentiable(*aside)
         # clones: what the caller may write to is not what is kept
-        return (torch.stack(outs, dim=1), *(part.clone() for part in state), *aside)
+        return (outs.whole(), *(part.clone() for part in state), *aside)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -236,6 +274,8 @@ def recurrence(
     Returns the outputs (B, T, h), the last state, and what the layer's rule reads: the hidden
     states before each step and, of a GRU, the reset gates.
     """
+    if projected.shape[1] == 0:
+        raise InvalidInput("A recurrent layer came with sequences of no steps; give at least one.")
     weight, bias = (None if p is None else p.detach().to(projected.dtype) for p in hidden)
     start = [part.to(projected.dtype) for part in state]
     with no_autocast(projected.device):
