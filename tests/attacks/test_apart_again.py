@@ -110,6 +110,80 @@ def test_a_division_is_warned_about_at_the_second_size_or_where_there_is_no_seco
     assert warned == [False] * (len(sizes) - 1) + [True]
 
 
+def told_of(losses_of, sizes, sampling=None, labels=None, last=lambda k: True):
+    """What is said about these losses of batches of these sizes."""
+    scale, model = BatchScale(sampling or PoissonSampling(0.3)), nn.Linear(5, 2)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for k, size in enumerate(sizes):
+            y = DATA[1][:size] if labels is None else labels[k]
+            scale.check(losses_of(model, DATA[0][:size], y), last=last(k))
+    return [str(each.message) for each in told]
+
+
+def each_by_itself(model, x, y):
+    return torch.stack([cross_entropy(*pair) for pair in zip(model(x), y, strict=True)])
+
+
+@pytest.mark.parametrize(
+    "losses_of",
+    [
+        lambda model, x, y: each_by_itself(model, x, y) / len(x),
+        lambda model, x, y: torch.stack([e / len(x) for e in each_by_itself(model, x, y)]),
+        lambda model, x, y: torch.cat([e[None] * len(x) for e in each_by_itself(model, x, y)]),
+    ],
+)
+def test_losses_formed_one_by_one_have_a_graph_as_long_as_the_batch_and_are_found(losses_of):
+    with pytest.raises(ModelNotPrivate, match="follows the size of the batch"):
+        told_of(losses_of, [6, 9, 7])
+
+
+def test_a_mask_that_is_one_number_now_and_then_does_not_hide_a_division():
+    masks = iter([torch.ones(6), torch.ones(9).index_fill(0, torch.tensor(2), 0), torch.ones(7)])
+    with pytest.raises(ModelNotPrivate, match="follows the size of the batch"):
+        told_of(lambda m, x, y: each_by_itself(m, x, y) / len(x) * next(masks), [6, 9, 7])
+
+
+@pytest.mark.parametrize(
+    "losses_of",
+    [
+        lambda model, x, y: cross_entropy(model(x), y, reduction="none") * (1 + y) / 3,
+        lambda model, x, y: torch.relu(1 - (2 * y - 1) * model(x)[:, 0]),
+        lambda model, x, y: -(y * model(x).log_softmax(1)[:, 1]),
+    ],
+)
+def test_labels_and_weights_that_are_the_same_in_a_small_batch_are_no_statistic(losses_of):
+    labels = [torch.tensor(y) for y in ([1, 1], [0, 0, 0], [1, 1, 1, 1], [0, 1, 1, 0, 1], [1])]
+    assert told_of(losses_of, map(len, labels), labels=labels) == []
+
+
+def test_a_statistic_of_the_batch_is_warned_about_however_it_is_written():
+    def for_each(model, x, y):
+        each = each_by_itself(model, x, y)
+        return each / each.detach().mean().expand_as(each).clone()
+
+    for losses_of in (for_each, lambda m, x, y: (e := each_by_itself(m, x, y)) / e.detach().sum()):
+        (said,) = told_of(losses_of, [6, 9, 7, 8])
+        assert "a tensor without gradient" in said
+
+
+def test_parts_of_a_batch_are_as_long_as_a_constant_because_the_user_wants_it():
+    def scaled(model, x, y):
+        return cross_entropy(model(x) * 4.0, y, reduction="none")
+
+    assert told_of(scaled, [4] * 9 + [1] + [4] * 9, last=lambda k: k == 9) == []
+
+
+def test_a_division_by_the_length_of_parts_is_warned_about():
+    def divided(model, x, y):
+        return cross_entropy(model(x), y, reduction="none") / len(x)
+
+    (said,) = told_of(divided, [2, 2, 2, 1], last=lambda k: k == 3)
+    assert "divided by 2" in said
+    assert len(told_of(divided, [2] * 16, last=lambda k: k % 2 == 1)) == 1
+    assert told_of(divided, [1] * 24) == []  # strict mode has one example at a time
+
+
 class Remembers(nn.Module):
     """Standardises by a running mean that is kept somewhere."""
 

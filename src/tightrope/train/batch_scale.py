@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 import random
 import warnings
-from typing import Any, final
+from typing import final
 
-import torch
 from torch import Tensor
 
 from tightrope.errors import ModelNotPrivate
@@ -22,18 +21,19 @@ from tightrope.process.sampling import (
     PoissonSampling,
     TruncatedPoissonSampling,
 )
+from tightrope.train.factors import Factor, factors_of
 from tightrope.train.gradients.recorder import reading_graphs
 
 __all__ = ["BatchScale"]
 
-_DEPTH = 200  # nodes from the losses down
 _SIZES = 3  # batch sizes that a factor must follow
 _FIRST, _CHANCE = 20, 1 / 20  # steps looked at
 _SAME, _SAME_BY_CHANCE = 2, 8  # batches of one size and of no other, which may be a constant
 _BY_CHANCE = PoissonSampling, TruncatedPoissonSampling, BallsInBinsSampling
 _EQUAL = 1e-5
+_PLACES = 10_000  # in graphs, remembered at a time
 
-Factor = tuple[float, bool]  # its value, and whether it came as a tensor
+Sized = dict[int, Factor]  # the factor at one place of the graph, for each size of a batch
 
 
 @final
@@ -44,38 +44,46 @@ class BatchScale:
         self._same = _SAME_BY_CHANCE if isinstance(sampling, _BY_CHANCE) else _SAME
         self._chance, self._steps, self._told = random.Random(), 0, False
         self._sizes: set[int] = set()
-        self._seen: dict[tuple[str, ...], dict[int, list[Factor]]] = {}
+        self._batches = 0
+        self._seen: dict[int, Sized] = {}
 
-    def check(self, losses: Tensor) -> None:
-        """Refuse losses whose scale has followed the size of their batch."""
-        if losses.shape[0] < 2 or losses.grad_fn is None:
+    def check(self, losses: Tensor, *, last: bool = True) -> None:
+        """Refuse losses whose scale has followed the size of their batch.
+
+        last: do they end a batch? Else they are those of a part, as long as the user wants it.
+        """
+        size = len(losses)
+        if size == 0 or losses.grad_fn is None:
             return
-        self._steps += 1
-        self._sizes.add(len(losses))
+        self._steps, self._batches = self._steps + 1, self._batches + last
+        self._sizes.add(size)
         if self._steps > _FIRST and self._chance.random() >= _CHANCE:
             return
         with reading_graphs():
-            names, factors = _factors(losses)
-        if not factors:
-            return
-        if len(self._seen) > 64:
+            factors = factors_of(losses)
+        if len(self._seen) > _PLACES:
             self._seen.clear()
-        seen = self._seen.setdefault(names, {})
+        places = [self._note(place, size, factor) for place, factor in factors.items()]
+        for seen in places:
+            if len(seen) >= _SIZES and _follows(seen):
+                raise ModelNotPrivate(_FOLLOWS.format(", ".join(map(str, sorted(seen)))))
+        if not self._told:
+            self._warn(size, places)
+
+    def _note(self, place: int, size: int, factor: Factor) -> Sized:
+        seen = self._seen.setdefault(place, {})
         if len(seen) > 2 * _SIZES:
             seen.clear()
-        seen.setdefault(len(losses), factors)
-        if len(seen) >= _SIZES and _follows(seen):
-            raise ModelNotPrivate(_FOLLOWS.format(", ".join(map(str, sorted(seen)))))
-        if not self._told:
-            self._warn(len(losses), factors, seen)
+        seen.setdefault(size, factor)
+        return seen
 
-    def _warn(self, size: int, factors: list[Factor], seen: dict[int, list[Factor]]) -> None:
-        alone = len(self._sizes) == 1 and self._steps >= self._same
-        if any(_is_every_size(k, seen, 1 if alone else 2) for k in range(len(factors))):
+    def _warn(self, size: int, places: list[Sized]) -> None:
+        alone = size > 1 and len(self._sizes) == 1 and self._batches >= self._same
+        divided = [max(seen) for seen in places if _is_every_size(seen, 1 if alone else 2)]
+        if divided:
             self._told = True
-            warnings.warn(_DIVIDED.format(size), stacklevel=6)
-        elif any(a[0] != b[0] and a[1] for other in seen.values()
-                 for a, b in zip(factors, other, strict=False)):  # fmt: skip
+            warnings.warn(_DIVIDED.format(divided[0]), stacklevel=6)
+        elif any(map(_is_statistic, places)):
             self._told = True
             warnings.warn(_TENSOR, stacklevel=6)
 
@@ -97,62 +105,37 @@ _TENSOR = (
 )
 
 
-def _is_every_size(k: int, seen: dict[int, list[Factor]], least: int) -> bool:
-    """Is the factor k the size in all batches, of at least so many sizes?
+def _is_every_size(seen: Sized, least: int) -> bool:
+    """Is the factor the size in all batches, of at least so many sizes?
 
     Of one size alone, it may be a constant of the model.
     """
-    sizes = [(size, factors[k][0]) for size, factors in seen.items() if k < len(factors)]
-    return len(sizes) >= least and all(_is_size(size, factor) for size, factor in sizes)
+    return len(seen) >= least and all(_is_size(size, f.value) for size, f in seen.items())
 
 
 def _is_size(size: int, factor: float) -> bool:
     return math.isclose(factor, size, rel_tol=1e-6) or math.isclose(factor * size, 1, rel_tol=1e-6)
 
 
-def _follows(seen: dict[int, list[Factor]]) -> bool:
-    """Is one factor proportional to the size, or to its inverse, in all batches?"""
-    for k in range(min(map(len, seen.values()))):
-        pairs = [(size, factors[k][0]) for size, factors in seen.items()]
-        for power in (1, -1):
-            constants = [factor * size**power for size, factor in pairs]
-            spread = max(constants) - min(constants)
-            if spread <= _EQUAL * max(map(abs, constants)) and constants[0] != 0:
-                return True
-    return False
+def _is_statistic(seen: Sized) -> bool:
+    """Is it a tensor that changes from batch to batch?
 
-
-def _factors(losses: Tensor) -> tuple[tuple[str, ...], list[Factor]]:
-    """Names of the first nodes of the graph, and the constant factors among their operands."""
-    names: list[str] = []
-    factors: list[Factor] = []
-    queue: list[Any] = [losses.grad_fn]
-    seen = set(queue)
-    for node in queue:
-        if len(names) >= _DEPTH:
-            break
-        names.append(node.name())
-        if node.name() in ("MulBackward0", "DivBackward0"):
-            factors += _constants(node)
-        fresh = [child for child, _ in node.next_functions if child is not None]
-        queue += [child for child in fresh if child not in seen]
-        seen.update(fresh)
-    return tuple(names), factors
-
-
-def _constants(node: Any) -> list[Factor]:
-    """The operands without gradient, where all their values are one number.
-
-    A Python number stands in the graph as a tensor of 64 bits on the CPU.
+    One number for each example (a label, a weight) may be the same for all of a batch by chance,
+    but hardly so in all batches, and another one in each.
     """
-    found = []
-    for (child, _), name in zip(node.next_functions, ("_saved_self", "_saved_other"), strict=False):
-        value = getattr(node, name, None) if child is None else None
-        if isinstance(value, Tensor) and value.dim() <= 1 and value.numel():
-            first = float(value.reshape(-1)[0])
-            number = value.dim() == 0 and not value.is_cuda and value.dtype in _NUMBERS
-            found += [(first, not number)] if bool((value == first).all()) else []
-    return found
+    values = {f.value for f in seen.values() if not math.isnan(f.value)}
+    if any(f.each for f in seen.values()):
+        return _SIZES <= len(seen) == len(values)
+    return len(values) > 1 and all(f.tensor for f in seen.values())
 
 
-_NUMBERS = (torch.float64, torch.int64, torch.bool, torch.complex128)
+def _follows(seen: Sized) -> bool:
+    """Is the factor proportional to the size, or to its inverse, in all batches?"""
+    for power in (1, -1):
+        constants = [f.value * size**power for size, f in seen.items()]
+        if any(map(math.isnan, constants)):
+            return False
+        spread = max(constants) - min(constants)
+        if spread <= _EQUAL * max(map(abs, constants)) and constants[0] != 0:
+            return True
+    return False

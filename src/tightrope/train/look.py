@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from tightrope.train.answers import any_half, difference, resized, same
 from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.held import marks_of, traceless, values_of
 from tightrope.train.modes import in_mode
 
 __all__ = ["Look"]
 
-# Relative to the example's own values. Batches of one size take the same kernels, row by row.
-_ROUNDING, _HALF_ROUNDING = 1e-4, 3e-2
-_OTHER_KERNELS = 10.0  # times as much between batches of different sizes
+_NOT_TAKEN = RuntimeError, ValueError, TypeError, IndexError  # such a batch
 
 Answer = tuple[list[Tensor], dict[str, Any]]  # outputs, and what was written where
 
@@ -63,7 +61,7 @@ class Look:
         moved = self._moved(self._batched)
         if moved <= 1:
             return moved
-        if _difference(self._first[0], self._answer(self._call)[0], []) > 1:
+        if difference(self._first[0], self._answer(self._call)[0], []) > 1:
             self.restless = True
             return None
         self._batched = [i for i in self._batched if not self._is_shared(i)]
@@ -71,29 +69,50 @@ class Look:
 
     def _moved(self, batched: list[int]) -> float:
         others = self._answer(self._with_replaced(batched))[0]
-        return _difference(self._first[0], others, self._kept)
+        return difference(self._first[0], others, self._kept)
 
     def grown(self) -> float | None:
-        """How far the answers move when one example comes twice, in units of rounding.
+        """How far the answers move in a batch half as large again, in units of rounding.
 
+        The last example comes more often. One time more is seen in float32 and small batches
+        alone; a share of the batch shows in half precision too, however large the batch is.
         None where that cannot be asked: the model is random beside its dropout layers, or does not
         take such a batch.
         """
-        with in_mode(self._model, training=True), _no_dropout(self._model):
-            told = self._answer(self._call)[0]
-            again = self._answer(self._call, seed=1)[0]
-            if not self._batched or _difference(told, again, []) > 0:
-                return None
-            try:
-                longer = self._answer(self._longer(self._batched))[0]
-            except (RuntimeError, ValueError, TypeError, IndexError):
-                return None
-        pairs = [(a, b[: len(a)]) for a, b in zip(told, longer, strict=True) if len(b) > len(a)]
-        return _difference([a for a, _ in pairs], [b for _, b in pairs], []) / _OTHER_KERNELS
+        for more in (max(1, self._rows // 2), 1) if self._batched else ():
+            with in_mode(self._model, training=True), _no_dropout(self._model):
+                try:
+                    return self._grown(self._longer(self._batched, more))
+                except _NOT_TAKEN:
+                    continue
+        return None
 
-    def _longer(self, batched: list[int]) -> Any:
+    def _grown(self, call: Any) -> float | None:
+        """What moves is asked again in float64, which neither autocast nor tf32 touch."""
+        told = self._answer(self._call)[0]
+        if difference(told, self._answer(self._call, seed=1)[0], []) > 0:
+            return None
+        longer, wide = self._answer(call)[0], False
+        if resized(told, longer) > 1:
+            with suppress(*_NOT_TAKEN):
+                told, longer = (self._answer(c, wide=True)[0] for c in (self._call, call))
+                wide = True
+        moved = resized(told, longer)
+        return resized(told, longer, half=True) if moved > 1 and self._in_half(wide) else moved
+
+    def _in_half(self, wide: bool) -> bool:
+        """Does the model compute anything in half precision, whatever it answers in?"""
+        args, kwargs = self._call
+        with traceless(self._model, self._known):
+            if wide:
+                return any_half(tensors_of(_widely(self._model, self._call)))
+            told = tensors_of(self._model(*args, **kwargs))
+            return any_half([*self._model.parameters(), *tensors_of(self._call), *told])
+
+    def _longer(self, batched: list[int], more: int = 1) -> Any:
         given = enumerate(tensors_of(self._call))
-        grown = [torch.cat([t, t[-1:]]).detach() if i in batched else t for i, t in given]
+        copies = [(t, t[-1:].expand(more, *t.shape[1:])) if i in batched else t for i, t in given]
+        grown = [torch.cat(t).detach() if isinstance(t, tuple) else t for t in copies]
         return with_tensors(self._call, grown)
 
     def _is_shared(self, number: int) -> bool:
@@ -113,7 +132,7 @@ class Look:
         different = {
             path
             for path in here.keys() | other.keys()
-            if path not in here or path not in other or not _same(here[path], other[path])
+            if path not in here or path not in other or not same(here[path], other[path])
         }
         self.harmless = (self._known | here.keys()) - different
         return different
@@ -143,13 +162,26 @@ class Look:
 
         return with_tensors(self._call, [changed(value) for value in tensors_of(self._call)])
 
-    def _answer(self, call: Any, seed: int = 0) -> Answer:
-        """With the same draws each time, and leaving no trace."""
+    def _answer(self, call: Any, seed: int = 0, *, wide: bool = False) -> Answer:
+        """With the same draws each time, and leaving no trace. wide: in float64."""
         with traceless(self._model, self._known, seed):
             before = marks_of(self._model)
-            out = self._model(*call[0], **call[1])
+            out = _widely(self._model, call) if wide else self._model(*call[0], **call[1])
             told = [t.detach() for t in tensors_of(out) if t.dim() and t.numel()]
             return told, values_of(self._model, before)
+
+
+def _widely(model: nn.Module, call: Any) -> Any:
+    """The model's answer with weights, buffers and arguments in float64."""
+    held = {name: _wide(t) for name, t in (*model.named_parameters(), *model.named_buffers())}
+    args, kwargs = with_tensors(call, [_wide(t) for t in tensors_of(call)])
+    return torch.func.functional_call(model, held, args, kwargs)
+
+
+def _wide(value: Tensor) -> Tensor:
+    if not value.is_floating_point():
+        return value
+    return value.detach().double().requires_grad_(value.requires_grad)
 
 
 @contextmanager
@@ -158,27 +190,3 @@ def _no_dropout(model: nn.Module) -> Iterator[None]:
         if isinstance(module, _DropoutNd):
             module.training = False
     yield
-
-
-def _same(a: object, b: object) -> bool:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and bool(torch.equal(a.nan_to_num(), b.nan_to_num()))
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return a.shape == b.shape and a.tobytes() == b.tobytes()
-    return type(a) is type(b) and (a == b if isinstance(a, set) else repr(a) == repr(b))
-
-
-def _difference(before: list[Tensor], after: list[Tensor], rows: list[int]) -> float:
-    """The largest change of one of the rows (all, if none is named), relative to rounding."""
-    largest = 0.0
-    for a, b in zip(before, after, strict=True):
-        if a.shape != b.shape or (rows and len(a) <= max(rows)):
-            continue
-        half = a.dtype.itemsize < 4 and a.is_floating_point()
-        # an example that is no number to begin with stays so in both answers
-        a, b = (t.double().nan_to_num(0.0, 0.0, 0.0).reshape(len(t), -1) for t in (a, b))
-        a, b = (a[rows], b[rows]) if rows else (a, b)
-        scale = a.abs().amax(1) + 1e-3 * a.abs().max() + 1e-30
-        change = float(((a - b).abs().amax(1) / scale).max())
-        largest = max(largest, change / (_HALF_ROUNDING if half else _ROUNDING))
-    return largest

@@ -270,7 +270,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         return StepReport(self.steps + 1, False, Sensitive(nobody, losses.detach()))
 
     def checked(self, losses: Tensor) -> tuple[ClippedBatch, Tensor]:
-        self._scale.check(losses)
+        self._scale.check(losses, last=self.next_ticket().last)
         return self.clipped(losses), losses.detach()
 
     def clipped(self, losses: Tensor, **how: Any) -> ClippedBatch:
