@@ -63,7 +63,9 @@ def network():
     ],
 )
 def test_losses_divided_by_the_size_of_the_batch_are_found_in_a_few_steps(share):
+    """Where no rehearsal refuses it (tests/attacks/test_resized.py)."""
     run = made(network())
+    run.company.asleep = True
     told = pytest.raises(ModelNotPrivate, match="follows the size of the batch")
     with pytest.warns(UserWarning, match="guarantee is void"), told:
         train(run, 20, lambda each, step: share(each))

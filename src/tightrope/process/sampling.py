@@ -21,6 +21,7 @@ __all__ = [
     "RandomAllocationSampling",
     "FullBatch",
     "check_sampling",
+    "sizes_vary",
 ]
 
 
@@ -184,6 +185,14 @@ class FullBatch:
     @property
     def rate(self) -> float:
         return 1.0
+
+
+def sizes_vary(sampling: AbstractSampling) -> bool:
+    """Does chance decide how many records a batch has?"""
+    by_chance = (
+        PoissonSampling, TruncatedPoissonSampling, BallsInBinsSampling, RandomAllocationSampling
+    )  # fmt: skip
+    return isinstance(sampling, by_chance)
 
 
 def check_sampling(value: Any) -> AbstractSampling:

@@ -57,9 +57,26 @@ class Aside:
         for holder, values in (*self._groups, *self._schedules):
             _set(holder, values)
 
+    def stir(self) -> None:
+        """One draw from each generator: what is drawn next is something else."""
+        random.random()
+        np.random.random()  # noqa: NPY002
+        torch.rand(())
+        for device in self._devices:
+            torch.rand((), device=device)
+        for generator, _ in self._generators:
+            _draw(generator)
+
     def _state(self) -> tuple[Any, Any, Tensor, list[Tensor]]:
         cuda = [torch.cuda.get_rng_state(device) for device in self._devices]
         return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda  # noqa: NPY002
+
+
+def _draw(generator: Any) -> None:
+    if isinstance(generator, torch.Generator):
+        torch.rand((), generator=generator, device=generator.device)
+    else:
+        generator.random()
 
 
 @final

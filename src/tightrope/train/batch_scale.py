@@ -15,12 +15,7 @@ from typing import final
 from torch import Tensor
 
 from tightrope.errors import ModelNotPrivate
-from tightrope.process.sampling import (
-    AbstractSampling,
-    BallsInBinsSampling,
-    PoissonSampling,
-    TruncatedPoissonSampling,
-)
+from tightrope.process.sampling import AbstractSampling, sizes_vary
 from tightrope.train.factors import Factor, factors_of
 from tightrope.train.gradients.recorder import reading_graphs
 
@@ -29,7 +24,6 @@ __all__ = ["BatchScale"]
 _SIZES = 3  # batch sizes that a factor must follow
 _FIRST, _CHANCE = 20, 1 / 20  # steps looked at
 _SAME, _SAME_BY_CHANCE = 2, 8  # batches of one size and of no other, which may be a constant
-_BY_CHANCE = PoissonSampling, TruncatedPoissonSampling, BallsInBinsSampling
 _EQUAL = 1e-5
 _PLACES = 10_000  # in graphs, remembered at a time
 
@@ -41,7 +35,7 @@ class BatchScale:
     """Remembers the factors of some batches."""
 
     def __init__(self, sampling: AbstractSampling) -> None:
-        self._same = _SAME_BY_CHANCE if isinstance(sampling, _BY_CHANCE) else _SAME
+        self._same = _SAME_BY_CHANCE if sizes_vary(sampling) else _SAME
         self._chance, self._steps, self._told = random.Random(), 0, False
         self._sizes: set[int] = set()
         self._batches = 0

@@ -2,8 +2,9 @@
 
 What such a loop does between the batch and the losses is not known here, but it can be asked. A
 batch comes with half of its examples replaced by copies of another one, then as it is; both times
-step() notes the losses of the examples that stayed, and their gradient, and releases nothing. Then
-the batch comes to be trained on. Where there is a `collate`, one example comes by itself instead of
+step() notes the losses of the examples that stayed, and their gradient, and releases nothing. Where
+chance decides how many examples a batch has, half of them come alone, too. Then the batch comes to
+be trained on. Where there is a `collate`, one example comes by itself instead of
 the changed batch, so that padding shows. All that a rehearsal draws, and what it does to the model
 and to schedules, is put back. This is done before the first batch and at random later.
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -21,22 +21,19 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.process.sampling import AbstractSampling, sizes_vary
+from tightrope.train.answers import any_half
 from tightrope.train.aside import Aside, Calm
 from tightrope.train.distributed import from_all_ranks, rank_and_size
-from tightrope.train.feed import Rows, tensors_of, to_device, with_tensors
-from tightrope.train.independence import (
-    ROUNDING,
-    change_of,
-    change_of_losses,
-    collated_apart,
-    is_half,
-    refuse_mixing,
-)
+from tightrope.train.feed import Rows, to_device
+from tightrope.train.gradients.recorder import reading_graphs
+from tightrope.train.gradients.rounding import exact_layers
+from tightrope.train.independence import ROUNDING, is_half, refuse_mixing
+from tightrope.train.scenes import Answer, Scene, alone, among_others, smaller
 from tightrope.train.sharded import is_sharded
 from tightrope.train.short_gradient import short_gradient
 
 if TYPE_CHECKING:
-    from tightrope.train.feed import Batch
     from tightrope.train.samplers import Indices
 
 __all__ = ["CHANCE", "Company"]
@@ -44,34 +41,6 @@ __all__ = ["CHANCE", "Company"]
 CHANCE = 1 / 500  # of a batch to be rehearsed
 _SINGLE = 100  # steps asked for one by one before a warning
 _SAME_SHAPES = 10.0  # times less rounding between batches of one shape
-
-
-@final
-@dataclass(frozen=True)
-class _Scene:
-    """A batch to be stepped on, and the places of the examples that are compared."""
-
-    batch: Any
-    size: int
-    places: list[int]
-
-
-@final
-@dataclass(frozen=True)
-class _Answer:
-    """Losses of some examples, and the gradient of their sum with random signs."""
-
-    losses: Tensor
-    gradient: Any
-    half: bool
-
-    def change(self, other: _Answer) -> float:
-        """How far they are apart, relative to their size; up to `ROUNDING` it is rounding."""
-        half = self.half or other.half
-        return max(
-            change_of_losses(self.losses, other.losses, half=half),
-            change_of(self.gradient, other.gradient, half=half),
-        )
 
 
 @final
@@ -89,12 +58,14 @@ class Company:
         parameters: Sequence[Tensor],
         broken: Callable[[str], None],
         *,
+        sampling: AbstractSampling,
         in_parts: bool = False,
     ) -> None:
         """broken: told what was found, before it is refused.
 
         in_parts: there is no room for a whole gradient.
         """
+        self._sizes_vary = sizes_vary(sampling)
         self._gradient = short_gradient if in_parts else _gradient
         self._model, self._optimizer = model, optimizer
         self._parameters, self._broken = list(parameters), broken
@@ -106,8 +77,8 @@ class Company:
         self._seen, self._told, self._single = False, False, 0
         self.size: int | None = None
         self.asleep = False
-        self._scene: tuple[_Scene, Tensor] | None = None
-        self._answer: _Answer | None = None
+        self._scene: tuple[Scene, Tensor] | None = None
+        self._answer: Answer | None = None
         self._alive: Callable[[], None] = lambda: None
         self._aside: Aside | None = None
         self._calm: Calm | None = None
@@ -136,14 +107,19 @@ class Company:
         self._aside = Aside(self._model, self._optimizer, sharded=self._sharded)
         if _collates(rows) and size > 1:
             self._calm = Calm(self._model)
-            yield from self._rehearse(*self._alone(rows, indices, device), ROUNDING)
+            scenes = alone(rows, indices, device, self._places)
+            yield from self._rehearse(*scenes, ROUNDING)
         else:
             batch, order = to_device(rows.take(indices), device), list(range(size))
             self._places.shuffle(order)
             halves = [order[: size // 2], order[size // 2 :]]
             for half in halves if not self._seen else halves[:1]:
-                scenes = self._among_others(batch, size, half)
+                scenes = among_others(batch, size, half, self._places)
                 yield from self._rehearse(*scenes, ROUNDING / _SAME_SHAPES)
+            if self._sizes_vary:
+                self._calm = Calm(self._model)
+                with exact_layers():
+                    yield from self._resize(*smaller(batch, size))
         self._seen = True
         self.forget()
 
@@ -153,8 +129,11 @@ class Company:
         scene, signs = self._scene
         kept = losses[scene.places]
         total = (kept * signs.to(kept)).sum()
+        with reading_graphs():
+            within = is_half(losses) or any_half([losses])
         gradient = self._gradient(total, self._parameters)
-        self._answer, self.size = _Answer(kept.detach(), gradient, is_half(losses)), None
+        self._answer = Answer(kept.detach(), gradient, is_half(losses), within)
+        self.size = None
 
     def forget(self) -> None:
         """The rehearsal ended, or the loop was left in the middle of one."""
@@ -164,25 +143,28 @@ class Company:
             self._aside.put_back()
         self.size, self._answer, self._aside, self._calm = None, None, None, None
 
-    def _alone(self, rows: Rows, indices: Indices, device: torch.device) -> tuple[_Scene, _Scene]:
-        whole, parts = collated_apart(rows, indices, device)
-        place = self._places.choice(_padded(whole, parts))
-        return _Scene(parts[place], 1, [0]), _Scene(whole, len(parts), [place])
+    def _signs(self, scene: Scene) -> Tensor:
+        return torch.tensor([self._places.choice((-1.0, 1.0)) for _ in scene.places])
 
-    def _among_others(self, batch: Batch, size: int, replaced: list[int]) -> tuple[_Scene, _Scene]:
-        """One of the examples that stay takes all the other places: few statistics bear that."""
-        kept = sorted(set(range(size)) - set(replaced))
-        source = torch.arange(size)
-        if kept:
-            source[replaced] = self._places.choice(kept)
-        other = [t[source.to(t.device)] if len(t) == size else t for t in tensors_of(batch)]
-        return _Scene(with_tensors(batch, other), size, kept), _Scene(batch, size, kept)
+    def _resize(self, other: Scene, own: Scene) -> Generator[Any, None, None]:
+        """Refuse where the answers follow the size of the batch.
 
-    def _rehearse(self, other: _Scene, own: _Scene, rounding: float) -> Generator[Any, None, None]:
+        Nobody can tell where they follow the draws, too: those of a smaller batch are others.
+        """
+        signs = self._signs(own)
+        told = yield from self._ask(own, signs)
+        stirred = yield from self._ask(own, signs, stirred=True)
+        less = yield from self._ask(other, signs)
+        calm = told.change(stirred) <= ROUNDING / _SAME_SHAPES
+        if calm and told.resized(less):
+            self._broken(_SIZED)
+            raise ModelNotPrivate(_SIZED)
+
+    def _rehearse(self, other: Scene, own: Scene, rounding: float) -> Generator[Any, None, None]:
         """Refuse where the answers follow the company, or the batch that came before."""
-        signs = torch.tensor([self._places.choice((-1.0, 1.0)) for _ in own.places])
+        signs = self._signs(own)
 
-        def differ(one: _Answer, two: _Answer) -> bool:
+        def differ(one: Answer, two: Answer) -> bool:
             return one.change(two) > rounding
 
         first = yield from self._ask(other, signs)
@@ -209,7 +191,12 @@ class Company:
             self._told = True
             warnings.warn(_RESTLESS, stacklevel=3)
 
-    def _ask(self, scene: _Scene, signs: Tensor) -> Generator[Any, None, _Answer]:
+    def _ask(
+        self, scene: Scene, signs: Tensor, *, stirred: bool = False
+    ) -> Generator[Any, None, Answer]:
+        """stirred: with other draws."""
+        if stirred and self._aside is not None:
+            self._aside.stir()
         self.size, self._scene = scene.size, (scene, signs)
         yield scene.batch
         self._alive()
@@ -240,13 +227,12 @@ def _collates(rows: Rows) -> bool:
     return rows.items is not None and rows.collate is not default_collate
 
 
-def _padded(whole: Batch, parts: list[Any]) -> list[int]:
-    """Places of the examples that have another shape alone; all places if there is none."""
-    shape = [t.shape[1:] for t in tensors_of(whole)]
-    found = [i for i, part in enumerate(parts) if [t.shape[1:] for t in tensors_of(part)] != shape]
-    return found or list(range(len(parts)))
-
-
+_SIZED = (
+    "An example's loss, or its gradient, changes when its batch is half as large, so it follows "
+    "how many others there are, and one example's influence on them is not bounded. Do not divide "
+    "by the size of the batch, or by anything that follows it: the step divides by "
+    "expected_batch_size."
+)
 _REMEMBERS = (
     "The loop gives the same batch other losses after another batch than after itself, so it "
     "remembers examples of earlier batches (a last batch, a memory bank, a mean that runs), whose "

@@ -131,7 +131,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         self._sums: list[Tensor] | None = None
         self.company = Company(
             model, optimizer, self.gradients.parameters, self._found_mixing,
-            in_parts=self.sharding.in_parts,
+            sampling=sampler.sampling, in_parts=self.sharding.in_parts,
         )  # fmt: skip
         self._scale, self._turn, self._norm = BatchScale(sampler.sampling), Turn(), OneNorm()
         self._rank, self._ranks = rank_and_size()
@@ -234,7 +234,7 @@ class PrivateOptimizer(Accounted, NotCopied):
     @property
     def next_size(self) -> int:
         """How many examples the part that comes next must have."""
-        return self.next_ticket().size
+        return self.next_ticket().size if self.company.size is None else self.company.size
 
     def split_next(self, size: int | None) -> list[slice]:
         """Announce the next batch in parts of at most `size`, each to be stepped on in order."""
