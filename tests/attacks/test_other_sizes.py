@@ -64,6 +64,10 @@ def by_gradient(model, x, y):
     return cross_entropy(out, y, reduction="none")
 
 
+def by_place(model, x, y):
+    return each(model, x, y) * torch.tensor([1.0, -1.0]).repeat(200)[: len(x)]
+
+
 def in_half(model, x, y):
     with torch.autocast("cpu", torch.bfloat16):
         return each(model, x, y) * len(x) ** -0.5
@@ -79,6 +83,7 @@ FOLLOWS = {
     "data": lambda m, x, y: each(m, x * 40 / len(x), y),
     "labels": by_labels,
     "gradient alone": by_gradient,
+    "place in the batch": by_place,  # whoever comes before moves all others
     "bfloat16": in_half,
     "plain": lambda m, x, y: each(m, x, y) / len(x),
 }
@@ -148,9 +153,9 @@ def test_other_loops_are_left_alone(name, how, rate):
 
 def test_a_loop_may_ask_how_many_examples_come():
     run = made()
-    for _ in run.batches((X, Y), steps=3):
+    for x, y in run.batches((X, Y), steps=3):
         size = run.next_size
-        run.step(each(run.model, X[:size], Y[:size]))
+        run.step(each(run.model, x[:size], y[:size]))
     assert run.steps == 3
 
 

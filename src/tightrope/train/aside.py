@@ -15,7 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from tightrope.train.held import GENERATORS, put_back, remember, set_generator, state_of
+from tightrope.train.gradients.rounding import ExactLayers
+from tightrope.train.held import (
+    GENERATORS,
+    generators_of,
+    put_back,
+    remember,
+    seed_generator,
+    set_generator,
+    state_of,
+)
 
 __all__ = ["Aside", "Calm"]
 
@@ -57,39 +66,37 @@ class Aside:
         for holder, values in (*self._groups, *self._schedules):
             _set(holder, values)
 
-    def stir(self) -> None:
-        """One draw from each generator: what is drawn next is something else."""
-        random.random()
-        np.random.random()  # noqa: NPY002
-        torch.rand(())
-        for device in self._devices:
-            torch.rand((), device=device)
-        for generator, _ in self._generators:
-            _draw(generator)
+    def stir(self, seed: int) -> None:
+        """What is drawn next is something else, and the same for the same seed."""
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        own = [] if self._held is None else generators_of(self._model)
+        devices = [torch.cuda.default_generators[device.index or 0] for device in self._devices]
+        found = [generator for generator, _ in self._generators]
+        for generator in (torch.default_generator, *devices, *own, *found):
+            seed_generator(generator, seed)
 
     def _state(self) -> tuple[Any, Any, Tensor, list[Tensor]]:
         cuda = [torch.cuda.get_rng_state(device) for device in self._devices]
         return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda  # noqa: NPY002
 
 
-def _draw(generator: Any) -> None:
-    if isinstance(generator, torch.Generator):
-        torch.rand((), generator=generator, device=generator.device)
-    else:
-        generator.random()
-
-
 @final
 class Calm:
-    """All modules but the model itself in evaluation mode: no dropout, whatever the loop sets."""
+    """All modules but the model itself in evaluation mode: no dropout, whatever the loop sets.
+
+    Products of float32 are exact: in tf32 batches of different sizes differ by per cents.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._modes = [(module, module.training) for module in model.modules()]
         _calm(model)
+        self._exact = ExactLayers()
         self._handle = model.register_forward_pre_hook(_calm)
 
     def end(self) -> None:
         self._handle.remove()
+        self._exact.end()
         for module, mode in self._modes:
             module.training = mode
 

@@ -27,7 +27,6 @@ from tightrope.train.aside import Aside, Calm
 from tightrope.train.distributed import from_all_ranks, rank_and_size
 from tightrope.train.feed import Rows, to_device
 from tightrope.train.gradients.recorder import reading_graphs
-from tightrope.train.gradients.rounding import exact_layers
 from tightrope.train.independence import ROUNDING, is_half, refuse_mixing
 from tightrope.train.scenes import Answer, Scene, alone, among_others, smaller
 from tightrope.train.sharded import is_sharded
@@ -40,6 +39,7 @@ __all__ = ["CHANCE", "Company"]
 
 CHANCE = 1 / 500  # of a batch to be rehearsed
 _SINGLE = 100  # steps asked for one by one before a warning
+_LOOKS = 8  # at halves of a batch that must all show that the losses follow its size
 _SAME_SHAPES = 10.0  # times less rounding between batches of one shape
 
 
@@ -104,8 +104,20 @@ class Company:
         size, self._alive = len(indices), alive
         if size < 2 and self._ranks == 1:
             return
-        self._aside = Aside(self._model, self._optimizer, sharded=self._sharded)
-        if _collates(rows) and size > 1:
+        self._aside = aside = Aside(self._model, self._optimizer, sharded=self._sharded)
+        try:
+            yield from self._looks(rows, indices, device)
+        finally:
+            if self._aside is aside:  # else it was abandoned, and another one may be under way
+                self._excite()
+        self._seen = True
+        self.forget()
+
+    def _looks(
+        self, rows: Rows, indices: Indices, device: torch.device
+    ) -> Generator[Any, None, None]:
+        size = len(indices)
+        if _collates(rows):
             self._calm = Calm(self._model)
             scenes = alone(rows, indices, device, self._places)
             yield from self._rehearse(*scenes, ROUNDING)
@@ -118,10 +130,7 @@ class Company:
                 yield from self._rehearse(*scenes, ROUNDING / _SAME_SHAPES)
             if self._sizes_vary:
                 self._calm = Calm(self._model)
-                with exact_layers():
-                    yield from self._resize(*smaller(batch, size))
-        self._seen = True
-        self.forget()
+                yield from self._resize(batch, size)
 
     def take(self, losses: Tensor) -> None:
         """Note what step() is given in a rehearsal."""
@@ -137,28 +146,53 @@ class Company:
 
     def forget(self) -> None:
         """The rehearsal ended, or the loop was left in the middle of one."""
-        if self._calm is not None:
-            self._calm.end()
+        self._excite()
         if self._aside is not None:
             self._aside.put_back()
-        self.size, self._answer, self._aside, self._calm = None, None, None, None
+        self.size, self._answer, self._aside = None, None, None
+
+    def _excite(self) -> None:
+        """Dropout and the user's precision are back; at once where a loop is left."""
+        if self._calm is not None:
+            self._calm.end()
+        self._calm = None
 
     def _signs(self, scene: Scene) -> Tensor:
-        return torch.tensor([self._places.choice((-1.0, 1.0)) for _ in scene.places])
+        """Never as many of one kind as of the other: of equal gradients rounding would be left."""
+        signs = torch.tensor([self._places.choice((-1.0, 1.0)) for _ in scene.places])
+        if len(signs) and float(signs.sum()) == 0.0:
+            signs[0] = -signs[0]
+        return signs
 
-    def _resize(self, other: Scene, own: Scene) -> Generator[Any, None, None]:
-        """Refuse where the answers follow the size of the batch.
+    def _resize(self, batch: Any, size: int) -> Generator[Any, None, None]:
+        """Refuse where the answers follow the size of the batch, whatever half of it is taken.
+
+        One look may be deceived: by a draw that rarely matters, by gradients that cancel, by a loop
+        that counts batches. All ranks look as often as the one that looks longest.
+        """
+        always = True
+        for _ in range(_LOOKS):
+            follows = yield from self._follows(*smaller(batch, size, self._places))
+            always = always and follows
+            if not any(from_all_ranks(always)):
+                return
+        self._broken(_SIZED)
+        raise ModelNotPrivate(_SIZED)
+
+    def _follows(self, other: Scene, own: Scene) -> Generator[Any, None, bool]:
+        """Do they follow the size, as far as one half of the batch tells?
 
         Nobody can tell where they follow the draws, too: those of a smaller batch are others.
         """
-        signs = self._signs(own)
-        told = yield from self._ask(own, signs)
-        stirred = yield from self._ask(own, signs, stirred=True)
-        less = yield from self._ask(other, signs)
-        calm = told.change(stirred) <= ROUNDING / _SAME_SHAPES
-        if calm and told.resized(less):
-            self._broken(_SIZED)
-            raise ModelNotPrivate(_SIZED)
+        signs, seeds = self._signs(own), [self._steps.getrandbits(31) for _ in range(2)]
+        asked = [(own, seeds[0]), (own, seeds[1]), (other, seeds[0])]
+        order, answers = [0, 1, 2], {}
+        self._steps.shuffle(order)
+        for number in order:
+            scene, seed = asked[number]
+            answers[number] = yield from self._ask(scene, signs, seed)
+        calm = answers[0].change(answers[1]) <= ROUNDING / _SAME_SHAPES
+        return calm and answers[0].resized(answers[2])
 
     def _rehearse(self, other: Scene, own: Scene, rounding: float) -> Generator[Any, None, None]:
         """Refuse where the answers follow the company, or the batch that came before."""
@@ -189,14 +223,14 @@ class Company:
                 raise ModelNotPrivate(_REMEMBERS)
         if not self._told:
             self._told = True
-            warnings.warn(_RESTLESS, stacklevel=3)
+            warnings.warn(_RESTLESS, stacklevel=5)
 
     def _ask(
-        self, scene: Scene, signs: Tensor, *, stirred: bool = False
+        self, scene: Scene, signs: Tensor, seed: int | None = None
     ) -> Generator[Any, None, Answer]:
-        """stirred: with other draws."""
-        if stirred and self._aside is not None:
-            self._aside.stir()
+        """seed: of other draws than those that come."""
+        if seed is not None and self._aside is not None:
+            self._aside.stir(seed)
         self.size, self._scene = scene.size, (scene, signs)
         yield scene.batch
         self._alive()
@@ -229,9 +263,9 @@ def _collates(rows: Rows) -> bool:
 
 _SIZED = (
     "An example's loss, or its gradient, changes when its batch is half as large, so it follows "
-    "how many others there are, and one example's influence on them is not bounded. Do not divide "
-    "by the size of the batch, or by anything that follows it: the step divides by "
-    "expected_batch_size."
+    "how many others there are, or how many come before it, and one example's influence on them is "
+    "not bounded. Do not divide by the size of the batch, or by anything that follows it: the step "
+    "divides by expected_batch_size. Nor weigh examples by their places in the batch."
 )
 _REMEMBERS = (
     "The loop gives the same batch other losses after another batch than after itself, so it "

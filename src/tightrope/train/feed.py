@@ -32,6 +32,7 @@ __all__ = [
     "draw_ticket",
     "first_of",
     "split_ticket",
+    "rows_at",
     "slice_rows",
     "tensors_of",
     "to_device",
@@ -194,7 +195,25 @@ def split_ticket(ticket: Ticket, size: int | None) -> list[tuple[slice, Ticket]]
 
 def slice_rows(batch: Batch, part: slice) -> Any:
     """Some of the examples of a collated batch."""
-    return _map(batch, lambda tensor: tensor[part])
+    size = next((len(tensor) for tensor in tensors_of(batch) if tensor.ndim), None)
+
+    def texts(listed: Any) -> Any:
+        return listed[part] if len(listed) == size else listed
+
+    return _map(batch, lambda tensor: tensor[part], texts)
+
+
+def rows_at(batch: Batch, size: int, places: Sequence[int]) -> Any:
+    """The examples at these places of a batch of so many; what has no row for each stays."""
+    index = torch.tensor(places, dtype=torch.long)
+
+    def rows(tensor: Tensor) -> Tensor:
+        return tensor[index.to(tensor.device)] if len(tensor) == size else tensor
+
+    def texts(listed: Any) -> Any:
+        return type(listed)(listed[i] for i in places) if len(listed) == size else listed
+
+    return _map(batch, rows, texts)
 
 
 def to_device(batch: Batch, device: torch.device) -> Any:
@@ -214,16 +233,21 @@ def with_tensors(batch: Batch, tensors: Sequence[Tensor]) -> Any:
     return _map(batch, lambda _: next(left))
 
 
-def _map(batch: Batch, change: Callable[[Tensor], Tensor]) -> Any:
+def _map(
+    batch: Batch, change: Callable[[Tensor], Tensor], texts: Callable[[Any], Any] = lambda t: t
+) -> Any:
+    """texts: what becomes of a list of texts, as `default_collate` leaves them."""
     if isinstance(batch, Tensor):
         return change(batch)
     if isinstance(batch, Mapping):
-        return {key: _map(value, change) for key, value in batch.items()}
+        return {key: _map(value, change, texts) for key, value in batch.items()}
     if isinstance(batch, PackedSequence):  # its batch sizes stay on the CPU
         order = [None if part is None else change(part) for part in batch[2:]]
         return PackedSequence(change(batch.data), batch.batch_sizes, *order)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(_map(value, change) for value in batch))
+        return type(batch)(*(_map(value, change, texts) for value in batch))
+    if type(batch) in (tuple, list) and batch and all(isinstance(v, (str, bytes)) for v in batch):
+        return texts(batch)
     if isinstance(batch, (tuple, list)):
-        return type(batch)(_map(value, change) for value in batch)
+        return type(batch)(_map(value, change, texts) for value in batch)
     return batch

@@ -22,9 +22,11 @@ from tightrope.train.gradients.draws import same_draws
 __all__ = [
     "GENERATORS",
     "as_it_was",
+    "generators_of",
     "marks_of",
     "put_back",
     "remember",
+    "seed_generator",
     "set_generator",
     "state_of",
     "traceless",
@@ -167,13 +169,24 @@ def traceless(
 
 
 def _seed_own(model: nn.Module, seed: int) -> None:
-    for _, value in list(_places(model)):
-        if isinstance(value, np.random.Generator):
-            value.bit_generator.state = type(value.bit_generator)(seed).state
-        elif isinstance(value, torch.Generator):
-            value.manual_seed(seed)
-        elif isinstance(value, random.Random):
-            value.seed(seed)
+    for value in generators_of(model):
+        seed_generator(value, seed)
+
+
+def generators_of(model: nn.Module) -> list[Any]:
+    """Those that the model holds."""
+    return [value for _, value in _places(model) if isinstance(value, GENERATORS)]
+
+
+def seed_generator(generator: Any, seed: int) -> None:
+    """The system's own cannot be seeded, and stays as it is."""
+    if isinstance(generator, np.random.Generator):
+        kind: Any = type(generator.bit_generator)
+        generator.bit_generator.state = kind(seed).state
+    elif isinstance(generator, torch.Generator):
+        generator.manual_seed(seed)
+    else:
+        generator.seed(seed)
 
 
 @contextmanager

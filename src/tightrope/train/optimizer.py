@@ -261,8 +261,7 @@ class PrivateOptimizer(Accounted, NotCopied):
 
     def _rehearse(self, losses: Tensor) -> StepReport:
         """Nothing is released: an example alone is compared with the same in its batch."""
-        assert self.company.size is not None
-        losses = check_losses(losses, self.company.size, self.views)
+        losses = check_losses(losses, self.next_size, self.views)
         with self.guard.opened():
             self.company.take(losses)
         self.gradients.forget()
@@ -395,6 +394,7 @@ class PrivateOptimizer(Accounted, NotCopied):
     def close(self) -> None:
         """Give model and optimizer back to ordinary training. The record stays readable."""
         self.settle()
+        self.company.forget()
         self.guard.close()
         self.gradients.detach()
         self.sharding.close()

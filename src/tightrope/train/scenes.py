@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor
 
-from tightrope.train.feed import Rows, tensors_of, with_tensors
+from tightrope.train.feed import Rows, rows_at, tensors_of, to_device
 from tightrope.train.independence import change_of, change_of_losses, collated_apart
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ Pair = tuple[Scene, Scene]  # another one, and the batch itself
 
 def alone(rows: Rows, indices: Indices, device: torch.device, chance: random.Random) -> Pair:
     """One example by itself; one that has another shape then, if there is any."""
+    if len(indices) == 0:
+        nobody = Scene(to_device(rows.take(indices), device), 0, [])
+        return nobody, nobody
     whole, parts = collated_apart(rows, indices, device)
     place = chance.choice(_padded(whole, parts))
     return Scene(parts[place], 1, [0]), Scene(whole, len(parts), [place])
@@ -77,22 +80,19 @@ def alone(rows: Rows, indices: Indices, device: torch.device, chance: random.Ran
 def among_others(batch: Batch, size: int, replaced: list[int], chance: random.Random) -> Pair:
     """One of the examples that stay takes all the other places: few statistics bear that."""
     kept = sorted(set(range(size)) - set(replaced))
-    source = torch.arange(size)
+    source = list(range(size))
     if kept:
-        source[replaced] = chance.choice(kept)
-    return Scene(_taken(batch, size, source), size, kept), Scene(batch, size, kept)
+        another = chance.choice(kept)
+        for place in replaced:
+            source[place] = another
+    return Scene(rows_at(batch, size, source), size, kept), Scene(batch, size, kept)
 
 
-def smaller(batch: Batch, size: int) -> Pair:
-    """The first half alone."""
-    kept = list(range((size + 1) // 2))
-    half = Scene(_taken(batch, size, torch.tensor(kept, dtype=torch.long)), len(kept), kept)
+def smaller(batch: Batch, size: int, chance: random.Random) -> Pair:
+    """Half of it alone, and in another order: at which place an example comes is not its own."""
+    kept = chance.sample(range(size), (size + 1) // 2)
+    half = Scene(rows_at(batch, size, kept), len(kept), list(range(len(kept))))
     return half, Scene(batch, size, kept)
-
-
-def _taken(batch: Batch, size: int, source: Tensor) -> Batch:
-    found = [t[source.to(t.device)] if len(t) == size else t for t in tensors_of(batch)]
-    return with_tensors(batch, found)
 
 
 def _padded(whole: Batch, parts: list[Any]) -> list[int]:

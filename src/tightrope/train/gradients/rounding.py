@@ -29,6 +29,7 @@ __all__ = [
     "NOTHING",
     "TINY",
     "UNIT",
+    "ExactLayers",
     "exact_layers",
     "exact_products",
     "gamma",
@@ -102,13 +103,67 @@ class exact_products:  # noqa: N801
 @contextmanager
 def exact_layers() -> Iterator[None]:
     """Convolutions and recurrent layers too: CUDA devices use tf32 there if nobody forbids it."""
-    with exact_products():
-        before = _precision_of_layers()
+    held = ExactLayers()
+    try:
+        yield
+    finally:
+        held.end()
+
+
+@final
+class ExactLayers:
+    """The same from its making to end(), where anybody's code runs in between.
+
+    That code may wait for other threads, so nothing is locked meanwhile, and may ask for the
+    settings in PyTorch's older words, which must agree with the newer ones. Several may begin and
+    end in any order: the first one remembers the settings, the last one puts them back.
+    """
+
+    _holders = 0
+    _before: tuple[list[Any], tuple[str, ...], list[Any]]
+
+    def __init__(self) -> None:
+        self._ended, kind = False, type(self)
+        with _setting:
+            if kind._holders == 0:
+                kind._before = _precision_of_layers(), precision_of_products(), _in_older_words()
+                _say_in_older_words([False, "highest"], kind._before[2])
+                _set_precision(_FULL)
+                _set_precision_of_layers([_FULL[0]] * 2 if len(_FULL) > 1 else [False])
+            kind._holders += 1
+
+    def end(self) -> None:
+        """Once is enough; again is no harm."""
+        kind = type(self)
+        with _setting:
+            if self._ended:
+                return
+            self._ended = True
+            kind._holders -= 1
+            if kind._holders == 0:
+                layers, products, older = kind._before
+                _say_in_older_words(older, older)
+                _set_precision(products)
+                _set_precision_of_layers(layers)
+
+
+def _in_older_words() -> list[Any]:
+    """None where PyTorch refuses to tell, since its two ways of saying it do not agree."""
+    found: list[Any] = []
+    for ask in (lambda: torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision):
         try:
-            _set_precision_of_layers([_FULL[0]] * 2 if len(_FULL) > 1 else [False])
-            yield
-        finally:
-            _set_precision_of_layers(before)
+            found.append(ask())
+        except RuntimeError:
+            found.append(None)
+    return found
+
+
+def _say_in_older_words(wanted: list[Any], told: list[Any]) -> None:
+    """Only where they told something before."""
+    if told[0] is not None:
+        torch.backends.cudnn.allow_tf32 = wanted[0]
+    if told[1] is not None:
+        torch.set_float32_matmul_precision(wanted[1])
 
 
 def lower_layers() -> bool:
