@@ -13,11 +13,13 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, dropout, one_hot
 
+from tightrope import Adjacency
 from tightrope.errors import ModelNotPrivate
 from tightrope.train import (
     CropAndFlip,
     FixedSizeSampler,
     FlatClip,
+    FullBatchSampler,
     GaussianNoise,
     PoissonSampler,
     noisy_sgd,
@@ -157,6 +159,19 @@ def test_a_loop_may_ask_how_many_examples_come():
         size = run.next_size
         run.step(each(run.model, x[:size], y[:size]))
     assert run.steps == 3
+
+
+def test_a_removed_record_changes_the_size_of_a_full_batch():
+    run = made(sampler=FullBatchSampler(), expected_batch_size=400)
+    with pytest.raises(ModelNotPrivate, match="half as large"):
+        train(run, FOLLOWS["plain"])
+    assert run.ledger.released == 0
+
+
+def test_a_replaced_record_does_not():
+    sampler = FullBatchSampler(adjacency=Adjacency.REPLACE_ONE)
+    with pytest.warns(UserWarning, match="how many examples were drawn"):
+        train(made(sampler=sampler, expected_batch_size=400), FOLLOWS["plain"])
 
 
 def test_batches_of_a_fixed_size_may_be_divided_by_it():

@@ -3,10 +3,10 @@
 What such a loop does between the batch and the losses is not known here, but it can be asked. A
 batch comes with half of its examples replaced by copies of another one, then as it is; both times
 step() notes the losses of the examples that stayed, and their gradient, and releases nothing. Where
-chance decides how many examples a batch has, half of them come alone, too. Then the batch comes to
-be trained on. Where there is a `collate`, one example comes by itself instead of
-the changed batch, so that padding shows. All that a rehearsal draws, and what it does to the model
-and to schedules, is put back. This is done before the first batch and at random later.
+chance, or who is in the data, decides how many examples a batch has, half of them come alone, too.
+Then the batch comes to be trained on. Where there is a `collate`, one example comes by itself
+instead of the changed batch, so that padding shows. All that a rehearsal draws, and what it does to
+the model and to schedules, is put back. This is done before the first batch and at random later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
-from tightrope.process.sampling import AbstractSampling, sizes_vary
+from tightrope.process.adjacency import Adjacency
+from tightrope.process.sampling import sizes_vary
 from tightrope.train.answers import any_half
 from tightrope.train.aside import Aside, Calm
 from tightrope.train.distributed import from_all_ranks, rank_and_size
@@ -33,7 +34,7 @@ from tightrope.train.sharded import is_sharded
 from tightrope.train.short_gradient import short_gradient
 
 if TYPE_CHECKING:
-    from tightrope.train.samplers import Indices
+    from tightrope.train.samplers import AbstractSampler, Indices
 
 __all__ = ["CHANCE", "Company"]
 
@@ -58,14 +59,15 @@ class Company:
         parameters: Sequence[Tensor],
         broken: Callable[[str], None],
         *,
-        sampling: AbstractSampling,
+        sampler: AbstractSampler,
         in_parts: bool = False,
     ) -> None:
         """broken: told what was found, before it is refused.
 
         in_parts: there is no room for a whole gradient.
         """
-        self._sizes_vary = sizes_vary(sampling)
+        removed = sampler.adjacency is Adjacency.ADD_OR_REMOVE  # and the size with a record
+        self._sizes_vary = removed or sizes_vary(sampler.sampling)
         self._gradient = short_gradient if in_parts else _gradient
         self._model, self._optimizer = model, optimizer
         self._parameters, self._broken = list(parameters), broken

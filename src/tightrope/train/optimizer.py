@@ -131,7 +131,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         self._sums: list[Tensor] | None = None
         self.company = Company(
             model, optimizer, self.gradients.parameters, self._found_mixing,
-            sampling=sampler.sampling, in_parts=self.sharding.in_parts,
+            sampler=sampler, in_parts=self.sharding.in_parts,
         )  # fmt: skip
         self._scale, self._turn, self._norm = BatchScale(sampler.sampling), Turn(), OneNorm()
         self._rank, self._ranks = rank_and_size()

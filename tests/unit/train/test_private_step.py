@@ -160,6 +160,7 @@ def test_losses_of_a_wrong_form_are_explained(make_run, data, reduce, message):
 def test_losses_divided_by_the_size_of_the_batch_are_warned_about(make_run, data, share):
     """One more example would change the gradients of all others; the doctor finds it too."""
     run = make_run(sampler=FullBatchSampler())
+    run.company.asleep = True  # else the rehearsal refuses it
     with pytest.warns(UserWarning, match="guarantee is void"):
         for x, y in run.batches(data, steps=2):
             run.step(share(cross_entropy(run.model(x), y, reduction="none")))
