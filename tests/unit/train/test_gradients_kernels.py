@@ -17,6 +17,7 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
 from tightrope.train.gradients.forms import Convolution
 from tightrope.train.gradients.forms.patches import in_order
 from tightrope.train.gradients.kernels import (
+    boxes,
     convolution,
     depthwise,
     normalisation,
@@ -139,6 +140,100 @@ def test_products_of_patches_that_are_not_written(channels, outputs, options, ea
     assert bool((products.squares_of(operands) / squares - 1).abs().max() <= 2.0**-20)
     one = torch.tensor([0.0, 1.0, 0.0], device=DEVICE)
     assert torch.equal(products.weighted_sum_of(operands, one, 3), written[1])
+
+
+def same_products(operands, exact):
+    """Written, squared and added they are the same, whoever else is in the batch."""
+    written = products.written(operands)
+    torch.testing.assert_close(written.double(), exact, rtol=1e-3, atol=1e-3)
+    squares = written.double().square().sum((1, 2))
+    assert bool((products.squares_of(operands) / squares - 1).abs().max() <= 2.0**-20)
+    for example in range(len(written)):
+        one = torch.zeros(len(written), device=DEVICE)
+        one[example] = 1
+        for chain in (1, 100):
+            found = products.weighted_sum_of(operands, one, chain)
+            assert torch.equal(found, written[example])
+
+
+BOXED = pytest.mark.skipif(
+    DEVICE != "cuda" or torch.cuda.get_device_capability()[0] < 9,
+    reason="boxes are copied by GPUs of the Hopper generation and later",
+)
+
+
+@BOXED
+@pytest.mark.parametrize("positions", [1, 16, 64, 70, 130])
+@pytest.mark.parametrize(("d", "p"), [(8, 16), (72, 200), (136, 64)])
+def test_products_of_boxes_of_rows(positions, d, p):
+    a, g = (random(4, positions, size).bfloat16() for size in (d, p))
+    operands = products.rows(a, g)
+    assert isinstance(operands, boxes.Boxes)
+    same_products(operands, torch.bmm(g.double().transpose(1, 2), a.double()))
+
+
+@BOXED
+@pytest.mark.parametrize(
+    ("each", "height", "width"),
+    [(4, 4, 4), (8, 2, 4), (1, 12, 16), (2, 4, 32), (3, 8, 8), (2, 2, 128)],
+)
+@pytest.mark.parametrize(
+    ("channels", "outputs", "options"),
+    [
+        (8, 16, {"kernel_size": 3, "padding": 1}),
+        (72, 136, {"kernel_size": (2, 3), "padding": (0, 2), "dilation": (1, 2)}),
+    ],
+)
+def test_products_of_boxes_of_images(channels, outputs, options, each, height, width):
+    """The views of an example lie one after the other; boxes span several of small images."""
+    layer = nn.Conv2d(channels, outputs, **options)
+    taller = height + (layer.kernel_size[0] - 1) * layer.dilation[0] - 2 * layer.padding[0]
+    wider = width + (layer.kernel_size[1] - 1) * layer.dilation[1] - 2 * layer.padding[1]
+    x, g = random(3 * each, channels, taller, wider), random(3 * each, outputs, height, width)
+    x, g = x.bfloat16(), g.bfloat16()
+    geometry = Convolution(layer.weight.shape, layer.stride, layer.padding, layer.dilation, 1)
+    operands = products.images(x, g, geometry, each)
+    assert isinstance(operands, boxes.Boxes)
+    patches = functional.unfold(
+        x.double(), layer.kernel_size, layer.dilation, layer.padding, layer.stride
+    ).unflatten(1, (channels, -1)).transpose(1, 2).flatten(1, 2)  # fmt: skip
+    rows = torch.einsum("bpt,bnt->bpn", g.double().flatten(2), patches)
+    same_products(operands, rows.unflatten(0, (3, each)).sum(1))
+
+
+@BOXED
+def test_a_box_holds_nothing_of_another_example():
+    """Where it is not finite, zeros of this example would not be either."""
+    geometry = Convolution(torch.Size((16, 8, 3, 3)), (1, 1), (1, 1), (1, 1), 1)
+    for each, height, width in [(4, 4, 4), (2, 4, 8), (1, 8, 8), (2, 16, 16)]:
+        x, g = (random(3 * each, c, height, width).bfloat16() for c in (8, 16))
+        x[each : 2 * each] = torch.nan
+        squares = products.squares_of(products.images(x, g, geometry, each))
+        assert squares.isfinite().tolist() == [True, False, True]
+    for positions in (1, 3, 70):
+        a, g = random(3, positions, 8).bfloat16(), random(3, positions, 16).bfloat16()
+        a[1], g[1] = torch.inf, torch.nan
+        squares = products.squares_of(products.rows(a, g))
+        assert squares.isfinite().tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("change", ["strides", "address", "dtype", "width"])
+def test_what_boxes_cannot_read_is_read_by_pointers(change):
+    a, g = random(4, 20, 32).bfloat16(), random(4, 20, 16).bfloat16()
+    exact = torch.bmm(g.double().transpose(1, 2), a.double())
+    if change == "strides":
+        a = a.transpose(0, 1).contiguous().transpose(0, 1)
+    elif change == "address":
+        wide = torch.zeros(4, 20, 40, dtype=a.dtype, device=DEVICE)
+        wide[..., 1:33] = a
+        a = wide[..., 1:33]
+    elif change == "dtype":
+        a, g = a.half(), g.half()
+    else:
+        a, exact = a[..., :31].contiguous(), exact[..., :31]
+    operands = products.rows(a, g)
+    assert not isinstance(operands, boxes.Boxes)
+    torch.testing.assert_close(products.written(operands).double(), exact, rtol=1e-3, atol=1e-2)
 
 
 def test_normalisations():

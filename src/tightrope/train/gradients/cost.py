@@ -30,7 +30,7 @@ _OPERATIONS_PER_BYTE = {"cpu": 2.5, "cuda": 12.0}
 _LARGEST_BYTES = {"cpu": 2**29, "cuda": 2**30}
 
 # See `formed_twice`; measured on an H200.
-_FEW_POSITIONS = 128
+_FEW_POSITIONS, _BOXED_POSITIONS = 128, 256
 # From so many on the gradients of a convolution are small beside what they are made from.
 MANY_POSITIONS = 512
 
@@ -59,12 +59,14 @@ def half_gradients_fit(sizes: tuple[int, int, int, int]) -> bool:
     return stored < 2**31 and stored <= 2 * (2.0 * batch * positions * (d + p))
 
 
-def formed_twice(positions: int) -> bool:
-    """Whether bfloat16 products on CUDA are formed twice by a kernel rather than stored.
+def formed_twice(sizes: tuple[int, int, int, int], *, boxed: bool = False) -> bool:
+    """Whether bfloat16 products on CUDA, of (B, T, d, p), are formed twice by a kernel.
 
-    Many positions make forming dear; few make moving the gradients so.
+    Many positions make forming dear; few make storing and reading the gradients so. boxed: the
+    faster kernel can read the operands (`kernels.boxes`).
     """
-    return positions <= _FEW_POSITIONS
+    few = sizes[1] <= _FEW_POSITIONS
+    return few or (boxed and sizes[1] <= _BOXED_POSITIONS and not half_gradients_fit(sizes))
 
 
 def small_convolution(sizes: tuple[int, int, int, int]) -> bool:

@@ -51,15 +51,20 @@ class Outer(Form):
 
     def __init__(self, a: Tensor, g: Tensor) -> None:
         self.a, self.g = a, g
-        both = a.dtype is g.dtype
-        twice = g.dtype is torch.bfloat16 and usable(g) and formed_twice(g.shape[1])
-        self._fused = both and (twice or fused(g))
+        self._fused = a.dtype is g.dtype and (self._formed_twice() or fused(g))
         self._direct: Tensor | None = None  # (B, p, d) once instantiated
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """(B, T, d, p)."""
         return (*self.a.shape, self.g.shape[2])
+
+    def _formed_twice(self) -> bool:
+        if self.g.dtype is not torch.bfloat16 or not usable(self.g):
+            return False
+        from tightrope.train.gradients.kernels.boxes import readable
+
+        return formed_twice(self.sizes, boxed=readable(self.a, self.g))
 
     @property
     def half(self) -> bool:

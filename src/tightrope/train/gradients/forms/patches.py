@@ -214,7 +214,7 @@ class Patches(Form):
             sizes = self._sizes()
             if self._by_images:
                 return sizes[1] >= MANY_POSITIONS
-            return not formed_twice(sizes[1]) and half_gradients_fit(sizes)
+            return not formed_twice(sizes) and half_gradients_fit(sizes)
         return direct_is_cheaper(self._sizes(), self.g.device)
 
     def _operands(self, room: int) -> Iterator[tuple[Tensor, Tensor]]:
