@@ -18,7 +18,7 @@ from itertools import product
 
 from tightrope.accounting import account
 from tightrope.calibrate import Target, find_noise
-from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.process import BallsInBinsSampling, NoisySGD, PoissonSampling
 from tightrope_reproduce.learning.gains import rounded_up
 from tightrope_reproduce.learning.paper import TABLE_1
 from tightrope_reproduce.learning.recipe import Recipe
@@ -69,9 +69,10 @@ def candidate(task: str, tried: Tried, epsilon: float = EPSILON) -> Recipe:
 
 
 @cache
-def noise_for(rate: float, steps: int, epsilon: float) -> float:
-    """The least noise that stays within (epsilon, DELTA), to four decimals."""
-    run = NoisySGD(PoissonSampling(rate), 1.0, steps)
+def noise_for(rate: float, steps: int, epsilon: float, bins: int = 0) -> float:
+    """The least noise that stays within (epsilon, DELTA), to four decimals; see Recipe.bins."""
+    sampling = BallsInBinsSampling(bins) if bins else PoissonSampling(rate)
+    run = NoisySGD(sampling, 1.0, steps)
     return rounded_up(find_noise(run, Target.approx_dp(epsilon, DELTA)).value)
 
 

@@ -20,7 +20,7 @@ from tightrope_reproduce.learning.paper import (
 )
 from tightrope_reproduce.learning.quick import QUICK, QUICK_TWIN
 from tightrope_reproduce.learning.recipe import Recipe
-from tightrope_reproduce.learning.records import cifar, finetuned, pictures
+from tightrope_reproduce.learning.records import cifar, finetuned, pictures, views
 
 __all__ = ["GROUPS", "recipes_of"]
 
@@ -47,6 +47,7 @@ GROUPS: dict[str, Callable[[], Recipes]] = {
     "tuning": lambda: (*candidates("mnist"), *candidates("fashion")),
     "cifar-10": cifar,
     "cifar-pictures": pictures,
+    "cifar-views": views,
     "imdb-finetuned": finetuned,
     "quick": lambda: (QUICK, QUICK_TWIN),
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,13 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from tightrope.evidence.run_facts import Measured
 from tightrope.process import NoisySGD
-from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, PrivateOptimizer
+from tightrope.train import (
+    BallsInBinsSampler,
+    FlatClip,
+    GaussianNoise,
+    PoissonSampler,
+    PrivateOptimizer,
+)
 from tightrope.train.augment import losses_of_views
 from tightrope.train.describe import certificate_of
 from tightrope_reproduce.learning.recipe import Recipe
@@ -99,12 +105,18 @@ def _private(model: nn.Module, recipe: Recipe, task: Task, seed: int | None) -> 
     return PrivateOptimizer(
         model,
         _update(model, recipe, task),
-        sampler=PoissonSampler(recipe.rate, seed=seed),
+        sampler=_sampler(recipe, seed),
         clip=FlatClip(recipe.clip_norm),
         noise=GaussianNoise(recipe.noise_multiplier, seed=seed),
         expected_batch_size=recipe.batch_size,
         views=task.views,
     )
+
+
+def _sampler(recipe: Recipe, seed: int | None) -> BallsInBinsSampler | PoissonSampler:
+    if recipe.bins:
+        return BallsInBinsSampler(recipe.bins, seed=seed)
+    return PoissonSampler(recipe.rate, seed=seed)
 
 
 def _noisy(run: PrivateOptimizer, train: Rows, recipe: Recipe, task: Task) -> Iterator[int]:
@@ -166,7 +178,9 @@ def measure(task: Task, model: nn.Module, test: Rows) -> float:
 
 def _outputs(task: Task, model: nn.Module, inputs: Tensor) -> Tensor:
     """Of several views, the mean output."""
-    views = [inputs] if task.augment is None else task.augment(inputs, task.views).unbind(1)
+    if task.augment is None:
+        return cast(Tensor, model(inputs))
+    views = task.augment(inputs, task.test_views or task.views).unbind(1)
     return torch.stack([model(view) for view in views]).mean(0)
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, final
 
 from tightrope.errors import InvalidInput
-from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.process import BallsInBinsSampling, NoisySGD, PoissonSampling
 from tightrope.validate import check_count, check_positive
 
 __all__ = ["Recipe", "UNCLIPPED", "Update"]
@@ -26,6 +26,7 @@ class Recipe:
     noise_multiplier: None for the non-private twin (no clipping, no noise, the same batches).
     average: decay of the exponential average of the iterates that is judged; 0 judges the last.
     claim: what the paper prints: accuracy in %, or the root mean squared error.
+    bins: batches of an epoch, of which every example is in one; 0 for Poisson batches.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Recipe:
     momentum: float = 0.0
     average: float = 0.0
     claim: float | None = None
+    bins: int = 0
 
     def __post_init__(self) -> None:
         check_count(self.steps, "steps", low=1)
@@ -71,7 +73,8 @@ class Recipe:
         """What it would be accounted as; None for a twin, and where the clip does not hold."""
         if self.noise_multiplier is None or self.task in UNCLIPPED:
             return None
-        return NoisySGD(PoissonSampling(self.rate), self.noise_multiplier, self.steps)
+        sampling = BallsInBinsSampling(self.bins) if self.bins else PoissonSampling(self.rate)
+        return NoisySGD(sampling, self.noise_multiplier, self.steps)
 
     def but(self, name: str, **changes: Any) -> Recipe:
         """This recipe under another name with some things changed."""
@@ -84,4 +87,5 @@ class Recipe:
         return self.but(name, noise_multiplier=None, steps=steps, **changes)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As it is stored; recipes of Poisson batches are older than bins."""
+        return {name: value for name, value in asdict(self).items() if name != "bins" or value}

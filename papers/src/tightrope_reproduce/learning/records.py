@@ -18,6 +18,10 @@ filters and rates as De et al. (2022) and Tang et al. (2023) have them, one run 
 as the painted pictures left it, does better at epsilon 1 (88.2 %) than all of that network (82.1).
 All of the network below has 86.7 % there at epsilon 1 (150 steps), 90.9 % at 8 (250 steps).
 
+CIFAR-10 by more views. The same network and rate with 16 views, as De et al. (2022) have, every
+image once an epoch at a secret place (2 % less noise for the same epsilon than Poisson batches
+need), and 64 views of a test image. Nothing else was changed, and nothing was tried for it.
+
 IMDb. all-MiniLM-L6-v2 (encoder.py), low-rank additions or all of its weights, with the step sizes,
 rank and clip norm that stood in examples/finetune.py before these runs, and the same average.
 
@@ -32,13 +36,14 @@ import math
 from tightrope_reproduce.learning.beyond import noise_for
 from tightrope_reproduce.learning.recipe import Recipe
 
-__all__ = ["EPSILONS", "DELTA", "CERTIFIED", "cifar", "finetuned", "pictures"]
+__all__ = ["EPSILONS", "DELTA", "CERTIFIED", "cifar", "finetuned", "pictures", "views"]
 
 EPSILONS, DELTA = (1.0, 3.0, 8.0), 1e-5
 # groups whose runs are unseeded and certified
-CERTIFIED = ("cifar-10", "cifar-pictures", "imdb-finetuned")
+CERTIFIED = ("cifar-10", "cifar-pictures", "cifar-views", "imdb-finetuned")
 _CIFAR_STEPS = {1.0: 201, 3.0: 366, 8.0: 574}
 _PICTURES = {1.0: (350, 0.05), 3.0: (550, 0.06), 8.0: (1100, 0.07)}  # steps; how far noise moves
+_VIEWS, _BINS = {8.0: (1014, 0.07)}, 13
 _AVERAGE = 0.95
 _RATES = {"imdb-lora": 0.002, "imdb-all": 0.0005}
 _IMDB_STEPS = 100
@@ -57,17 +62,26 @@ def cifar() -> tuple[Recipe, ...]:
 
 
 def pictures() -> tuple[Recipe, ...]:
-    return tuple(_pictures(epsilon, *chosen, 3900) for epsilon, chosen in _PICTURES.items())
+    return tuple(_pictures("pictures", *chosen) for chosen in _chosen(_PICTURES))
 
 
-def _pictures(epsilon: float, steps: int, moved: float, batch: int) -> Recipe:
-    noise = noise_for(batch / 50_000, steps, epsilon)
+def views() -> tuple[Recipe, ...]:
+    return tuple(_pictures("views", *chosen, bins=_BINS) for chosen in _chosen(_VIEWS))
+
+
+def _chosen(table: dict[float, tuple[int, float]]) -> list[tuple[float, int, float]]:
+    return [(epsilon, *how) for epsilon, how in table.items()]
+
+
+def _pictures(way: str, epsilon: float, steps: int, moved: float, bins: int = 0) -> Recipe:
+    batch = 50_000 // bins if bins else 3900
+    noise = noise_for(batch / 50_000, steps, epsilon, bins)
     rate = moved * batch / (noise * math.sqrt(steps))
     return Recipe(
-        name=f"cifar-pictures-at-{epsilon:g}", group="cifar-pictures", task="cifar-pictures",
+        name=f"cifar-{way}-at-{epsilon:g}", group=f"cifar-{way}", task=f"cifar-{way}",
         update="sgd", learning_rate=round(0.1 * rate, 3), batch_size=batch, public_size=50_000,
         steps=steps, clip_norm=1.0, noise_multiplier=noise, delta=DELTA, momentum=0.9,
-        average=round(1 - 5 / steps, 4),
+        average=round(1 - 5 / steps, 4), bins=bins,
     )  # fmt: skip
 
 

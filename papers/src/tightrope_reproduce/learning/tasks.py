@@ -37,7 +37,6 @@ from tightrope_reproduce.learning.slices import sliced_steps
 
 __all__ = ["Task", "Examples", "TASKS", "task_of", "losses"]
 
-VIEWS = 8  # of a picture in each step
 Rows = tuple[Tensor, Tensor]  # inputs and labels; row i of both belongs to example i
 
 
@@ -62,6 +61,7 @@ class Task:
     micro: examples computed at a time on a GPU, where a whole batch would not fit.
     compiled: on a GPU the step is compiled, in bfloat16.
     rates: groups of parameters for SGD with their rates; without it all have the recipe's.
+    test_views: views of a test example; 0: as many as in training.
     """
 
     load: Loader
@@ -74,6 +74,7 @@ class Task:
     micro: int | None = None
     compiled: bool = False
     rates: Callable[[nn.Module, float], Any] | None = None
+    test_views: int = 0
 
 
 def losses(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -208,10 +209,13 @@ def _split_given(load: Callable[[Path | None], Examples]) -> Loader:
     return lambda folder, seed: load(folder)
 
 
-def _picture_task(load: Callable[[Path | None], Examples]) -> Task:
+def _picture_task(
+    load: Callable[[Path | None], Examples], views: int = 8, test_views: int = 0
+) -> Task:
+    """4,096 rows are computed at a time."""
     return Task(
-        _split_given(load), picture_net, accuracy_percent,
-        views=VIEWS, augment=CropAndFlip(), micro=512, compiled=True, rates=two_rates,
+        _split_given(load), picture_net, accuracy_percent, views=views, augment=CropAndFlip(),
+        micro=4096 // views, compiled=True, rates=two_rates, test_views=test_views,
     )  # fmt: skip
 
 
@@ -234,6 +238,7 @@ TASKS = {
         _split_given(_cifar), models.colour_cnn, accuracy_percent, views=2, augment=with_mirror
     ),
     "cifar-pictures": _picture_task(_pictures),
+    "cifar-views": _picture_task(_pictures, views=16, test_views=64),
     "fashion-pictures": _picture_task(_fashion_pictures),
     "imdb-lora": Task(_split_given(_tokens), encoder.adapted, accuracy_percent, micro=512),
     "imdb-all": Task(_split_given(_tokens), encoder.whole, accuracy_percent, micro=512),
