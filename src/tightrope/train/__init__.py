@@ -32,6 +32,7 @@ from tightrope.train.corrected_adam import CorrectedAdam
 from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.doctor import check_model, check_run
 from tightrope.train.door import private
+from tightrope.train.epoch_samplers import BallsInBinsSampler, CyclicSampler, ShuffledSampler
 from tightrope.train.fix import fix
 from tightrope.train.gradients import Gradients
 from tightrope.train.gradients.one_by_one import OneByOne
@@ -42,12 +43,9 @@ from tightrope.train.protected import Users
 from tightrope.train.record import RunRecord, StepReport
 from tightrope.train.run_folder import RunFolder
 from tightrope.train.samplers import (
-    BallsInBinsSampler,
-    CyclicSampler,
     FixedSizeSampler,
     FullBatchSampler,
     PoissonSampler,
-    ShuffledSampler,
     TruncatedPoissonSampler,
 )
 from tightrope.train.standard_convolution import StandardConv2d
