@@ -95,7 +95,7 @@ class Program:
     def _warm_up(self) -> int:
         """Plans are made, kernels compiled and chosen before anything is captured.
 
-        Returns the most bytes that a run held at one time.
+        Returns the most bytes that a run held at one time, by the device's peak, which begins anew.
         """
         device = self._batch.present.device
         side, here = torch.cuda.Stream(device), torch.cuda.current_stream(device)
