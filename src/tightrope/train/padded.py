@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
@@ -21,6 +22,7 @@ __all__ = ["PaddedBatch", "Program", "refuse_places"]
 
 _WARM_UPS = 3
 _MOST_RUNS = 100
+_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # of the allocator
 
 
 @final
@@ -90,24 +92,32 @@ class Program:
     def fits(self, batch: Batch) -> bool:
         return self._batch.fits(batch)
 
-    def _warm_up(self) -> None:
-        """Plans are made, kernels compiled and chosen before anything is captured."""
+    def _warm_up(self) -> int:
+        """Plans are made, kernels compiled and chosen before anything is captured.
+
+        Returns the most bytes that a run held at one time, by the device's peak, which begins anew.
+        """
         device = self._batch.present.device
         side, here = torch.cuda.Stream(device), torch.cuda.current_stream(device)
         side.wait_stream(here)
         with torch.cuda.stream(side):
             for _ in range(_WARM_UPS):
+                before = torch.cuda.memory_allocated(device)
+                torch.cuda.reset_peak_memory_stats(device)
                 self._find()
+            most = torch.cuda.max_memory_allocated(device)
         here.wait_stream(side)
+        return most - before
 
     def capture(self) -> None:
-        self._warm_up()
+        room = self._warm_up()
         graph, device = torch.cuda.CUDAGraph(), self._batch.present.device
         generator = torch.cuda.default_generators[device.index]
         before = generator.clone_state()
         torch.clear_autocast_cache()  # weights cast outside would never be cast again
         try:
             with torch.cuda.device(device), torch.cuda.graph(graph):
+                _take_in_one_piece(room, device)
                 self._found = self._find()
         except RuntimeError:
             generator.graphsafe_set_state(before)  # the other one waits for the end of a capture
@@ -168,6 +178,16 @@ class Program:
     def _find(self) -> tuple[list[Tensor], ClippedBatch, Tensor]:
         found, losses = self._compute(self._batch.values, self._batch.present)
         return pack(found.sums), found, losses
+
+
+def _take_in_one_piece(room: int, device: torch.device) -> None:
+    """Let a graph's memory be one piece, from which all is cut; it is free again at once.
+
+    Pieces taken one by one, as large as what is asked for, never grow together: what layers free
+    is too short for what comes after them. Where large pieces are not cut this would be lost.
+    """
+    if not any("max_split_size" in os.environ.get(name, "") for name in _SETTINGS):
+        torch.empty(room, dtype=torch.uint8, device=device)
 
 
 def _not_finite(found: ClippedBatch) -> Tensor | None:

@@ -20,7 +20,9 @@ from tightrope.train import (
     check_run,
     noisy_sgd,
 )
+from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.forms import Outer, TableRows, combine
+from tightrope.train.padded import PaddedBatch, Program
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -54,6 +56,28 @@ def test_noise_on_the_gpu_is_gaussian_and_continues_from_its_state():
     noise.add_([first], 2.0)
     again.add_([second], 2.0)
     assert torch.equal(first, second)
+
+
+def one_large_after_many(values, present):
+    """Much is let go in pieces before as much is taken at once."""
+    (x,), many = values, 8
+    pieces = [torch.zeros(24 << 20, dtype=torch.uint8, device="cuda") for _ in range(many)]
+    del pieces
+    torch.zeros(many * 24 << 20, dtype=torch.uint8, device="cuda")
+    squares = x.square().sum(1)
+    ones = torch.ones(1, len(x), device="cuda")
+    return ClippedBatch((x.sum(0),), len(x), squares, ones, 0, squares.sum()), squares
+
+
+def test_a_graph_takes_no_more_memory_than_one_run_holds():
+    batch = (torch.randn(4, 3, device="cuda"),)
+    program = Program(one_large_after_many, PaddedBatch(batch, 4))
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    program.capture()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() - before < 220 << 20
+    torch.testing.assert_close(program.run(batch)[0].sums[0], batch[0].sum(0))
 
 
 def test_a_run_on_the_gpu_is_healthy(data):

@@ -243,6 +243,61 @@ def test_a_pass_keeps_of_large_convolutions_only_what_is_summed(monkeypatch, kin
     assert (many - few) / 10 < 1.5 * x.nbytes  # what a layer reads, before the pass
 
 
+class Pixels(nn.Module):
+    """A convolution, then linear layers over the pixels of its image."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.up = nn.Conv2d(2, 4, 3, padding=1), nn.Linear(4, 6)
+        self.down, self.head = nn.Linear(6, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        y = self.down(self.up(self.first(x).permute(0, 2, 3, 1)).tanh())
+        return self.head(y.mean((1, 2))).flatten()
+
+
+def traced_pixels():
+    torch.manual_seed(0)
+    model, x = Pixels(), torch.randn(3, 2, 5, 7)
+    engine = Gradients(model)
+    engine.clipped_sum(model(x), FlatClip(0.1))
+    return engine.traced(model, (x,)), x
+
+
+def test_forms_hold_what_comes_out_of_a_graph_however_it_lays_images_out():
+    traced, x = traced_pixels()
+    passes, came_out = traced._run, set()
+
+    def laid_out(*inputs):
+        last = {"memory_format": torch.channels_last}
+        values = [v.contiguous(**last) if v.dim() == 4 else v for v in passes(*inputs)]
+        came_out.update(v.untyped_storage().data_ptr() for v in values)
+        return values
+
+    traced._run = laid_out
+    held = [v for _, form in traced((x,))[1] if isinstance(form, Outer) for v in (form.a, form.g)]
+    assert len(held) == 4
+    assert {v.untyped_storage().data_ptr() for v in held} <= came_out
+
+
+def test_what_a_graph_gave_goes_as_soon_as_its_form_is_made():
+    traced, x = traced_pixels()
+    passes, came_out, left = traced._run, [], []
+
+    def watched(*inputs):
+        values = passes(*inputs)
+        came_out.extend(memory_of(v) for v in values)
+        return values
+
+    def no_form(*values, **keywords):
+        left.append(sum(memory() is not None for memory in came_out))
+        return []
+
+    traced._run, traced._makers = watched, [no_form] * len(traced._makers)
+    traced((x,))
+    assert left[-1] <= left[0] - 2 * (len(left) - 2)  # each gave two, and its own are still there
+
+
 @pytest.mark.parametrize("padding", [None, 2])
 def test_tables_that_all_examples_read_alike_have_the_gradients_of_each_alone(padding):
     torch.manual_seed(0)

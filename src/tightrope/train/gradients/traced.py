@@ -10,6 +10,7 @@ norm of what is added.
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -29,6 +30,8 @@ from tightrope.train.gradients.passes import Found, Grads, Work, all_grads, shri
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rewritten import rewrite
 from tightrope.train.gradients.rules import normalisation
+from tightrope.train.gradients.rules.base import positions
+from tightrope.train.gradients.rules.linear import linear, transposed_linear
 
 __all__ = [
     "CannotTrace",
@@ -87,9 +90,20 @@ def _of_use(use: Use, grads: Grads) -> list[Left]:
     use.check_unchanged()
     values = (*use.inputs, *all_grads(use, grads))
     if use.rule not in normalisation.ALL:
-        return [(partial(use.rule, use.owner), values, use.keywords)]
+        return [(partial(use.rule, use.owner), _as_read(use, values), use.keywords)]
     found = use.rule(use.owner, *values)  # its few sums need not wait for the end
     return [(partial(_written, parameter), (form.values,), {}) for parameter, form in found]
+
+
+def _as_read(use: Use, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Images that a linear layer read come out as rows of positions.
+
+    As images a compiler lays them out for convolutions: a copy beside what the layer itself
+    multiplies, and of that another one for its form.
+    """
+    if use.rule not in (linear, transposed_linear) or values[0].dim() <= 3:
+        return values
+    return tuple(map(positions, values))
 
 
 def _written(parameter: nn.Parameter, values: Tensor) -> Found:
@@ -145,14 +159,19 @@ class Traced:
     def __call__(self, batch: tuple[Any, ...]) -> tuple[Tensor, Found]:
         """Losses, and the forms of all rows of the model."""
         losses, *values = self._run(*tensors_of(batch))
-        out = iter(values)
-        leaves = [next(out) if leaf is _OUT else leaf for leaf in self._leaves]
+        left = deque(self._left(values))
+        values.clear()
         found: Found = []
-        for make, (own, keywords) in zip(
-            self._makers, tree.tree_unflatten(leaves, self._spec), strict=True
-        ):
+        for make in self._makers:
+            own, keywords = left.popleft()
             found += make(*own, **keywords)
         return losses, found
+
+    def _left(self, values: list[Tensor]) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """What each maker is called with."""
+        out = iter(values)
+        leaves = [next(out) if leaf is _OUT else leaf for leaf in self._leaves]
+        return tree.tree_unflatten(leaves, self._spec)
 
 
 @contextmanager
