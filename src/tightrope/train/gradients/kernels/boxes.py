@@ -2,7 +2,8 @@
 
 It fills what lies outside of a tensor with zeros: the padding of a convolution, and positions
 behind the last of an example. No box holds anything of another example, whose values, were they
-not finite, would make zeros of this one not finite. Needs a GPU of the Hopper generation or later.
+not finite, would make zeros of this one not finite. For GPUs of the Hopper generation: later ones
+may do as well, and nobody has looked.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def readable(*tensors: Tensor) -> bool:
 
 
 def _has_engine(device: torch.device) -> bool:
-    return device.type != "cuda" or torch.cuda.get_device_capability(device)[0] >= _HOPPER
+    return device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == _HOPPER
 
 
 def _in_order(t: Tensor) -> bool:
