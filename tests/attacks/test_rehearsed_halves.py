@@ -13,39 +13,26 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
-from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
+from tightrope.train import PoissonSampler
 from tightrope.train.feed import as_rows, rows_at
 from tightrope.train.gradients.rounding import ExactLayers, exact_products, precision_of_products
 from tightrope.train.scenes import Scene
 
-X = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
-Y = (X[:, 0] > 0).long()
+sys.path.insert(0, str(Path(__file__).parent))
+import small_loops
+from small_loops import X, Y, each, rehearse_every_batch
 
 
 def made(model=None, rate=0.1):
-    torch.manual_seed(0)
-    plain = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 2))
-    run = noisy_sgd(
-        plain if model is None else model,
-        learning_rate=0.1,
-        sampler=PoissonSampler(rate),
-        clip=FlatClip(1.0),
-        noise=GaussianNoise(1.0),
-        expected_batch_size=400 * rate,
-    )
-    run.company._steps.random = lambda: 0.0  # every batch is rehearsed
+    sampler = PoissonSampler(rate)
+    run = small_loops.made(model, sampler=sampler, expected_batch_size=400 * rate)
+    rehearse_every_batch(run)
     return run
 
 
-def each(model, x, y):
-    return cross_entropy(model(x), y, reduction="none")
-
-
 def train(run, loss, steps=12):
-    for x, y in run.batches((X, Y), steps=steps):
-        run.step(loss(run.model, x, y))
+    small_loops.train(run, loss, steps)
     assert run.steps == steps and run.record().private
 
 
