@@ -196,14 +196,20 @@ def test_two_may_hold_the_precision_and_end_in_any_order(lower):
 
 
 # ---- several ranks ------------------------------------------------------------------------------
-@pytest.mark.parametrize("kind", ["plain", "collate", "divided"])
-def test_all_ranks_rehearse_as_many_batches_and_refuse_together(kind):
-    """In a loop that waits for the other ranks at every batch; some of them are empty."""
+RANKS = {"plain": "trained", "collate": "trained", "divided": "refused"}
+
+
+@pytest.fixture(scope="module")
+def ranks():
     worker = Path(__file__).with_name("halves_ranks_worker.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*command, str(worker), kind], capture_output=True, text=True, timeout=200, check=False
-    )
-    told = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
-    wanted = "refused" if kind == "divided" else "trained"
-    assert told == [f"rank {rank} {wanted}" for rank in range(2)], done.stdout + done.stderr
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*torchrun, str(worker), *RANKS]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.mark.parametrize("kind", RANKS)
+def test_all_ranks_rehearse_as_many_batches_and_refuse_together(ranks, kind):
+    """In a loop that waits for the other ranks at every batch; some of them are empty."""
+    told = sorted(line for line in ranks.stdout.splitlines() if f" {kind} " in line)
+    wanted = [f"rank {rank} {kind} {RANKS[kind]}" for rank in range(2)]
+    assert told == wanted, ranks.stdout + ranks.stderr
