@@ -5,6 +5,7 @@ HYPOTHESIS_PROFILE=explore takes the operating system's entropy, and finds new e
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import os
@@ -53,6 +54,14 @@ class Steady:
 
 
 STEADY = None if PROFILE == "explore" else Steady()
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays: who asks for referrers need not search all of it.
+
+    A schedule, an optimizer or a generator of a test comes later, and is found.
+    """
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
