@@ -22,6 +22,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, SequentialLR
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train import FixedSizeSampler, RunFolder
+from tightrope.train.aside import _of_the_loop
 from tightrope.train.company import CHANCE
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -231,6 +232,12 @@ def augmentations():
 def test_random_augmentation_is_no_mixing(name):
     augment = augmentations()[name]
     quiet(made(), lambda model, x, y: each(model, augment(x), y))
+
+
+def test_a_generator_is_found_where_two_ways_lead_to_it_and_one_is_too_long():
+    far = [[[[random.Random()]]]]
+    near = far[0][0]
+    assert any(found is near[0][0] for found in _of_the_loop())
 
 
 def test_schedules_by_the_steps_of_the_run_are_no_mixing():
