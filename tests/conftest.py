@@ -24,6 +24,14 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "steady")
 settings.load_profile(PROFILE)
 
 
+def _seed_torch(torch: Any, number: int) -> None:
+    """Where there are only processors, without queues of seeds and stacks for other devices."""
+    if torch.cuda.is_available():
+        torch.manual_seed(number)
+    else:
+        torch.default_generator.manual_seed(number)
+
+
 class Steady:
     """In place of the operating system's entropy: a stream for each test, and each wide fixture."""
 
@@ -45,7 +53,7 @@ class Steady:
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed(number)
         if "torch" in sys.modules:
-            sys.modules["torch"].manual_seed(number)
+            _seed_torch(sys.modules["torch"], number)
 
     def urandom(self, size: int, /) -> bytes:
         child = "" if os.getpid() == self._home else os.getpid()  # a copy draws its own
