@@ -5,6 +5,7 @@ HYPOTHESIS_PROFILE=explore takes the operating system's entropy, and finds new e
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import os
@@ -21,6 +22,14 @@ settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "steady")
 settings.load_profile(PROFILE)
+
+
+def _seed_torch(torch: Any, number: int) -> None:
+    """Where there are only processors, without queues of seeds and stacks for other devices."""
+    if torch.cuda.is_available():
+        torch.manual_seed(number)
+    else:
+        torch.default_generator.manual_seed(number)
 
 
 class Steady:
@@ -44,7 +53,7 @@ class Steady:
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed(number)
         if "torch" in sys.modules:
-            sys.modules["torch"].manual_seed(number)
+            _seed_torch(sys.modules["torch"], number)
 
     def urandom(self, size: int, /) -> bytes:
         child = "" if os.getpid() == self._home else os.getpid()  # a copy draws its own
@@ -53,6 +62,14 @@ class Steady:
 
 
 STEADY = None if PROFILE == "explore" else Steady()
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays: who asks for referrers need not search all of it.
+
+    A schedule, an optimizer or a generator of a test comes later, and is found.
+    """
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,6 @@
-"""Run by test_rehearsed_halves.py under torchrun with two gloo processes; each prints one line."""
+"""Run by test_rehearsed_halves.py under torchrun with two gloo processes; each prints one line
+for each kind of loop.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,14 @@ def main(kind):
             divided = max(len(x), 1) if kind == "divided" and rank == 0 else 1
             run.step(cross_entropy(run.model(x), y, reduction="none") / divided)
     except ModelNotPrivate:
-        return f"rank {rank} refused\n"
-    return f"rank {rank} trained\n"
+        return f"rank {rank} {kind} refused\n"
+    return f"rank {rank} {kind} trained\n"
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    sys.stdout.write(main(sys.argv[1]))
-    sys.stdout.flush()
+    for kind in sys.argv[1:]:
+        sys.stdout.write(main(kind))
+        sys.stdout.flush()
     dist.destroy_process_group()

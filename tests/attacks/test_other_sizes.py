@@ -5,7 +5,9 @@ half of the batch shows it before anything is released. Loops that do not are le
 from __future__ import annotations
 
 import random
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,44 +17,11 @@ from torch.nn.functional import cross_entropy, dropout, one_hot
 
 from tightrope import Adjacency
 from tightrope.errors import ModelNotPrivate
-from tightrope.train import (
-    CropAndFlip,
-    FixedSizeSampler,
-    FlatClip,
-    FullBatchSampler,
-    GaussianNoise,
-    PoissonSampler,
-    noisy_sgd,
-)
+from tightrope.train import CropAndFlip, FixedSizeSampler, FullBatchSampler, PoissonSampler
 from tightrope.train.augment import losses_of_views
 
-X = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
-Y = (X[:, 0] > 0).long()
-
-
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 2))
-
-
-def made(model=None, **parts):
-    settings = {
-        "learning_rate": 0.1,
-        "sampler": PoissonSampler(0.1),
-        "clip": FlatClip(1.0),
-        "noise": GaussianNoise(1.0),
-        "expected_batch_size": 40,
-    }
-    return noisy_sgd(network() if model is None else model, **(settings | parts))
-
-
-def each(model, x, y):
-    return cross_entropy(model(x), y, reduction="none")
-
-
-def train(run, loss, data=(X, Y), steps=3, **how):
-    for x, y in run.batches(data, steps=steps, **how):
-        run.step(loss(run.model, x, y))
+sys.path.insert(0, str(Path(__file__).parent))
+from small_loops import X, Y, each, made, rehearse_every_batch, train
 
 
 # ---- losses that follow the size ----------------------------------------------------------------
@@ -102,7 +71,7 @@ def test_what_follows_the_size_is_refused_before_anything_is_released(name, how)
 
 def test_what_begins_to_follow_the_size_is_found_later():
     run = made()
-    run.company._steps.random = lambda: 0.0  # every batch is rehearsed
+    rehearse_every_batch(run)
 
     def loss(model, x, y):
         return each(model, x, y) * (1 if run.steps < 4 else len(x) ** -0.5)
@@ -146,7 +115,7 @@ SOUND = {
 def test_other_loops_are_left_alone(name, how, rate):
     half = {"arithmetic": "uncovered"} if name == "bfloat16" else {}
     run = made(sampler=PoissonSampler(rate), expected_batch_size=400 * rate, **half)
-    run.company._steps.random = lambda: 0.0
+    rehearse_every_batch(run)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train(run, SOUND[name], steps=8, **how)
@@ -185,7 +154,7 @@ def test_views_are_random_and_no_alarm():
     pictures = torch.rand(60, 1, 8, 8), torch.arange(60) % 2
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
     run = made(model, sampler=PoissonSampler(0.2), expected_batch_size=12, views=2)
-    run.company._steps.random = lambda: 0.0
+    rehearse_every_batch(run)
 
     def losses(outputs, labels):
         return cross_entropy(outputs, labels, reduction="none")

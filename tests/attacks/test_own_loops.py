@@ -9,7 +9,9 @@ from __future__ import annotations
 import copy
 import math
 import random
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,47 +21,20 @@ from torch.nn.functional import binary_cross_entropy, cross_entropy
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, SequentialLR, StepLR
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
-from tightrope.train import (
-    FixedSizeSampler,
-    FlatClip,
-    GaussianNoise,
-    PoissonSampler,
-    RunFolder,
-    noisy_sgd,
-)
+from tightrope.train import FixedSizeSampler, RunFolder
+from tightrope.train.aside import _of_the_loop
 from tightrope.train.company import CHANCE
 
-X = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
-Y = (X[:, 0] > 0).long()
-
-
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
+sys.path.insert(0, str(Path(__file__).parent))
+import small_loops
+from small_loops import X, Y, each, network, rehearse_every_batch, train
 
 
 def made(model=None, **parts):
-    settings = {
-        "learning_rate": 0.1,
-        "sampler": PoissonSampler(0.1),
-        "clip": FlatClip(1.0),
-        "noise": GaussianNoise(1.0),
-        "expected_batch_size": 40,
-    }
-    run = noisy_sgd(network() if model is None else model, **(settings | parts))
+    """Without dropout; the same halves of the batch are replaced each time."""
+    run = small_loops.made(network(dropout=False) if model is None else model, **parts)
     run.company._places.seed(0)
     return run
-
-
-def each(model, x, y):
-    return cross_entropy(model(x), y, reduction="none")
-
-
-def train(run, loss, steps=3, data=(X, Y), **how):
-    reports = []
-    for x, y in run.batches(data, steps=steps, **how):
-        reports.append(run.step(loss(run.model, x, y)))
-    return reports
 
 
 def centred(model, x, y):
@@ -143,7 +118,7 @@ def test_mixing_that_begins_late_is_found_by_a_look_and_marks_the_run(loss, miss
     run = made()
     train(run, each)
     with pytest.raises(ModelNotPrivate):
-        run.company._steps.random = lambda: 0.0  # every step from here on is a look
+        rehearse_every_batch(run)
         train(run, loss, steps=missed + 2)
     released = run.ledger.released
     assert 3 <= released <= 3 + missed and not run.record().private
@@ -204,7 +179,7 @@ def test_loops_that_answer_otherwise_each_time_are_warned_about_once():
 
 # ---- no false alarms ----------------------------------------------------------------------------
 def quiet(run, loss, **how):
-    run.company._steps.random = lambda: 0.0  # every batch is rehearsed
+    rehearse_every_batch(run)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         reports = train(run, loss, steps=4, **how)
@@ -257,6 +232,12 @@ def augmentations():
 def test_random_augmentation_is_no_mixing(name):
     augment = augmentations()[name]
     quiet(made(), lambda model, x, y: each(model, augment(x), y))
+
+
+def test_a_generator_is_found_where_two_ways_lead_to_it_and_one_is_too_long():
+    far = [[[[random.Random()]]]]
+    near = far[0][0]
+    assert any(found is near[0][0] for found in _of_the_loop())
 
 
 def test_schedules_by_the_steps_of_the_run_are_no_mixing():

@@ -13,39 +13,26 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
-from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
+from tightrope.train import PoissonSampler
 from tightrope.train.feed import as_rows, rows_at
 from tightrope.train.gradients.rounding import ExactLayers, exact_products, precision_of_products
 from tightrope.train.scenes import Scene
 
-X = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
-Y = (X[:, 0] > 0).long()
+sys.path.insert(0, str(Path(__file__).parent))
+import small_loops
+from small_loops import X, Y, each, rehearse_every_batch
 
 
 def made(model=None, rate=0.1):
-    torch.manual_seed(0)
-    plain = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 2))
-    run = noisy_sgd(
-        plain if model is None else model,
-        learning_rate=0.1,
-        sampler=PoissonSampler(rate),
-        clip=FlatClip(1.0),
-        noise=GaussianNoise(1.0),
-        expected_batch_size=400 * rate,
-    )
-    run.company._steps.random = lambda: 0.0  # every batch is rehearsed
+    sampler = PoissonSampler(rate)
+    run = small_loops.made(model, sampler=sampler, expected_batch_size=400 * rate)
+    rehearse_every_batch(run)
     return run
 
 
-def each(model, x, y):
-    return cross_entropy(model(x), y, reduction="none")
-
-
 def train(run, loss, steps=12):
-    for x, y in run.batches((X, Y), steps=steps):
-        run.step(loss(run.model, x, y))
+    small_loops.train(run, loss, steps)
     assert run.steps == steps and run.record().private
 
 
@@ -209,14 +196,20 @@ def test_two_may_hold_the_precision_and_end_in_any_order(lower):
 
 
 # ---- several ranks ------------------------------------------------------------------------------
-@pytest.mark.parametrize("kind", ["plain", "collate", "divided"])
-def test_all_ranks_rehearse_as_many_batches_and_refuse_together(kind):
-    """In a loop that waits for the other ranks at every batch; some of them are empty."""
+RANKS = {"plain": "trained", "collate": "trained", "divided": "refused"}
+
+
+@pytest.fixture(scope="module")
+def ranks():
     worker = Path(__file__).with_name("halves_ranks_worker.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*command, str(worker), kind], capture_output=True, text=True, timeout=200, check=False
-    )
-    told = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
-    wanted = "refused" if kind == "divided" else "trained"
-    assert told == [f"rank {rank} {wanted}" for rank in range(2)], done.stdout + done.stderr
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*torchrun, str(worker), *RANKS]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.mark.parametrize("kind", RANKS)
+def test_all_ranks_rehearse_as_many_batches_and_refuse_together(ranks, kind):
+    """In a loop that waits for the other ranks at every batch; some of them are empty."""
+    told = sorted(line for line in ranks.stdout.splitlines() if f" {kind} " in line)
+    wanted = [f"rank {rank} {kind} {RANKS[kind]}" for rank in range(2)]
+    assert told == wanted, ranks.stdout + ranks.stderr

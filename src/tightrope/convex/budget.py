@@ -50,9 +50,9 @@ class Budget:
 
 def calibrated(algorithm: Any, problem: Problem, budget: Budget) -> tuple[Any, Guarantee]:
     """The algorithm with the least noise that meets the budget, and its guarantee."""
-    unit = account(algorithm.with_noise(1.0).process(problem))
-    if isinstance(unit.guarantee(budget.delta), GaussianGuarantee):
-        noise = _gaussian_noise(unit.guarantee(budget.delta), budget)
+    unit = account(algorithm.with_noise(1.0).process(problem)).guarantee(budget.delta)
+    if isinstance(unit, GaussianGuarantee):
+        noise = _gaussian_noise(unit, budget)
     else:
         noise = _searched_noise(algorithm, problem, budget)
     for nudge in (0.0, 1e-12, 1e-9, 1e-6, 1e-3):
@@ -66,9 +66,8 @@ def calibrated(algorithm: Any, problem: Problem, budget: Budget) -> tuple[Any, G
     )
 
 
-def _gaussian_noise(unit: Guarantee, budget: Budget) -> float:
+def _gaussian_noise(unit: GaussianGuarantee, budget: Budget) -> float:
     """Every Gaussian DP bound of this package is a constant divided by the noise."""
-    assert isinstance(unit, GaussianGuarantee)
     if math.isinf(unit.mu):
         raise NotCertified("No finite privacy loss is known for this process at any noise.")
     return unit.mu / budget.mu

@@ -31,6 +31,8 @@ __all__ = ["Aside", "Calm"]
 _FRAMES, _DEPTH, _LENGTH = 20, 3, 100  # how far generators of the loop are looked for
 _NOT_INSIDE = (Tensor, type, ModuleType, nn.Module)
 
+Seen = dict[int, tuple[int, object]]  # depths, and what was looked into
+
 
 @final
 class Aside:
@@ -147,19 +149,26 @@ def _of_the_loop() -> list[Any]:
             spaces[id(frame)] = dict(frame.f_locals)
             spaces[id(frame.f_globals)] = dict(frame.f_globals)
         frame = frame.f_back
+    seen: Seen = {}
     for space in spaces.values():
         for value in space.values():
-            found |= {id(each): each for each in _inside(value, _DEPTH)}
+            found |= {id(each): each for each in _inside(value, _DEPTH, seen)}
     return list(found.values())
 
 
-def _inside(value: object, depth: int) -> Iterator[Any]:
+def _inside(value: object, depth: int, seen: Seen) -> Iterator[Any]:
+    """seen: how deep one has looked into what already; nothing new is found there."""
     kind = type(value)
     if issubclass(kind, GENERATORS):
         yield value
-    elif depth and not (issubclass(kind, _NOT_INSIDE) or _ours(kind.__module__)):
+    elif depth > seen.get(id(value), (0, None))[0] and _may_hold(kind):
+        seen[id(value)] = depth, value  # which keeps it, and its number
         for part in _parts(value, kind)[:_LENGTH]:
-            yield from _inside(part, depth - 1)
+            yield from _inside(part, depth - 1, seen)
+
+
+def _may_hold(kind: type) -> bool:
+    return not (issubclass(kind, _NOT_INSIDE) or _ours(kind.__module__))
 
 
 def _ours(module: Any) -> bool:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy  # which imports its stats when they are needed: that takes long
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from tightrope.train.doctor.chance import same_chance
 from tightrope.train.doctor.columns import Columns
@@ -121,7 +121,7 @@ def _scale(noise: Table, columns: Columns) -> Iterator[Trial]:
     yield _worst("a step", chi_square(square.sum(1), width), square.mean(1))
     yield _worst("a tensor", chi_square(by_tensor.sum(0), steps * sizes), by_tensor.mean(0) / sizes)
     yield _worst("a coordinate", chi_square(square.sum(0), steps), square.mean(0))
-    yield _worst("a tensor in a step", stats.chi2.cdf(by_tensor, sizes), by_tensor / sizes)
+    yield _worst("a tensor in a step", scipy.stats.chi2.cdf(by_tensor, sizes), by_tensor / sizes)
 
 
 def _worst(what: str, p: ArrayLike, mean_square: ArrayLike) -> Trial:
@@ -147,10 +147,10 @@ def _mean(noise: Table, columns: Columns) -> Iterator[Trial]:
 def _law(noise: Table, columns: Columns) -> Iterator[Trial]:
     values = noise.reshape(-1)
     told = f"Kolmogorov's test over {values.size} draws"
-    yield Trial(LAW, kolmogorov(stats.norm.cdf(values)), told)
+    yield Trial(LAW, kolmogorov(scipy.stats.norm.cdf(values)), told)
     for far in (2, 3, 4):
         beyond = int((np.abs(values) > far).sum())
-        chance = 2 * float(stats.norm.sf(far))
+        chance = 2 * float(scipy.stats.norm.sf(far))
         told = f"{beyond} draws beyond {far} deviations instead of {chance * values.size:.4g}"
         yield Trial(LAW, float(binomial(beyond, values.size, chance)), told)
 
@@ -187,7 +187,7 @@ def _pairs(check: str, between: str, rows: Table) -> Trial:
     matrix = np.abs(unit @ unit.T)
     np.fill_diagonal(matrix, 0.0)
     largest = float(matrix.max())
-    p = stats.beta.sf(largest**2, 0.5, (width - 1) / 2) * count * (count - 1) / 2
+    p = scipy.stats.beta.sf(largest**2, 0.5, (width - 1) / 2) * count * (count - 1) / 2
     return Trial(check, min(1.0, float(p)), f"largest correlation {largest:.3f} of {between}")
 
 
@@ -198,8 +198,8 @@ def _about_data(noise: Table, steps: list[Observed]) -> Iterator[Trial]:
     # each exactly standard Gaussian in a sound run
     score = np.where(
         squares < width,
-        stats.norm.ppf(stats.chi2.cdf(squares, width)),
-        stats.norm.isf(stats.chi2.sf(squares, width)),
+        scipy.stats.norm.ppf(scipy.stats.chi2.cdf(squares, width)),
+        scipy.stats.norm.isf(scipy.stats.chi2.sf(squares, width)),
     ).clip(-38, 38)
     given = np.stack([step.given.numpy() for step in steps if step.given is not None])
     known = {

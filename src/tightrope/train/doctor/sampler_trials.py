@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy  # which imports its stats when they are needed: that takes long
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.special import gammaln
 
 from tightrope.process import (
@@ -86,7 +86,7 @@ def _poisson(declared: AbstractSampling, batches: list[Indices], n: int) -> list
     told = f"mean batch of {sizes.mean():.2f}, declared {n * rate:.2f}"
     return [
         _trial(binomial(sizes.sum(), n * len(batches), rate), told),
-        *_sizes(sizes, stats.binom(n, rate)),
+        *_sizes(sizes, scipy.stats.binom(n, rate)),
         *_records(joined, rate),
         *_overlaps(joined, rate),
         _repeats(batches, n * float(np.log(rate**2 + (1 - rate) ** 2))),
@@ -124,7 +124,7 @@ def _spread(counts: NDArray[Any], steps: int, rate: float) -> Trial:
     square = float((((counts - steps * rate) ** 2) / variance).sum())
     each = 2 + (1 - 6 * rate * (1 - rate)) / variance
     shape, scale = len(counts) / each, each
-    law = stats.gamma(shape, scale=scale)
+    law = scipy.stats.gamma(shape, scale=scale)
     p = 2 * min(law.sf(square), law.cdf(square))
     return _trial(min(p, 1.0), f"records differ {square / len(counts):.3f} times as much as chance")
 
@@ -141,7 +141,7 @@ def _overlaps(joined: Joined, rate: float) -> Iterator[Trial]:
         both = int((joined[:, left] * joined[:, left + 1]).sum())
         told = f"neighbours join together {both} times"
         yield _trial(binomial(both, steps * len(left), rate**2), told)
-    yield _any_pair(joined, stats.binom(width, rate**2))
+    yield _any_pair(joined, scipy.stats.binom(width, rate**2))
 
 
 def _any_pair(joined: Joined, law: rv_frozen) -> Trial:
@@ -191,7 +191,7 @@ def _truncated(
     if declared.rate in (0.0, 1.0):
         right = (sizes == n * declared.rate).all()
         return _exactly("all records or none") if right else "batches have other sizes"
-    law, joined = stats.binom(n, declared.join_rate), _joined(batches, n)
+    law, joined = scipy.stats.binom(n, declared.join_rate), _joined(batches, n)
     low, full = law.ppf(TAILS[0]) - 1, int((sizes == most).sum())
     few = int((sizes <= min(low, most - 1)).sum())
     p = binomial(joined.sum(0, dtype=np.float64), len(joined), declared.rate)
@@ -207,7 +207,7 @@ def _stretches(joined: Joined, n: int, size: int) -> Iterator[Trial]:
     p = []
     for block in np.array_split(np.arange(joined.shape[1]), min(BLOCKS, joined.shape[1])):
         counts = joined[:, block].sum(1)
-        p.append(_together(counts, stats.hypergeom(n, len(block), size)))
+        p.append(_together(counts, scipy.stats.hypergeom(n, len(block), size)))
     yield _trial(likeliest(p), f"how often each of {len(p)} blocks of records joins")
 
 
@@ -217,7 +217,7 @@ def _shared(joined: Joined) -> Iterator[Trial]:
     for lag in range(1, LAGS + 1):
         for left in phases(len(joined), lag):
             shared = (joined[left] * joined[left + lag]).sum(1)
-            overlap = stats.hypergeom(width, inside[left], inside[left + lag])
+            overlap = scipy.stats.hypergeom(width, inside[left], inside[left + lag])
             p = _together(shared, overlap)
             yield _trial(p, f"batches {lag} apart share {shared.mean():.2f} records on average")
 
@@ -226,7 +226,7 @@ def _together(counts: NDArray[Any], law: rv_frozen) -> float:
     """Counts turned into standard Gaussians, exactly, by a draw inside each count's step."""
     inside = np.random.default_rng().random(len(counts))
     place = law.cdf(counts - 1) + inside * law.pmf(counts)
-    score = stats.norm.ppf(np.clip(place, 1e-300, 1 - 1e-16))
+    score = scipy.stats.norm.ppf(np.clip(place, 1e-300, 1 - 1e-16))
     return float(normal(score.sum() / len(counts) ** 0.5))
 
 
@@ -293,7 +293,7 @@ def _sequential(sizes: NDArray[Any], n: int) -> Any:
     """Each batch's size given those before it is binomial: turned into uniform numbers."""
     before = np.cumsum(sizes, axis=1) - sizes
     b = sizes.shape[1]
-    law = stats.binom((n - before)[:, :-1], 1 / (b - np.arange(b - 1)))
+    law = scipy.stats.binom((n - before)[:, :-1], 1 / (b - np.arange(b - 1)))
     counts = sizes[:, :-1]
     inside = np.random.default_rng().random(counts.shape)
     return (law.cdf(counts - 1) + inside * law.pmf(counts)).reshape(-1)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+import scipy  # which imports its stats when they are needed: that takes long
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from tightrope.train.doctor.verdict import Finding, fault, good
 
@@ -64,20 +64,20 @@ def likeliest(p: ArrayLike) -> float:
 
 def binomial(count: ArrayLike, trials: ArrayLike, chance: ArrayLike) -> Any:
     """Two-sided p-values of counts."""
-    below = stats.binom.cdf(count, trials, chance)
-    above = stats.binom.sf(np.asarray(count) - 1, trials, chance)
+    below = scipy.stats.binom.cdf(count, trials, chance)
+    above = scipy.stats.binom.sf(np.asarray(count) - 1, trials, chance)
     return np.minimum(1.0, 2 * np.minimum(below, above))
 
 
 def chi_square(squares: ArrayLike, degrees: ArrayLike) -> Any:
     """Two-sided p-values of sums of squares of standard Gaussians."""
-    below, above = stats.chi2.cdf(squares, degrees), stats.chi2.sf(squares, degrees)
+    below, above = scipy.stats.chi2.cdf(squares, degrees), scipy.stats.chi2.sf(squares, degrees)
     return np.minimum(1.0, 2 * np.minimum(below, above))
 
 
 def normal(score: ArrayLike) -> Any:
     """Two-sided p-values of standard Gaussians."""
-    return 2 * stats.norm.sf(np.abs(score))
+    return 2 * scipy.stats.norm.sf(np.abs(score))
 
 
 def kolmogorov(uniform: ArrayLike) -> float:
@@ -85,7 +85,7 @@ def kolmogorov(uniform: ArrayLike) -> float:
     values = np.sort(np.asarray(uniform, dtype=np.float64))
     steps = np.arange(len(values) + 1) / len(values)
     distance = max(float((steps[1:] - values).max()), float((values - steps[:-1]).max()))
-    return float(stats.kstwo.sf(min(distance, 1.0), len(values)))
+    return float(scipy.stats.kstwo.sf(min(distance, 1.0), len(values)))
 
 
 def correlation(left: NDArray[Any], right: NDArray[Any]) -> tuple[float, float]:
