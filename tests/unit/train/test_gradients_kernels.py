@@ -338,3 +338,18 @@ def test_weights_that_are_used_in_eight_ways_are_taken_back(inputs, outputs, pla
     found = taken_back_by_the_kernel(rows, weight, last, places)
     exact = taken_back(rows.double(), weight.double(), last=last, places=places)
     torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_examples_without_positions_have_no_gradient(dtype):
+    """What lay in memory before is no norm."""
+    a, g = (random(5, 0, size).to(dtype) for size in (16, 8))
+    operands = products.rows(a, g)
+    for junk in (-7.0, torch.nan):
+        torch.full((5, operands.tiles), junk, dtype=torch.float64, device=DEVICE)
+        assert bool((products.squares_of(operands) == TINY * 16 * 8).all())
+    assert not products.written(operands).any()
+    assert not products.weighted_sum_of(operands, torch.ones(5, device=DEVICE), 3).any()
+    for found in normalisation.row_scale_and_shift(a, a, 1e-5, centre=True):
+        assert found.shape == (5, 16)
+        assert not found.any()

@@ -176,4 +176,5 @@ def _in_order(t: Tensor) -> bool:
     steps = t.stride()
     apart = steps[-1] == 1 and all(step > 0 and 2 * step % 16 == 0 for step in steps[:-1])
     nested = [*steps] == sorted(steps, reverse=True)
-    return apart and nested and t.shape[-1] % 8 == 0 and t.data_ptr() % 16 == 0
+    some = t.numel() > 0 and t.shape[-1] % 8 == 0
+    return apart and nested and some and t.data_ptr() % 16 == 0
