@@ -21,6 +21,7 @@ from tightrope.train.gradients.kernels import (
     convolution,
     depthwise,
     normalisation,
+    pointers,
     products,
     rows,
     standard,
@@ -217,6 +218,7 @@ def test_a_box_holds_nothing_of_another_example():
         assert squares.isfinite().tolist() == [True, False, True]
 
 
+@pytest.mark.skipif(DEVICE != "cuda", reason="the interpreter multiplies no bfloat16")
 @pytest.mark.parametrize("change", ["strides", "address", "dtype", "width"])
 def test_what_boxes_cannot_read_is_read_by_pointers(change):
     a, g = random(4, 20, 32).bfloat16(), random(4, 20, 16).bfloat16()
@@ -353,3 +355,13 @@ def test_examples_without_positions_have_no_gradient(dtype):
     for found in normalisation.row_scale_and_shift(a, a, 1e-5, centre=True):
         assert found.shape == (5, 16)
         assert not found.any()
+
+
+def test_positions_that_lie_far_apart_are_brought_together():
+    """A place of theirs would not fit into 32 bits; tensors without memory show it."""
+    far = torch.empty(2048, 2048, 1024, dtype=torch.bfloat16, device="meta").transpose(0, 1)
+    operands = pointers.row_pointers(far[:3], far[:3, :, :8])
+    for rows in (operands.a, operands.g):
+        assert rows.stride(1) * (rows.shape[1] - 1) < 2**31
+    near = far[:3, :1000]
+    assert pointers.row_pointers(near, near).a is near
