@@ -150,7 +150,7 @@ def same_products(operands, exact):
     squares = written.double().square().sum((1, 2))
     assert bool((products.squares_of(operands) / squares - 1).abs().max() <= 2.0**-20)
     for example in range(len(written)):
-        one = torch.zeros(len(written), device=DEVICE)
+        one = torch.zeros(len(written) + 1, device=DEVICE)[1:]  # at any address
         one[example] = 1
         for chain in (1, 100):
             found = products.weighted_sum_of(operands, one, chain)

@@ -31,7 +31,7 @@ _MANY = Tile(128, 128, _POSITIONS, 8, 3)  # where there are more than two boxes 
 
 # One binary for squares and sums, one loop over examples and blocks of positions: see `pointers`.
 # One block as a constant is more than the compiler can bear.
-@triton.jit(do_not_specialize=["summing", "batch", "share", "blocks"])
+@triton.jit(do_not_specialize=["factor_ptr", "summing", "batch", "share", "blocks"])
 def _products(
     a_box, g_box, factor_ptr, out_ptr, squares_ptr, summing, batch, share, blocks,
     d, p, channels, each,

@@ -22,10 +22,10 @@ _HALF, _WIDE, _LONG = Tile(64, 128, 64, 4, 3), Tile(128, 128, 64, 8, 3), Tile(64
 _REACH = 2**31  # of a 32-bit number
 
 
-# One binary for squares and sums: what differs between the two is not compiled in. Examples and
-# blocks of positions are one loop, so that the next example is read while one is multiplied. One
-# position as a constant is more than the compiler can bear.
-@triton.jit(do_not_specialize=["summing", "batch", "share", "positions"])
+# One binary for squares and sums: what differs between the two is not compiled in, nor at which
+# address the factors lie. Examples and blocks of positions are one loop, so that the next example
+# is read while one is multiplied. One position as a constant is more than the compiler can bear.
+@triton.jit(do_not_specialize=["factor_ptr", "summing", "batch", "share", "positions"])
 def _products(
     a_ptr, g_ptr, factor_ptr, out_ptr, squares_ptr, summing, batch, positions, d, p, share,
     a_example, a_view, a_row, a_column, a_channel, g_example, g_position, g_column,
