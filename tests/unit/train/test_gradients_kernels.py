@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("the kernels need a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
-from tightrope.train.gradients.forms import Convolution
+from tightrope.train.gradients.forms import Convolution, Outer, outer
 from tightrope.train.gradients.forms.patches import in_order
 from tightrope.train.gradients.kernels import (
     boxes,
@@ -365,3 +365,26 @@ def test_positions_that_lie_far_apart_are_brought_together():
         assert rows.stride(1) * (rows.shape[1] - 1) < 2**31
     near = far[:3, :1000]
     assert pointers.row_pointers(near, near).a is near
+
+
+def test_without_some_examples_products_come_from_the_kernel_that_took_their_norms():
+    """A copy of operands that lie anyhow could be read box by box."""
+    a, g = random(4, 1, 32).bfloat16().expand(-1, 20, -1), random(4, 20, 16).bfloat16()
+    form = Outer(a, g)
+    kind = type(products.rows(form.a, form.g))
+    form.zero(torch.tensor([False, True, False, False], device=DEVICE))
+    assert type(products.rows(form.a, form.g)) is kind
+
+
+@pytest.mark.parametrize("chain", [0, 1, 100])
+def test_products_of_dropped_examples_add_nothing(monkeypatch, chain):
+    monkeypatch.setattr(outer, "lower_products", lambda: True)
+    a, g = random(4, 20, 320), random(4, 20, 160)
+    exact = torch.bmm(g.double().transpose(1, 2), a.double())
+    a[1], g[2] = torch.nan, torch.inf
+    bad = torch.tensor([False, True, True, False], device=DEVICE)
+    form = Outer(a, g)
+    assert not form.by_gram and not form.instantiated
+    form.zero(bad)
+    for found in (form.weighted_sum(torch.ones(4, device=DEVICE), chain), form.dense().sum(0)):
+        torch.testing.assert_close(found.double(), exact[[0, 3]].sum(0), rtol=1e-2, atol=1e-2)
