@@ -361,8 +361,8 @@ def test_positions_that_lie_far_apart_are_brought_together():
     """A place of theirs would not fit into 32 bits; tensors without memory show it."""
     far = torch.empty(2048, 2048, 1024, dtype=torch.bfloat16, device="meta").transpose(0, 1)
     operands = pointers.row_pointers(far[:3], far[:3, :, :8])
-    for rows in (operands.a, operands.g):
-        assert rows.stride(1) * (rows.shape[1] - 1) < 2**31
+    for values in (operands.a, operands.g):
+        assert values.stride(1) * (values.shape[1] - 1) < 2**31
     near = far[:3, :1000]
     assert pointers.row_pointers(near, near).a is near
 
