@@ -102,8 +102,8 @@ class Program:
         side.wait_stream(here)
         with torch.cuda.stream(side):
             for _ in range(_WARM_UPS):
-                before = torch.cuda.memory_allocated(device)
                 torch.cuda.reset_peak_memory_stats(device)
+                before = torch.cuda.memory_allocated(device)  # then never above the peak
                 self._find()
             most = torch.cuda.max_memory_allocated(device)
         here.wait_stream(side)

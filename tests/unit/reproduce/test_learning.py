@@ -121,6 +121,11 @@ def test_results_of_another_recipe_are_not_mixed_in(tmp_path: Path) -> None:
     store.add(result(QUICK, 0, 90.0))
     with pytest.raises(InvalidInput, match="learning_rate"):
         store.add(result(QUICK.but(QUICK.name, learning_rate=0.5), 1, 91.0))
+    binned = QUICK.but("binned", bins=10)
+    store.add(result(binned, 0, 90.0))
+    assert store.results(binned) is not None
+    with pytest.raises(InvalidInput, match="differ in bins"):
+        store.finished(QUICK.but("binned"))
 
 
 @pytest.mark.parametrize("path", sorted(COMMITTED.glob("*.json")), ids=lambda path: path.name)

@@ -11,6 +11,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from tightrope.errors import InvalidInput, TightropeError  # noqa: E402
+from tightrope.train import BallsInBinsSampler  # noqa: E402
+from tightrope.train.samplers import Indices  # noqa: E402
 from tightrope_reproduce.learning import Recipe, Store  # noqa: E402
 from tightrope_reproduce.learning.learn import learn  # noqa: E402
 from tightrope_reproduce.learning.models import CollaborativeNet, ImdbNet, mnist_cnn  # noqa: E402
@@ -47,6 +49,23 @@ def test_a_run_repeats_by_its_seed_and_its_twin_has_no_process() -> None:
     twin = learn(QUICK_TWIN, 0)
     assert twin.process is None
     assert twin.final > 92.0
+
+
+@pytest.mark.parametrize("noise", [1.3, None])
+def test_a_run_and_its_twin_have_balls_in_bins(
+    monkeypatch: pytest.MonkeyPatch, noise: float | None
+) -> None:
+    drawn, draw = list[int](), BallsInBinsSampler.draw
+
+    def noted(self: BallsInBinsSampler, population: int) -> Indices:
+        batch = draw(self, population)
+        drawn.extend(batch)
+        return batch
+
+    monkeypatch.setattr(BallsInBinsSampler, "draw", noted)
+    binned = QUICK.but("binned", bins=10, steps=10, noise_multiplier=noise)
+    assert learn(binned, 0).process == binned.process
+    assert sorted(drawn) == list(range(len(drawn))) != []  # each example once
 
 
 def test_averaging_changes_what_is_judged_and_not_what_is_accounted() -> None:

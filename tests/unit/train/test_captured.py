@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -480,3 +481,29 @@ def test_a_trace_that_gives_another_sum_is_not_used(data, uncompiled, monkeypatc
     run = make_run(clip=FlatClip(1e-3))  # sums far smaller than the losses
     with pytest.warns(UserWarning, match="another sum than the eager one"):
         trained(run, data, losses_of(run.model), "compile")
+
+
+class Freed:
+    """A device whose memory is collected whenever somebody asks how much there is."""
+
+    def __init__(self):
+        self.now = self.peak = 100
+
+    def allocated(self, _):
+        before, self.now = self.now, self.now - 5
+        return before
+
+    def reset(self, _):
+        self.peak = self.now
+
+
+def test_memory_that_goes_while_it_is_counted_makes_no_room_negative(monkeypatch):
+    model, batch = made("convolutions", 5)
+    program = program_of(model, Gradients(model), FlatClip(0.3), batch)
+    memory = Freed()
+    for name in ("Stream", "current_stream", "stream"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock())
+    monkeypatch.setattr(torch.cuda, "memory_allocated", memory.allocated)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", memory.reset)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: memory.peak)
+    assert program._warm_up() >= 0

@@ -14,13 +14,14 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("the kernels need a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
-from tightrope.train.gradients.forms import Convolution
+from tightrope.train.gradients.forms import Convolution, Outer, outer
 from tightrope.train.gradients.forms.patches import in_order
 from tightrope.train.gradients.kernels import (
     boxes,
     convolution,
     depthwise,
     normalisation,
+    pointers,
     products,
     rows,
     standard,
@@ -149,7 +150,7 @@ def same_products(operands, exact):
     squares = written.double().square().sum((1, 2))
     assert bool((products.squares_of(operands) / squares - 1).abs().max() <= 2.0**-20)
     for example in range(len(written)):
-        one = torch.zeros(len(written), device=DEVICE)
+        one = torch.zeros(len(written) + 1, device=DEVICE)[1:]  # at any address
         one[example] = 1
         for chain in (1, 100):
             found = products.weighted_sum_of(operands, one, chain)
@@ -217,6 +218,7 @@ def test_a_box_holds_nothing_of_another_example():
         assert squares.isfinite().tolist() == [True, False, True]
 
 
+@pytest.mark.skipif(DEVICE != "cuda", reason="the interpreter multiplies no bfloat16")
 @pytest.mark.parametrize("change", ["strides", "address", "dtype", "width"])
 def test_what_boxes_cannot_read_is_read_by_pointers(change):
     a, g = random(4, 20, 32).bfloat16(), random(4, 20, 16).bfloat16()
@@ -338,3 +340,51 @@ def test_weights_that_are_used_in_eight_ways_are_taken_back(inputs, outputs, pla
     found = taken_back_by_the_kernel(rows, weight, last, places)
     exact = taken_back(rows.double(), weight.double(), last=last, places=places)
     torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_examples_without_positions_have_no_gradient(dtype):
+    """What lay in memory before is no norm."""
+    a, g = (random(5, 0, size).to(dtype) for size in (16, 8))
+    operands = products.rows(a, g)
+    for junk in (-7.0, torch.nan):
+        torch.full((5, operands.tiles), junk, dtype=torch.float64, device=DEVICE)
+        assert bool((products.squares_of(operands) == TINY * 16 * 8).all())
+    assert not products.written(operands).any()
+    assert not products.weighted_sum_of(operands, torch.ones(5, device=DEVICE), 3).any()
+    for found in normalisation.row_scale_and_shift(a, a, 1e-5, centre=True):
+        assert found.shape == (5, 16)
+        assert not found.any()
+
+
+def test_positions_that_lie_far_apart_are_brought_together():
+    """A place of theirs would not fit into 32 bits; tensors without memory show it."""
+    far = torch.empty(2048, 2048, 1024, dtype=torch.bfloat16, device="meta").transpose(0, 1)
+    operands = pointers.row_pointers(far[:3], far[:3, :, :8])
+    for values in (operands.a, operands.g):
+        assert values.stride(1) * (values.shape[1] - 1) < 2**31
+    near = far[:3, :1000]
+    assert pointers.row_pointers(near, near).a is near
+
+
+def test_without_some_examples_products_come_from_the_kernel_that_took_their_norms():
+    """A copy of operands that lie anyhow could be read box by box."""
+    a, g = random(4, 1, 32).bfloat16().expand(-1, 20, -1), random(4, 20, 16).bfloat16()
+    form = Outer(a, g)
+    kind = type(products.rows(form.a, form.g))
+    form.zero(torch.tensor([False, True, False, False], device=DEVICE))
+    assert type(products.rows(form.a, form.g)) is kind
+
+
+@pytest.mark.parametrize("chain", [0, 1, 100])
+def test_products_of_dropped_examples_add_nothing(monkeypatch, chain):
+    monkeypatch.setattr(outer, "lower_products", lambda: True)
+    a, g = random(4, 20, 320), random(4, 20, 160)
+    exact = torch.bmm(g.double().transpose(1, 2), a.double())
+    a[1], g[2] = torch.nan, torch.inf
+    bad = torch.tensor([False, True, True, False], device=DEVICE)
+    form = Outer(a, g)
+    assert not form.by_gram and not form.instantiated
+    form.zero(bad)
+    for found in (form.weighted_sum(torch.ones(4, device=DEVICE), chain), form.dense().sum(0)):
+        torch.testing.assert_close(found.double(), exact[[0, 3]].sum(0), rtol=1e-2, atol=1e-2)

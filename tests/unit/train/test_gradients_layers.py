@@ -18,6 +18,7 @@ from tightrope.errors import InvalidInput
 from tightrope.train.clip import FlatClip
 from tightrope.train.gradients import Gradients
 from tightrope.train.gradients.reference import loop_clipped_sum
+from tightrope.train.gradients.traced import CannotTrace
 from tightrope.train.padded import PaddedBatch, Program
 from tightrope.train.standard_convolution import StandardConv2d
 from tightrope.train.symmetric_convolution import SymmetricConv2d
@@ -352,6 +353,29 @@ def test_views_of_an_example_are_clipped_as_one(name, batch, method, device):
     model, shape = layer(name, batch)
     rows = example(shape, 4 * batch).to(device)
     compare(model.to(device), rows, views=4, method=method)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_linear_layer_without_inputs_has_its_bias_at_every_place():
+    compare(nn.Linear(0, 3), torch.randn(3, 2, 5, 0))
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.scale = nn.Linear(4, 3), nn.Parameter(torch.randn(5, 3))
+
+    def forward(self, x):
+        return self.inner(x) * self.scale
+
+
+def test_a_single_example_is_no_graph_where_a_parameter_enters_by_itself():
+    """It is differentiated as a whole, which what comes out of a graph would lack."""
+    model, x = Scaled(), torch.randn(1, 5, 4)
+    engine = Gradients(model)
+    engine.clipped_sum(losses_of(model, x), FlatClip(0.5))
+    with pytest.raises(CannotTrace, match="single example"):
+        engine.traced(lambda x: losses_of(model, x), (x,))
 
 
 def test_a_compiler_is_given_convolutions_only():

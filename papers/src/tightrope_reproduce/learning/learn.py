@@ -142,7 +142,7 @@ def _noisy(run: PrivateOptimizer, train: Rows, recipe: Recipe, task: Task) -> It
 
 def _plain(model: nn.Module, train: Rows, recipe: Recipe, task: Task, seed: int) -> Iterator[int]:
     """The non-private twin: the same batches and update, the plain mean gradient."""
-    update, sampler = _update(model, recipe, task), PoissonSampler(recipe.rate, seed=seed)
+    update, sampler = _update(model, recipe, task), _sampler(recipe, seed)
     inputs, labels = train
     for step in range(1, recipe.steps + 1):
         index = torch.from_numpy(sampler.draw(len(labels))).to(labels.device)

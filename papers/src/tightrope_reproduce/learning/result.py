@@ -157,8 +157,9 @@ class Store:
 
 
 def _check_same(recipe: Recipe, stored: dict[str, Any]) -> None:
-    if recipe.as_dict() != stored:
-        changed = {k for k, v in recipe.as_dict().items() if stored.get(k) != v}
+    given = recipe.as_dict()
+    if given != stored:
+        changed = {k for k in given.keys() | stored.keys() if stored.get(k) != given.get(k)}
         raise InvalidInput(
             f"Results of {recipe.name!r} are kept for another recipe (they differ in "
             f"{', '.join(sorted(changed))}). Give the changed recipe another name, or another "

@@ -64,6 +64,8 @@ def left_by(work: Work) -> list[Left]:
 
     The few sums of norm layers and of broadcast parameters are formed on the way.
     """
+    if work.direct:
+        raise CannotTrace("parameters of a single example are differentiated as a whole")
     left: list[Left] = []
 
     def arrived(use: Use, *grads: Tensor | None) -> None:

@@ -53,6 +53,7 @@ class Outer(Form):
         self.a, self.g = a, g
         self._fused = a.dtype is g.dtype and (self._formed_twice() or fused(g))
         self._direct: Tensor | None = None  # (B, p, d) once instantiated
+        self._dropped: Tensor | None = None  # (B,) examples whose products are left out
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -108,6 +109,8 @@ class Outer(Form):
         if self._fused and chain and not self.instantiated:
             from tightrope.train.gradients.kernels.products import rows, weighted_sum_of
 
+            if self._dropped is not None:
+                factors = factors.masked_fill(self._dropped, 0)
             return weighted_sum_of(rows(self.a, self.g), factors, chain)
         return sum_of_parts(self.parts(), factors, chain)
 
@@ -123,17 +126,23 @@ class Outer(Form):
                 if self.half and not self._fused:
                     yield part, half_products(a, g)
                 else:
-                    yield part, per_example_products(a, g, fused=self._fused)
+                    yield part, self._kept(per_example_products(a, g, fused=self._fused), part)
+
+    def _kept(self, products: Tensor, part: slice) -> Tensor:
+        return products if self._dropped is None else zero_examples(products, self._dropped[part])
 
     def dense(self) -> Tensor:
         if self._direct is None:
-            self._direct = (half_products if self.half else _products)(self.a, self.g)
+            products = (half_products if self.half else _products)(self.a, self.g)
+            self._direct = self._kept(products, slice(None))
             self.release()
         return self._direct
 
     def zero(self, examples: Tensor) -> None:
         if self._direct is not None:
             self._direct = zero_examples(self._direct, examples)
+        elif self._fused:  # copies might be read by another kernel than took the norms
+            self._dropped = examples
         else:
             self.a, self.g = zero_examples(self.a, examples), zero_examples(self.g, examples)
 

@@ -31,7 +31,7 @@ _MANY = Tile(128, 128, _POSITIONS, 8, 3)  # where there are more than two boxes 
 
 # One binary for squares and sums, one loop over examples and blocks of positions: see `pointers`.
 # One block as a constant is more than the compiler can bear.
-@triton.jit(do_not_specialize=["summing", "batch", "share", "blocks"])
+@triton.jit(do_not_specialize=["factor_ptr", "summing", "batch", "share", "blocks"])
 def _products(
     a_box, g_box, factor_ptr, out_ptr, squares_ptr, summing, batch, share, blocks,
     d, p, channels, each,
@@ -176,4 +176,5 @@ def _in_order(t: Tensor) -> bool:
     steps = t.stride()
     apart = steps[-1] == 1 and all(step > 0 and 2 * step % 16 == 0 for step in steps[:-1])
     nested = [*steps] == sorted(steps, reverse=True)
-    return apart and nested and t.shape[-1] % 8 == 0 and t.data_ptr() % 16 == 0
+    some = t.numel() > 0 and t.shape[-1] % 8 == 0
+    return apart and nested and some and t.data_ptr() % 16 == 0

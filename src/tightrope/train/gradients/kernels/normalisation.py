@@ -40,8 +40,8 @@ def row_scale_and_shift(x: Tensor, g: Tensor, eps: float, *, centre: bool) -> tu
     x, g = x.contiguous(), g.contiguous()
     batch, positions, width = x.shape
     chunks = max(1, min(positions, triton.cdiv(528, batch)))
-    share = triton.cdiv(positions, chunks)
-    chunks = triton.cdiv(positions, share)
+    share = max(1, triton.cdiv(positions, chunks))
+    chunks = max(1, triton.cdiv(positions, share))
     out = torch.empty(batch, chunks, 2, width, dtype=torch.float32, device=x.device)
     size = triton.next_power_of_2(width)
     _rows[(chunks, batch)](

@@ -19,11 +19,13 @@ _FEW, _MANY = Tile(128, 128, 16, 8, 3), Tile(128, 64, 32, 4, 3)  # positions, in
 # In bfloat16, the fastest of many: rows; images of few positions with many outputs, and of many.
 _HALF, _WIDE, _LONG = Tile(64, 128, 64, 4, 3), Tile(128, 128, 64, 8, 3), Tile(64, 128, 128, 4, 2)
 
+_REACH = 2**31  # of a 32-bit number
 
-# One binary for squares and sums: what differs between the two is not compiled in. Examples and
-# blocks of positions are one loop, so that the next example is read while one is multiplied. One
-# position as a constant is more than the compiler can bear.
-@triton.jit(do_not_specialize=["summing", "batch", "share", "positions"])
+
+# One binary for squares and sums: what differs between the two is not compiled in, nor at which
+# address the factors lie. Examples and blocks of positions are one loop, so that the next example
+# is read while one is multiplied. One position as a constant is more than the compiler can bear.
+@triton.jit(do_not_specialize=["factor_ptr", "summing", "batch", "share", "positions"])
 def _products(
     a_ptr, g_ptr, factor_ptr, out_ptr, squares_ptr, summing, batch, positions, d, p, share,
     a_example, a_view, a_row, a_column, a_channel, g_example, g_position, g_column,
@@ -120,9 +122,18 @@ _NO_CONVOLUTION = {"CONVOLUTION": False} | dict.fromkeys(_OF_IMAGES.split(), 0)
 
 
 def row_pointers(a: Tensor, g: Tensor) -> Pointers:
+    a, g = _near(a), _near(g)
     example, position, channel = a.stride()
     reads = (example, 0, 0, position, channel, *g.stride(), 1, 1, 1)
     return Pointers(a, g, a.shape[2], reads, _NO_CONVOLUTION)
+
+
+def _near(rows: Tensor) -> Tensor:
+    """The values of an example so near to each other that 32 bits tell how far."""
+    reach = sum(
+        (size - 1) * step for size, step in zip(rows.shape[1:], rows.stride()[1:], strict=True)
+    )
+    return rows if reach < _REACH else rows.contiguous()
 
 
 def image_pointers(

@@ -44,7 +44,8 @@ def images(x: Tensor, g: Tensor, geometry: Convolution, each: int = 1) -> Operan
 def squares_of(operands: Operands) -> Tensor:
     """(B,) squares of |g_b^T a_b| from above."""
     batch, _, p = operands.g.shape
-    squares = torch.empty(batch, operands.tiles, dtype=torch.float64, device=operands.g.device)
+    # Zeros: where there is no position, nothing is written.
+    squares = torch.zeros(batch, operands.tiles, dtype=torch.float64, device=operands.g.device)
     _launch(operands, _ones(operands), operands.share(batch), squares)
     return squares.sum(1).add_(TINY * operands.d * p)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ def positions(values: Tensor) -> Tensor:
     """(B, *, d) as (B, T, d)."""
     if values.dim() == 3:
         return values
-    return values.reshape(values.shape[0], -1, values.shape[-1])
+    return values.reshape(values.shape[0], prod(values.shape[1:-1]), values.shape[-1])
 
 
 def trainable(parameter: Tensor | None) -> bool:
