@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tightrope.train.gradients.kernels.tiles import Operands, Tile
+from tightrope.train.gradients.kernels.tiles import Operands, Tile, used
 
 if TYPE_CHECKING:
     from tightrope.train.gradients.forms.patches import Convolution
@@ -58,14 +58,7 @@ def _products(
             a = a_box.load([example, start, channel])
         product = tl.dot(g.T, a.reshape(POSITIONS, COLUMNS), product)
         if number % blocks == blocks - 1:
-            if summing != 0:
-                factor = tl.load(factor_ptr + example)
-                if factor > 0.0:  # a dropped example may hold nan
-                    total += factor * product
-            else:
-                squares = tl.sum(tl.sum(product * product, axis=1).to(tl.float64), axis=0)
-                place = example.to(tl.int64) * tl.num_programs(0) + tile
-                tl.store(squares_ptr + place, squares)
+            total = used(product, total, example, factor_ptr, squares_ptr, summing)
             product = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     if summing != 0:
         rows = row + tl.arange(0, ROWS)

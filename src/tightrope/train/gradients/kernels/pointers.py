@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tightrope.train.gradients.kernels.tiles import Operands, Tile
+from tightrope.train.gradients.kernels.tiles import Operands, Tile, used
 
 if TYPE_CHECKING:
     from tightrope.train.gradients.forms.patches import Convolution
@@ -70,13 +70,7 @@ def _products(
         a = tl.load(a_ptr + example * a_example + offset, mask=inside, other=0.0)
         product = tl.dot(g, a, product, input_precision="tf32")
         if block == blocks - 1:
-            if summing != 0:
-                factor = tl.load(factor_ptr + example)
-                if factor > 0.0:  # a dropped example may hold nan
-                    total += factor * product
-            else:
-                squares = tl.sum(tl.sum(product * product, axis=1).to(tl.float64), axis=0)
-                tl.store(squares_ptr + example * tl.num_programs(0) + tile, squares)
+            total = used(product, total, example, factor_ptr, squares_ptr, summing)
             product = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     if summing != 0:
         start = out_ptr + split.to(tl.int64) * p * d

@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import triton
+import triton.language as tl
 from torch import Tensor
 
-__all__ = ["Operands", "Tile"]
+__all__ = ["Operands", "Tile", "used"]
 
 _PROGRAMS = 1056  # enough of them to keep a large GPU busy
 
@@ -21,6 +22,20 @@ class Tile(NamedTuple):
     positions: int
     warps: int
     stages: int
+
+
+@triton.jit
+def used(product, total, example, factor_ptr, squares_ptr, summing):
+    """What both kernels do with a finished product: added to the total, or squared."""
+    if summing != 0:
+        factor = tl.load(factor_ptr + example)
+        if factor > 0.0:  # a dropped example may hold nan
+            total += factor * product
+    else:
+        squares = tl.sum(tl.sum(product * product, axis=1).to(tl.float64), axis=0)
+        place = example.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)
+        tl.store(squares_ptr + place, squares)
+    return total
 
 
 class Operands(ABC):
