@@ -26,6 +26,7 @@ STORED: dict[str, Reached] = {
     "cifar-cnn-at-8": (71.92, 0.39, 3),
     "cifar-pictures-at-3": (77.77, 0.21, 3),
     "cifar-pictures-at-8": (82.21, 0.04, 3),
+    "cifar-views-at-8": (82.97, 0.20, 3),
     "imdb-lora-at-1": (78.33, 0.23, 3),
     "imdb-lora-at-3": (79.52, 0.40, 3),
     "imdb-lora-at-8": (80.23, 0.13, 3),
