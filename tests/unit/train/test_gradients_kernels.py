@@ -15,7 +15,7 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("the kernels need a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
 from tightrope.train.gradients.forms import Convolution, Outer, outer
-from tightrope.train.gradients.forms.patches import in_order
+from tightrope.train.gradients.forms.geometry import in_order
 from tightrope.train.gradients.kernels import (
     boxes,
     convolution,

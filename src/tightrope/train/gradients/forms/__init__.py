@@ -5,9 +5,10 @@ from __future__ import annotations
 from tightrope.train.gradients.forms.base import Form
 from tightrope.train.gradients.forms.combine import combine
 from tightrope.train.gradients.forms.dense import Dense
+from tightrope.train.gradients.forms.geometry import Convolution
 from tightrope.train.gradients.forms.mapped import Mapped
 from tightrope.train.gradients.forms.outer import Outer
-from tightrope.train.gradients.forms.patches import Convolution, Patches
+from tightrope.train.gradients.forms.patches import Patches
 from tightrope.train.gradients.forms.rank_one import RankOne, Shift, Signal
 from tightrope.train.gradients.forms.rows import TableRows
 from tightrope.train.gradients.forms.stacked import Stacked

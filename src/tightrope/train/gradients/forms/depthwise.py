@@ -17,7 +17,7 @@ from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.kernels import usable
 
 if TYPE_CHECKING:
-    from tightrope.train.gradients.forms.patches import Convolution
+    from tightrope.train.gradients.forms.geometry import Convolution
 
 __all__ = ["depthwise_gradients", "is_depthwise"]
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from tightrope.train.gradients.chains import sum_of_parts
 from tightrope.train.gradients.forms.base import Form, blocked_squares, zero_examples
-from tightrope.train.gradients.forms.patches import Patches, in_order
+from tightrope.train.gradients.forms.geometry import in_order
+from tightrope.train.gradients.forms.patches import Patches
 from tightrope.train.gradients.owners import Owners
 
 __all__ = ["Mapped"]

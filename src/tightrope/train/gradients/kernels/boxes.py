@@ -19,7 +19,7 @@ from torch import Tensor
 from tightrope.train.gradients.kernels.tiles import Operands, Tile, used
 
 if TYPE_CHECKING:
-    from tightrope.train.gradients.forms.patches import Convolution
+    from tightrope.train.gradients.forms.geometry import Convolution
 
 __all__ = ["Boxes", "image_boxes", "readable", "row_boxes"]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from tightrope.train.gradients.rounding import lower_layers
 
 if TYPE_CHECKING:
-    from tightrope.train.gradients.forms.patches import Convolution
+    from tightrope.train.gradients.forms.geometry import Convolution
 
 __all__ = ["convolution_gradients", "unfold"]
 

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from tightrope.train.gradients.forms.patches import Convolution
+    from tightrope.train.gradients.forms.geometry import Convolution
 
 __all__ = ["written_depthwise"]
 

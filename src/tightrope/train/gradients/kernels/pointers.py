@@ -11,7 +11,7 @@ from torch import Tensor
 from tightrope.train.gradients.kernels.tiles import Operands, Tile, used
 
 if TYPE_CHECKING:
-    from tightrope.train.gradients.forms.patches import Convolution
+    from tightrope.train.gradients.forms.geometry import Convolution
 
 __all__ = ["Pointers", "image_pointers", "row_pointers"]
 

@@ -21,7 +21,7 @@ from tightrope.train.gradients.kernels.tokens import added
 from tightrope.train.gradients.rounding import TINY
 
 if TYPE_CHECKING:
-    from tightrope.train.gradients.forms.patches import Convolution
+    from tightrope.train.gradients.forms.geometry import Convolution
 
 __all__ = ["Operands", "images", "rows", "squares_of", "weighted_sum_of", "written"]
 
