@@ -27,12 +27,12 @@ from torch import Tensor
 
 from tightrope.errors import InvalidInput
 from tightrope.train.adaptive_clip import AdaptiveClip
-from tightrope.train.compiled import AskAgain, compiled_passes
+from tightrope.train.compiled import compiled_passes
 from tightrope.train.feed import slice_rows, tensors_of
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.traced import Traced, said_to_compile
 from tightrope.train.losses import check_losses
-from tightrope.train.padded import PaddedBatch, Program, refuse_places
+from tightrope.train.padded import AskAgain, PaddedBatch, Program, refuse_places
 from tightrope.train.record import StepReport
 from tightrope.train.strict import refuse
 from tightrope.validate import check_count
@@ -145,27 +145,30 @@ class CapturedStep:
 
     def _record(self, batch: tuple[Any, ...]) -> None:
         self._program = self._passes = None  # their memory is free for the next
-        self._for_now = False
         padded = PaddedBatch(batch, self.size)
         program = Program(self._compute, padded)
         try:
-            trouble = self._compile(padded) if self._to_compile else None
+            self._prepare(program, padded)
         except AskAgain:
             self._program, self._for_now = program, True
-            return
+        else:
+            self._for_now = False
+
+    def _prepare(self, program: Program, batch: PaddedBatch) -> None:
+        trouble = self._compile(program, batch) if self._to_compile else None
         if self._run.device.type == "cuda":
             if trouble is not None:
                 warnings.warn(f"{trouble}; it is captured as it is, with the same result",
-                              stacklevel=4)  # fmt: skip
+                              stacklevel=5)  # fmt: skip
             self._capture(program)
         elif trouble is None:
             self._program, self.mode = program, "compiled"
         else:
             self._stay_eager(trouble)
 
-    def _compile(self, batch: PaddedBatch) -> str | None:
+    def _compile(self, program: Program, batch: PaddedBatch) -> str | None:
         """Why not, where that fails: anything may go wrong in a compiler."""
-        self._compute(batch.values, batch.present)  # a model that is refused is refused here
+        program.refuse_not_finite()  # a model that is refused is refused here
         try:
             self._passes = compiled_passes(self._run, self._each, self._compute, batch)
         except AskAgain:

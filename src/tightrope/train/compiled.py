@@ -12,20 +12,16 @@ from torch import Tensor, nn
 
 from tightrope.train.gradients import ClippedBatch, Gradients
 from tightrope.train.gradients.traced import CannotTrace, Traced, said_to_compile
-from tightrope.train.padded import PaddedBatch
+from tightrope.train.padded import AskAgain, PaddedBatch
 
 if TYPE_CHECKING:
     from tightrope.train.optimizer import PrivateOptimizer
 
-__all__ = ["AskAgain", "compiled_passes"]
+__all__ = ["compiled_passes"]
 
 _ROUNDING = 2e-2  # by which the same operations may differ when they run again, in half precision
 
 Clipped = tuple[ClippedBatch, Tensor]
-
-
-class AskAgain(Exception):
-    """A gradient of this batch is not finite, so nothing can be compared."""
 
 
 def compiled_passes(

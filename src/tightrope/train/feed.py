@@ -221,10 +221,16 @@ def to_device(batch: Batch, device: torch.device) -> Any:
 
 
 def tensors_of(batch: Batch) -> list[Tensor]:
-    """All tensors of a collated batch, in order."""
-    found: list[Tensor] = []
-    _map(batch, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
-    return found
+    """All tensors of a collated batch, in the order of `with_tensors`."""
+    if isinstance(batch, Tensor):
+        return [batch]
+    if isinstance(batch, Mapping):
+        return [tensor for value in batch.values() for tensor in tensors_of(value)]
+    if isinstance(batch, PackedSequence):
+        return [part for part in (batch.data, *batch[2:]) if part is not None]
+    if isinstance(batch, (tuple, list)):
+        return [tensor for value in batch for tensor in tensors_of(value)]
+    return []
 
 
 def with_tensors(batch: Batch, tensors: Sequence[Tensor]) -> Any:
@@ -242,8 +248,9 @@ def _map(
     if isinstance(batch, Mapping):
         return {key: _map(value, change, texts) for key, value in batch.items()}
     if isinstance(batch, PackedSequence):  # its batch sizes stay on the CPU
+        data = change(batch.data)
         order = [None if part is None else change(part) for part in batch[2:]]
-        return PackedSequence(change(batch.data), batch.batch_sizes, *order)
+        return PackedSequence(data, batch.batch_sizes, *order)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(_map(value, change, texts) for value in batch))
     if type(batch) in (tuple, list) and batch and all(isinstance(v, (str, bytes)) for v in batch):

@@ -18,11 +18,15 @@ from tightrope.train.packed import pack, unpack, whole
 if TYPE_CHECKING:
     from tightrope.train.feed import Batch
 
-__all__ = ["PaddedBatch", "Program", "refuse_places"]
+__all__ = ["AskAgain", "PaddedBatch", "Program", "refuse_places"]
 
 _WARM_UPS = 3
 _MOST_RUNS = 100
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # of the allocator
+
+
+class AskAgain(Exception):
+    """A gradient of this batch is not finite, so it shows neither a plan nor what is right."""
 
 
 @final
@@ -92,6 +96,11 @@ class Program:
     def fits(self, batch: Batch) -> bool:
         return self._batch.fits(batch)
 
+    def refuse_not_finite(self) -> None:
+        """A program is recorded with a batch all of whose gradients are finite."""
+        if _not_finite(self._find()[1]) is not None:
+            raise AskAgain
+
     def _warm_up(self) -> int:
         """Plans are made, kernels compiled and chosen before anything is captured.
 
@@ -104,8 +113,10 @@ class Program:
             for _ in range(_WARM_UPS):
                 torch.cuda.reset_peak_memory_stats(device)
                 before = torch.cuda.memory_allocated(device)  # then never above the peak
-                self._find()
+                _, found, _ = self._find()
             most = torch.cuda.max_memory_allocated(device)
+            if _not_finite(found) is not None:
+                raise AskAgain
         here.wait_stream(side)
         return most - before
 

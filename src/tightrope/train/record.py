@@ -81,7 +81,7 @@ class Sensitive(NamedTuple):
     Computed when asked for, since asking waits for the device.
     """
 
-    batch: Any
+    batch: Any  # its sums are used up by the step: noise is added to them in place
     losses: Tensor
 
     @property

@@ -17,6 +17,7 @@ from tightrope.train.clip import Clip
 from tightrope.train.gradients.batch import ClippedBatch
 from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.rules import not_private
+from tightrope.train.gradients.trained import trained
 from tightrope.train.grid import BOUND, on_grid
 
 __all__ = ["Alone"]
@@ -38,11 +39,8 @@ class Alone:
             reason = not_private(module)
             if reason is not None:
                 raise ModelNotPrivate(f"{name or 'the model'} ({type(module).__name__}) {reason}")
-        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        if not named:
-            raise ModelNotPrivate("the model has no trainable parameter")
-        self.names: list[str] = [name for name, _ in named]
-        self.parameters: list[nn.Parameter] = [parameter for _, parameter in named]
+        named = trained(model)
+        self.names, self.parameters = list(named), list(named.values())
         self._buffers = list(model.buffers())
         self._versions: list[int] | None = None
 

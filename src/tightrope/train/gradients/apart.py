@@ -61,19 +61,29 @@ def halves(count: int) -> list[Tensor]:
 class Seen(NamedTuple):
     """mixed: numbers of the edges at which examples meet.
 
+    hidden: numbers of those where it cannot be seen: a row of an example whose loss is finite holds
+        what is no number, its own (of a square root at zero, say) or that of another example.
+    lost: numbers of those where every row does.
     conclusive: whether every edge had a gradient to see.
+    finite: whether all gradients were numbers.
     hooked: whether hooks of the user's change one.
     """
 
     mixed: set[int]
+    hidden: set[int]
+    lost: set[int]
     conclusive: bool
+    finite: bool
     hooked: bool
 
 
 def look(losses: Tensor, edges: list[Any], weights: list[Tensor], owners: Owners) -> Seen:
     """The rows of one example may meet."""
     mixed: set[int] = set()
-    hooked = False
+    hidden: set[int] = set()
+    lost: set[int] = set()
+    sound = owners.spread(losses.detach().isfinite())
+    finite, hooked = bool(sound.all()), False
     quiet = set(range(len(edges)))
     for one in weights if edges else []:
         given = one.to(losses)
@@ -85,9 +95,15 @@ def look(losses: Tensor, edges: list[Any], weights: list[Tensor], owners: Owners
             hooked = hooked or g is not before
             if g is None:
                 continue
-            rows = ((g != 0) & ~g.isnan()).reshape(len(g), -1).any(1)
+            no_number = g.isnan()
+            rows = ((g != 0) & ~no_number).reshape(len(g), -1).any(1)
+            if bool(no_number.any()):
+                finite = False
+                without = no_number.reshape(len(g), -1).any(1)
+                hidden |= {number} if bool((without & sound).any()) else set()
+                lost |= {number} if bool(without.all()) else set()
             if bool(rows.any()):
                 quiet.discard(number)
             if bool((rows & others).any() if len(g) == owners.rows else rows.any()):
                 mixed.add(number)
-    return Seen(mixed, not quiet, hooked)
+    return Seen(mixed, hidden, lost & hidden, not quiet, finite, hooked)

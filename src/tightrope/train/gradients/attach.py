@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.train.feed import tensors_of
 from tightrope.train.gradients.custom import custom_rule, own_parameters
 from tightrope.train.gradients.recorder import Recorder, autocast_input, unseen
 from tightrope.train.gradients.rules import (
@@ -73,7 +74,7 @@ def _hook_call(model: nn.Module, recorder: Recorder) -> Callable[[], Any]:
         if caller is model and recorder.active:  # a copy of the model is none of ours
             recorder.called(args, kwargs)
 
-    return model.register_forward_pre_hook(called, with_kwargs=True).remove
+    return model.register_forward_pre_hook(called, with_kwargs=True, prepend=True).remove
 
 
 def _let_compiled_code_see_hooks() -> None:
@@ -123,6 +124,8 @@ def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[
         layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: object
     ) -> None:
         if layer is module and recorder.active:  # a copy of the model is none of ours
+            if "forward" in layer.__dict__ or next(iter(layer._forward_hooks)) != handle.id:
+                _refuse_late(layer)  # hooks may change what comes out: ours must be the first
             inputs = (*args, *kwargs.values()) if kwargs else args
             if not isinstance(out, Tensor) or len(inputs) != 1:
                 raise InvalidInput(
@@ -130,16 +133,44 @@ def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[
                     "knows the call with the input alone"
                 )
             if not out.requires_grad:
-                raise InvalidInput(
-                    f"{type(layer).__name__} was frozen after the run was made. Freeze layers "
-                    "first, then make the run"
-                )
+                _refuse_without_gradient(layer, out)
             if casts and out.dtype is not inputs[0].dtype:
                 inputs = (cast_from_now_on(layer, inputs[0]),)
             recorder.note(layer, rule, inputs, (out,))
 
-    removers = [module.register_forward_hook(record, with_kwargs=True).remove]
+    handle = module.register_forward_hook(record, with_kwargs=True, prepend=True)
+    removers = [handle.remove]
     return [lambda: [remove() for remove in removers]]
+
+
+def _followed(layer: nn.Module, hook: int) -> bool:
+    """Whether a forward hook of others runs after one of ours."""
+    for key, other in reversed(layer._forward_hooks.items()):
+        if key == hook:
+            return False
+        if not getattr(other, "__module__", "").startswith("tightrope."):
+            return True
+    return True
+
+
+def _refuse_late(layer: nn.Module) -> None:
+    raise InvalidInput(
+        f"{type(layer).__name__} was given another forward pass, or a forward hook, after the run "
+        "was made, so that what it gives is not what its rule knows. Do that first, then make the "
+        "run"
+    )
+
+
+def _refuse_without_gradient(layer: nn.Module, out: Tensor) -> None:
+    if torch._C._functorch.is_functorch_wrapped_tensor(out):
+        raise ModelNotPrivate(
+            f"{type(layer).__name__} ran inside a transformation of torch.func (vmap, jvp, grad), "
+            "which hides what it read; call the model itself, or pass gradients=OneByOne(model)"
+        )
+    raise InvalidInput(
+        f"{type(layer).__name__} was frozen after the run was made. Freeze layers first, then make "
+        "the run"
+    )
 
 
 def _cast(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -149,21 +180,32 @@ def _cast(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 
 def _hook_custom(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any]]:
-    @unseen
-    def record(
-        layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: object
-    ) -> None:
-        if not recorder.active or layer is not module:
-            return
-        outs = out if isinstance(out, tuple) else (out,)
-        wanted = tuple(i for i, o in enumerate(outs) if isinstance(o, Tensor) and o.requires_grad)
-        tensors = tuple(x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
-        recorder.note(
-            layer, custom_rule, tensors, tuple(outs[i] for i in wanted),
-            arguments=args, named=kwargs, wanted=wanted, autocast=_autocast_now(tensors),
-        )  # fmt: skip
+    """It is run again with all its hooks: what goes in before them, what comes out after them."""
+    begun: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
-    return [module.register_forward_hook(record, with_kwargs=True).remove]
+    @unseen
+    def begin(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if recorder.active and layer is module:
+            begun.append((args, kwargs))
+
+    @unseen
+    def record(layer: nn.Module, _: Any, __: Any, out: Any) -> None:
+        if not recorder.active or layer is not module or not begun:
+            return
+        if _followed(layer, handle.id):
+            _refuse_late(layer)
+        args, kwargs = begun.pop()
+        outs, tensors = tensors_of(out), tuple(tensors_of((args, kwargs)))
+        wanted = tuple(i for i, o in enumerate(outs) if o.requires_grad)
+        if wanted:  # else the graph shows what becomes of its parameters, or they are refused
+            recorder.note(
+                layer, custom_rule, tensors, tuple(outs[i] for i in wanted),
+                arguments=args, named=kwargs, wanted=wanted, autocast=_autocast_now(tensors),
+            )  # fmt: skip
+
+    handle = module.register_forward_hook(record, with_kwargs=True)
+    before = module.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)
+    return [handle.remove, before.remove]
 
 
 @unseen

@@ -19,9 +19,9 @@ def way_back(
 ) -> Callable[[Tensor], Tensor] | None:
     """From the gradient (B, ...) of a node's output to (B, *before) of what entered as `operand`.
 
-    None where the operation is not known to act on each example alone.
+    None where the operation is not known to act on each example alone, and for complex numbers.
     """
-    kind = _KINDS.get(node.name())
+    kind = None if _is_complex(node) else _KINDS.get(node.name())
     if kind is None or (len(before) == len(after) and before[0] != 1):
         return None
     scale = kind(node, operand)
@@ -32,6 +32,11 @@ def way_back(
         return _sum_to(g if isinstance(scale, int) else g * scale, before)
 
     return backward
+
+
+def _is_complex(node: Any) -> bool:
+    """Whether a node's output is: what a real number adds to it would have to be made real."""
+    return bool(node._input_metadata[0].dtype.is_complex)
 
 
 def _sum_to(g: Tensor, shape: torch.Size) -> Tensor:

@@ -6,23 +6,29 @@ owns the parameter runs again, not the model.
 
 Which arguments carry the batch cannot be read off their shapes: a table may be as long as the
 batch. What was found is compared with the gradient of the whole batch under random weights, which
-only the right choice can give.
+only the right choice can give. An example whose gradient is not finite has no part in that, and
+none that is far larger than most hides the others.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
-from typing import Any, final
+from typing import Any, cast, final
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 
 from tightrope.errors import ModelNotPrivate
+from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.gradients.forms import Dense
+from tightrope.train.gradients.forms.base import scale_examples, zero_examples
 from tightrope.train.gradients.rules.base import Forms
 
 __all__ = ["custom_rule", "own_parameters"]
@@ -51,7 +57,7 @@ def custom_rule(
 
     The last of `values` are the gradients of those outputs.
     """
-    _refuse_randomness(module)
+    _refuse_dropout(module)
     call = _Call(module, arguments, named, wanted, autocast)
     grads = values[-len(wanted) :]
     parameters = tuple(own_parameters(module).values())
@@ -63,14 +69,17 @@ def _of_each(call: _Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     trouble = "its output for one example is not what it is within the batch"
     known = _decided.setdefault(call.module, set())
     for choice in call.choices(len(grads[0])):
+        before = None if choice in known else _python_draws()
         try:
             found = call.of_each(choice, grads)
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
             trouble = str(error).splitlines()[0]
             continue
-        if choice in known:
+        if before is None:
             return found
-        right = _is_right(call, found, grads)
+        if _python_draws() != before:
+            _refuse_draws(call.module, "draws random numbers")
+        right = _is_right(call, choice, found, grads)
         if right is not False:
             known |= {choice} if right else set()
             return found
@@ -81,20 +90,43 @@ def _of_each(call: _Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     )
 
 
-def _is_right(call: _Call, found: tuple[Tensor, ...], grads: tuple[Tensor, ...]) -> bool | None:
+def _is_right(
+    call: _Call, choice: Batched, found: tuple[Tensor, ...], grads: tuple[Tensor, ...]
+) -> bool | None:
     """Whether the examples' gradients add up under random weights; None if all are zero."""
-    generator = torch.Generator().manual_seed(len(grads[0]))
-    weights = torch.rand(len(grads[0]), generator=generator).to(grads[0]) + 0.5
-    whole = call.of_all([g * weights.view(-1, *[1] * (g.dim() - 1)) for g in grads])
-    size = apart = 0.0
+    sizes = torch.stack([each.abs().double().flatten(1).norm(dim=1) for each in found]).sum(0)
+    good = sizes.isfinite()
+    if not bool(good.any()):
+        return None
+    weights = _weights(sizes, good).to(grads[0])
+    scaled = [zero_examples(scale_examples(g, weights), ~good) for g in grads]
+    whole = call.of_all(_without(call.tensors, choice, good), scaled)
+    size, apart = float((sizes * weights)[good].sum()), 0.0
     for each, total in zip(found, whole, strict=True):
-        mine = torch.tensordot(weights.to(each), each, dims=1)
-        apart = max(apart, float((mine - total).norm()))
-        size = max(size, float(each.flatten(1).norm(dim=1).sum()), float(total.norm()))
-    if not size > 0:
+        mine = torch.tensordot(weights.to(each), zero_examples(each, ~good), dims=1)
+        apart += float((mine - total).abs().double().norm())  # nan, and so not right, if one is
+        size += float(total.abs().double().norm())
+    if size == 0:
         return None
     half = call.autocast[1] or grads[0].dtype.itemsize < 4
     return apart <= (_HALF_ROUNDING if half else _ROUNDING) * size
+
+
+def _weights(sizes: Tensor, good: Tensor) -> Tensor:
+    """Random ones, smaller for examples that are larger than most."""
+    generator = torch.Generator().manual_seed(len(sizes))
+    weights = torch.rand(len(sizes), generator=generator).to(sizes) + 0.5
+    usual = sizes[good & (sizes > 0)]
+    if len(usual):
+        weights *= (usual.median() / sizes).clamp(max=1)
+    return torch.where(good, weights, 0.0)
+
+
+def _without(tensors: list[Tensor], choice: Batched, good: Tensor) -> list[Tensor]:
+    """The arguments with a good example in the place of all that are not."""
+    first = int(good.nonzero()[0])
+    kept = torch.where(good, torch.arange(len(good), device=good.device), first)
+    return [x[kept] if taken else x for x, taken in zip(tensors, choice, strict=True)]
 
 
 @final
@@ -108,9 +140,9 @@ class _Call:
     wanted: tuple[int, ...]
     autocast: tuple[str, bool, torch.dtype]
 
-    @property
+    @cached_property
     def tensors(self) -> list[Tensor]:
-        return [x for x in (*self.arguments, *self.named.values()) if isinstance(x, Tensor)]
+        return tensors_of((self.arguments, self.named))
 
     def choices(self, batch: int) -> Iterator[Batched]:
         """Which arguments may carry the batch: first all that are as long, then fewer."""
@@ -134,9 +166,9 @@ class _Call:
 
         return vmap(one)(*flat, *grads)  # type: ignore[no-any-return]
 
-    def of_all(self, grads: list[Tensor]) -> tuple[Tensor, ...]:
-        """The gradient of the whole batch, as the module itself computes it."""
-        whole = [x.detach() for x in self.tensors]
+    def of_all(self, tensors: list[Tensor], grads: list[Tensor]) -> tuple[Tensor, ...]:
+        """The gradient of a whole batch, as the module itself computes it."""
+        whole = [x.detach() for x in tensors]
         _, back = vjp(self._run(whole, only=False), *self._parameters())
         return back(tuple(grads))  # type: ignore[no-any-return]
 
@@ -146,16 +178,14 @@ class _Call:
     def _run(self, tensors: list[Tensor], *, only: bool) -> Callable[..., tuple[Tensor, ...]]:
         """only: whether there is one example, whose outputs are wanted without the batch."""
         names = list(own_parameters(self.module))
-        left = iter(tensors)
-        args = tuple(next(left) if isinstance(x, Tensor) else x for x in self.arguments)
-        kwargs = {k: next(left) if isinstance(x, Tensor) else x for k, x in self.named.items()}
+        args, kwargs = with_tensors((self.arguments, self.named), tensors)
         kind, enabled, dtype = self.autocast[0], self.autocast[1], self.autocast[2]
 
         def run(*params: Tensor) -> tuple[Tensor, ...]:
             mine = dict(zip(names, params, strict=True))
             with torch.autocast(kind, dtype, enabled=enabled):
                 out = functional_call(self.module, mine, args, kwargs, tie_weights=False)
-            outs = out if isinstance(out, tuple) else (out,)
+            outs = tensors_of(out)
             if only and any(len(outs[i]) != 1 for i in self.wanted):
                 raise ValueError("one example gives several rows")
             return tuple(outs[i][0] if only else outs[i] for i in self.wanted)
@@ -163,12 +193,22 @@ class _Call:
         return run
 
 
-def _refuse_randomness(module: nn.Module) -> None:
+def _refuse_dropout(module: nn.Module) -> None:
     """A second run would draw another dropout mask."""
     for child in module.modules():
         if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0 and child.training:
-            raise ModelNotPrivate(
-                f"{type(module).__name__} owns parameters of its own and contains dropout, so it "
-                "cannot be run again for its per-example gradients; put those parameters into a "
-                "small module of their own"
-            )
+            _refuse_draws(module, "contains dropout")
+
+
+def _python_draws() -> tuple[Any, ...]:
+    """Where the generators stand that Python and NumPy share; torch.func looks after torch's."""
+    kind, words, *rest = cast(tuple[Any, ...], np.random.get_state())  # noqa: NPY002
+    return random.getstate(), kind, words.tobytes(), *rest
+
+
+def _refuse_draws(module: nn.Module, why: str) -> None:
+    raise ModelNotPrivate(
+        f"{type(module).__name__} owns parameters of its own and {why}, so it cannot be run again "
+        "for its per-example gradients; put those parameters into a small module of their own, or "
+        "pass gradients=OneByOne(model)"
+    )

@@ -21,12 +21,14 @@ from tightrope.train.gradients.graph import walk_of
 from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.passes import Work, book_keeping, sum_of_found, two_pass
+from tightrope.train.gradients.picks import moves_rows
 from tightrope.train.gradients.plan import BatchPlan, UseSource, make_plan, resolve
 from tightrope.train.gradients.recorder import Calls, Recorder, Use, stored_in_half
 from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, no_autocast, no_graph
 from tightrope.train.gradients.single import single_example_work
 from tightrope.train.gradients.survey import survey
 from tightrope.train.gradients.traced import CannotTrace, Left, Traced, left_by, refuse_inside_trace
+from tightrope.train.gradients.trained import refuse_hooks, trained
 from tightrope.train.gradients.vectors import only_vectors, sum_of_vectors
 from tightrope.train.gradients.witness import Witness
 from tightrope.validate import check_count
@@ -84,15 +86,13 @@ class Gradients:
                 f"loss_scale is {loss_scale}; it must be a power of two from 2^-60 to 2^60, so "
                 "that taking it out of squared norms again loses none of them"
             )
-        named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-        if not named:
-            raise ModelNotPrivate("the model has no trainable parameter")
-        self.names: list[str] = [name for name, _ in named]
-        self.parameters: list[nn.Parameter] = [parameter for _, parameter in named]
+        named = trained(model)
+        self.names, self.parameters = list(named), list(named.values())
+        refuse_hooks(self.names, self.parameters)
         self.loss_scale, self.views = float(loss_scale), check_count(views, "views", low=1)
         self._run = _METHODS[method]
         self._rows = {id(p): i for i, p in enumerate(self.parameters)}
-        self._names_by_id = {id(p): n for n, p in named}
+        self._names_by_id = {id(p): n for n, p in named.items()}
         self._half = any(map(stored_in_half, model.parameters()))  # also those that are frozen
         self.in_half = False  # whether the last pass ran in half precision on a GPU
         self._plans: dict[tuple[int, ...], BatchPlan] = {}
@@ -221,6 +221,8 @@ class Gradients:
     ) -> tuple[BatchPlan, list[tuple[UseSource, Junction]]]:
         key = self._kind_of(losses, uses, walk_of(losses) if checked else 0)
         plan = self._plans.get(key)
+        if plan is not None and checked and plan.picks and moves_rows(losses, owners.rows):
+            plan = None  # looked at thoroughly
         if plan is not None and not (checked and self._probes.due(plan.conclusive)):
             ways = resolve(plan, losses) if plan.fits(uses, owners.rows) else None
             if ways is not None:
@@ -228,8 +230,10 @@ class Gradients:
         refuse_inside_trace()
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        plan = self._plans[key] = self._look(losses, uses, calls, owners, plan)
-        self._plans[0, *key[1:]] = plan  # for a step that is recorded after it
+        plan = self._look(losses, uses, calls, owners, plan)
+        if plan.finite:
+            self._plans[key] = plan
+            self._plans[0, *key[1:]] = plan  # for a step that is recorded after it
         ways = resolve(plan, losses)
         assert ways is not None
         return plan, ways
@@ -247,6 +251,7 @@ class Gradients:
         self, losses: Tensor, uses: list[Use], calls: Calls, owners: Owners, known: BatchPlan | None
     ) -> BatchPlan:
         """A plan for this batch; a quick look can confirm a known one, never make another."""
+        refuse_hooks(self.names, self.parameters)
         batch = len(losses)
         made = partial(make_plan, losses, uses, self._names_by_id, owners)
         if known is not None and known.conclusive:

@@ -24,6 +24,7 @@ __all__ = [
     "handed_over",
     "has_batch",
     "leads_to",
+    "nodes_of",
     "output_shape",
     "walk_of",
 ]
@@ -107,6 +108,18 @@ def walk_of(losses: Tensor) -> int:
                 stack.append(child)
             told.append((numbers.get(child), slot[1]))
     return hash(tuple(told))
+
+
+def nodes_of(losses: Tensor) -> Iterator[Any]:
+    """All operations of a graph."""
+    seen, stack = {losses.grad_fn}, [losses.grad_fn]
+    while stack:
+        node = stack.pop()
+        yield node
+        assert node is not None
+        new = {child for child, _ in node.next_functions if child is not None} - seen
+        seen |= new
+        stack += new
 
 
 def leads_to(losses: Tensor, targets: set[Any]) -> set[Any]:

@@ -17,6 +17,7 @@ from tightrope.train.clip import Clip
 from tightrope.train.gradients.batch import ClippedBatch, empty_batch
 from tightrope.train.gradients.forms.base import blocked_squares, full_precision
 from tightrope.train.gradients.rules import not_private
+from tightrope.train.gradients.trained import trained
 
 __all__ = ["OneByOne"]
 
@@ -35,11 +36,8 @@ class OneByOne:
 
     def __init__(self, model: nn.Module) -> None:
         _validate(model)
-        named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-        if not named:
-            raise ModelNotPrivate("the model has no trainable parameter")
-        self.names: list[str] = [name for name, _ in named]
-        self.parameters: list[nn.Parameter] = [parameter for _, parameter in named]
+        named = trained(model)
+        self.names, self.parameters = list(named), list(named.values())
 
     def detach(self) -> None:
         """Nothing: there are no hooks."""

@@ -23,7 +23,7 @@ from tightrope.train.gradients.graph import gradients_at, handed_over, output_sh
 from tightrope.train.gradients.junctions import Junction
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.recorder import Use
-from tightrope.train.gradients.rules import normalisation
+from tightrope.train.gradients.rules import normalisation, recurrent
 from tightrope.train.gradients.rules.convolution import (
     convolution,
     standard_convolution,
@@ -209,11 +209,18 @@ def shrinks(of: Use | Junction, *, thorough: bool) -> bool:
 
 
 def _with_direct(work: Work, found: Found, grads: Grads) -> Found:
-    """Parameters differentiated as a whole replace what their uses gave."""
+    """Parameters differentiated as a whole replace what their uses gave.
+
+    But not what recurrent layers gave for weights that the graph does not show: the whole is all
+    but that.
+    """
     if not work.direct:
         return found
-    direct = {id(p) for p in work.direct}
-    kept = [(p, form) for p, form in found if id(p) not in direct]
+    hidden = {
+        id(p) for use in work.uses if use.rule in recurrent.RULES for p in recurrent.not_shown(use)
+    }
+    replaced = {id(p) for p in work.direct} - hidden
+    kept = [(p, form) for p, form in found if id(p) not in replaced]
     return kept + [
         (p, Dense(full_precision(g)[None]))
         for p, g in zip(work.direct, grads, strict=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.apart import Seen, look
-from tightrope.train.gradients.graph import leads_to
+from tightrope.train.gradients.graph import leads_to, nodes_of
 from tightrope.train.gradients.junctions import (
     Entry,
     Junction,
@@ -23,6 +23,7 @@ from tightrope.train.gradients.junctions import (
     route_to,
 )
 from tightrope.train.gradients.owners import Owners
+from tightrope.train.gradients.picks import picks_rows
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.survey import Survey, survey
 from tightrope.train.gradients.witness import Witness
@@ -50,8 +51,10 @@ class BatchPlan:
     ends: positions of the uses behind which the backward pass has nothing more to find.
     shared: ids of the parameters that are used several times or found in the graph.
     conclusive: whether a gradient was seen everywhere when examples were looked for apart.
+    finite: whether all of them were numbers; else the plan is for this batch alone.
     half: whether anything between the layers is computed in half precision.
     hooked: whether hooks of the user's change gradients on their way.
+    picks: whether rows are chosen, so that another batch may have them in other places.
     """
 
     uses: tuple[int, ...]
@@ -59,8 +62,10 @@ class BatchPlan:
     sources: tuple[UseSource, ...]
     shared: frozenset[int]
     conclusive: bool
+    finite: bool
     half: bool
     hooked: bool
+    picks: bool
 
     def fits(self, uses: list[Use], batch: int) -> bool:
         """Whether the layers that count have the batch, in rows, as first dimension."""
@@ -90,41 +95,41 @@ def make_plan(
     """names: id of each trainable parameter -> its name; weights: of the losses in each look.
 
     What looks like the batch and is not apart is either mixed, or as long as the batch by chance:
-    then the witness says so, and the survey is made again without it.
+    then the witness says so, and the survey is made again without it. It is asked too where numbers
+    that are none hide whether examples are apart.
     """
     flat_uses: set[int] = set()
     flat_nodes: set[Any] = set()
     while True:
         seen = survey(losses, uses, names, flat_uses, flat_nodes, owners.rows)
         found = look(losses, seen.edges, weights, owners)
-        if not found.mixed:
+        flat = {n for n in found.mixed | found.hidden if _is_flat(seen, n, witness)}
+        if found.mixed - flat:
+            refuse_mixing(seen.owner(min(found.mixed - flat)))
+        if found.lost - flat and witness.blind:
+            _refuse_lost(seen.owner(min(found.lost - flat)))
+        if not flat:
             break
-        clear = _told_flat(seen, found.mixed, witness, flat_uses, flat_nodes)
-        if not clear:
-            refuse_mixing(seen.owner(min(found.mixed)))
+        for number in flat:
+            position = seen.position(number)
+            if position is None:
+                flat_nodes.add(seen.entry(number)[0].node)
+            else:
+                flat_uses.add(position)
     seen.refuse_unseen(names, uses, owners.rows)
-    return _plan_of(losses, uses, seen, found)
+    return _plan_of(losses, uses, seen, found, owners.rows)
 
 
-def _told_flat(
-    seen: Survey, mixed: set[int], witness: Witness, flat_uses: set[int], flat_nodes: set[Any]
-) -> bool:
-    """Whether all that is not apart was found to be no batch at all."""
-    for number in mixed:
-        position = seen.position(number)
-        if position is not None:
-            if not witness.use_is_flat(position):
-                return False
-            flat_uses.add(position)
-        else:
-            entry, leaf = seen.entry(number)
-            if not witness.entry_is_flat(entry, leaf, seen.graph, seen.layers):
-                return False
-            flat_nodes.add(entry.node)
-    return True
+def _is_flat(seen: Survey, number: int, witness: Witness) -> bool:
+    """Whether what is not apart at an edge is no batch at all."""
+    position = seen.position(number)
+    if position is not None:
+        return witness.use_is_flat(position)
+    entry, leaf = seen.entry(number)
+    return witness.entry_is_flat(entry, leaf, seen.graph, seen.layers)
 
 
-def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, found: Seen) -> BatchPlan:
+def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, found: Seen, rows: int) -> BatchPlan:
     wanted = {edge.node for i in seen.kept for edge in uses[i].edges}
     wanted |= {entry.node for _, entries in seen.known() for entry in entries}
     leading = leads_to(losses, wanted)
@@ -135,8 +140,10 @@ def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, found: Seen) -> Batc
     ends = frozenset(i for i in seen.kept if uses[i].edges[0].node not in leading)
     shared = shared_parameters((uses[i] for i in seen.kept), (s.parameter for s in sources))
     return BatchPlan(
-        tuple(seen.kept), ends, sources, shared, found.conclusive, seen.graph.half, found.hooked
-    )
+        tuple(seen.kept), ends, sources, shared,
+        found.conclusive, found.finite, seen.graph.half, found.hooked,
+        picks_rows(nodes_of(losses), rows),
+    )  # fmt: skip
 
 
 def _landmark(losses: Tensor, entry: Entry, leading: set[Any]) -> Landmark:
@@ -165,6 +172,15 @@ def resolve(plan: BatchPlan, losses: Tensor) -> list[tuple[UseSource, Junction]]
                 return None
             result.append((source, found))
     return result
+
+
+def _refuse_lost(owner: str) -> None:
+    raise ModelNotPrivate(
+        f"the gradients of all examples of this batch are no numbers (at {owner}) although losses "
+        "are, so nobody can see whether the model mixes examples, and the model cannot be run "
+        "again with a longer batch to find out; mend what gives such gradients (a square root or a "
+        "norm at zero, a record that is no number), or pass gradients=OneByOne(model)"
+    )
 
 
 def refuse_mixing(owner: str) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 from torch import Tensor, nn
 
-from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.custom import custom_rule
 from tightrope.train.gradients.graph import explore, has_batch
 from tightrope.train.gradients.owners import Owners
@@ -24,19 +21,8 @@ def single_example_work(
     layers = [use for use in uses if use.rule is not custom_rule and has_batch(use, owners.rows)]
     leaves = explore(losses, layers, {id(p) for p in parameters}).leaves
     direct = [p for p in parameters if id(p) in leaves]
-    _refuse_hidden(layers, leaves)
     rows = {id(p): i for i, p in enumerate(parameters)}
     shared = shared_parameters(layers, direct)
     return Work(
         losses, parameters, rows, layers, [], scale, owners, shared, direct, hooked=True
     )  # no plan says whether there are hooks
-
-
-def _refuse_hidden(layers: list[Use], leaves: Container[int]) -> None:
-    """A recurrent layer's weights are not in the graph, so the graph alone does not show all."""
-    hidden = [p for use in layers for p in use.keywords.get("parameters", ())]
-    if any(id(p) in leaves for p in hidden):
-        raise ModelNotPrivate(
-            "a weight of a recurrent layer is also used outside of it, in a way that has no rule; "
-            "give that use a weight of its own, or pass gradients=OneByOne(model)"
-        )

@@ -79,9 +79,11 @@ class Survey:
             told = sorted(names[key] for key in self.unseen)
             raise ModelNotPrivate(
                 f"the parameters {told} are used outside of the layer that owns them, in a "
-                "way that has no rule (a functional call, a parametrisation, or code compiled "
-                "before Gradients was attached); call the layer itself, attach before compiling, "
-                "or pass gradients=OneByOne(model), which is exact for every model and slower"
+                "way that has no rule (a functional call, a parametrisation, an operation in place "
+                "on what the layer gave, or code compiled before Gradients was attached); call the "
+                "layer itself, replace what works in place (ReLU(inplace=True), add_), attach "
+                "before compiling, or pass gradients=OneByOne(model), which is exact for every "
+                "model and slower"
             )
 
 

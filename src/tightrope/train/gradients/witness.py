@@ -35,6 +35,11 @@ class Witness:
         self._longer: list[Use] | None = None
         self._total: Tensor | None = None
 
+    @property
+    def blind(self) -> bool:
+        """Whether the model cannot be run with a longer batch."""
+        return self._run() is None
+
     def use_is_flat(self, position: int) -> bool:
         """Whether a layer's output keeps its length when the batch grows."""
         longer = self._run()

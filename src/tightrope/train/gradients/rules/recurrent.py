@@ -18,12 +18,12 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from tightrope.errors import InvalidInput
 from tightrope.train.gradients.forms import Outer
-from tightrope.train.gradients.recorder import Recorder, autocast_input
+from tightrope.train.gradients.recorder import Recorder, Use, autocast_input
 from tightrope.train.gradients.rules.base import Forms, show, shows, trainable
 from tightrope.train.gradients.rules.linear import bias_form
 from tightrope.train.gradients.rules.recurrence import recurrence
 
-__all__ = ["RULES", "forward_of", "forward_of_cell"]
+__all__ = ["RULES", "forward_of", "forward_of_cell", "not_shown"]
 
 State = tuple[Tensor, ...]
 
@@ -192,3 +192,9 @@ def _rule(module: nn.Module, *values: Tensor, parameters: tuple[nn.Parameter | N
 
 
 RULES = (_rule,)
+
+
+def not_shown(use: Use) -> tuple[nn.Parameter | None, ...]:
+    """The hidden weight and bias, which only the recurrence reads."""
+    _, w_hh, _, b_hh = use.keywords["parameters"]
+    return w_hh, b_hh

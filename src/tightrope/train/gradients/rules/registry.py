@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from inspect import isfunction
 from typing import Any
 
 from torch import nn
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from tightrope.train.gradients.recorder import Recorder
 from tightrope.train.gradients.rules import (
@@ -57,17 +61,17 @@ _HUGGING_FACE_CONV1D = ("transformers.pytorch_utils", "Conv1D")
 
 
 def layer_rule(module: nn.Module) -> LayerRule | None:
-    """The rule of a layer, or None. A subclass keeps it only if it keeps the forward pass.
+    """The rule of a layer, or None where it computes something of its own (`_keeps`).
 
     A parametrised layer (weight_norm) computes its weight from parameters of another name.
     """
     if (type(module).__module__, type(module).__name__) == _HUGGING_FACE_CONV1D:
-        return linear.transposed_linear
+        return None if "forward" in module.__dict__ else linear.transposed_linear
     own = set(module._parameters)
     if "weight" not in own or not own <= {"weight", "bias"}:
         return None
     for layer, rule in _RULES.items():
-        if isinstance(module, layer) and type(module).forward is layer.forward:
+        if isinstance(module, layer) and _keeps(module, layer):
             return rule
     return None
 
@@ -75,6 +79,37 @@ def layer_rule(module: nn.Module) -> LayerRule | None:
 def replacement_forward(module: nn.Module, recorder: Recorder) -> Callable[..., Any] | None:
     """A forward pass equal to the module's own that shows its matrix products, or None."""
     for layer, forward_of in _REPLACED.items():
-        if isinstance(module, layer) and type(module).forward is layer.forward:
+        if isinstance(module, layer) and _keeps(module, layer) and _own_weights(module):
             return forward_of(module, recorder)
     return None
+
+
+def _keeps(module: nn.Module, layer: type[nn.Module]) -> bool:
+    """Whether an object runs the forward pass of its layer's class, and all methods it calls."""
+    methods = _methods(layer)
+    same = all(getattr(type(module), name) is getattr(layer, name) for name in methods)
+    return same and methods.isdisjoint(module.__dict__)
+
+
+@lru_cache(maxsize=64)
+def _methods(layer: type[nn.Module]) -> frozenset[str]:
+    """`forward`, and those methods that it calls itself or by others."""
+    found, left = {"__call__"}, ["forward"]
+    while left:
+        name = left.pop()
+        found.add(name)
+        code = getattr(getattr(layer, name), "__code__", None)
+        names = () if code is None else code.co_names
+        left += [n for n in names if n not in found and _is_own(layer, n)]
+    return frozenset(found)
+
+
+def _is_own(layer: type[nn.Module], name: str) -> bool:
+    """Whether it is a method that not every module has."""
+    return isfunction(getattr(layer, name, None)) and not hasattr(nn.Module, name)
+
+
+def _own_weights(module: nn.Module) -> bool:
+    """Whether no weight is computed from others, as the weight_norm of old does."""
+    hooks = module._forward_pre_hooks.values()
+    return not any(isinstance(hook, WeightNorm | SpectralNorm) for hook in hooks)
