@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.feed import tensors_of
-from tightrope.train.gradients.custom import custom_rule, own_parameters
+from tightrope.train.gradients.custom import custom_rule
+from tightrope.train.gradients.custom_call import own_parameters
 from tightrope.train.gradients.recorder import Recorder, autocast_input, unseen
 from tightrope.train.gradients.rules import (
     LayerRule,

@@ -13,36 +13,25 @@ none that is far larger than most hides the others.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import combinations
-from typing import Any, cast, final
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vjp, vmap
 
 from tightrope.errors import ModelNotPrivate
-from tightrope.train.feed import tensors_of, with_tensors
+from tightrope.train.gradients.custom_call import Batched, Call, own_parameters
 from tightrope.train.gradients.forms import Dense
 from tightrope.train.gradients.forms.base import scale_examples, zero_examples
 from tightrope.train.gradients.rules.base import Forms
 
-__all__ = ["custom_rule", "own_parameters"]
+__all__ = ["custom_rule"]
 
 # Relative difference that is rounding, in single and in half precision.
 _ROUNDING, _HALF_ROUNDING = 1e-3, 3e-2
 
-Batched = tuple[bool, ...]  # for each tensor among the arguments: does it carry the batch?
 _decided: WeakKeyDictionary[nn.Module, set[Batched]] = WeakKeyDictionary()
-
-
-def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Trainable parameters that belong to the module itself, not to a child."""
-    return {n: p for n, p in module._parameters.items() if p is not None and p.requires_grad}
 
 
 def custom_rule(
@@ -58,13 +47,13 @@ def custom_rule(
     The last of `values` are the gradients of those outputs.
     """
     _refuse_dropout(module)
-    call = _Call(module, arguments, named, wanted, autocast)
+    call = Call(module, arguments, named, wanted, autocast)
     grads = values[-len(wanted) :]
     parameters = tuple(own_parameters(module).values())
     return [(p, Dense(r)) for p, r in zip(parameters, _of_each(call, grads), strict=True)]
 
 
-def _of_each(call: _Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _of_each(call: Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Gradients (B, *shape) by the first choice of batched arguments that is right."""
     trouble = "its output for one example is not what it is within the batch"
     known = _decided.setdefault(call.module, set())
@@ -91,7 +80,7 @@ def _of_each(call: _Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _is_right(
-    call: _Call, choice: Batched, found: tuple[Tensor, ...], grads: tuple[Tensor, ...]
+    call: Call, choice: Batched, found: tuple[Tensor, ...], grads: tuple[Tensor, ...]
 ) -> bool | None:
     """Whether the examples' gradients add up under random weights; None if all are zero."""
     sizes = torch.stack([each.abs().double().flatten(1).norm(dim=1) for each in found]).sum(0)
@@ -127,70 +116,6 @@ def _without(tensors: list[Tensor], choice: Batched, good: Tensor) -> list[Tenso
     first = int(good.nonzero()[0])
     kept = torch.where(good, torch.arange(len(good), device=good.device), first)
     return [x[kept] if taken else x for x, taken in zip(tensors, choice, strict=True)]
-
-
-@final
-@dataclass(frozen=True)
-class _Call:
-    """A module and what it was called with."""
-
-    module: nn.Module
-    arguments: tuple[Any, ...]
-    named: dict[str, Any]
-    wanted: tuple[int, ...]
-    autocast: tuple[str, bool, torch.dtype]
-
-    @cached_property
-    def tensors(self) -> list[Tensor]:
-        return tensors_of((self.arguments, self.named))
-
-    def choices(self, batch: int) -> Iterator[Batched]:
-        """Which arguments may carry the batch: first all that are as long, then fewer."""
-        long = [i for i, x in enumerate(self.tensors) if x.dim() > 0 and len(x) == batch]
-        for left_out in range(len(long)):
-            for without in combinations(long, left_out):
-                yield tuple(i in long and i not in without for i in range(len(self.tensors)))
-
-    def of_each(self, choice: Batched, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """(B, *shape) for each parameter."""
-        flat = [x.detach() for x, taken in zip(self.tensors, choice, strict=True) if taken]
-
-        def one(*parts: Tensor) -> tuple[Tensor, ...]:
-            inputs = iter(parts[: len(flat)])
-            mine = [
-                next(inputs)[None] if taken else x.detach()
-                for x, taken in zip(self.tensors, choice, strict=True)
-            ]
-            _, back = vjp(self._run(mine, only=True), *self._parameters())
-            return back(tuple(parts[len(flat) :]))  # type: ignore[no-any-return]
-
-        return vmap(one)(*flat, *grads)  # type: ignore[no-any-return]
-
-    def of_all(self, tensors: list[Tensor], grads: list[Tensor]) -> tuple[Tensor, ...]:
-        """The gradient of a whole batch, as the module itself computes it."""
-        whole = [x.detach() for x in tensors]
-        _, back = vjp(self._run(whole, only=False), *self._parameters())
-        return back(tuple(grads))  # type: ignore[no-any-return]
-
-    def _parameters(self) -> list[Tensor]:
-        return [p.detach() for p in own_parameters(self.module).values()]
-
-    def _run(self, tensors: list[Tensor], *, only: bool) -> Callable[..., tuple[Tensor, ...]]:
-        """only: whether there is one example, whose outputs are wanted without the batch."""
-        names = list(own_parameters(self.module))
-        args, kwargs = with_tensors((self.arguments, self.named), tensors)
-        kind, enabled, dtype = self.autocast[0], self.autocast[1], self.autocast[2]
-
-        def run(*params: Tensor) -> tuple[Tensor, ...]:
-            mine = dict(zip(names, params, strict=True))
-            with torch.autocast(kind, dtype, enabled=enabled):
-                out = functional_call(self.module, mine, args, kwargs, tie_weights=False)
-            outs = tensors_of(out)
-            if only and any(len(outs[i]) != 1 for i in self.wanted):
-                raise ValueError("one example gives several rows")
-            return tuple(outs[i][0] if only else outs[i] for i in self.wanted)
-
-        return run
 
 
 def _refuse_dropout(module: nn.Module) -> None:
