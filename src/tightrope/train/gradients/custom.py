@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.custom_call import Batched, Call, own_parameters
@@ -57,8 +58,10 @@ def _of_each(call: Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Gradients (B, *shape) by the first choice of batched arguments that is right."""
     trouble = "its output for one example is not what it is within the batch"
     known = _decided.setdefault(call.module, set())
-    for choice in call.choices(len(grads[0])):
-        before = None if choice in known else _python_draws()
+    choices = list(call.choices(len(grads[0])))
+    sure = len(choices) == 1 or _recorded(grads[0])  # else another choice may be right this time
+    for choice in choices:
+        before = None if sure and choice in known else _python_draws()
         try:
             found = call.of_each(choice, grads)
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
@@ -77,6 +80,12 @@ def _of_each(call: Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         f"at a time ({trouble}); put the parameter into a small module of its own, use the layers "
         "of torch.nn, or pass gradients=OneByOne(model)"
     )
+
+
+def _recorded(value: Tensor) -> bool:
+    """Whether nothing can be compared: there are no values, or nobody may wait for them."""
+    capturing = value.is_cuda and torch.cuda.is_current_stream_capturing()
+    return capturing or get_proxy_mode() is not None
 
 
 def _is_right(

@@ -221,9 +221,7 @@ class Gradients:
     ) -> tuple[BatchPlan, list[tuple[UseSource, Junction]]]:
         key = self._kind_of(losses, uses, walk_of(losses) if checked else 0)
         plan = self._plans.get(key)
-        if plan is not None and checked and plan.picks and moves_rows(losses, owners.rows):
-            plan = None  # looked at thoroughly
-        if plan is not None and not (checked and self._probes.due(plan.conclusive)):
+        if plan is not None and not (checked and self._due(plan, losses, owners.rows)):
             ways = resolve(plan, losses) if plan.fits(uses, owners.rows) else None
             if ways is not None:
                 return plan, ways
@@ -237,6 +235,10 @@ class Gradients:
         ways = resolve(plan, losses)
         assert ways is not None
         return plan, ways
+
+    def _due(self, plan: BatchPlan, losses: Tensor, rows: int) -> bool:
+        """Whether a batch is looked at although a plan is there."""
+        return self._probes.due(plan.conclusive) or (plan.picks and moves_rows(losses, rows))
 
     def _kind_of(self, losses: Tensor, uses: list[Use], walk: int) -> tuple[int, ...]:
         """Which layers and operations ran: others need a plan of their own.

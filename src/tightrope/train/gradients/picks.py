@@ -18,8 +18,12 @@ from tightrope.train.gradients.recorder import reading_graphs
 
 __all__ = ["moves_rows", "picks_rows"]
 
+# What is read from a node: numbers of rows, along a dimension or along the first ones.
 _ALONG = {"IndexSelectBackward0": "_saved_index", "GatherBackward0": "_saved_index",
-          "SortBackward0": "_saved_indices", "TopkBackward0": "_saved_indices"}  # fmt: skip
+          "SortBackward0": "_saved_indices", "TopkBackward0": "_saved_indices",
+          "IndexCopyBackward0": "_saved_index", "IndexAddBackward0": "_saved_index",
+          "ScatterBackward0": "_saved_index", "ScatterAddBackward0": "_saved_index"}  # fmt: skip
+_FIRST = ("IndexBackward0", "UnsafeIndexBackward0", "IndexPutBackward0", "EmbeddingBackward0")
 
 
 def picks_rows(nodes: Iterable[Any], rows: int) -> bool:
@@ -36,20 +40,31 @@ def moves_rows(losses: Tensor, rows: int) -> bool:
 
 def _picks(node: Any, rows: int) -> bool:
     name = node.name()
-    if name != "IndexBackward0" and name not in _ALONG:
+    if name not in _FIRST and name not in _ALONG:
         return False
-    before, after = output_shape(*node.next_functions[0]), output_shape(node)
-    if before[:1] != (rows,) or after[:1] != (rows,):
+    read = [output_shape(*slot)[:1] for slot in node.next_functions if slot[0] is not None]
+    if output_shape(node)[:1] != (rows,) or (rows,) not in read:
         return False
-    if name == "IndexBackward0":
-        return node._saved_indices[0] is not None
-    return (node._saved_dim - 2**64 * (node._saved_dim >= 2**63)) % len(before) == 0
+    if name in _FIRST:
+        return _index(node) is not None
+    dim = node._saved_dim - 2**64 * (node._saved_dim >= 2**63)
+    return bool(dim % len(output_shape(node)) == 0)
+
+
+def _index(node: Any) -> Tensor | None:
+    name = node.name()
+    if name in _ALONG:
+        return getattr(node, _ALONG[name])  # type: ignore[no-any-return]
+    given = node._saved_indices
+    return given if isinstance(given, Tensor) else given[0]  # type: ignore[no-any-return]
 
 
 def _moves(node: Any, rows: int) -> bool:
-    along = _ALONG.get(node.name())
-    index = node._saved_indices[0] if along is None else getattr(node, along)
+    index = _index(node)
+    assert index is not None
     if index.dtype is torch.bool:
         return not bool(index.all())
+    if index.dim() == 0 or index.shape[0] != rows:
+        return True
     there = torch.arange(rows, device=index.device).view(-1, *(1,) * (index.dim() - 1))
-    return index.shape[0] != rows or bool((index != there).any())
+    return bool((index != there).any())

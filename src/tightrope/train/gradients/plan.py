@@ -6,6 +6,7 @@ operations in all.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
@@ -156,9 +157,9 @@ def shared_parameters(uses: Iterable[Use], others: Iterable[nn.Parameter]) -> fr
     seen: set[int] = set()
     shared = {id(parameter) for parameter in others}
     for use in uses:
-        own = {id(p) for p in use.owner._parameters.values()}
-        shared |= seen & own
-        seen |= own
+        own = Counter(id(p) for p in use.owner._parameters.values() if p is not None)
+        shared |= {key for key, times in own.items() if times > 1 or key in seen}
+        seen |= own.keys()
     return frozenset(shared)
 
 

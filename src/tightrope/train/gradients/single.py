@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from torch import Tensor, nn
 
+from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.custom import custom_rule
 from tightrope.train.gradients.graph import explore, has_batch
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.passes import Work
 from tightrope.train.gradients.plan import shared_parameters
 from tightrope.train.gradients.recorder import Use
+from tightrope.train.gradients.rules import recurrent
 
 __all__ = ["single_example_work"]
 
@@ -21,8 +25,26 @@ def single_example_work(
     layers = [use for use in uses if use.rule is not custom_rule and has_batch(use, owners.rows)]
     leaves = explore(losses, layers, {id(p) for p in parameters}).leaves
     direct = [p for p in parameters if id(p) in leaves]
+    _refuse_hidden(layers, leaves)
     rows = {id(p): i for i, p in enumerate(parameters)}
     shared = shared_parameters(layers, direct)
     return Work(
         losses, parameters, rows, layers, [], scale, owners, shared, direct, hooked=True
     )  # no plan says whether there are hooks
+
+
+def _refuse_hidden(layers: list[Use], leaves: Container[int]) -> None:
+    """The graph does not show all uses of a recurrent layer's hidden weight: nobody else has it."""
+    inside: set[int] = set()
+    others: set[int] = set()
+    for use in layers:
+        hidden = recurrent.not_shown(use) if use.rule in recurrent.RULES else ()
+        inside |= {id(p) for p in hidden}
+        own = use.keywords["parameters"] if hidden else use.owner._parameters.values()
+        others |= {id(p) for p in own if p is not None and all(p is not h for h in hidden)}
+        others |= {id(p) for p in hidden if sum(p is q for q in own) > 1}
+    if any(key in leaves for key in inside & others):
+        raise ModelNotPrivate(
+            "a weight inside a recurrent layer is also that of another layer, and used outside of "
+            "both; give one of them a weight of its own, or pass gradients=OneByOne(model)"
+        )

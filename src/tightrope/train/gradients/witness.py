@@ -77,6 +77,8 @@ class Witness:
         """Arguments that may be as long as the batch by chance: none, or one, or all but one."""
         given = tensors_of(self._calls)
         long = {i for i, t in enumerate(given) if t.dim() > 0 and len(t) == self._batch}
+        if not long:
+            return []  # nothing would grow
         return (
             [set(), *({i} for i in long), *(long - {i} for i in long)] if len(long) > 1 else [set()]
         )
