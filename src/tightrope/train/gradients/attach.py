@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import MethodType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
-from tightrope.train.feed import tensors_of, with_tensors
-from tightrope.train.gradients.custom import custom_rule
 from tightrope.train.gradients.custom_call import own_parameters
+from tightrope.train.gradients.custom_hooks import hook_custom, refuse_late
 from tightrope.train.gradients.recorder import Recorder, autocast_input, unseen
 from tightrope.train.gradients.rules import (
     LayerRule,
@@ -99,7 +97,7 @@ def _attach_one(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any]
         method = MethodType(torch.compiler.disable(forward), module)
         module.forward = method  # type: ignore[method-assign]
         return [lambda: module.__dict__.pop("forward", None)]
-    return _hook_custom(module, recorder)
+    return hook_custom(module, recorder)
 
 
 def _replaced_child(module: nn.Module) -> bool:
@@ -127,7 +125,7 @@ def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[
     ) -> None:
         if layer is module and recorder.active:  # a copy of the model is none of ours
             if "forward" in layer.__dict__ or next(iter(layer._forward_hooks)) != handle.id:
-                _refuse_late(layer)  # hooks may change what comes out: ours must be the first
+                refuse_late(layer)  # hooks may change what comes out: ours must be the first
             inputs = (*args, *kwargs.values()) if kwargs else args
             if not isinstance(out, Tensor) or len(inputs) != 1:
                 raise InvalidInput(
@@ -143,24 +141,6 @@ def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[
     handle = module.register_forward_hook(record, with_kwargs=True, prepend=True)
     removers = [handle.remove]
     return [lambda: [remove() for remove in removers]]
-
-
-def _between(hooks: Iterable[tuple[int, Any]], hook: int) -> bool:
-    """Whether a hook of others comes before one of ours."""
-    for key, other in hooks:
-        if key == hook:
-            return False
-        if not str(getattr(other, "__module__", "")).startswith("tightrope."):
-            return True
-    return True
-
-
-def _refuse_late(layer: nn.Module) -> None:
-    raise InvalidInput(
-        f"{type(layer).__name__} was given another forward pass, or a forward hook, after the run "
-        "was made, so that what it gives is not what its rule knows. Do that first, then make the "
-        "run"
-    )
 
 
 def _refuse_without_gradient(layer: nn.Module, out: Tensor) -> None:
@@ -179,83 +159,3 @@ def _cast(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if args and isinstance(args[0], Tensor) and torch.is_autocast_enabled(args[0].device.type):
         return (autocast_input(args[0]), *args[1:])
     return None
-
-
-def _hook_custom(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any]]:
-    """It is run again with all its hooks: what goes in before them, what comes out after them."""
-    begun: list[Any] = []  # calls under way: one that fails is taken off too
-
-    @unseen
-    def begin(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if layer is not module:
-            return
-        given = None
-        if recorder.active:
-            if _between(layer._forward_pre_hooks.items(), before.id):
-                _refuse_late(layer)
-            if _between(reversed(layer._forward_hooks.items()), handle.id):
-                cast(OrderedDict[int, Any], layer._forward_hooks).move_to_end(handle.id)
-            tensors = tensors_of((args, kwargs))
-            given = with_tensors((args, kwargs), tensors), [x._version for x in tensors]
-        begun.append(given)
-
-    @unseen
-    def record(layer: nn.Module, _: Any, __: Any, out: Any) -> Any:
-        if layer is not module or not begun:
-            return None
-        given = begun.pop()
-        if given is None or not recorder.active or any(begun):  # one that calls itself counts once
-            return None
-        return _note_custom(layer, recorder, *given, out)
-
-    handle = module.register_forward_hook(record, with_kwargs=True, always_call=True)
-    before = module.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)
-    return [handle.remove, before.remove]
-
-
-@unseen
-def _note_custom(
-    layer: nn.Module, recorder: Recorder, given: Any, versions: list[int], out: Any
-) -> Any:
-    """What comes out, if that has to change.
-
-    Of several outputs one may be computed from another; each gets a place of its own in the graph.
-    """
-    tensors, outs = tensors_of(given), tensors_of(out)
-    wanted = tuple(i for i, o in enumerate(outs) if o.requires_grad)
-    if not wanted or (len(wanted) > 1 and not _can_be_rebuilt(out)):
-        return None  # the graph shows what becomes of its parameters, or they are refused
-    if [x._version for x in tensors] != versions:
-        raise InvalidInput(
-            f"{type(layer).__name__} owns parameters and changes its input in place, so it cannot "
-            "be run again for its per-example gradients; let it work on a copy"
-        )
-    if len(wanted) > 1:
-        outs = [_apart(o) if o.requires_grad else o for o in outs]
-    recorder.note(
-        layer, custom_rule, tuple(tensors), tuple(outs[i] for i in wanted),
-        arguments=given[0], named=given[1], wanted=wanted, autocast=_autocast_now(tuple(tensors)),
-    )  # fmt: skip
-    return with_tensors(out, outs) if len(wanted) > 1 else None
-
-
-def _can_be_rebuilt(out: Any) -> bool:
-    """Whether all that holds tensors is a plain container."""
-    if isinstance(out, tuple) and hasattr(out, "_fields"):
-        return all(map(_can_be_rebuilt, out))
-    if type(out) in (tuple, list):
-        return all(map(_can_be_rebuilt, out))
-    if type(out) is dict:
-        return all(map(_can_be_rebuilt, out.values()))
-    return isinstance(out, Tensor) or not tensors_of(out)
-
-
-def _apart(out: Tensor) -> Tensor:
-    """The same values as the output of an operation of its own, and no view of the other."""
-    return torch.ops.aten._unsafe_view(out, out.shape)
-
-
-@unseen
-def _autocast_now(tensors: tuple[Tensor, ...]) -> tuple[str, bool, torch.dtype]:
-    kind = tensors[0].device.type if tensors else "cpu"
-    return kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
