@@ -40,6 +40,7 @@ ADAPTIVE = _of(
     "the_norm_is_stored_and_resumed",
     "one_by_one_counts_too",
 )
+UNSEEN = "tests/attacks/test_unseen_models.py"
 OWNERS, CLIP, PEOPLE = "train/gradients/owners.py", "train/adaptive_clip.py", "train/users.py"
 
 FAULTS = [
@@ -116,5 +117,26 @@ FAULTS = [
         "self._norm.bound, ticket.whole",
         'float(getattr(self.clip, "clip_norm", 1.0)), ticket.whole',
         ADAPTIVE,
+    ),
+    # models that nobody tuned for
+    ("train/gradients/apart.py", "bool((without & sound).any())", "False", UNSEEN),
+    ("train/gradients/engine.py", "        if plan.finite:\n", "        if True:\n", UNSEEN),
+    ("train/gradients/engine.py", "plan.picks and moves_rows(losses, rows)", "False", UNSEEN),
+    ("train/gradients/witness.py", "if not long:", "if False:", UNSEEN),
+    ("train/gradients/broadcast.py", "None if _is_complex(node) else ", "", UNSEEN),
+    ("train/gradients/plan.py", "times > 1 or key in seen", "key in seen", UNSEEN),
+    ("train/gradients/custom.py", "good = sizes.isfinite()", "good = sizes == sizes", UNSEEN),
+    ("train/gradients/custom.py", "sure = len(choices) == 1 or", "sure = True or", UNSEEN),
+    ("train/gradients/custom.py", "(usual.median() / sizes).clamp(max=1)", "1.0", UNSEEN),
+    ("train/gradients/custom.py", "if _python_draws() != before:", "if False:", UNSEEN),
+    ("train/gradients/custom_hooks.py", "_apart(o) if o.requires_grad else o", "o", UNSEEN),
+    ("train/gradients/custom_hooks.py", " or any(begun):", ":", UNSEEN),
+    ("train/gradients/custom_hooks.py", ", always_call=True", "", UNSEEN),
+    ("train/gradients/rules/registry.py", "methods.isdisjoint(module.__dict__)", "True", UNSEEN),
+    (
+        "train/gradients/passes.py",
+        "for p in work.direct} - hidden",
+        "for p in work.direct}",
+        UNSEEN,
     ),
 ]
