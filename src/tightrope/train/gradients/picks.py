@@ -2,7 +2,8 @@
 
 A model may sort its batch. If the first batch came sorted, its rows were in their places, and the
 plan made of it would give the gradients of later batches to the wrong examples. So batches whose
-rows are moved are looked at, each of them.
+rows are moved are looked at, each of them. Rows moved in ways that are not listed here (a product
+with a permutation matrix) are found by chance, like other mixing that begins late.
 """
 
 from __future__ import annotations
