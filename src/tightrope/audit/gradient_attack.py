@@ -91,7 +91,7 @@ class GradientCanaries:
     def add_(self, sums: Sequence[Tensor], sensitivity: float) -> None:
         known = self._project(sums)
         drawn = self._random.random(len(self.included)) < self.rate
-        weights = torch.as_tensor(self._weights * drawn, dtype=torch.float32)
+        weights = torch.as_tensor(self._weights * drawn, dtype=torch.float32, device="cpu")
         lengths = self._lengths(sensitivity)
         for row, (total, part) in enumerate(zip(sums, self._directions, strict=True)):
             length = lengths[row if len(lengths) > 1 else 0]

@@ -105,8 +105,10 @@ class PerLayerClip(Clip):
                 f"clip_norms has {len(self.clip_norms)} bounds for {count} parameters; "
                 "give one for each trainable parameter"
             )
-        bounds = torch.tensor(self.clip_norms, dtype=squared_norms.dtype)
-        return _shrink(squared_norms, bounds[:, None].to(squared_norms.device))
+        bounds = torch.tensor(
+            self.clip_norms, dtype=squared_norms.dtype, device=squared_norms.device
+        )
+        return _shrink(squared_norms, bounds[:, None])
 
 
 @final
@@ -168,7 +170,7 @@ def _shrink(squared: Tensor, bound: float | Tensor) -> Tensor:
 @lru_cache(maxsize=64)
 def as_tensor(number: float, dtype: torch.dtype) -> Tensor:
     """A number that multiplies on the CPU in a fifth of the time of a Python number."""
-    return torch.scalar_tensor(number, dtype=dtype)
+    return torch.scalar_tensor(number, dtype=dtype, device="cpu")
 
 
 def _check_norm(name: str, value: float) -> None:

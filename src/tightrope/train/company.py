@@ -161,7 +161,7 @@ class Company:
 
     def _signs(self, scene: Scene) -> Tensor:
         """Never as many of one kind as of the other: of equal gradients rounding would be left."""
-        signs = torch.tensor([self._places.choice((-1.0, 1.0)) for _ in scene.places])
+        signs = torch.tensor([self._places.choice((-1.0, 1.0)) for _ in scene.places], device="cpu")
         if len(signs) and float(signs.sum()) == 0.0:
             signs[0] = -signs[0]
         return signs

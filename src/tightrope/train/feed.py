@@ -122,7 +122,7 @@ def _is_array(part: object) -> bool:
 def _array_rows(parts: Sequence[Any]) -> Rows:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of read-only memory maps: nobody writes here
-        tensors = tuple(torch.as_tensor(part) for part in parts)
+        tensors = tuple(p if isinstance(p, Tensor) else torch.from_numpy(p) for p in parts)
     lengths = {len(tensor) for tensor in tensors}
     if len(lengths) != 1:
         raise InvalidInput(
@@ -205,7 +205,7 @@ def slice_rows(batch: Batch, part: slice) -> Any:
 
 def rows_at(batch: Batch, size: int, places: Sequence[int]) -> Any:
     """The examples at these places of a batch of so many; what has no row for each stays."""
-    index = torch.tensor(places, dtype=torch.long)
+    index = torch.tensor(places, dtype=torch.long, device="cpu")
 
     def rows(tensor: Tensor) -> Tensor:
         return tensor[index.to(tensor.device)] if len(tensor) == size else tensor

@@ -131,7 +131,7 @@ def _feed_array(digest: Any, value: Any) -> None:
     if not isinstance(value, Tensor) and np.asarray(value).dtype.kind not in "biufc":
         _feed_parts(digest, "array", [np.shape(value), np.ravel(value).tolist()])
         return
-    tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value))
     digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
     digest.update(_raw(tensor))
 

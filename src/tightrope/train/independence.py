@@ -113,7 +113,7 @@ def change_of(together: Gradient, alone: Gradient, *, half: bool) -> float:
     """Difference of two gradients relative to the larger; up to `ROUNDING` it is rounding."""
     squares = [0.0, 0.0, 0.0]
     for a, b in zip(together, alone, strict=True):
-        a, b = (torch.zeros(()) if g is None else g.detach().double() for g in (a, b))
+        a, b = (torch.zeros((), device="cpu") if g is None else g.detach().double() for g in (a, b))
         if not (bool(a.isfinite().all()) and bool(b.isfinite().all())):
             continue
         for k, value in enumerate((a.to(b.device) - b, a, b)):

@@ -69,10 +69,10 @@ class Rounds:
         return max(counts, key=lambda other: (counts[other], -other)) if counts else _NOTHING
 
     def _exchange(self, wish: int) -> list[int]:
-        wishes = torch.empty(dist.get_world_size(), dtype=torch.int64)
+        wishes = torch.empty(dist.get_world_size(), dtype=torch.int64, device="cpu")
         to = list(wishes.split(1)) if dist.get_rank() == 0 else None
         try:  # by one rank and down a tree: a ring takes as many hops as there are ranks
-            dist.gather(torch.tensor([wish]), to, dst=0, group=self._talk)
+            dist.gather(torch.tensor([wish], device="cpu"), to, dst=0, group=self._talk)
             dist.broadcast(wishes, src=0, group=self._talk)
         except RuntimeError as error:
             self.broken = True

@@ -63,6 +63,6 @@ def _words(part: Tensor) -> Tensor:
     size = math.prod(part.shape[1:]) * part.element_size()
     word = torch.uint8 if size % 4 else torch.int32
     # a copy: what has one value counts as contiguous whatever its strides
-    flat = torch.empty(part.shape, dtype=part.dtype).copy_(part.detach()).reshape(-1)
+    flat = torch.empty(part.shape, dtype=part.dtype, device="cpu").copy_(part.detach()).reshape(-1)
     raw = flat.view(torch.uint8).view(word)
     return raw.reshape(len(part), size // word.itemsize)

@@ -273,7 +273,7 @@ def _with(model: torch.nn.Module, weights: dict[str, Tensor], *args: Any, **name
 
 def _sum_over(values: object, count: int) -> float:
     """The sum of a measure over `count` examples, from one number for each or their mean."""
-    measured = torch.as_tensor(values)
+    measured = torch.as_tensor(values, device="cpu")
     if measured.numel() == count:
         return float(measured.sum())
     if measured.ndim == 0:
@@ -285,4 +285,4 @@ def _sum_over(values: object, count: int) -> float:
 
 
 def _range(start: int, stop: int) -> Any:
-    return torch.arange(start, stop).numpy()
+    return torch.arange(start, stop, device="cpu").numpy()

@@ -120,7 +120,7 @@ class _Items:
         held = self._data.indices(user)
         rows = np.concatenate([held, np.full(self._most - len(held), held[0])])
         taken = self._data.data.take(rows)
-        weights = torch.zeros(self._most)
+        weights = torch.zeros(self._most, device="cpu")
         weights[: len(held)] = 1.0 / len(held)
         return UserRows(taken if isinstance(taken, tuple) else (taken,), weights)
 

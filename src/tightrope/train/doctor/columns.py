@@ -50,7 +50,7 @@ class Columns:
 
 def _places(size: int, share: int, key: Any) -> Tensor:
     if size <= share:
-        return torch.arange(size)
+        return torch.arange(size, device="cpu")
     draw = np.random.default_rng([key, size])
     starts = RUN * draw.choice(size // RUN - 1, share // RUN - 1, replace=False) + RUN
     runs = np.concatenate([np.zeros(1, dtype=np.int64), np.sort(starts)])

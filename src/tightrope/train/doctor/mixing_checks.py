@@ -111,7 +111,7 @@ def _replacing(subject: Subject, batch: Batch, count: int) -> tuple[float, str] 
     changes = [_in_two(subject, batch, whole, count)]
     for half in _halves(subject, count):
         keep = torch.from_numpy(half)
-        index = torch.arange(count)
+        index = torch.arange(count, device="cpu")
         index[~keep] = index[keep].repeat(2)[: int((~keep).sum())]
         mask = keep.to(subject.device, whole.losses.dtype)
         before = subject.answer(batch, weights=mask)
@@ -123,7 +123,7 @@ def _replacing(subject: Subject, batch: Batch, count: int) -> tuple[float, str] 
 
 def _in_two(subject: Subject, batch: Batch, whole: Answer, count: int) -> float:
     """The sums over either half of the examples must add up to the sum over all."""
-    first = (torch.arange(count) < count // 2).to(subject.device, whole.losses.dtype)
+    first = (torch.arange(count, device=subject.device) < count // 2).to(whole.losses.dtype)
     one, other = (subject.answer(batch, weights=w) for w in (first, 1 - first))
     sums = [a + b for a, b in zip(one.sums, other.sums, strict=True)]
     return _change(subject, whole, Answer(whole.losses, sums), SAME_KERNELS)

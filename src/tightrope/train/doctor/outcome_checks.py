@@ -94,7 +94,7 @@ class _FixedRelease(Spied):
     def add_(self, sums: Sequence[Tensor], sensitivity: float) -> None:
         generator = torch.Generator().manual_seed(1)
         for total in sums:
-            drawn = torch.randn(total.shape, generator=generator)
+            drawn = torch.randn(total.shape, generator=generator, device="cpu")
             total.copy_(drawn.to(total.device, total.dtype) * sensitivity)
 
 

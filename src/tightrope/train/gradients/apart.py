@@ -40,7 +40,7 @@ class Probes:
     def half(self, count: int) -> Tensor:
         """(count,) weights: about half of them zero, at least one of each kind."""
         chosen = self._chance.sample(range(count), self._chance.choice(_middle(count)))
-        weights = torch.zeros(count)
+        weights = torch.zeros(count, device="cpu")
         for i in chosen:
             weights[i] = self._chance.uniform(0.5, 1.5)
         return weights
@@ -52,7 +52,7 @@ def _middle(count: int) -> list[int]:
 
 def halves(count: int) -> list[Tensor]:
     """Weights that set every example apart from every other: by the digits of its number."""
-    numbers = torch.arange(count)
+    numbers = torch.arange(count, device="cpu")
     bits = [(numbers >> b & 1).float() for b in range(max(count - 1, 1).bit_length())]
     return [side for bit in bits for side in (bit, 1 - bit)]
 

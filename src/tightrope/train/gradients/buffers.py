@@ -25,7 +25,7 @@ def keep_freed_memory() -> None:
     It returns less to the system once a large block was freed (mallopt(3), M_MMAP_THRESHOLD). The
     block is never written to, so it takes no memory.
     """
-    torch.empty(_LARGEST_RAISE, dtype=torch.uint8)
+    torch.empty(_LARGEST_RAISE, dtype=torch.uint8, device="cpu")
 
 
 class _Kept(threading.local):
@@ -69,6 +69,6 @@ def scratch(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) ->
         buffer = min(fitting, key=Tensor.numel)
         _kept.free[:] = [b for b in _kept.free if b is not buffer]
     else:
-        buffer = torch.empty(size, dtype=dtype)
+        buffer = torch.empty(size, dtype=dtype, device=device)
     _kept.open[-1].taken.append(buffer)
     return buffer[:size].view(shape)

@@ -113,7 +113,7 @@ def _is_right(
 def _weights(sizes: Tensor, good: Tensor) -> Tensor:
     """Random ones, smaller for examples that are larger than most."""
     generator = torch.Generator().manual_seed(len(sizes))
-    weights = torch.rand(len(sizes), generator=generator).to(sizes) + 0.5
+    weights = torch.rand(len(sizes), generator=generator, device="cpu").to(sizes) + 0.5
     usual = sizes[good & (sizes > 0)]
     if len(usual):
         weights *= (usual.median() / sizes).clamp(max=1)

@@ -35,7 +35,8 @@ _run_backward: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 _run_here: Any = getattr(torch.autograd.Variable._execution_engine, "run_backward", None)
 
 # The kind of node at which a graph ends in a parameter.
-_LEAF: Any = type(torch.zeros(1, requires_grad=True).view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+_one: Any = torch.zeros(1, requires_grad=True, device="cpu").view(1)
+_LEAF: Any = type(_one.grad_fn.next_functions[0][0])
 
 Slot = tuple[Any, int]  # (node, number of its output)
 LAYER = -1  # as which operand a recorded layer reads its inputs

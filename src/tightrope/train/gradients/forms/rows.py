@@ -81,7 +81,7 @@ class TableRows(Form):
             total = self._table(values.double(), slice(None))
         else:
             tables = (self._table(values[part], part) for part in slices(len(values), chain))
-            total = sum(tables, start=torch.zeros((), dtype=torch.float64))
+            total = sum(tables, start=torch.zeros((), dtype=torch.float64, device="cpu"))
         return total if chain == 0 else total.to(values.dtype)
 
     def _table(self, values: Tensor, examples: slice) -> Tensor:
