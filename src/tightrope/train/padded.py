@@ -123,15 +123,13 @@ class Program:
     def capture(self) -> None:
         room = self._warm_up()
         graph, device = torch.cuda.CUDAGraph(), self._batch.present.device
-        generator = torch.cuda.default_generators[device.index]
-        before = generator.clone_state()
         torch.clear_autocast_cache()  # weights cast outside would never be cast again
         try:
             with torch.cuda.device(device), torch.cuda.graph(graph):
                 _take_in_one_piece(room, device)
                 self._found = self._find()
         except RuntimeError:
-            generator.graphsafe_set_state(before)  # the other one waits for the end of a capture
+            _end_capture(device)
             raise
         finally:
             torch.clear_autocast_cache()
@@ -189,6 +187,15 @@ class Program:
     def _find(self) -> tuple[list[Tensor], ClippedBatch, Tensor]:
         found, losses = self._compute(self._batch.values, self._batch.present)
         return pack(found.sums), found, losses
+
+
+def _end_capture(device: torch.device) -> None:
+    """A capture that failed leaves the device's generator waiting for its end; this is one.
+
+    Every graph that was recorded before draws from the same state, so no other can take its place.
+    """
+    with torch.cuda.device(device), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.zeros(1, device=device)
 
 
 def _take_in_one_piece(room: int, device: torch.device) -> None:

@@ -472,8 +472,8 @@ def test_a_trace_that_gives_another_sum_is_not_used(data, uncompiled, monkeypatc
     """As one would with a kernel that the trace did not see."""
     true = Traced.__call__
 
-    def wrong(self, batch):
-        losses, found = true(self, batch)
+    def wrong(self, batch, views):
+        losses, found = true(self, batch, views)
         found[0][1].signal.values *= 1.5
         return losses, found
 

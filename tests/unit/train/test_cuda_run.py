@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
 
@@ -250,6 +251,29 @@ def test_a_model_that_sees_the_capture_is_captured():
     for batch in run.batches(data, steps=3):
         step(*batch)
     assert step.mode == "CUDA graph"
+
+
+def test_a_capture_that_fails_leaves_the_graphs_of_before_alone():
+    """They draw (dropout) from the generator that waited for the end of that capture."""
+    first, each, data = graph_run("pictures")
+    first.model.insert(6, nn.Dropout(0.5))
+    step, batches, seen = first.capture(each, size=304), first.batches(data, steps=6), []
+    for _ in range(3):
+        seen.append(step(*next(batches)).sensitive.losses)
+    other, others, rows = graph_run("pictures")
+    other.model.insert(6, nn.Dropout(0.5))
+
+    def asks_the_device(x, y):
+        return others(x, y) * (1.0 if float(y.float().mean()) < 9 else 2.0)
+
+    failing = other.capture(asks_the_device)
+    with pytest.warns(UserWarning, match="could not be captured"):
+        for batch in other.batches(rows, steps=2):
+            failing(*batch)
+    for batch in batches:
+        seen.append(step(*batch).sensitive.losses)
+    assert step.mode == "CUDA graph" and len(seen) == 6
+    assert all(not torch.equal(a[:5], b[:5]) for a, b in itertools.pairwise(seen))
 
 
 @either

@@ -77,17 +77,20 @@ class Seen(NamedTuple):
     hooked: bool
 
 
-def look(losses: Tensor, edges: list[Any], weights: list[Tensor], owners: Owners) -> Seen:
-    """The rows of one example may meet."""
+def look(
+    losses: Tensor, edges: list[Any], times: list[int], weights: list[Tensor], owners: Owners
+) -> Seen:
+    """The rows of one example may meet. times: rows of each edge for each row of the model."""
     mixed: set[int] = set()
     hidden: set[int] = set()
     lost: set[int] = set()
-    sound = owners.spread(losses.detach().isfinite())
+    rows_of = [owners.of_layer(owners.rows * each) for each in times]
+    sound = losses.detach().isfinite()
     finite, hooked = bool(sound.all()), False
     quiet = set(range(len(edges)))
     for one in weights if edges else []:
         given = one.to(losses)
-        others = owners.spread(given == 0)
+        others = given == 0
         with handed_over(edges) as after:
             grads = torch.autograd.grad(losses, edges, given, retain_graph=True, allow_unused=True)
         for number, before in enumerate(grads):
@@ -95,15 +98,15 @@ def look(losses: Tensor, edges: list[Any], weights: list[Tensor], owners: Owners
             hooked = hooked or g is not before
             if g is None:
                 continue
-            no_number = g.isnan()
+            own, no_number = rows_of[number], g.isnan()
             rows = ((g != 0) & ~no_number).reshape(len(g), -1).any(1)
             if bool(no_number.any()):
                 finite = False
                 without = no_number.reshape(len(g), -1).any(1)
-                hidden |= {number} if bool((without & sound).any()) else set()
+                hidden |= {number} if bool((without & own.spread(sound)).any()) else set()
                 lost |= {number} if bool(without.all()) else set()
             if bool(rows.any()):
                 quiet.discard(number)
-            if bool((rows & others).any() if len(g) == owners.rows else rows.any()):
+            if bool((rows & own.spread(others)).any() if len(g) == own.rows else rows.any()):
                 mixed.add(number)
     return Seen(mixed, hidden, lost & hidden, not quiet, finite, hooked)

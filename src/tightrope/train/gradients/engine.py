@@ -192,11 +192,10 @@ class Gradients:
         self._recorder.paused = True  # a rule may run a module again, which is not a new use
         try:
             with torch.no_grad(), no_autocast(self.parameters[0].device), scratch_scope():
-                losses, found = traced(batch)
+                losses, found = traced(batch, self.views)
                 owners = Owners(len(losses), self.views)
                 work = Work(losses, self.parameters, self._rows, [], [], self.loss_scale, owners)
                 work.present, work.chain = present, chain
-                found = work.together(found)  # the only list of them
                 return sum_of_found(work, found, clip), losses
         finally:
             self._recorder.paused = False
@@ -222,17 +221,17 @@ class Gradients:
         key = self._kind_of(losses, uses, walk_of(losses) if checked else 0)
         plan = self._plans.get(key)
         if plan is not None and not (checked and self._due(plan, losses, owners.rows)):
-            ways = resolve(plan, losses) if plan.fits(uses, owners.rows) else None
+            ways = resolve(plan, losses, owners.rows) if plan.fits(uses, owners.rows) else None
             if ways is not None:
                 return plan, ways
         refuse_inside_trace()
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         plan = self._look(losses, uses, calls, owners, plan)
-        if plan.finite:
+        if plan.lasts:
             self._plans[key] = plan
             self._plans[0, *key[1:]] = plan  # for a step that is recorded after it
-        ways = resolve(plan, losses)
+        ways = resolve(plan, losses, owners.rows)
         assert ways is not None
         return plan, ways
 

@@ -22,10 +22,10 @@ __all__ = [
     "explore",
     "gradients_at",
     "handed_over",
-    "has_batch",
     "leads_to",
     "nodes_of",
     "output_shape",
+    "rows_each",
     "walk_of",
 ]
 
@@ -187,7 +187,9 @@ def output_shape(node: Node, number: int = 0) -> torch.Size:
     return torch.Size(node._input_metadata[number].shape)
 
 
-def has_batch(use: Use, batch: int) -> bool:
-    """Whether the outputs of a layer have the batch as first dimension."""
-    shapes = [output_shape(edge.node, edge.output_nr) for edge in use.edges]
-    return all(len(shape) > 0 and shape[0] == batch for shape in shapes)
+def rows_each(use: Use, batch: int) -> int:
+    """How many rows a layer's outputs have for each of the batch; 0 if there is no such number."""
+    if len(set(use.rows)) != 1:
+        return 0
+    times, rest = divmod(use.rows[0], batch)
+    return 0 if rest else times

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node
 
 from tightrope.train.gradients.broadcast import reads_rows, way_back, written_rows
+from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.graph import LAYER, Graph, Slot, output_shape
 
 __all__ = ["Entry", "Junction", "Landmark", "follow", "junction_at", "places_of_entry", "route_to"]
@@ -49,12 +50,14 @@ class Landmark:
 
     route: operand numbers from the losses down to the junction.
     end: whether the backward pass has nothing more to find behind it.
+    times: how many rows it has for each row of the model.
     """
 
     route: tuple[int, ...]
     path: tuple[str, ...]
     operands: tuple[int, ...]
     end: bool
+    times: int
 
 
 @final
@@ -62,10 +65,11 @@ class Landmark:
 class Junction:
     """The operation at which a value without batch dimension enters the batch."""
 
-    edge: GradientEdge  # its output, whose gradient is per example
+    edge: GradientEdge  # its output, whose gradient is per example (or has several rows of each)
     before: GradientEdge  # the value that enters
     backward: Callable[[Tensor], Tensor]  # output gradient (B, ...) -> (B, *shape of `before`)
     end: bool  # whether the backward pass stops here
+    times: int = 1  # rows for each row of the model
 
     @property
     def size(self) -> int:
@@ -80,6 +84,8 @@ class Junction:
     def gradients(self, parameter: nn.Parameter, g: Tensor) -> Tensor:
         """(B, *parameter.shape)."""
         entering = self.backward(g)
+        if self.times > 1:
+            entering = full_precision(entering).unflatten(0, (-1, self.times)).sum(1)
         if getattr(self.before.node, "variable", None) is parameter:
             return entering
         if reads_rows(self.before.node, parameter):
@@ -91,11 +97,12 @@ class Junction:
 
 
 def places_of_entry(
-    graph: Graph, leaf: Node, batch: int, flat: Container[Any] = ()
+    graph: Graph, leaf: Node, batch: int, flat: Container[Any] = (), *, most: int = 1
 ) -> list[Entry] | None:
     """All places where a parameter enters the batch; None if a value of it reaches the end as is.
 
     flat: nodes that have no batch dimension although their first one is as long as the batch.
+    most: rows of a place for each row of the batch.
     """
     found: list[Entry] = []
     queue: list[tuple[Slot, tuple[str, ...], tuple[int, ...]]] = [((leaf, 0), (), ())]
@@ -108,7 +115,7 @@ def places_of_entry(
             if operand == LAYER:  # read by a layer that was recorded with the batch
                 return None
             names, operands = (*path, node.name()), (*way, operand)
-            if node not in flat and _enters(slot, node, batch):
+            if node not in flat and _enters(slot, node, batch, most):
                 found.append(Entry(slot, node, names, operands))
                 continue
             fresh = [(node, n) for n in graph.numbers.get(node, ()) if (node, n) not in seen]
@@ -119,19 +126,21 @@ def places_of_entry(
     return found
 
 
-def _enters(slot: Slot, node: Node, batch: int) -> bool:
+def _enters(slot: Slot, node: Node, batch: int, most: int) -> bool:
     before, after = output_shape(*slot), output_shape(node)
-    if len(after) == 0 or after[0] != batch:
+    if len(after) == 0 or after[0] % batch or not batch <= after[0] <= most * batch:
         return False
-    return len(after) > len(before) or before[0] != batch
+    return len(after) > len(before) or before[0] != after[0]
 
 
-def junction_at(slot: Slot, node: Node, operand: int, *, end: bool = True) -> Junction | None:
+def junction_at(
+    slot: Slot, node: Node, operand: int, *, end: bool = True, times: int = 1
+) -> Junction | None:
     """None where the operation has no known way back."""
     backward = way_back(node, operand, output_shape(*slot), output_shape(node))
     if backward is None:
         return None
-    return Junction(GradientEdge(node, 0), GradientEdge(*slot), backward, end)
+    return Junction(GradientEdge(node, 0), GradientEdge(*slot), backward, end, times)
 
 
 def route_to(losses: Tensor, target: Node) -> tuple[int, ...]:
@@ -152,8 +161,11 @@ def route_to(losses: Tensor, target: Node) -> tuple[int, ...]:
     return tuple(reversed(route))
 
 
-def follow(losses: Tensor, mark: Landmark, parameter: nn.Parameter) -> Junction | None:
-    """The same junction in the graph of another batch, or None where the graph differs."""
+def follow(losses: Tensor, mark: Landmark, parameter: nn.Parameter, rows: int) -> Junction | None:
+    """The same junction in the graph of another batch, or None where the graph differs.
+
+    rows: those of the model.
+    """
     top: Any = losses.grad_fn
     for index in mark.route:
         top = _below(top, index)[0]
@@ -169,7 +181,9 @@ def follow(losses: Tensor, mark: Landmark, parameter: nn.Parameter) -> Junction 
     arrived = getattr(slots[-1][0], "variable", None) is parameter
     if not arrived or tuple(reversed(names)) != mark.path:
         return None
-    return junction_at(slots[1], top, mark.operands[-1], end=mark.end)
+    if output_shape(top)[:1] != (mark.times * rows,):
+        return None
+    return junction_at(slots[1], top, mark.operands[-1], end=mark.end, times=mark.times)
 
 
 def _below(node: Node, operand: int) -> Slot:

@@ -31,6 +31,19 @@ class Owners:
         self.rows = examples * each if of_rows is None else len(of_rows)
         self.plain = of_rows is None and each == 1
 
+    def of_layer(self, rows: int) -> Owners:
+        """Those of a layer that ran on so many: on several for each row of the model, side by side.
+
+        All rows of a batch of one example are its own.
+        """
+        if rows == self.rows:
+            return self
+        if self.examples == 1:
+            return Owners(1, rows)
+        times = rows // self.rows
+        given = None if self._given is None else self._given.repeat_interleave(times)
+        return Owners(self.examples, self.each * times, given)
+
     @classmethod
     def of(cls, rows: Tensor, examples: int) -> Owners:
         """rows: (R,) the number of the example that each row belongs to, in any order."""

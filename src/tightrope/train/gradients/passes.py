@@ -39,6 +39,7 @@ __all__ = [
     "book_keeping",
     "shrinks",
     "sum_of_found",
+    "together",
     "two_pass",
 ]
 
@@ -87,7 +88,7 @@ class Work:
         use.check_unchanged()
         with self._lent(use):
             found = use.rule(use.owner, *use.inputs, *all_grads(use, grads), **use.keywords)
-        return self.together(found)
+        return together(found, self.owners, use.rows[0])
 
     def _lent(self, use: Use) -> AbstractContextManager[None]:
         """The layer's parameters are there inside, if its rule reads their values."""
@@ -99,18 +100,13 @@ class Work:
         """The sum of a parameter, or what is left of it here."""
         return total if self.parts is None else self.parts.give(row, total)
 
-    def together(self, found: Found) -> Found:
-        """From the rows of the model to examples."""
-        if self.owners.plain:
-            return found
-        return [(parameter, form.together(self.owners)) for parameter, form in found]
-
     def forms_of_way(self, way: Way, g: Tensor | None) -> Found:
         """The form of a broadcast parameter; [] where the losses do not depend on it."""
         if g is None:
             return []
         parameter = way[0].parameter
-        return self.together([(parameter, Dense(full_precision(way[1].gradients(parameter, g))))])
+        form = Dense(full_precision(way[1].gradients(parameter, g)))
+        return together([(parameter, form)], self.owners, self.owners.rows)
 
     def squared_norms(self, found: dict[int, Tensor], clip: Clip) -> Tensor:
         """(parameters, B), zero for unused parameters; their sum does not need those."""
@@ -129,6 +125,14 @@ class Work:
             known = row in sums
             ordered.append(sums[row] if known else zero_sum(self.parameters, row, self.parts))
         return ordered
+
+
+def together(found: Found, owners: Owners, rows: int) -> Found:
+    """From the rows of a layer to examples."""
+    own = owners.of_layer(rows)
+    if own.plain:
+        return found
+    return [(parameter, form.together(own)) for parameter, form in found]
 
 
 def all_grads(use: Use, grads: Grads) -> Grads:

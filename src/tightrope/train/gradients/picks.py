@@ -24,13 +24,15 @@ _ALONG = {"IndexSelectBackward0": "_saved_index", "GatherBackward0": "_saved_ind
           "SortBackward0": "_saved_indices", "TopkBackward0": "_saved_indices",
           "IndexCopyBackward0": "_saved_index", "IndexAddBackward0": "_saved_index",
           "ScatterBackward0": "_saved_index", "ScatterAddBackward0": "_saved_index"}  # fmt: skip
+_FLATTENED = ("MaskedSelectBackward0", "MaskedScatterBackward0", "TakeBackward0", "PutBackward0")
 _FIRST = ("IndexBackward0", "UnsafeIndexBackward0", "IndexPutBackward0", "EmbeddingBackward0")
 
 
-def picks_rows(nodes: Iterable[Any], rows: int) -> bool:
-    """Whether any of the nodes chooses among so many rows."""
+def picks_rows(nodes: Iterable[Any], rows: int, *, several: bool = False) -> bool:
+    """Whether any of the nodes chooses among so many rows; several: or that many for each."""
+    chooses = _picks_some if several else _picks
     with reading_graphs():
-        return any(_picks(node, rows) for node in nodes)
+        return any(chooses(node, rows) for node in nodes)
 
 
 def moves_rows(losses: Tensor, rows: int) -> bool:
@@ -40,16 +42,30 @@ def moves_rows(losses: Tensor, rows: int) -> bool:
 
 
 def _picks(node: Any, rows: int) -> bool:
+    same = output_shape(node)[:1] == (rows,) and rows in _read(node)
+    return same and _along_rows(node)
+
+
+def _picks_some(node: Any, rows: int) -> bool:
+    """Whether it chooses among rows of which each row of the batch has some, in whatever number."""
+    some = any(length >= rows and length % rows == 0 for length in _read(node))
+    return some and (node.name() in _FLATTENED or _along_rows(node))
+
+
+def _read(node: Any) -> list[int]:
+    """First dimensions of what an operation reads."""
+    shapes = [output_shape(*slot) for slot in node.next_functions if slot[0] is not None]
+    return [shape[0] for shape in shapes if shape]
+
+
+def _along_rows(node: Any) -> bool:
     name = node.name()
-    if name not in _FIRST and name not in _ALONG:
-        return False
-    read = [output_shape(*slot)[:1] for slot in node.next_functions if slot[0] is not None]
-    if output_shape(node)[:1] != (rows,) or (rows,) not in read:
-        return False
     if name in _FIRST:
         return _index(node) is not None
+    if name not in _ALONG:
+        return False
     dim = node._saved_dim - 2**64 * (node._saved_dim >= 2**63)
-    return bool(dim % len(output_shape(node)) == 0)
+    return bool(dim % max(len(output_shape(node)), 1) == 0)
 
 
 def _index(node: Any) -> Tensor | None:

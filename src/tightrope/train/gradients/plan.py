@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.apart import Seen, look
-from tightrope.train.gradients.graph import leads_to, nodes_of
+from tightrope.train.gradients.graph import leads_to, nodes_of, output_shape
 from tightrope.train.gradients.junctions import (
     Entry,
     Junction,
@@ -49,6 +49,7 @@ class UseSource:
 class BatchPlan:
     """uses: positions of the uses that count; sources: parameters found in the graph instead.
 
+    times: how many rows each of these uses has for each row of the model.
     ends: positions of the uses behind which the backward pass has nothing more to find.
     shared: ids of the parameters that are used several times or found in the graph.
     conclusive: whether a gradient was seen everywhere when examples were looked for apart.
@@ -59,6 +60,7 @@ class BatchPlan:
     """
 
     uses: tuple[int, ...]
+    times: tuple[int, ...]
     ends: frozenset[int]
     sources: tuple[UseSource, ...]
     shared: frozenset[int]
@@ -68,17 +70,29 @@ class BatchPlan:
     hooked: bool
     picks: bool
 
+    @property
+    def lasts(self) -> bool:
+        """Whether it may be kept for other batches.
+
+        Where rows of an example are only known to be side by side, they must be seen to be, and
+        numbers that come with the data must not choose them.
+        """
+        several = any(times > 1 for times in self.times) or any(
+            mark.times > 1 for source in self.sources for mark in source.marks
+        )
+        return self.finite and not (several and (self.picks or not self.conclusive))
+
     def fits(self, uses: list[Use], batch: int) -> bool:
         """Whether the layers that count have the batch, in rows, as first dimension."""
-        for i in self.uses:
+        for i, times in zip(self.uses, self.times, strict=True):
             for rows in uses[i].rows:
-                if rows != batch:
+                if rows != times * batch:
                     return False
         return True
 
     def same_ways(self, other: BatchPlan) -> bool:
         """Whether the same uses count and all other parameters enter at the same places."""
-        same = self.uses == other.uses and self.hooked == other.hooked
+        same = (self.uses, self.times, self.hooked) == (other.uses, other.times, other.hooked)
         return same and self._marks() == other._marks()
 
     def _marks(self) -> dict[int, tuple[Landmark, ...]]:
@@ -98,27 +112,42 @@ def make_plan(
     What looks like the batch and is not apart is either mixed, or as long as the batch by chance:
     then the witness says so, and the survey is made again without it. It is asked too where numbers
     that are none hide whether examples are apart.
+
+    Parameters that are not found so may be in layers that have several rows for each example
+    (windows, frames, sentences), side by side: the witness must see them grow with the batch.
     """
-    flat_uses: set[int] = set()
-    flat_nodes: set[Any] = set()
-    while True:
-        seen = survey(losses, uses, names, flat_uses, flat_nodes, owners.rows)
-        found = look(losses, seen.edges, weights, owners)
-        flat = {n for n in found.mixed | found.hidden if _is_flat(seen, n, witness)}
-        if found.mixed - flat:
-            refuse_mixing(seen.owner(min(found.mixed - flat)))
-        if found.lost - flat and witness.blind:
-            _refuse_lost(seen.owner(min(found.lost - flat)))
-        if not flat:
+    for several in (False, True):
+        flat_uses: set[int] = set()
+        flat_nodes: set[Any] = set()
+        while True:
+            seen = survey(losses, uses, names, flat_uses, flat_nodes, owners.rows, several=several)
+            found = look(losses, seen.edges, seen.times, weights, owners)
+            flat = _flat(seen, found, witness)
+            if not flat:
+                break
+            for number in flat:
+                position = seen.position(number)
+                if position is None:
+                    flat_nodes.add(seen.entry(number)[0].node)
+                else:
+                    flat_uses.add(position)
+        if not seen.unseen:
             break
-        for number in flat:
-            position = seen.position(number)
-            if position is None:
-                flat_nodes.add(seen.entry(number)[0].node)
-            else:
-                flat_uses.add(position)
-    seen.refuse_unseen(names, uses, owners.rows)
+    seen.refuse_unseen(names)
     return _plan_of(losses, uses, seen, found, owners.rows)
+
+
+def _flat(seen: Survey, found: Seen, witness: Witness) -> set[int]:
+    """Numbers of the edges that are no batch; of those with several rows all that are in doubt."""
+    unsure = found.mixed | found.hidden
+    several = {n for n, times in enumerate(seen.times) if times > 1}
+    flat = {n for n in several if n in unsure or not _grows(seen, n, witness)}
+    flat |= {n for n in unsure - several if _is_flat(seen, n, witness)}
+    if found.mixed - flat:
+        refuse_mixing(seen.owner(min(found.mixed - flat)))
+    if found.lost - flat and witness.blind:
+        _refuse_lost(seen.owner(min(found.lost - flat)))
+    return flat
 
 
 def _is_flat(seen: Survey, number: int, witness: Witness) -> bool:
@@ -126,8 +155,15 @@ def _is_flat(seen: Survey, number: int, witness: Witness) -> bool:
     position = seen.position(number)
     if position is not None:
         return witness.use_is_flat(position)
-    entry, leaf = seen.entry(number)
-    return witness.entry_is_flat(entry, leaf, seen.graph, seen.layers)
+    return witness.entry_is_flat(*seen.entry(number), seen.graph, seen.layers)
+
+
+def _grows(seen: Survey, number: int, witness: Witness) -> bool:
+    """Whether an edge has as many rows for each row of another batch."""
+    position, times = seen.position(number), seen.times[number]
+    if position is not None:
+        return witness.use_grows(position, times)
+    return witness.entry_grows(*seen.entry(number), seen.graph, seen.layers, times=times)
 
 
 def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, found: Seen, rows: int) -> BatchPlan:
@@ -135,21 +171,23 @@ def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, found: Seen, rows: i
     wanted |= {entry.node for _, entries in seen.known() for entry in entries}
     leading = leads_to(losses, wanted)
     sources = tuple(
-        UseSource(leaf.variable, tuple(_landmark(losses, e, leading) for e in entries))
+        UseSource(leaf.variable, tuple(_landmark(losses, e, leading, rows) for e in entries))
         for leaf, entries in seen.known()
     )
     ends = frozenset(i for i in seen.kept if uses[i].edges[0].node not in leading)
     shared = shared_parameters((uses[i] for i in seen.kept), (s.parameter for s in sources))
+    times = tuple(uses[i].rows[0] // rows for i in seen.kept)
+    several = any(each > 1 for each in seen.times)
     return BatchPlan(
-        tuple(seen.kept), ends, sources, shared,
+        tuple(seen.kept), times, ends, sources, shared,
         found.conclusive, found.finite, seen.graph.half, found.hooked,
-        picks_rows(nodes_of(losses), rows),
+        picks_rows(nodes_of(losses), rows, several=several),
     )  # fmt: skip
 
 
-def _landmark(losses: Tensor, entry: Entry, leading: set[Any]) -> Landmark:
-    route = route_to(losses, entry.node)
-    return Landmark(route, entry.path, entry.operands, entry.node not in leading)
+def _landmark(losses: Tensor, entry: Entry, leading: set[Any], rows: int) -> Landmark:
+    route, times = route_to(losses, entry.node), output_shape(entry.node)[0] // rows
+    return Landmark(route, entry.path, entry.operands, entry.node not in leading, times)
 
 
 def shared_parameters(uses: Iterable[Use], others: Iterable[nn.Parameter]) -> frozenset[int]:
@@ -163,12 +201,12 @@ def shared_parameters(uses: Iterable[Use], others: Iterable[nn.Parameter]) -> fr
     return frozenset(shared)
 
 
-def resolve(plan: BatchPlan, losses: Tensor) -> list[tuple[UseSource, Junction]] | None:
+def resolve(plan: BatchPlan, losses: Tensor, rows: int) -> list[tuple[UseSource, Junction]] | None:
     """All junctions at the end of their routes, or None if one is not there."""
     result = []
     for source in plan.sources:
         for mark in source.marks:
-            found = follow(losses, mark, source.parameter)
+            found = follow(losses, mark, source.parameter, rows)
             if found is None:
                 return None
             result.append((source, found))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.custom import custom_rule
-from tightrope.train.gradients.graph import explore, has_batch
+from tightrope.train.gradients.graph import explore
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.passes import Work
 from tightrope.train.gradients.plan import shared_parameters
@@ -22,7 +22,7 @@ def single_example_work(
     parameters: list[nn.Parameter], losses: Tensor, uses: list[Use], scale: float, owners: Owners
 ) -> Work:
     """The gradient of one example is the ordinary gradient, so no junction has to be found."""
-    layers = [use for use in uses if use.rule is not custom_rule and has_batch(use, owners.rows)]
+    layers = [use for use in uses if use.rule is not custom_rule and _counts(use, owners.rows)]
     leaves = explore(losses, layers, {id(p) for p in parameters}).leaves
     direct = [p for p in parameters if id(p) in leaves]
     _refuse_hidden(layers, leaves)
@@ -31,6 +31,11 @@ def single_example_work(
     return Work(
         losses, parameters, rows, layers, [], scale, owners, shared, direct, hooked=True
     )  # no plan says whether there are hooks
+
+
+def _counts(use: Use, rows: int) -> bool:
+    """Whether a layer's rule is used. All its rows are the example's, however many there are."""
+    return use.rule in recurrent.RULES or set(use.rows) == {rows}
 
 
 def _refuse_hidden(layers: list[Use], leaves: Container[int]) -> None:

@@ -10,11 +10,14 @@ from torch import Tensor
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.custom import custom_rule
-from tightrope.train.gradients.graph import Graph, explore, has_batch
+from tightrope.train.gradients.graph import Graph, explore, nodes_of, output_shape, rows_each
 from tightrope.train.gradients.junctions import Entry, junction_at, places_of_entry
 from tightrope.train.gradients.recorder import Use
+from tightrope.train.gradients.rules import recurrent
 
 __all__ = ["Survey", "survey"]
+
+_MOST_ROWS = 2**31  # for each row of the model: any number
 
 Entries = dict[int, list[Entry] | None]  # id of a parameter -> where it enters the batch
 
@@ -26,8 +29,10 @@ class Survey:
 
     layers: those of the uses that have a layer's rule, around which `graph` was explored.
     unknown: ids of parameters whose entries have no way back, and are left to their owners' rule.
+    batch: its length, in rows of the model.
     """
 
+    batch: int
     uses: list[Use]
     kept: list[int]
     layers: list[int]
@@ -44,6 +49,13 @@ class Survey:
         """All places with a batch dimension: outputs of layers, then entries of parameters."""
         layers = [edge for i in self.kept for edge in self.uses[i].edges]
         return layers + [entry.edge for entry, _ in self._entries()]
+
+    @property
+    def times(self) -> list[int]:
+        """How many rows each of these places has for each row of the model."""
+        layers = [self.uses[i].rows[0] for i in self.kept for _ in self.uses[i].edges]
+        entries = [output_shape(entry.node)[0] for entry, _ in self._entries()]
+        return [rows // self.batch for rows in layers + entries]
 
     def position(self, edge: int) -> int | None:
         """The use to which an edge belongs, or None for an entry."""
@@ -66,32 +78,34 @@ class Survey:
             if key not in self.unknown:
                 yield self.graph.leaves[key], entries or []
 
-    def refuse_unseen(self, names: dict[int, str], uses: list[Use], batch: int) -> None:
-        """batch: its length, in rows of the model."""
+    def refuse_unseen(self, names: dict[int, str]) -> None:
+        """Every use of every parameter must have been found."""
         if self.unseen:
-            each = _rows_each(uses, batch)
-            if each > 1:
-                raise ModelNotPrivate(
-                    f"the layers ran on {each} rows for each of the {batch} losses, and nothing "
-                    "says which of them belong together. For views of each example, side by side, "
-                    f"make the run with views={each}; else give the model one row for each example"
-                )
+            self._refuse_rows()
             told = sorted(names[key] for key in self.unseen)
             raise ModelNotPrivate(
                 f"the parameters {told} are used outside of the layer that owns them, in a "
                 "way that has no rule (a functional call, a parametrisation, an operation in place "
-                "on what the layer gave, or code compiled before Gradients was attached); call the "
-                "layer itself, replace what works in place (ReLU(inplace=True), add_), attach "
-                "before compiling, or pass gradients=OneByOne(model), which is exact for every "
-                "model and slower"
+                "on what the layer gave, a recurrent layer that runs without the batch, or code "
+                "compiled before Gradients was attached); call the layer itself, replace what "
+                "works in place (ReLU(inplace=True), add_), attach before compiling, or pass "
+                "gradients=OneByOne(model), which is exact for every model and slower"
             )
 
-
-def _rows_each(uses: list[Use], batch: int) -> int:
-    """How many rows every layer ran on for each loss; 0 where they differ."""
-    rows = {count for use in uses for count in use.rows}
-    found = rows.pop() if len(rows) == 1 else 0
-    return found // batch if found % batch == 0 else 0
+    def _refuse_rows(self) -> None:
+        """Where layers ran on several rows for each loss, and nobody knows whose they are."""
+        own = [u for u in self.uses if self.unseen & {id(p) for p in u.owner._parameters.values()}]
+        most = max((rows_each(use, self.batch) for use in own), default=0)
+        if most > 1:
+            raise ModelNotPrivate(
+                f"layers ran on {most} rows for each of the {self.batch} losses, and nothing says "
+                "which of them belong together. Rows that the model makes of an example (windows, "
+                "frames) are found where they lie side by side, x.flatten(0, 1) of (B, K, ...), in "
+                "one process and where the model takes batches of any length. For views of each "
+                f"example make the run with views={most}; else give the model one row for each "
+                "example, or pass gradients=OneByOne(model), which is exact for every model and "
+                "slower"
+            )
 
 
 def survey(
@@ -101,25 +115,40 @@ def survey(
     flat_uses: Container[int],
     flat_nodes: Container[Any],
     batch: int,
+    *,
+    several: bool = False,
 ) -> Survey:
     """flat_uses, flat_nodes: what has no batch, although it is as long as the batch by chance.
 
-    batch: its length, in rows of the model.
+    batch: its length, in rows of the model. several: whether what has several rows for each of
+    these counts as the batch too.
     """
-    batched = [i for i, u in enumerate(uses) if i not in flat_uses and has_batch(u, batch)]
+    most = _MOST_ROWS if several else 1
+    batched = [
+        i for i, u in enumerate(uses) if i not in flat_uses and 1 <= rows_each(u, batch) <= most
+    ]
     kept = layers = [i for i in batched if uses[i].rule is not custom_rule]
     graph = _checked(explore(losses, [uses[i] for i in layers], set(wanted)))
     found = {
-        key: places_of_entry(graph, leaf, batch, flat_nodes) for key, leaf in graph.leaves.items()
+        key: places_of_entry(graph, leaf, batch, flat_nodes, most=most)
+        for key, leaf in graph.leaves.items()
     }
     unknown = {key for key, entries in found.items() if not _all_known(entries)}
-    unseen: set[int] = set()
+    unseen = _hidden(losses, uses, kept) & set(wanted)
     if unknown:
         owners = _owners(uses, batched, unknown)
         unknown |= {id(p) for i in owners for p in uses[i].owner._parameters.values()} & set(found)
         kept = sorted(layers + owners)
-        unseen = _used_elsewhere(losses, uses, layers, owners, unknown)
-    return Survey(uses, kept, layers, graph, found, unknown, unseen)
+        unseen |= _used_elsewhere(losses, uses, layers, owners, unknown)
+    return Survey(batch, uses, kept, layers, graph, found, unknown, unseen)
+
+
+def _hidden(losses: Tensor, uses: list[Use], kept: list[int]) -> set[int]:
+    """Parameters that a recurrent layer without the batch has used where no graph shows it."""
+    others = [u for i, u in enumerate(uses) if u.rule in recurrent.RULES and i not in kept]
+    nodes = set(nodes_of(losses)) if others else set()
+    reached = [use for use in others if use.edges[0].node in nodes]
+    return {id(p) for use in reached for p in recurrent.not_shown(use)}
 
 
 def _used_elsewhere(

@@ -26,7 +26,8 @@ from tightrope.train.gradients.arrivals import Way, backward_pass
 from tightrope.train.gradients.forms import Dense
 from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.kernels import plain_only
-from tightrope.train.gradients.passes import Found, Grads, Work, all_grads, shrinks
+from tightrope.train.gradients.owners import Owners
+from tightrope.train.gradients.passes import Found, Grads, Work, all_grads, shrinks, together
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.rewritten import rewrite
 from tightrope.train.gradients.rules import normalisation
@@ -42,8 +43,8 @@ __all__ = [
     "said_to_compile",
 ]
 
-# What a layer leaves behind: how its forms are made, and from which values.
-Left = tuple[Callable[..., Found], tuple[Tensor, ...], dict[str, Any]]
+# What a layer leaves behind: how its forms are made, from which values, on how many rows it ran.
+Left = tuple[Callable[..., Found], tuple[Tensor, ...], dict[str, Any], int]
 
 # Outputs may lie in memory as the compiler likes best: every form reads strides.
 _OPTIONS = {"keep_output_stride": False}
@@ -72,29 +73,29 @@ def left_by(work: Work) -> list[Left]:
         left.extend(_of_use(use, list(grads)))
 
     def entered(way: Way, g: Tensor | None) -> None:
-        left.extend(_of_way(way, g))
+        left.extend(_of_way(way, g, work.owners.rows))
 
     backward_pass(work, arrived, entered, early=partial(shrinks, thorough=True), keep=False)
     return left
 
 
-def _of_way(way: Way, g: Tensor | None) -> list[Left]:
+def _of_way(way: Way, g: Tensor | None, rows: int) -> list[Left]:
     if g is None:
         return []
     parameter = way[0].parameter
     values = full_precision(way[1].gradients(parameter, g))
-    return [(partial(_written, parameter), (values,), {})]
+    return [(partial(_written, parameter), (values,), {}, rows)]
 
 
 def _of_use(use: Use, grads: Grads) -> list[Left]:
     if all(g is None for g in grads):  # the losses do not depend on it
         return []
     use.check_unchanged()
-    values = (*use.inputs, *all_grads(use, grads))
+    values, rows = (*use.inputs, *all_grads(use, grads)), use.rows[0]
     if use.rule not in normalisation.ALL:
-        return [(partial(use.rule, use.owner), _as_read(use, values), use.keywords)]
+        return [(partial(use.rule, use.owner), _as_read(use, values), use.keywords, rows)]
     found = use.rule(use.owner, *values)  # its few sums need not wait for the end
-    return [(partial(_written, parameter), (form.values,), {}) for parameter, form in found]
+    return [(partial(_written, parameter), (form.values,), {}, rows) for parameter, form in found]
 
 
 def _as_read(use: Use, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -123,7 +124,7 @@ class Traced:
         batch: tuple[Any, ...],
     ) -> None:
         self._batch, self._losses, self._back = batch, losses, back
-        self._makers: list[Callable[..., Found]] = []
+        self._makers: list[tuple[Callable[..., Found], int]] = []
         self._leaves: list[Any] = []
         self._spec: Any = None
         torch.clear_autocast_cache()  # weights cast outside would never be cast again
@@ -144,8 +145,8 @@ class Traced:
                 "random numbers are drawn in the backward pass (by activation checkpointing), "
                 "which a compiled pass would not draw again as they were"
             )
-        self._makers = [make for make, _, _ in left]
-        leaves, self._spec = tree.tree_flatten([(own, keywords) for _, own, keywords in left])
+        self._makers = [(make, rows) for make, _, _, rows in left]
+        leaves, self._spec = tree.tree_flatten([(own, keywords) for _, own, keywords, _ in left])
         self._leaves = [_OUT if _comes_out(leaf) else leaf for leaf in leaves]
         return [losses.detach(), *(leaf for leaf in leaves if _comes_out(leaf))]
 
@@ -158,15 +159,15 @@ class Traced:
             warnings.simplefilter("ignore")  # of the compiler's, about itself
             self._run = inductor.compile(self._run, given, options=_OPTIONS)  # type: ignore[arg-type]
 
-    def __call__(self, batch: tuple[Any, ...]) -> tuple[Tensor, Found]:
-        """Losses, and the forms of all rows of the model."""
+    def __call__(self, batch: tuple[Any, ...], views: int = 1) -> tuple[Tensor, Found]:
+        """Losses, and the forms of all examples; views: rows of the model for each of them."""
         losses, *values = self._run(*tensors_of(batch))
         left = deque(self._left(values))
         values.clear()
-        found: Found = []
-        for make in self._makers:
+        found, owners = list[Any](), Owners(len(losses), views)
+        for make, rows in self._makers:
             own, keywords = left.popleft()
-            found += make(*own, **keywords)
+            found += together(make(*own, **keywords), owners, rows)
         return losses, found
 
     def _left(self, values: list[Tensor]) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:

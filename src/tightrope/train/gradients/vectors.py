@@ -32,6 +32,8 @@ def only_vectors(work: Work, clip: Clip) -> bool:
         own = use.owner._parameters
         if use.rule is not linear or use.inputs[0].dim() != 2 or own["bias"] is None:
             return False
+        if use.rows[0] != work.owners.rows:  # several vectors for each example
+            return False
         if not (own["weight"].requires_grad and own["bias"].requires_grad):
             return False
     return True

@@ -31,6 +31,7 @@ class Witness:
         # The model is called with rows, or with examples whose rows it lays side by side itself.
         in_rows = any(t.dim() > 0 and len(t) == owners.rows for t in tensors_of(calls))
         self._batch = owners.rows if in_rows else owners.examples
+        self._more = owners.rows + (1 if in_rows else owners.each)  # rows of the longer batch
         self._asked = False
         self._longer: list[Use] | None = None
         self._total: Tensor | None = None
@@ -45,20 +46,33 @@ class Witness:
         longer = self._run()
         return longer is not None and longer[position].rows == self._uses[position].rows
 
-    def entry_is_flat(self, entry: Entry, leaf: Any, graph: Graph, layers: Iterable[int]) -> bool:
-        """Whether the node at the end of the same way from the parameter keeps its length.
+    def use_grows(self, position: int, times: int) -> bool:
+        """Whether a layer's output has so many rows for each row of a longer batch, too."""
+        longer = self._run()
+        return longer is not None and set(longer[position].rows) == {times * self._more}
+
+    def entry_is_flat(self, *entry: Any) -> bool:
+        """Whether the node at the end of the same way from the parameter keeps its length."""
+        return self._length(*entry) == self._rows
+
+    def entry_grows(self, *entry: Any, times: int) -> bool:
+        """Whether it has so many rows for each row of a longer batch, too."""
+        return self._length(*entry) == times * self._more
+
+    def _length(self, entry: Entry, leaf: Any, graph: Graph, layers: Iterable[int]) -> int | None:
+        """That of the node at the end of the same way from the parameter, in the longer batch.
 
         graph: that of this batch, explored around the `layers`.
         """
         longer = self._run()
         if longer is None or self._total is None:
-            return False
+            return None
         other = explore(self._total, [longer[i] for i in layers], {id(leaf.variable)})
         here = _walk(graph, leaf, entry)
         there = _walk(other, other.leaves.get(id(leaf.variable)), entry)
         if len(here) != len(there):
-            return False
-        return output_shape(there[here.index(entry.node)])[:1] == (self._rows,)
+            return None
+        return output_shape(there[here.index(entry.node)])[0]
 
     def _run(self) -> list[Use] | None:
         """The uses of a longer batch; None where the model takes none."""
