@@ -79,8 +79,8 @@ def test_a_rank_that_fails_before_it_gave_anything_tells_the_others(report):
     assert steps == others == 1
 
 
-def test_a_step_to_which_no_example_adds_anything_is_refused(report):
-    assert "no numbers" in report["nobody_counts"]
+def test_a_step_to_which_no_example_adds_anything_is_told(report):
+    assert "No example of a batch has a finite gradient" in report["nobody_counts"]
 
 
 def test_a_rank_without_records_takes_part(report):

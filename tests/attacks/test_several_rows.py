@@ -143,6 +143,7 @@ def test_compiled(name):
         model, learning_rate=0.0, sampler=PoissonSampler(0.5), clip=CLIP,
         noise=GaussianNoise(0.0), expected_batch_size=1,
     )  # fmt: skip
+    run.company.asleep = True
     step = run.compile(lambda x: losses_of(model, x), size=16)
     for batch in run.batches(data(20), steps=4):
         truth = loop_clipped_sum(model, losses_of, CLIP, batch)

@@ -27,12 +27,20 @@ from torch import Tensor
 
 from tightrope.errors import InvalidInput
 from tightrope.train.adaptive_clip import AdaptiveClip
-from tightrope.train.compiled import compiled_passes
+from tightrope.train.compiled import check_same, compiled_passes, same_draws
 from tightrope.train.feed import slice_rows, tensors_of
-from tightrope.train.gradients import ClippedBatch
-from tightrope.train.gradients.traced import Traced, said_to_compile
+from tightrope.train.gradients import ClippedBatch, Gradients
+from tightrope.train.gradients.traced import CannotTrace, Traced, said_to_compile
+from tightrope.train.held import as_it_was
 from tightrope.train.losses import check_losses
-from tightrope.train.padded import AskAgain, PaddedBatch, Program, refuse_places
+from tightrope.train.padded import (
+    AskAgain,
+    OutOfPlace,
+    PaddedBatch,
+    Program,
+    TextsRead,
+    refuse_places,
+)
 from tightrope.train.record import StepReport
 from tightrope.train.strict import refuse
 from tightrope.validate import check_count
@@ -44,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["CapturedStep", "check_capturable"]
 
 Clipped = tuple[ClippedBatch, Tensor]
+_MOST_CHANGES = 8  # each takes as long as the first recording
 
 
 def check_capturable(clip: Clip, *, exact: bool) -> None:
@@ -81,10 +90,11 @@ class CapturedStep:
         self._program: Program | None = None
         self._for_now = False  # whether the program is there for one batch only
         self._to_look = False  # whether places are to be compared, see `refuse_places`
+        self._told = False  # that a batch does not fit
+        self._changes = 0  # of what a recorded step takes for granted
         self._to_compile = compiled
         self._passes: Traced | None = None  # once they are compiled
         self._surroundings: list[Any] = []
-        self._modules = list(run.model.modules())
         self.mode = "not captured yet"
         if run.sharding:
             self._stay_eager("parameters that are gathered for each step lie elsewhere each time")
@@ -112,7 +122,15 @@ class CapturedStep:
             charged = self._run.arithmetic.charged(self._run.clip.sensitivity)
             refuse_places(self._program, batch, charged)
             self._to_look = False
-        return self._program.run(batch, alone=alone)
+        try:
+            return self._program.run(batch, alone=alone)
+        except OutOfPlace:
+            self._program = self._passes = None
+            self._stay_eager(
+                "losses do not come in the order of the rows of the batch, or rows are moved on "
+                "the way, so rows that fill up a batch would be counted"
+            )
+            return self._eagerly(batch, rows)
 
     def _eagerly(self, batch: tuple[Any, ...], rows: int) -> Clipped:
         run = self._run
@@ -130,31 +148,51 @@ class CapturedStep:
             self._chain = self._run.chain() // 2
         here = self._surroundings_now()
         if self._program is None or self._for_now or here != self._surroundings:
+            self._changes += self._program is not None and not self._for_now
+            if self._changes > _MOST_CHANGES:
+                self._stay_eager("the model, its settings or the clip change again and again")
+                return False
             self._record(batch)
             self._surroundings = here
             half = getattr(self._run.gradients, "in_half", False)
             self._to_look = half and self._run.arithmetic.name == "bounded"
-        return self._program is not None and self._program.fits(batch)
+        if self._program is None or self._program.fits(batch):
+            return self._program is not None
+        if not self._told:
+            self._told = True
+            warnings.warn("A batch has other shapes, names or values than the one that was "
+                          "recorded; such batches run eagerly, with the same result",
+                          stacklevel=5)  # fmt: skip
+        return False
 
     def _surroundings_now(self) -> list[Any]:
         """Everything outside the batch that a recorded graph has taken for granted."""
-        addresses = [t.data_ptr() for module in self._modules for t in _tensors_in(module)]
         clip = self._run.clip  # its sensitivity too: the object may have changed inside
-        modes = [module.training for module in self._modules]
-        return [clip, float(clip.sensitivity), addresses, modes, self._chain]
+        modules = [_state_of(module) for module in self._run.model.modules()]
+        return [clip, float(clip.sensitivity), modules, self._chain]
 
     def _record(self, batch: tuple[Any, ...]) -> None:
         self._program = self._passes = None  # their memory is free for the next
         padded = PaddedBatch(batch, self.size)
         program = Program(self._compute, padded)
         try:
-            self._prepare(program, padded)
+            with as_it_was(self._run.model):  # a counter counts steps, not these passes
+                self._prepare(program, padded)
         except AskAgain:
             self._program, self._for_now = program, True
+        except TextsRead:
+            self._stay_eager("the losses read texts of the batch, which cannot be filled up")
         else:
             self._for_now = False
 
     def _prepare(self, program: Program, batch: PaddedBatch) -> None:
+        program.settle()  # a model that is refused is refused here
+        if getattr(self._run.gradients, "chooses_rows", False):
+            self._stay_eager(
+                "the model chooses rows of the batch by numbers that come with the data, and only "
+                "in eager steps it is looked where they go"
+            )
+            return
         trouble = self._compile(program, batch) if self._to_compile else None
         if self._run.device.type == "cuda":
             if trouble is not None:
@@ -168,7 +206,6 @@ class CapturedStep:
 
     def _compile(self, program: Program, batch: PaddedBatch) -> str | None:
         """Why not, where that fails: anything may go wrong in a compiler."""
-        program.refuse_not_finite()  # a model that is refused is refused here
         try:
             self._passes = compiled_passes(self._run, self._each, self._compute, batch)
         except AskAgain:
@@ -193,9 +230,24 @@ class CapturedStep:
         try:
             program.capture()
         except RuntimeError:  # a model that sees the capture may go ways that no warm-up went
-            self._run.gradients.forget()
-            with said_to_compile():
-                program.capture()
+            self._capture_told(program)
+
+    def _capture_told(self, program: Program) -> None:
+        """Said to be compiled, the model must give what it gives else."""
+        engine, device = self._run.gradients, self._run.device
+        engine.forget()
+        with same_draws(device):
+            truth = program.once()
+        with said_to_compile():
+            if isinstance(engine, Gradients):
+                engine.forget(plans=True)  # what it does then was never looked at
+            with same_draws(device):
+                found = program.once()
+            try:
+                check_same(truth, found, half=getattr(engine, "half_inside", False))
+            except CannotTrace as error:
+                raise RuntimeError(str(error)) from error
+            program.capture()
 
     def _each(self, *batch: Any) -> Tensor:
         return check_losses(self._losses(*batch), self.size, self._run.views)
@@ -219,10 +271,18 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _tensors_in(module: torch.nn.Module) -> list[Tensor]:
-    """Parameters and buffers of a module, not those of its children."""
+def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:
+    """What of a module, without its children, a recorded step has taken for granted."""
     own = (*module._parameters.values(), *module._buffers.values())
-    return [tensor for tensor in own if tensor is not None]
+    tensors = [
+        (t.data_ptr(), t.requires_grad, t.stride(), t._backward_hooks is None)
+        for t in own
+        if t is not None
+    ]
+    numbers = [value for value in module.__dict__.values() if type(value) in (int, float, str)]
+    hooks = (*module._forward_pre_hooks, *module._forward_hooks, *module._backward_hooks,
+             *module._backward_pre_hooks)  # fmt: skip
+    return id(module), module.training, tensors, numbers, hooks, module.__dict__.get("forward")
 
 
 def _room(expected: float) -> int:
@@ -236,5 +296,6 @@ def _check_rows(batch: tuple[Any, ...], rows: int) -> None:
         raise InvalidInput(
             f"The sampler drew {rows} examples for this step, and the batch has tensors of shapes "
             f"{[tuple(t.shape) for t in tensors]}. Pass the batch as it came, with the examples "
-            "as first dimension of every tensor."
+            "as first dimension of every tensor; if a step on it was interrupted, call "
+            "abandon_batch() and go on with the next."
         )

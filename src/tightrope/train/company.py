@@ -61,11 +61,13 @@ class Company:
         *,
         sampler: AbstractSampler,
         in_parts: bool = False,
+        meet: Callable[[], None] = lambda: None,
     ) -> None:
         """broken: told what was found, before it is refused.
 
-        in_parts: there is no room for a whole gradient.
+        in_parts: there is no room for a whole gradient. meet: returns when all ranks have come.
         """
+        self._meet = meet
         removed = sampler.adjacency is Adjacency.ADD_OR_REMOVE  # and the size with a record
         self._sizes_vary = removed or sizes_vary(sampler.sampling)
         self._gradient = short_gradient if in_parts else _gradient
@@ -176,6 +178,7 @@ class Company:
         for _ in range(_LOOKS):
             follows = yield from self._follows(*smaller(batch, size, self._places))
             always = always and follows
+            self._meet()  # others may still wait for this rank in the middle of a pass
             if not any(from_all_ranks(always)):
                 return
         self._broken(_SIZED)

@@ -30,6 +30,7 @@ __all__ = [
     "by_rank_0",
     "sum_over_ranks_",
     "start_together",
+    "agree",
     "check_splits",
     "check_one_copy",
     "check_ranks_stayed",
@@ -76,6 +77,8 @@ def by_rank_0(action: Callable[[], Any]) -> Any:
             answer = (action(), None)
         except TightropeError as refusal:
             answer = (None, refusal)
+        except Exception as error:  # the others wait
+            answer = (None, InvalidInput(f"On rank 0: {type(error).__name__}: {error}"))
     value, refused = from_all_ranks(answer)[0]
     if refused is not None:
         raise refused
@@ -92,8 +95,30 @@ def sum_over_ranks_(sums: Sequence[Tensor]) -> None:
             total.copy_(part.view_as(total))
 
 
+def agree(step: int, bound: float, divisor: float, forfeited: tuple[str, ...]) -> list[str]:
+    """Refuse a release that is not the same on all ranks; why it is not private on any of them."""
+    told = from_all_ranks(((step, bound, divisor), forfeited))
+    facts = [fact for fact, _ in told]
+    if any(fact != facts[0] for fact in facts):
+        raise InvalidInput(
+            "The ranks are about to release different things; (step, clip norm, expected batch "
+            f"size) are {facts}, in order of rank. Nothing was released. Change settings on all "
+            "ranks alike, and resume all of them from the same snapshot."
+        )
+    return [why for _, reasons in told for why in reasons]
+
+
 def start_together(model: torch.nn.Module, facts: dict[str, Any]) -> None:
     """Same privacy settings on every rank, and the weights and buffers of rank 0."""
+    kinds = [
+        (name, tuple(t.shape), str(t.dtype))
+        for name, t in (*model.named_parameters(), *model.named_buffers())
+    ]
+    if any(other != kinds for other in from_all_ranks(kinds)):
+        raise InvalidInput(
+            "The models of the ranks have parameters or buffers of different names, shapes or "
+            "types. Build the same model on every rank."
+        )
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, facts)
     if any(other != facts for other in gathered):

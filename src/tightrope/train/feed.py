@@ -233,10 +233,12 @@ def tensors_of(batch: Batch) -> list[Tensor]:
     return []
 
 
-def with_tensors(batch: Batch, tensors: Sequence[Tensor]) -> Any:
-    """The same structure around other tensors."""
+def with_tensors(
+    batch: Batch, tensors: Sequence[Tensor], texts: Callable[[Any], Any] = lambda t: t
+) -> Any:
+    """The same structure around other tensors; texts: what becomes of a list of texts."""
     left = iter(tensors)
-    return _map(batch, lambda _: next(left))
+    return _map(batch, lambda _: next(left), texts)
 
 
 def _map(

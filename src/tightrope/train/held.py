@@ -76,6 +76,8 @@ def _inside(place: Place, value: object, depth: int, seen: set[int]) -> Iterator
         return
     if depth == 0 or isinstance(value, (nn.Module, type)) or id(value) in seen:
         return
+    if type(value).__module__.startswith("torch.distributed"):  # where shards are, not what is held
+        return
     seen.add(id(value))
     if isinstance(value, (list, tuple, deque)):
         parts: Any = enumerate(value)

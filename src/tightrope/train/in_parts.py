@@ -38,6 +38,7 @@ class InParts:
     """Lends whole parameters to the forward and backward passes of all ranks."""
 
     in_parts = True
+    gathered = False
 
     def __init__(self, model: nn.Module, units: dict[nn.Module, Unit]) -> None:
         self._units = list({id(unit): unit for unit in units.values()}.values())

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tightrope.train.optimizer import PrivateOptimizer
 
 __all__ = [
+    "EXAMPLES",
     "ROUNDING",
     "Recheck",
     "change_of",
@@ -173,6 +174,8 @@ class Recheck:
 
     def by_chance(self, run: PrivateOptimizer) -> None:
         """To be called at each step, before it; the run is marked where something is found."""
+        if run.sharding.gathered:  # for steps alone
+            return
         if run.rows is not None and self._chance.random() < CHANCE:
             with run.guard.opened():
                 check_independent_losses(run.model, self._losses_of, run.rows, run.device)

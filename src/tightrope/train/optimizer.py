@@ -30,6 +30,7 @@ from tightrope.train.captured import CapturedStep, check_capturable
 from tightrope.train.clip import OneNorm, as_tensor
 from tightrope.train.company import Company
 from tightrope.train.distributed import (
+    agree,
     check_one_copy,
     check_ranks_stayed,
     check_splits,
@@ -131,7 +132,7 @@ class PrivateOptimizer(Accounted, NotCopied):
         self._sums: list[Tensor] | None = None
         self.company = Company(
             model, optimizer, self.gradients.parameters, self._found_mixing,
-            sampler=sampler, in_parts=self.sharding.in_parts,
+            sampler=sampler, in_parts=self.sharding.in_parts, meet=self.sharding.finish,
         )  # fmt: skip
         self._scale, self._turn, self._norm = BatchScale(sampler.sampling), Turn(), OneNorm()
         self._rank, self._ranks = rank_and_size()
@@ -303,7 +304,6 @@ class PrivateOptimizer(Accounted, NotCopied):
 
     def _captured(self, losses: Any, size: int | None, *, compiled: bool) -> CapturedStep:
         check_capturable(self.clip, exact=self._sums_of.exact)
-        self.company.asleep = True
         return CapturedStep(self, losses, self._take, size, compiled=compiled)
 
     def _found_mixing(self, why: str) -> None:
@@ -344,6 +344,9 @@ class PrivateOptimizer(Accounted, NotCopied):
 
     def _release(self, ticket: Ticket, adaptive: bool) -> None:
         self.sharding.finish()  # all ranks count the step, or none: their epochs go together
+        if self._ranks > 1:
+            facts = (self.steps, self._norm.bound, self.expected_batch_size)
+            self.ledger.forfeit(agree(*facts, self.ledger.forfeited))
         sums, self._sums = self._sums, None
         assert sums is not None
         self.ledger.forfeit(not_private_because(self.sampler, self.noise))

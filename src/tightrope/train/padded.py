@@ -18,15 +18,21 @@ from tightrope.train.packed import pack, unpack, whole
 if TYPE_CHECKING:
     from tightrope.train.feed import Batch
 
-__all__ = ["AskAgain", "PaddedBatch", "Program", "refuse_places"]
+__all__ = ["AskAgain", "OutOfPlace", "PaddedBatch", "Program", "TextsRead", "refuse_places"]
 
 _WARM_UPS = 3
 _MOST_RUNS = 100
+_PLAIN = (str, bytes, int, float, complex, type(None))
+_APART = 3e-2  # of the largest, by which the same row may differ in another place
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # of the allocator
 
 
 class AskAgain(Exception):
     """A gradient of this batch is not finite, so it shows neither a plan nor what is right."""
+
+
+class OutOfPlace(Exception):
+    """What a row that fills up gives is not where that row is."""
 
 
 @final
@@ -40,7 +46,7 @@ class PaddedBatch:
         given = tensors_of(batch)
         self._tensors = [t.new_zeros((size, *t.shape[1:])) for t in given]
         self._numbers = torch.arange(size, device=given[0].device)
-        self.values, self._names = with_tensors(batch, self._tensors), _names(batch)
+        self.values, self._kind = with_tensors(batch, self._tensors, _Texts), _kind(batch)
         self.present = torch.zeros(size, dtype=torch.bool, device=given[0].device)
         self.load(batch)
 
@@ -55,6 +61,11 @@ class PaddedBatch:
         torch.lt(self._numbers, rows, out=self.present)
         return rows
 
+    def rearranged(self, rows: Tensor) -> Any:
+        """Other rows in the places of these; rows: their numbers."""
+        index = rows.to(self.present.device)
+        return with_tensors(self.values, [t[index] for t in self._tensors])
+
     def replace(self, bad: Tensor) -> bool:
         """An example takes the place of all bad rows, and the others stay; False: none is left."""
         self.present &= ~bad
@@ -65,19 +76,51 @@ class PaddedBatch:
 
     def fits(self, batch: Batch) -> bool:
         given = tensors_of(batch)
-        return self._names == _names(batch) and all(
+        return self._kind == _kind(batch) and all(
             a.dtype is b.dtype and a.shape[1:] == b.shape[1:] and a.device == b.device
             for a, b in zip(given, self._tensors, strict=True)
         )
 
 
-def _names(batch: Batch) -> Any:
-    """Of the tensors in a batch, in order: two of one shape may change places."""
+class TextsRead(RuntimeError):
+    """A list of texts, one for each row, has no rows that could fill it up."""
+
+
+@final
+class _Texts:
+    """In the place of such a list, which may come with a batch as long as nobody reads it."""
+
+    def __init__(self, _: Any) -> None: ...
+
+    def _read(self, *_: Any) -> Any:
+        raise TextsRead
+
+    __iter__ = __getitem__ = __len__ = __contains__ = __add__ = __bool__ = _read
+
+
+@final
+class _Same:
+    """Something that is only equal to itself."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._value is other._value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _kind(batch: Batch) -> Any:
+    """What stands where in a batch: types, names, and all values that are no tensors."""
     if isinstance(batch, Mapping):
-        return [(key, found) for key, value in batch.items() if (found := _names(value))]
+        return type(batch), [(key, _kind(value)) for key, value in batch.items()]
     if isinstance(batch, (tuple, list)):
-        return [found for value in batch if (found := _names(value))]
-    return isinstance(batch, Tensor)
+        texts = bool(batch) and all(isinstance(value, (str, bytes)) for value in batch)
+        return type(batch), texts or [_kind(value) for value in batch]
+    if isinstance(batch, Tensor):
+        return Tensor
+    return (type(batch), batch) if isinstance(batch, _PLAIN) else _Same(batch)
 
 
 @final
@@ -90,16 +133,24 @@ class Program:
         batch: PaddedBatch,
     ) -> None:
         self._compute, self._batch = compute, batch
+        self.steady = False  # whether two runs of a batch are known to give the same
         self._graph: torch.cuda.CUDAGraph | None = None
         self._found: tuple[list[Tensor], ClippedBatch, Tensor] | None = None
 
     def fits(self, batch: Batch) -> bool:
         return self._batch.fits(batch)
 
-    def refuse_not_finite(self) -> None:
+    def settle(self) -> None:
         """A program is recorded with a batch all of whose gradients are finite."""
-        if _not_finite(self._find()[1]) is not None:
+        first, _ = self.once()
+        if _not_finite(first) is not None:
             raise AskAgain
+        again, _ = self.once()
+        self.steady = torch.equal(first.squared_norms, again.squared_norms)
+
+    def once(self) -> tuple[ClippedBatch, Tensor]:
+        """The eager step on the batch that is there."""
+        return self._compute(self._batch.values, self._batch.present)
 
     def _warm_up(self) -> int:
         """Plans are made, kernels compiled and chosen before anything is captured.
@@ -149,9 +200,12 @@ class Program:
         draws = self._generator.get_state()
         sums, found, losses = self._start()
         bad = _not_finite(found)
+        if self.steady and bad is None:
+            _check_fillers(found, losses, rows)
         losses = losses[:rows].clone()
         if bad is None:
             return _copied(sums, found, rows, alone), losses
+        self._batch.load(batch)  # a model may have changed it in place
         if not self._batch.replace(bad):
             return _nobody(sums, found, rows), losses
         self._generator.set_state(draws)
@@ -215,6 +269,17 @@ def _not_finite(found: ClippedBatch) -> Tensor | None:
         return None
     bad = ~found.squared_norms.isfinite()
     return bad if bool(bad.any()) else None  # the squares of all may overflow where no one's do
+
+
+def _check_fillers(found: ClippedBatch, losses: Tensor, rows: int) -> None:
+    """Rows that fill up are copies of the first: if theirs are others' losses, others are theirs.
+
+    Losses may come in another order than the rows of the batch, or rows be sorted on the way.
+    """
+    for values in (losses, found.squared_norms):
+        first, others = values[:1], values[rows:]
+        if len(others) and float((others - first).abs().max()) > _APART * float(values.abs().max()):
+            raise OutOfPlace
 
 
 def _copied(sums: list[Tensor], found: ClippedBatch, rows: int, alone: bool) -> ClippedBatch:

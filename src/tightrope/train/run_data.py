@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from tightrope.errors import InvalidInput
-from tightrope.train.distributed import check_shards, from_all_ranks, rank_and_size
+from tightrope.train.distributed import check_shards, from_all_ranks
 from tightrope.train.feed import Rows, Ticket, draw_ticket
 from tightrope.train.fingerprint import fingerprint_of_shards
 from tightrope.train.pinned import PinnedData
@@ -59,7 +59,13 @@ class RunData:
         return self.pinned.rows
 
     def _pin(self, pinned: PinnedData) -> None:
-        if rank_and_size()[1] > 1 and not any(from_all_ranks(pinned.named)):
+        named = from_all_ranks(pinned.named)
+        if any(named) and not all(named):
+            raise InvalidInput(
+                "Some ranks name their data (fingerprint=...) and others do not, so nobody can "
+                "compare them. Give a name on all ranks, or on none."
+            )
+        if len(named) > 1 and not any(named):
             check_shards(pinned.rows)
         self.fingerprint = fingerprint_of_shards(from_all_ranks(pinned.fingerprint))
         self.pinned = pinned

@@ -68,6 +68,11 @@ class Sharding:
     def __bool__(self) -> bool:
         return bool(self._modules)
 
+    @property
+    def gathered(self) -> bool:
+        """Whether weights are there in steps alone, in which all ranks run alike."""
+        return bool(self)
+
     def gather(self) -> None:
         """Whole parameters on every rank. All ranks call it once for each step."""
         for module in self._modules:

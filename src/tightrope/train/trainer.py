@@ -17,8 +17,9 @@ from tightrope.numerics.interval import Interval
 from tightrope.train.augment import Augment, check_augment, inputs_of, losses_of_views
 from tightrope.train.average import Average
 from tightrope.train.describe import certificate_of
+from tightrope.train.distributed import from_all_ranks
 from tightrope.train.feed import Rows, as_rows, to_device
-from tightrope.train.independence import Recheck, check_independent_losses
+from tightrope.train.independence import EXAMPLES, Recheck, check_independent_losses
 from tightrope.train.losses import LossFunction, losses_on, mean_of_views
 from tightrope.train.modes import in_mode
 from tightrope.train.optimizer import PrivateOptimizer
@@ -211,6 +212,8 @@ class Trainer:
 
     def _check_losses(self, rows: Rows) -> None:
         run = self.run
+        if run.sharding.gathered or (run.sharding and min(from_all_ranks(rows.length)) < EXAMPLES):
+            return  # all ranks would have to run as often; loops are rehearsed as well
         check_independent_losses(run.model, self._plain_losses, rows, run.device)
         if self._augment is not None and rows.length:
             some = to_device(rows.take(_range(0, min(8, rows.length))), run.device)

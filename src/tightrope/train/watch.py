@@ -50,7 +50,7 @@ class Watch:
         self._buffers = [
             (f"{name}.{key}".lstrip("."), module._buffers, key)
             for name, module in model.named_modules()
-            for key in module._buffers
+            for key, _ in module.named_buffers(recurse=False)
         ]
         self._versions: list[Any] = []
         self._handles: list[Any] = self._hooks(model)

@@ -189,7 +189,12 @@ def test_other_shapes_do_not_fit():
     assert not batch.fits((x[:, :, :5], y))
     assert not batch.fits((x.double(), y))
     assert not batch.fits((x,))
-    assert batch.fits((x, "a name", y))
+    assert not batch.fits((x, "a name", y))
+    numbered = PaddedBatch((x, 3, [1, 2], None), SIZE)
+    assert numbered.fits((x[:2], 3, [1, 2], None))
+    for other in ((x, 4, [1, 2], None), (x, 3, [1, 3], None), (x, 3, (1, 2), None), (x, 3, [1, 2])):
+        assert not numbered.fits(other)
+    assert not PaddedBatch((x, x, None), SIZE).fits((x, None, x)), "one would be the other"
     named = PaddedBatch({"a": x, "b": x, "ids": ["one", "two"]}, SIZE)
     assert named.fits({"a": x[:2], "b": x[:2], "ids": ["three"]})
     assert not named.fits({"b": x, "a": x}), "each would be taken for the other"
@@ -238,6 +243,7 @@ def test_without_a_gpu_the_step_is_the_eager_one_and_says_so(data):
 def test_batches_larger_than_the_size_are_one_step_in_parts(data):
     whole, parts = make_run(), make_run()
     step = captured(parts, size=3)
+    parts.company.asleep = True
     for x, y in whole.batches(data, steps=4):
         whole.step(losses_of(whole.model)(x, y))
     for batch in parts.batches(data, steps=4):
@@ -395,6 +401,7 @@ def test_the_compiled_step_takes_dropout_and_drops_what_is_not_finite(data, unco
     x[4] = torch.inf
     run = make_run(sampler=PoissonSampler(0.9, seed=3), expected_batch_size=54)
     run.model.insert(1, nn.Dropout(0.5))
+    run.company.asleep = True
     step, counts = run.compile(losses_of(run.model), size=60), []
     for batch in run.batches((x, y), steps=12):
         counts.append(step(*batch).sensitive.nonfinite)

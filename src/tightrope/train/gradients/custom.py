@@ -12,17 +12,16 @@ none that is far larger than most hides the others.
 
 from __future__ import annotations
 
-import random
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.custom_call import Batched, Call, own_parameters
+from tightrope.train.gradients.draws import python_draws
 from tightrope.train.gradients.forms import Dense
 from tightrope.train.gradients.forms.base import scale_examples, zero_examples
 from tightrope.train.gradients.rules.base import Forms
@@ -61,7 +60,9 @@ def _of_each(call: Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     choices = list(call.choices(len(grads[0])))
     sure = len(choices) == 1 or _recorded(grads[0])  # else another choice may be right this time
     for choice in choices:
-        before = None if sure and choice in known else _python_draws()
+        before = (
+            None if sure and choice in known else python_draws()
+        )  # torch.func looks after torch's
         try:
             found = call.of_each(choice, grads)
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
@@ -69,7 +70,7 @@ def _of_each(call: Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             continue
         if before is None:
             return found
-        if _python_draws() != before:
+        if python_draws() != before:
             _refuse_draws(call.module, "draws random numbers")
         right = _is_right(call, choice, found, grads)
         if right is not False:
@@ -132,12 +133,6 @@ def _refuse_dropout(module: nn.Module) -> None:
     for child in module.modules():
         if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0 and child.training:
             _refuse_draws(module, "contains dropout")
-
-
-def _python_draws() -> tuple[Any, ...]:
-    """Where the generators stand that Python and NumPy share; torch.func looks after torch's."""
-    kind, words, *rest = cast(tuple[Any, ...], np.random.get_state())  # noqa: NPY002
-    return random.getstate(), kind, words.tobytes(), *rest
 
 
 def _refuse_draws(module: nn.Module, why: str) -> None:

@@ -7,12 +7,21 @@ passes that were to leave no trace.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
+import numpy as np
 import torch
 
-__all__ = ["same_draws", "start_draws"]
+__all__ = ["python_draws", "same_draws", "start_draws"]
+
+
+def python_draws() -> tuple[Any, ...]:
+    """Where the generators stand that Python and NumPy share."""
+    kind, words, *rest = cast(tuple[Any, ...], np.random.get_state())  # noqa: NPY002
+    return random.getstate(), kind, words.tobytes(), *rest
 
 
 def start_draws(devices: Iterable[torch.device], seed: int) -> None:

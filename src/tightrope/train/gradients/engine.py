@@ -95,6 +95,8 @@ class Gradients:
         self._names_by_id = {id(p): n for n, p in named.items()}
         self._half = any(map(stored_in_half, model.parameters()))  # also those that are frozen
         self.in_half = False  # whether the last pass ran in half precision on a GPU
+        self.half_inside = False  # or anywhere
+        self.chooses_rows = False  # whether numbers that come with the data may have moved rows
         self._plans: dict[tuple[int, ...], BatchPlan] = {}
         self._probes = Probes()
         self._parts = parts
@@ -107,9 +109,11 @@ class Gradients:
         self._remove()
         self._recorder.take()
 
-    def forget(self) -> None:
-        """Drop what forward passes left since the last clipped_sum."""
+    def forget(self, *, plans: bool = False) -> None:
+        """Drop what forward passes left since the last clipped_sum; plans: all looks, too."""
         self._recorder.take()
+        if plans:
+            self._plans.clear()
 
     def clipped_sum(
         self,
@@ -207,7 +211,9 @@ class Gradients:
         if losses.shape[0] == 1:
             return single_example_work(self.parameters, losses, uses, self.loss_scale, owners)
         plan, ways = self._planned(losses, uses, calls, owners, checked)
+        self.half_inside = plan.half or self._half or stored_in_half(losses)
         self.in_half = self.in_half or (_on_gpu(losses) and plan.half)
+        self.chooses_rows = plan.picks
         kept = list(map(uses.__getitem__, plan.uses))
         ends = frozenset(map(uses.__getitem__, plan.ends))
         return Work(
@@ -252,7 +258,6 @@ class Gradients:
         self, losses: Tensor, uses: list[Use], calls: Calls, owners: Owners, known: BatchPlan | None
     ) -> BatchPlan:
         """A plan for this batch; a quick look can confirm a known one, never make another."""
-        refuse_hooks(self.names, self.parameters)
         batch = len(losses)
         made = partial(make_plan, losses, uses, self._names_by_id, owners)
         if known is not None and known.conclusive:
@@ -268,6 +273,7 @@ class Gradients:
         return bool(seen.found) and not seen.unknown
 
     def _check_ran(self, losses: Tensor, uses: list[Use], owners: Owners) -> None:
+        refuse_hooks(self.names, self.parameters)
         if self._parts is not None:
             self._parts.check(losses)
         if owners.examples != losses.shape[0]:
@@ -283,9 +289,10 @@ class Gradients:
             )
         if not uses and losses.requires_grad and not self._only_broadcast(losses, owners.rows):
             raise InvalidInput(
-                "no layer was recorded: run the forward pass in model.train() and with gradients "
-                "enabled, after Gradients was attached (a model compiled and run before that must "
-                "be reset with torch.compiler.reset()), and once for each clipped_sum"
+                "no layer was recorded: call the layers themselves (what uses their weights by "
+                "functional calls is not seen), in model.train() and with gradients enabled, after "
+                "Gradients was attached (a model compiled and run before that must be reset with "
+                "torch.compiler.reset()), and once for each clipped_sum"
             )
         if not losses.requires_grad:
             raise InvalidInput(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tightrope.train.gradients.graph import nodes_of, output_shape
 from tightrope.train.gradients.recorder import reading_graphs
@@ -53,9 +53,14 @@ def _picks_some(node: Any, rows: int) -> bool:
 
 
 def _read(node: Any) -> list[int]:
-    """First dimensions of what an operation reads."""
-    shapes = [output_shape(*slot) for slot in node.next_functions if slot[0] is not None]
+    """First dimensions of what an operation reads; a parameter has no rows of the batch."""
+    slots = [slot for slot in node.next_functions if slot[0] is not None]
+    shapes = [output_shape(*slot) for slot in slots if not _is_parameter(slot[0])]
     return [shape[0] for shape in shapes if shape]
+
+
+def _is_parameter(node: Any) -> bool:
+    return isinstance(getattr(node, "variable", None), nn.Parameter)
 
 
 def _along_rows(node: Any) -> bool:

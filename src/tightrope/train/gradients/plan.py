@@ -145,8 +145,8 @@ def _flat(seen: Survey, found: Seen, witness: Witness) -> set[int]:
     flat |= {n for n in unsure - several if _is_flat(seen, n, witness)}
     if found.mixed - flat:
         refuse_mixing(seen.owner(min(found.mixed - flat)))
-    if found.lost - flat and witness.blind:
-        _refuse_lost(seen.owner(min(found.lost - flat)))
+    if found.hidden - flat and witness.blind:
+        _refuse_hidden(seen.owner(min(found.hidden - flat)))
     return flat
 
 
@@ -213,10 +213,10 @@ def resolve(plan: BatchPlan, losses: Tensor, rows: int) -> list[tuple[UseSource,
     return result
 
 
-def _refuse_lost(owner: str) -> None:
+def _refuse_hidden(owner: str) -> None:
     raise ModelNotPrivate(
-        f"the gradients of all examples of this batch are no numbers (at {owner}) although losses "
-        "are, so nobody can see whether the model mixes examples, and the model cannot be run "
+        f"gradients of this batch are no numbers (at {owner}) although the losses of their "
+        "examples are, so nobody can see whether the model mixes examples, and it cannot be run "
         "again with a longer batch to find out; mend what gives such gradients (a square root or a "
         "norm at zero, a record that is no number), or pass gradients=OneByOne(model)"
     )

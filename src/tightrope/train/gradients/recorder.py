@@ -139,7 +139,7 @@ class Recorder:
         if len(self.uses) >= self._most:
             self._refuse_more()
         for holder, name, own in self._own.get(id(owner), ()):
-            if holder[name] is not own:
+            if holder.get(name) is not own:
                 raise ModelNotPrivate(_EXCHANGED.format(type(owner).__name__, name))
         if not self.uses and not self.calls:  # a part of the model was called by itself
             self.started = _operations()

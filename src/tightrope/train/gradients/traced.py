@@ -147,6 +147,7 @@ class Traced:
             )
         self._makers = [(make, rows) for make, _, _, rows in left]
         leaves, self._spec = tree.tree_flatten([(own, keywords) for _, own, keywords, _ in left])
+        _refuse_objects(leaves)
         self._leaves = [_OUT if _comes_out(leaf) else leaf for leaf in leaves]
         return [losses.detach(), *(leaf for leaf in leaves if _comes_out(leaf))]
 
@@ -187,12 +188,20 @@ def said_to_compile() -> Iterator[None]:
         torch.compiler._is_compiling_flag = before
 
 
+_PLAIN = (Tensor, bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _OUT = object()  # stands for a value that comes out of the graph
 
 
 def _comes_out(leaf: Any) -> bool:
     """A value of the batch; parameters are what they are."""
     return isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter)
+
+
+def _refuse_objects(leaves: list[Any]) -> None:
+    """What may hold values of this batch would be the same in every later one."""
+    for leaf in leaves:
+        if not isinstance(leaf, _PLAIN):
+            raise CannotTrace(f"a module of the model's own is given a {type(leaf).__name__}")
 
 
 def _operations() -> list[Any]:

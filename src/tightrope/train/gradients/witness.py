@@ -76,7 +76,7 @@ class Witness:
 
     def _run(self) -> list[Use] | None:
         """The uses of a longer batch; None where the model takes none."""
-        if not self._asked and self._calls and not _several_processes():
+        if not self._asked and self._calls:
             self._asked = True
             for left_out in self._choices():
                 try:
@@ -125,8 +125,3 @@ def _walk(graph: Graph, leaf: Node, entry: Entry) -> list[Any]:
         nodes = {node for node, place in readers if place == operand and node.name() == name}
         slots = {(node, number) for node in nodes for number in graph.numbers.get(node, {0})}
     return sorted(nodes, key=lambda node: int(node._sequence_nr()))
-
-
-def _several_processes() -> bool:
-    """Another forward pass here would wait for the others."""
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
