@@ -603,3 +603,30 @@ def test_one_record_does_not_get_a_model_refused_that_is_called_time_first():
     truth = flat(loop_clipped_sum(whole, of_whole, clip, x[torch.arange(5) != 2]))
     assert found.nonfinite == 1
     assert float((flat(found.sums) - truth).norm()) < 1e-5 * float(truth.norm())
+
+
+def test_a_batch_that_nobody_can_lengthen_is_refused_where_one_record_hides_others():
+    """The table is as long as the batch; its last row is read by nobody, so not all rows are lost.
+
+    All but one example would be dropped, for one record.
+    """
+
+    class Box:
+        def __init__(self, scale):
+            self.scale = scale
+
+    class Padded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.places, self.out = nn.Embedding(8, 4), nn.Linear(4, 2)
+
+        def forward(self, box):
+            found = self.places(torch.arange(8)) * box.scale
+            return self.out(found[:, :-1].tanh().mean(1))
+
+    torch.manual_seed(0)
+    scale = torch.randn(8, 8, 4)
+    scale[-1, :-1, 0] = NAN
+    engine = Gradients(model := Padded())
+    with pytest.raises(ModelNotPrivate, match="cannot be run again"):
+        engine.clipped_sum(model(Box(scale)).square().sum(1), FlatClip(0.1))

@@ -178,7 +178,9 @@ def graph_run(name, **parts):
         "noise": GaussianNoise(0.5, seed=2),
         "expected_batch_size": 30,
     }
-    return noisy_sgd(model, learning_rate=0.1, momentum=0.9, **(options | parts)), each, (x, y)
+    run = noisy_sgd(model, learning_rate=0.1, momentum=0.9, **(options | parts))
+    run.company.asleep = True
+    return run, each, (x, y)
 
 
 RECORDED = {"capture": "CUDA graph", "compile": "compiled CUDA graph"}  # how, and the mode then

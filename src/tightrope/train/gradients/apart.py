@@ -63,6 +63,7 @@ class Seen(NamedTuple):
 
     hidden: numbers of those where it cannot be seen: a row of an example whose loss is finite holds
         what is no number, its own (of a square root at zero, say) or that of another example.
+    lost: numbers of these examples, at all edges together.
     conclusive: whether every edge had a gradient to see.
     finite: whether all gradients were numbers.
     hooked: whether hooks of the user's change one.
@@ -70,6 +71,7 @@ class Seen(NamedTuple):
 
     mixed: set[int]
     hidden: set[int]
+    lost: set[int]
     conclusive: bool
     finite: bool
     hooked: bool
@@ -81,6 +83,8 @@ def look(
     """The rows of one example may meet. times: rows of each edge for each row of the model."""
     mixed: set[int] = set()
     hidden: set[int] = set()
+    lost: set[int] = set()
+    numbers = torch.arange(len(losses), device=losses.device)
     rows_of = [owners.of_layer(owners.rows * each) for each in times]
     sound = losses.detach().isfinite()
     finite, hooked = bool(sound.all()), False
@@ -100,9 +104,11 @@ def look(
             if bool(no_number.any()):
                 finite = False
                 without = no_number.reshape(len(g), -1).any(1)
-                hidden |= {number} if bool((without & own.spread(sound)).any()) else set()
+                whose = own.spread(numbers)[without & own.spread(sound)].tolist()
+                lost |= set(whose)
+                hidden |= {number} if whose else set()
             if bool(rows.any()):
                 quiet.discard(number)
             if bool((rows & own.spread(others)).any() if len(g) == own.rows else rows.any()):
                 mixed.add(number)
-    return Seen(mixed, hidden, not quiet, finite, hooked)
+    return Seen(mixed, hidden, lost, not quiet, finite, hooked)

@@ -145,7 +145,8 @@ def _flat(seen: Survey, found: Seen, witness: Witness) -> set[int]:
     flat |= {n for n in unsure - several if _is_flat(seen, n, witness)}
     if found.mixed - flat:
         refuse_mixing(seen.owner(min(found.mixed - flat)))
-    if found.hidden - flat and witness.blind:
+    # One example that is dropped for another's gradient is no more than a record may move.
+    if found.hidden - flat and witness.blind and len(found.lost) > 1:
         _refuse_hidden(seen.owner(min(found.hidden - flat)))
     return flat
 
