@@ -24,19 +24,31 @@ def losses_of(model, x):
     return model(x).square().flatten(1).mean(1)
 
 
+class Places(nn.Module):
+    """A table that is read without the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.index = nn.Parameter(torch.randn(7)), torch.randint(0, 7, (4, 4))
+
+    def forward(self):
+        return self.table[self.index]
+
+
 class Windows(nn.Module):
     """Attention inside windows of four positions, with a table of places added to it (Swin)."""
 
     def __init__(self, scale=True):
         super().__init__()
         self.before, self.qkv, self.after = nn.Linear(5, 4), nn.Linear(4, 12), nn.Linear(4, 3)
-        self.table, self.index = nn.Parameter(torch.randn(7)), torch.randint(0, 7, (4, 4))
+        self.places = Places()
         self.scale = nn.Parameter(torch.ones(4)) if scale else 1.0
 
     def forward(self, x):
         windows = self.before(x).unflatten(1, (-1, 4)).flatten(0, 1) * self.scale
         q, k, v = self.qkv(windows).chunk(3, -1)
-        found = (q @ k.transpose(1, 2) + self.table[self.index]).softmax(-1) @ v
+        places = self.places().to(q.dtype)
+        found = (q @ k.transpose(1, 2) + places).softmax(-1) @ v
         return self.after(found).unflatten(0, (len(x), -1))
 
 
@@ -131,6 +143,20 @@ def test_views_of_models_that_make_rows():
 
     truth = loop_clipped_sum(model, losses, CLIP, x)
     same(Gradients(model, views=3).clipped_sum(losses(model, x), CLIP).sums, truth)
+
+
+def test_windows_in_half_precision(device):
+    """Run again with a longer batch, the model computes as it did."""
+    torch.manual_seed(0)
+    model, x = Windows(), torch.randn(5, 12, 5)
+
+    def losses(model, x):
+        with torch.autocast(device, torch.bfloat16):
+            return losses_of(model, x).float()
+
+    truth = flat(loop_clipped_sum(model, losses, CLIP, x))
+    found = flat(Gradients(model).clipped_sum(losses(model, x), CLIP).sums)
+    assert float((found - truth).norm()) < 3e-2 * float(truth.norm())
 
 
 @pytest.mark.slow

@@ -199,6 +199,28 @@ def test_a_model_that_does_something_else_when_it_is_compiled(change):
         follow(made(Two()), plain)
 
 
+def test_a_model_that_is_told_may_draw_in_another_order():
+    """Attention with a mask takes other kernels than without, and drops other numbers."""
+
+    class Told(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.drop = nn.Linear(5, 4), nn.Linear(4, 3), nn.Dropout(0.5)
+
+        def forward(self, x):
+            if not torch.compiler.is_compiling():
+                float(x.sum())  # which no trace can follow
+                return self.b(self.drop(self.a(x)))
+            return self.b(self.drop(self.a(x).t()).t())
+
+    torch.manual_seed(0)
+    run = made(Told())
+    step = run.compile(lambda *batch: plain(run.model, *batch), size=20)
+    for batch in run.batches(data(), steps=3):
+        step(*batch)
+    assert step.mode == "compiled"
+
+
 # ---- what changes between steps ------------------------------------------------------------------
 
 

@@ -27,9 +27,9 @@ from torch import Tensor
 
 from tightrope.errors import InvalidInput
 from tightrope.train.adaptive_clip import AdaptiveClip
-from tightrope.train.compiled import check_same, compiled_passes, same_draws
+from tightrope.train.compiled import check_told, compiled_passes
 from tightrope.train.feed import slice_rows, tensors_of
-from tightrope.train.gradients import ClippedBatch, Gradients
+from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.traced import CannotTrace, Traced, said_to_compile
 from tightrope.train.held import as_it_was
 from tightrope.train.losses import check_losses
@@ -233,20 +233,12 @@ class CapturedStep:
             self._capture_told(program)
 
     def _capture_told(self, program: Program) -> None:
-        """Said to be compiled, the model must give what it gives else."""
-        engine, device = self._run.gradients, self._run.device
-        engine.forget()
-        with same_draws(device):
-            truth = program.once()
+        """Once it is told that it is compiled, as models of transformers ask."""
+        try:
+            check_told(self._run, program.once)
+        except CannotTrace as error:
+            raise RuntimeError(str(error)) from error
         with said_to_compile():
-            if isinstance(engine, Gradients):
-                engine.forget(plans=True)  # what it does then was never looked at
-            with same_draws(device):
-                found = program.once()
-            try:
-                check_same(truth, found, half=getattr(engine, "half_inside", False))
-            except CannotTrace as error:
-                raise RuntimeError(str(error)) from error
             program.capture()
 
     def _each(self, *batch: Any) -> Tensor:

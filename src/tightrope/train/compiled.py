@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from tightrope.train.aside import Calm
 from tightrope.train.gradients import ClippedBatch, Gradients
 from tightrope.train.gradients.draws import python_draws
 from tightrope.train.gradients.traced import CannotTrace, Traced, said_to_compile
@@ -18,7 +19,7 @@ from tightrope.train.padded import AskAgain, PaddedBatch
 if TYPE_CHECKING:
     from tightrope.train.optimizer import PrivateOptimizer
 
-__all__ = ["check_same", "compiled_passes", "same_draws"]
+__all__ = ["check_told", "compiled_passes"]
 
 # By which the same operations may differ when they run again, in float32 and in half precision.
 _ROUNDING, _HALF_ROUNDING = 2e-3, 2e-2
@@ -47,11 +48,10 @@ def compiled_passes(
         traced = _traced(run, engine, losses, compute, batch)
         _check_on_others(run, engine, traced, compute, batch)
     except (CannotTrace, RuntimeError):  # a model may do what a trace can follow once it is told
+        check_told(run, lambda: compute(batch.values, batch.present))
         with said_to_compile():
-            engine.forget(plans=True)  # what it does then was never looked at
             traced = _traced(run, engine, losses, compute, batch)
-        engine.forget(plans=True)
-        _check_on_others(run, engine, traced, compute, batch)
+            _check_on_others(run, engine, traced, compute, batch)
     traced.compile()
     return traced
 
@@ -65,7 +65,7 @@ def _traced(
 ) -> Traced:
     compute(batch.values, batch.present)  # plans are made
     before = python_draws()
-    with same_draws(run.device):
+    with _same_draws(run.device):
         traced = engine.traced(losses, batch.values)
     if python_draws() != before:
         raise CannotTrace("Python's or NumPy's random numbers would be the same in every step")
@@ -87,19 +87,40 @@ def _check_on_others(
 ) -> None:
     how: Any = {"present": batch.present, "chain": run.chain()}
     for values in _others(batch):
-        with same_draws(run.device):
+        with _same_draws(run.device):
             truth = compute(values, batch.present)
-        with same_draws(run.device):
+        with _same_draws(run.device):
             found = engine.clipped_sum_of(traced, values, run.clip, **how)
-        check_same(truth, found, half=engine.half_inside)
+        _check_same(truth, found, half=engine.half_inside)
 
 
-def same_draws(device: torch.device) -> AbstractContextManager[None]:
+def check_told(run: PrivateOptimizer, once: Callable[[], Clipped]) -> None:
+    """Said to be compiled, the model must give what it gives else: without dropout, both times.
+
+    once: the eager step. What the model does then is looked at as if it were another one.
+    """
+    engine, calm = run.gradients, Calm(run.model)
+    engine.forget()
+    try:
+        with _same_draws(run.device):
+            truth = once()
+        with said_to_compile(), _same_draws(run.device):
+            if isinstance(engine, Gradients):
+                engine.forget(plans=True)
+            found = once()
+        _check_same(truth, found, half=getattr(engine, "half_inside", False))
+    finally:
+        calm.end()
+    if isinstance(engine, Gradients):
+        engine.forget(plans=True)
+
+
+def _same_draws(device: torch.device) -> AbstractContextManager[None]:
     """Random numbers are drawn as if nothing had been drawn inside."""
     return torch.random.fork_rng([device] if device.type == "cuda" else [])
 
 
-def check_same(truth: Clipped, found: Clipped, *, half: bool) -> None:
+def _check_same(truth: Clipped, found: Clipped, *, half: bool) -> None:
     """Losses, norms and sums of the same batch. half: is anything computed in half precision?"""
     (batch, losses), (other, seen) = truth, found
     assert batch.health is not None

@@ -100,11 +100,17 @@ class Recorder:
         self.root, self._awake = root, awake
         self.uses: list[Use] = []
         self.calls: Calls = []  # what the model itself was called with
+        self._autocast = False, torch.float32  # in which precision, on its device
         self.started = 0  # number of the first operation of this batch, as autograd counts
         self._paused = False
         self._again = False
         self._most = _MOST_FORWARDS * sum(1 for _ in root.modules())
         self._own = {id(module): _weights(module) for module in root.modules()}
+
+    @property
+    def _kind(self) -> str:
+        """Of device."""
+        return next((p.device.type for p in self.root.parameters()), "cpu")
 
     @property
     @unseen
@@ -150,6 +156,10 @@ class Recorder:
         """The model's forward pass is about to begin."""
         if not self.uses and not self.calls:
             self.started = _operations()
+        self._autocast = (
+            torch.is_autocast_enabled(kind := self._kind),
+            torch.get_autocast_dtype(kind),
+        )
         self.calls.append((args, kwargs))
 
     @contextmanager
@@ -158,7 +168,9 @@ class Recorder:
         before = self.uses, self.calls, self.paused, self.started
         self.uses, self.calls, self.paused, self._again = [], [], False, True
         try:
-            with torch.enable_grad(), traceless(self.root):
+            enabled, dtype = self._autocast
+            precision = torch.autocast(self._kind, dtype, enabled=enabled)
+            with torch.enable_grad(), traceless(self.root), precision:
                 yield self.uses
         finally:
             self.uses, self.calls, self.paused, self.started = before
