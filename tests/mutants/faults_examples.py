@@ -41,6 +41,9 @@ ADAPTIVE = _of(
     "one_by_one_counts_too",
 )
 UNSEEN = "tests/attacks/test_unseen_models.py"
+ROWS = "tests/attacks/test_several_rows.py"
+GRANTED = "tests/attacks/test_taken_for_granted.py"
+AGREE = "tests/attacks/test_ranks_agree.py"
 OWNERS, CLIP, PEOPLE = "train/gradients/owners.py", "train/adaptive_clip.py", "train/users.py"
 
 FAULTS = [
@@ -118,9 +121,53 @@ FAULTS = [
         'float(getattr(self.clip, "clip_norm", 1.0)), ticket.whole',
         ADAPTIVE,
     ),
+    # several rows for each example
+    (OWNERS, "self.each * times, given", "self.each, given", ROWS),
+    ("train/gradients/plan.py", "n in unsure or not _grows(seen, n, witness)", "n in unsure", ROWS),
+    ("train/gradients/plan.py", "several and (self.picks or not", "several and (not", ROWS),
+    ("train/gradients/witness.py", "== {times * self._more}", "!= set()", ROWS),
+    ("train/gradients/junctions.py", "        if self.times > 1:\n", "        if False:\n", ROWS),
+    ("train/gradients/vectors.py", "use.rows[0] != work.owners.rows", "False", ROWS),
+    ("train/gradients/recorder.py", "dtype, enabled=enabled)", "dtype, enabled=False)", ROWS),
+    ("train/gradients/single.py", "use.rule in recurrent.RULES or ", "", ROWS),
+    ("train/gradients/survey.py", "unseen = _hidden(losses, uses, kept)", "unseen = set()", ROWS),
+    # what a recorded step takes for granted
+    (
+        "train/padded.py",
+        "        if self.steady and bad is None:\n",
+        "        if False:\n",
+        GRANTED,
+    ),
+    ("train/captured.py", 'getattr(self._run.gradients, "chooses_rows", False)', "False", GRANTED),
+    ("train/compiled.py", "(numbers, numbers.roll(1), some, ", "(numbers, ", GRANTED),
+    ("train/compiled.py", "    if python_draws() != before:\n", "    if False:\n", GRANTED),
+    ("train/captured.py", "return id(module), ", "return 0, ", GRANTED),
+    ("train/captured.py", "tensors, numbers, hooks", "tensors, hooks", GRANTED),
+    ("train/captured.py", "tensors, numbers, hooks", "tensors, numbers", GRANTED),
+    ("train/captured.py", ', module.__dict__.get("forward")', "", GRANTED),
+    ("train/captured.py", "with as_it_was(self._run.model)", "with nullcontext()", GRANTED),
+    ("train/padded.py", "(type(batch), batch) if isinstance", "type(batch) if isinstance", GRANTED),
+    ("train/padded.py", "self._batch.load(batch)  # a model may", "# a model may", GRANTED),
+    (
+        "train/gradients/engine.py",
+        "        refuse_hooks(self.names, self.parameters)\n        if self._parts",
+        "        if self._parts",
+        GRANTED,
+    ),
+    # ranks
+    ("train/distributed.py", "if any(each != facts for each in all_facts)", "if False", AGREE),
+    (
+        "train/distributed.py",
+        "for _, reasons in told for why",
+        "for _, reasons in () for why",
+        AGREE,
+    ),
+    ("train/distributed.py", "other != kinds for other", "False for other", AGREE),
+    ("train/run_data.py", "if any(named) and not all(named)", "if False", AGREE),
+    ("train/gradients/plan.py", "witness.blind and len(found.lost) > 1", "False", UNSEEN),
     # models that nobody tuned for
-    ("train/gradients/apart.py", "bool((without & sound).any())", "False", UNSEEN),
-    ("train/gradients/engine.py", "        if plan.finite:\n", "        if True:\n", UNSEEN),
+    ("train/gradients/apart.py", "{number} if whose else set()", "set()", UNSEEN),
+    ("train/gradients/engine.py", "        if plan.lasts:\n", "        if True:\n", UNSEEN),
     ("train/gradients/engine.py", "plan.picks and moves_rows(losses, rows)", "False", UNSEEN),
     ("train/gradients/witness.py", "if not long:", "if False:", UNSEEN),
     ("train/gradients/broadcast.py", "None if _is_complex(node) else ", "", UNSEEN),
@@ -128,7 +175,7 @@ FAULTS = [
     ("train/gradients/custom.py", "good = sizes.isfinite()", "good = sizes == sizes", UNSEEN),
     ("train/gradients/custom.py", "sure = len(choices) == 1 or", "sure = True or", UNSEEN),
     ("train/gradients/custom.py", "(usual.median() / sizes).clamp(max=1)", "1.0", UNSEEN),
-    ("train/gradients/custom.py", "if _python_draws() != before:", "if False:", UNSEEN),
+    ("train/gradients/custom.py", "if python_draws() != before:", "if False:", UNSEEN),
     ("train/gradients/custom_hooks.py", "_apart(o) if o.requires_grad else o", "o", UNSEEN),
     ("train/gradients/custom_hooks.py", " or any(begun):", ":", UNSEEN),
     ("train/gradients/custom_hooks.py", ", always_call=True", "", UNSEEN),

@@ -95,17 +95,20 @@ def sum_over_ranks_(sums: Sequence[Tensor]) -> None:
             total.copy_(part.view_as(total))
 
 
-def agree(step: int, bound: float, divisor: float, forfeited: tuple[str, ...]) -> list[str]:
-    """Refuse a release that is not the same on all ranks; why it is not private on any of them."""
-    told = from_all_ranks(((step, bound, divisor), forfeited))
-    facts = [fact for fact, _ in told]
-    if any(fact != facts[0] for fact in facts):
+def agree(facts: tuple[int, float, float], forfeited: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a release that is not the same on all ranks; why it is not private on any of them.
+
+    facts: the step, the clip norm and the expected batch size.
+    """
+    told = from_all_ranks((facts, forfeited))
+    all_facts = [each for each, _ in told]
+    if any(each != facts for each in all_facts):
         raise InvalidInput(
             "The ranks are about to release different things; (step, clip norm, expected batch "
-            f"size) are {facts}, in order of rank. Nothing was released. Change settings on all "
+            f"size) are {all_facts}, in order of rank. Nothing was released. Change settings on all "
             "ranks alike, and resume all of them from the same snapshot."
         )
-    return [why for _, reasons in told for why in reasons]
+    return tuple(why for _, reasons in told for why in reasons)
 
 
 def start_together(model: torch.nn.Module, facts: dict[str, Any]) -> None:

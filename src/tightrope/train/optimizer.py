@@ -293,18 +293,16 @@ class PrivateOptimizer(Accounted, NotCopied):
         size: examples computed at a time, always that many; batches are padded and split. By
         default room for nearly every Poisson batch.
         """
-        return self._captured(losses, size, compiled=False)
+        check_capturable(self.clip, exact=self._sums_of.exact)
+        return CapturedStep(self, losses, self._take, size)
 
     def compile(self, losses: Callable[..., Tensor], *, size: int | None = None) -> CapturedStep:
         """The same with forward and backward pass compiled by torch.compile's compiler first.
 
         It takes a minute or two. What cannot be compiled is captured as it is; a warning says why.
         """
-        return self._captured(losses, size, compiled=True)
-
-    def _captured(self, losses: Any, size: int | None, *, compiled: bool) -> CapturedStep:
         check_capturable(self.clip, exact=self._sums_of.exact)
-        return CapturedStep(self, losses, self._take, size, compiled=compiled)
+        return CapturedStep(self, losses, self._take, size, compiled=True)
 
     def _found_mixing(self, why: str) -> None:
         """What was released before may have been mixed as well."""
@@ -344,9 +342,8 @@ class PrivateOptimizer(Accounted, NotCopied):
 
     def _release(self, ticket: Ticket, adaptive: bool) -> None:
         self.sharding.finish()  # all ranks count the step, or none: their epochs go together
-        if self._ranks > 1:
-            facts = (self.steps, self._norm.bound, self.expected_batch_size)
-            self.ledger.forfeit(agree(*facts, self.ledger.forfeited))
+        facts = (self.steps, self._norm.bound, self.expected_batch_size)
+        self.ledger.forfeit(agree(facts, self.ledger.forfeited))
         sums, self._sums = self._sums, None
         assert sums is not None
         self.ledger.forfeit(not_private_because(self.sampler, self.noise))
