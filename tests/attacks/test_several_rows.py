@@ -98,7 +98,19 @@ class Power(nn.Module):
         return torch.matmul(x.sin(), self.weight.cos())
 
 
+class Numbers(nn.Module):
+    """Nothing but vectors, several of each example."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(1, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.last(self.first(x.reshape(-1, 1)).tanh()).view(len(x), -1)
+
+
 MODELS = {
+    "vectors": (Numbers, lambda n: torch.randn(n, 4)),
     "windows": (Windows, lambda n: torch.randn(n, 12, 5)),
     "windows without a scale": (lambda: Windows(scale=False), lambda n: torch.randn(n, 12, 5)),
     "frames": (Frames, lambda n: torch.randn(n, 3, 2, 4, 4)),
@@ -201,6 +213,73 @@ class Routed(nn.Module):
             mine = (x.flatten(0, 1)[:, 0] > 0) == bool(number)
             found = found.index_put((mine.nonzero()[:, 0],), network(rows[mine]))
         return found.unflatten(0, (len(x), -1))
+
+
+class Bags(nn.Module):
+    """So many rows for each example as the data say, put together again in some way."""
+
+    def __init__(self, back):
+        super().__init__()
+        self.first, self.last, self.back = nn.Linear(5, 4), nn.Linear(4, 3), back
+
+    def forward(self, x, lengths):
+        rows = torch.cat([one[:n] for one, n in zip(x, lengths, strict=True)])
+        return self.last(self.back(self.first(rows).tanh(), lengths))
+
+
+def by_split(h, lengths):
+    return torch.stack([part.mean(0) for part in h.split(lengths.tolist())])
+
+
+def by_product(h, lengths):
+    owners = torch.arange(len(lengths)).repeat_interleave(lengths)
+    return torch.nn.functional.one_hot(owners, len(lengths)).to(h).t() @ h
+
+
+def by_adding(h, lengths):
+    owners = torch.arange(len(lengths)).repeat_interleave(lengths)
+    return h.new_zeros(len(lengths), 4).index_add(0, owners, h)
+
+
+@pytest.mark.parametrize("back", [by_split, by_product, by_adding])
+def test_bags_that_are_even_in_the_first_batch(back):
+    """Two rows each, then three and one: one record must not be clipped as part of another."""
+    torch.manual_seed(0)
+    model, refused = Bags(back), 0
+    engine = Gradients(model)
+    for lengths in ([2, 2], [3, 1], [1, 3], [2, 2]):
+        x, n = torch.randn(2, 4, 5), torch.tensor(lengths)
+        try:
+            found = engine.clipped_sum(model(x, n).square().mean(1), CLIP).sums
+        except ModelNotPrivate:
+            refused += 1
+            continue
+        other = Bags(back)
+        other.load_state_dict(model.state_dict())
+        same(found, loop_clipped_sum(other, lambda m, x, n: m(x, n).square().mean(1), CLIP, x, n))
+    assert refused >= 2
+
+
+def test_rows_whose_places_no_gradient_shows_at_first():
+    """In turns, and masked so that those which count lie right by chance."""
+
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(5, 4), nn.Linear(4, 3)
+
+        def forward(self, x, mask):
+            rows = self.first(x.transpose(0, 1).flatten(0, 1)).tanh()
+            return (self.last(rows).unflatten(0, (2, -1)).transpose(0, 1) * mask[..., None]).sum(1)
+
+    torch.manual_seed(0)
+    model = Masked()
+    engine = Gradients(model)
+    masks = torch.tensor([[[1.0, 0], [0, 1]], [[1, 1], [1, 1]]])
+    x = torch.randn(2, 2, 5)
+    engine.clipped_sum(model(x, masks[0]).square().mean(1), CLIP)
+    with pytest.raises(ModelNotPrivate, match="2 rows for each"):
+        engine.clipped_sum(model(x, masks[1]).square().mean(1), CLIP)
 
 
 @pytest.mark.parametrize("batch", [2, 3, 5])

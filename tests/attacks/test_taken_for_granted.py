@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.reference import loop_clipped_sum
 from tightrope.train.gradients.traced import Traced
 from tightrope.train.held import traceless
-from tightrope.train.padded import PaddedBatch, Program
+from tightrope.train.padded import OutOfPlace, PaddedBatch, Program
 
 CLIP = FlatClip(0.1)
 
@@ -93,13 +94,66 @@ def test_losses_in_another_order_than_the_rows(losses):
         for batch in run.batches(data(), steps=3):
             step(*batch)
     assert run.ledger.released == 0
-    with pytest.warns(UserWarning, match="do not come in the order"):
+    with pytest.warns(UserWarning, match="put in other places"):
         run = made(network())
         step = run.compile(lambda *batch: losses(run.model, *batch), size=32)
         for x, y in run.batches(data(), steps=3):
             truth = flat(loop_clipped_sum(network(), plain, CLIP, x, y))
             found = flat(step(x, y).sensitive.batch.sums)
             assert float((found - truth).norm()) <= 1e-4 * float(truth.norm())
+
+
+def turned(change):
+    """A program on numbers, whose answers do not stay in their rows."""
+
+    def compute(batch, present):
+        rows = batch[0][:, 0]
+        squares = change(rows.square())
+        finite = squares.masked_fill(squares.isnan(), torch.inf)
+        total = (change(rows) * present).sum()[None]
+        found = ClippedBatch((total,), len(rows), finite, torch.ones(1, len(rows)), 0, finite.sum())
+        return found, change(rows).clone()
+
+    return compute
+
+
+@pytest.mark.parametrize(
+    "values", [[1.0, 2, 3], [1, 2, 5e4, 3], [1, torch.nan, 2, 3], [1, 1.2, 1.1]]
+)
+def test_what_fills_up_is_where_it_was_put(values):
+    """Whatever one record is: as large as you like, or no number."""
+    x = torch.tensor(values)[:, None]
+    for change, right in ((lambda v: v, True), (lambda v: v.flip(0), False)):
+        program = Program(turned(change), PaddedBatch((x,), 7))
+        program.steady = True
+        if right:
+            program.run((x,))
+            continue
+        with pytest.raises(OutOfPlace):
+            program.run((x,))
+
+
+@pytest.mark.parametrize("losses", ["by_list", "by_function", "by_thread"])
+@pytest.mark.parametrize("alike", [False, True])
+def test_a_first_batch_that_shows_little(losses, alike):
+    """Of one row, or of equal ones: nothing of it may live on."""
+    sampler = PoissonSampler(0.06, seed=2) if not alike else PoissonSampler(0.3, seed=1)
+    run, number = made(network(), sampler=sampler), 0
+    step = run.compile(lambda *batch: globals()[losses](run.model, *batch), size=20)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*could not be compiled")
+        for x, y in run.batches(data(), steps=6):
+            if len(x) == 0:
+                run.step_empty()
+                continue
+            if alike and number == 0:
+                x, y = x[:1].expand_as(x).clone(), y[:1].expand_as(y).clone()
+            with traceless(run.model):
+                truth = flat(loop_clipped_sum(run.model, globals()[losses], CLIP, x, y))
+            run.gradients.forget()
+            found = flat(step(x, y).sensitive.batch.sums)
+            assert float((found - truth).norm()) <= 1e-4 * float(truth.norm())
+            number += 1
 
 
 class Sorts(nn.Module):
@@ -166,12 +220,19 @@ def by_python_chance(model, x, y):
     return plain(model, -x if random.random() < 0.5 else x, y)
 
 
-@pytest.mark.parametrize("losses", [by_list, by_numpy, by_function, by_thread, by_python_chance])
+def by_small_chance(model, x, y):
+    return plain(model, x, y) * (1.0 + 1e-4 * np.random.rand())  # noqa: NPY002
+
+
+CHANCES = (by_python_chance, by_small_chance)
+
+
+@pytest.mark.parametrize("losses", [by_list, by_numpy, by_function, by_thread, *CHANCES])
 def test_values_of_the_first_batch_do_not_live_on(losses):
     """Not in the sums, and not as data of records that no later step has counted."""
     run = made(network())
     with pytest.warns(UserWarning, match="could not be compiled"):
-        if losses is by_python_chance:
+        if losses in CHANCES:
             step = run.compile(lambda *batch: losses(run.model, *batch), size=20)
             for batch in run.batches(data(), steps=2):
                 step(*batch)

@@ -53,6 +53,8 @@ __all__ = ["CapturedStep", "check_capturable"]
 
 Clipped = tuple[ClippedBatch, Tensor]
 _MOST_CHANGES = 8  # each takes as long as the first recording
+_SHORT = 16  # a list or a dictionary of settings, of which every entry is seen
+_MOST_WAITS = 50  # batches that show too little to record a step with them
 
 
 def check_capturable(clip: Clip, *, exact: bool) -> None:
@@ -91,7 +93,7 @@ class CapturedStep:
         self._for_now = False  # whether the program is there for one batch only
         self._to_look = False  # whether places are to be compared, see `refuse_places`
         self._told = False  # that a batch does not fit
-        self._changes = 0  # of what a recorded step takes for granted
+        self._changes = self._waited = 0  # what it takes for granted changed; a batch said little
         self._to_compile = compiled
         self._passes: Traced | None = None  # once they are compiled
         self._surroundings: list[Any] = []
@@ -169,7 +171,9 @@ class CapturedStep:
         """Everything outside the batch that a recorded graph has taken for granted."""
         clip = self._run.clip  # its sensitivity too: the object may have changed inside
         modules = [_state_of(module) for module in self._run.model.modules()]
-        return [clip, float(clip.sensitivity), modules, self._chain]
+        kind = self._run.device.type
+        precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+        return [clip, float(clip.sensitivity), modules, self._chain, precision]
 
     def _record(self, batch: tuple[Any, ...]) -> None:
         self._program = self._passes = None  # their memory is free for the next
@@ -187,6 +191,9 @@ class CapturedStep:
 
     def _prepare(self, program: Program, batch: PaddedBatch) -> None:
         program.settle()  # a model that is refused is refused here
+        if batch.all_alike or not getattr(self._run.gradients, "lasts", True):
+            self._wait("what a batch shows of it is not all that a recorded step must know")
+            return
         if getattr(self._run.gradients, "chooses_rows", False):
             self._stay_eager(
                 "the model chooses rows of the batch by numbers that come with the data, and only "
@@ -203,6 +210,13 @@ class CapturedStep:
             self._program, self.mode = program, "compiled"
         else:
             self._stay_eager(trouble)
+
+    def _wait(self, why: str) -> None:
+        """Another batch may show more; not for ever."""
+        self._waited += 1
+        if self._waited < _MOST_WAITS:
+            raise AskAgain
+        self._stay_eager(why)
 
     def _compile(self, program: Program, batch: PaddedBatch) -> str | None:
         """Why not, where that fails: anything may go wrong in a compiler."""
@@ -271,10 +285,21 @@ def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:
         for t in own
         if t is not None
     ]
-    numbers = [value for value in module.__dict__.values() if type(value) in (int, float, str)]
+    numbers = [_mark(value) for value in module.__dict__.values()]
     hooks = (*module._forward_pre_hooks, *module._forward_hooks, *module._backward_hooks,
              *module._backward_pre_hooks)  # fmt: skip
     return id(module), module.training, tensors, numbers, hooks, module.__dict__.get("forward")
+
+
+def _mark(value: object) -> Any:
+    """What changes when a setting of a module does; None of what may hold values of a batch."""
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple, set)) and len(value) <= _SHORT:
+        return [part if isinstance(part, (bool, int, float, str)) else None for part in value]
+    if isinstance(value, dict) and value and len(value) <= _SHORT:
+        return [(key, part) for key, part in value.items() if isinstance(part, (bool, int, float))]
+    return id(value) if callable(value) and not isinstance(value, Tensor) else None
 
 
 def _room(expected: float) -> int:

@@ -105,8 +105,8 @@ def agree(facts: tuple[int, float, float], forfeited: tuple[str, ...]) -> tuple[
     if any(each != facts for each in all_facts):
         raise InvalidInput(
             "The ranks are about to release different things; (step, clip norm, expected batch "
-            f"size) are {all_facts}, in order of rank. Nothing was released. Change settings on all "
-            "ranks alike, and resume all of them from the same snapshot."
+            f"size) are {all_facts}, in order of rank. Nothing was released. Change settings on "
+            "all ranks alike, and resume all of them from the same snapshot."
         )
     return tuple(why for _, reasons in told for why in reasons)
 

@@ -23,7 +23,7 @@ __all__ = ["AskAgain", "OutOfPlace", "PaddedBatch", "Program", "TextsRead", "ref
 _WARM_UPS = 3
 _MOST_RUNS = 100
 _PLAIN = (str, bytes, int, float, complex, type(None))
-_APART = 3e-2  # of the largest, by which the same row may differ in another place
+_APART = 3e-2  # of its size and the usual one, by which the same row may differ elsewhere
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # of the allocator
 
 
@@ -60,6 +60,11 @@ class PaddedBatch:
                 mine[rows:].copy_(new[:1].expand_as(mine[rows:]))
         torch.lt(self._numbers, rows, out=self.present)
         return rows
+
+    @property
+    def all_alike(self) -> bool:
+        """Whether no row differs from the first, so that nothing can be seen."""
+        return all(bool((t == t[:1]).all()) for t in self._tensors)
 
     def rearranged(self, rows: Tensor) -> Any:
         """Other rows in the places of these; rows: their numbers."""
@@ -200,7 +205,7 @@ class Program:
         draws = self._generator.get_state()
         sums, found, losses = self._start()
         bad = _not_finite(found)
-        if self.steady and bad is None:
+        if self.steady:
             _check_fillers(found, losses, rows)
         losses = losses[:rows].clone()
         if bad is None:
@@ -277,8 +282,11 @@ def _check_fillers(found: ClippedBatch, losses: Tensor, rows: int) -> None:
     Losses may come in another order than the rows of the batch, or rows be sorted on the way.
     """
     for values in (losses, found.squared_norms):
-        first, others = values[:1], values[rows:]
-        if len(others) and float((others - first).abs().max()) > _APART * float(values.abs().max()):
+        if rows == len(values):
+            return
+        size = values[:1].abs() + values[:rows].abs().nan_to_num(0.0, 0.0).median()
+        same = (values[rows:] - values[:1]).abs() <= _APART * size
+        if not bool((same | ~values[:1].isfinite() & ~values[rows:].isfinite()).all()):
             raise OutOfPlace
 
 

@@ -57,6 +57,14 @@ def halves(count: int) -> list[Tensor]:
     return [side for bit in bits for side in (bit, 1 - bit)]
 
 
+def _all_seen(quiet: dict[int, Any], number: int, rows: Tensor, *, several: bool) -> bool:
+    if not several:
+        return bool(rows.any())
+    before = quiet[number]
+    quiet[number] = rows if before is None else before | rows
+    return bool(quiet[number].all())
+
+
 @final
 class Seen(NamedTuple):
     """mixed: numbers of the edges at which examples meet.
@@ -88,7 +96,8 @@ def look(
     rows_of = [owners.of_layer(owners.rows * each) for each in times]
     sound = losses.detach().isfinite()
     finite, hooked = bool(sound.all()), False
-    quiet = set(range(len(edges)))
+    # rows of which a gradient is still to be seen: any row, or all where an example has several
+    quiet: dict[int, Tensor | None] = dict.fromkeys(range(len(edges)))
     for one in weights if edges else []:
         given = one.to(losses)
         others = given == 0
@@ -107,8 +116,8 @@ def look(
                 whose = own.spread(numbers)[without & own.spread(sound)].tolist()
                 lost |= set(whose)
                 hidden |= {number} if whose else set()
-            if bool(rows.any()):
-                quiet.discard(number)
+            if number in quiet and _all_seen(quiet, number, rows, several=times[number] > 1):
+                del quiet[number]
             if bool((rows & own.spread(others)).any() if len(g) == own.rows else rows.any()):
                 mixed.add(number)
     return Seen(mixed, hidden, lost, not quiet, finite, hooked)

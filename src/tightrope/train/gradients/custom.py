@@ -93,7 +93,9 @@ def _is_right(
     call: Call, choice: Batched, found: tuple[Tensor, ...], grads: tuple[Tensor, ...]
 ) -> bool | None:
     """Whether the examples' gradients add up under random weights; None if all are zero."""
-    sizes = torch.stack([each.abs().double().flatten(1).norm(dim=1) for each in found]).sum(0)
+    sizes = torch.stack(
+        [each.abs().double().reshape(len(each), -1).norm(dim=1) for each in found]
+    ).sum(0)
     good = sizes.isfinite()
     if not bool(good.any()):
         return None

@@ -96,6 +96,7 @@ class Gradients:
         self._half = any(map(stored_in_half, model.parameters()))  # also those that are frozen
         self.in_half = False  # whether the last pass ran in half precision on a GPU
         self.half_inside = False  # or anywhere
+        self.lasts = True  # whether the last plan may be kept
         self.chooses_rows = False  # whether numbers that come with the data may have moved rows
         self._plans: dict[tuple[int, ...], BatchPlan] = {}
         self._probes = Probes()
@@ -213,7 +214,7 @@ class Gradients:
         plan, ways = self._planned(losses, uses, calls, owners, checked)
         self.half_inside = plan.half or self._half or stored_in_half(losses)
         self.in_half = self.in_half or (_on_gpu(losses) and plan.half)
-        self.chooses_rows = plan.picks
+        self.chooses_rows, self.lasts = plan.picks, plan.lasts
         kept = list(map(uses.__getitem__, plan.uses))
         ends = frozenset(map(uses.__getitem__, plan.ends))
         return Work(

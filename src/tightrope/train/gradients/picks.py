@@ -17,13 +17,16 @@ from torch import Tensor, nn
 from tightrope.train.gradients.graph import nodes_of, output_shape
 from tightrope.train.gradients.recorder import reading_graphs
 
-__all__ = ["moves_rows", "picks_rows"]
+__all__ = ["moves_rows", "picks_rows", "regroups"]
 
 # What is read from a node: numbers of rows, along a dimension or along the first ones.
 _ALONG = {"IndexSelectBackward0": "_saved_index", "GatherBackward0": "_saved_index",
           "SortBackward0": "_saved_indices", "TopkBackward0": "_saved_indices",
           "IndexCopyBackward0": "_saved_index", "IndexAddBackward0": "_saved_index",
           "ScatterBackward0": "_saved_index", "ScatterAddBackward0": "_saved_index"}  # fmt: skip
+_SHAPES = ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0", "CloneBackward0",
+           "TransposeBackward0", "PermuteBackward0", "TBackward0", "UnsqueezeBackward0",
+           "SqueezeBackward1", "SqueezeBackward2", "ViewAsBackward0")  # fmt: skip
 _FLATTENED = ("MaskedSelectBackward0", "MaskedScatterBackward0", "TakeBackward0", "PutBackward0")
 _FIRST = ("IndexBackward0", "UnsafeIndexBackward0", "IndexPutBackward0", "EmbeddingBackward0")
 
@@ -33,6 +36,41 @@ def picks_rows(nodes: Iterable[Any], rows: int, *, several: bool = False) -> boo
     chooses = _picks_some if several else _picks
     with reading_graphs():
         return any(chooses(node, rows) for node in nodes)
+
+
+def regroups(nodes: Iterable[Any], lengths: set[int], batched: set[Any]) -> bool:
+    """Whether rows, so many, become others or come from others by more than another shape.
+
+    batched: nodes whose outputs have the batch.
+
+    Sequences that are cut and put together, each as long as the data say, may happen to have as
+    many rows for each example in one batch, and not in the next.
+    """
+    return any(
+        node.name() not in _SHAPES and _carries(child, batched)
+        for node in nodes if lengths
+        for child, number in node.next_functions if child is not None
+        if _differ(output_shape(node), output_shape(child, number), lengths)
+    )  # fmt: skip
+
+
+def _differ(after: torch.Size, before: torch.Size, lengths: set[int]) -> bool:
+    """Whether one has such rows, and the other something else that is not spread over them."""
+    if not after or not before or after[0] == before[0] or not {after[0], before[0]} & lengths:
+        return False
+    return len(before) >= len(after) and before[0] != 1
+
+
+def _carries(node: Any, batched: set[Any]) -> bool:
+    """Whether the batch is behind it: else it is made of parameters."""
+    stack, seen = [node], {node}
+    while stack:
+        if (one := stack.pop()) in batched:
+            return True
+        below = {child for child, _ in one.next_functions if child is not None} - seen
+        seen |= below
+        stack += below
+    return False
 
 
 def moves_rows(losses: Tensor, rows: int) -> bool:
@@ -49,6 +87,8 @@ def _picks(node: Any, rows: int) -> bool:
 def _picks_some(node: Any, rows: int) -> bool:
     """Whether it chooses among rows of which each row of the batch has some, in whatever number."""
     some = any(length >= rows and length % rows == 0 for length in _read(node))
+    if some and node.name() == "RollBackward0":
+        return any(dim in (0, 2**64 - len(output_shape(node))) for dim in node._saved_dims)
     return some and (node.name() in _FLATTENED or _along_rows(node))
 
 

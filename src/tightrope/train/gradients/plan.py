@@ -24,7 +24,7 @@ from tightrope.train.gradients.junctions import (
     route_to,
 )
 from tightrope.train.gradients.owners import Owners
-from tightrope.train.gradients.picks import picks_rows
+from tightrope.train.gradients.picks import picks_rows, regroups
 from tightrope.train.gradients.recorder import Use
 from tightrope.train.gradients.survey import Survey, survey
 from tightrope.train.gradients.witness import Witness
@@ -178,11 +178,13 @@ def _plan_of(losses: Tensor, uses: list[Use], seen: Survey, found: Seen, rows: i
     ends = frozenset(i for i in seen.kept if uses[i].edges[0].node not in leading)
     shared = shared_parameters((uses[i] for i in seen.kept), (s.parameter for s in sources))
     times = tuple(uses[i].rows[0] // rows for i in seen.kept)
-    several = any(each > 1 for each in seen.times)
+    several = {each * rows for each in seen.times if each > 1}
+    nodes = list(nodes_of(losses))
+    batched = {edge.node for edge in seen.edges}
+    picks = picks_rows(nodes, rows, several=bool(several)) or regroups(nodes, several, batched)
     return BatchPlan(
         tuple(seen.kept), times, ends, sources, shared,
-        found.conclusive, found.finite, seen.graph.half, found.hooked,
-        picks_rows(nodes_of(losses), rows, several=several),
+        found.conclusive, found.finite, seen.graph.half, found.hooked, picks,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from tightrope.train.gradients.arrivals import Way, backward_pass
 from tightrope.train.gradients.forms import Dense
 from tightrope.train.gradients.forms.base import full_precision
 from tightrope.train.gradients.kernels import plain_only
+from tightrope.train.gradients.moved import CannotTrace, refuse_moves
 from tightrope.train.gradients.owners import Owners
 from tightrope.train.gradients.passes import Found, Grads, Work, all_grads, shrinks, together
 from tightrope.train.gradients.recorder import Use
@@ -48,10 +49,6 @@ Left = tuple[Callable[..., Found], tuple[Tensor, ...], dict[str, Any], int]
 
 # Outputs may lie in memory as the compiler likes best: every form reads strides.
 _OPTIONS = {"keep_output_stride": False}
-
-
-class CannotTrace(Exception):
-    """Says why the passes are no graph."""
 
 
 def refuse_inside_trace() -> None:
@@ -129,9 +126,11 @@ class Traced:
         self._spec: Any = None
         torch.clear_autocast_cache()  # weights cast outside would never be cast again
         try:
-            self._run: Callable[..., Any] = make_fx(self._passes)(*tensors_of(batch))
+            with _nothing_read():
+                self._run: Callable[..., Any] = make_fx(self._passes)(*tensors_of(batch))
         finally:
             torch.clear_autocast_cache()
+        refuse_moves(self._run, len(tensors_of(batch)[0]))
         rewrite(self._run)
 
     def _passes(self, *inputs: Tensor) -> list[Tensor]:
@@ -176,6 +175,24 @@ class Traced:
         out = iter(values)
         leaves = [next(out) if leaf is _OUT else leaf for leaf in self._leaves]
         return tree.tree_unflatten(leaves, self._spec)
+
+
+@contextmanager
+def _nothing_read() -> Iterator[None]:
+    """Values that Python reads would be the same in every later step."""
+    names = ("tolist", "numpy", "__array__")
+    before = {name: getattr(Tensor, name) for name in names}
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise CannotTrace("values of a tensor are read on the way (tolist, numpy)")
+
+    try:
+        for name in names:
+            setattr(Tensor, name, refused)
+        yield
+    finally:
+        for name in names:
+            setattr(Tensor, name, before[name])
 
 
 @contextmanager
