@@ -191,7 +191,8 @@ class CapturedStep:
 
     def _prepare(self, program: Program, batch: PaddedBatch) -> None:
         program.settle()  # a model that is refused is refused here
-        if batch.all_alike or not getattr(self._run.gradients, "lasts", True):
+        alike = self._to_compile and batch.all_alike  # Python may read values of it
+        if alike or not getattr(self._run.gradients, "lasts", True):
             self._wait("what a batch shows of it is not all that a recorded step must know")
             return
         if getattr(self._run.gradients, "chooses_rows", False):
@@ -241,19 +242,28 @@ class CapturedStep:
             self._program, self.mode = program, f"{compiled}CUDA graph"
 
     def _try_to_capture(self, program: Program) -> None:
+        told = self._is_same_when_told(
+            program
+        )  # first: after a capture that failed nothing is freed
         try:
             program.capture()
         except RuntimeError:  # a model that sees the capture may go ways that no warm-up went
-            self._capture_told(program)
+            if not told:
+                raise
+            self._run.gradients.forget()
+            with said_to_compile():
+                program.capture()
 
-    def _capture_told(self, program: Program) -> None:
-        """Once it is told that it is compiled, as models of transformers ask."""
+    def _is_same_when_told(self, program: Program) -> bool:
+        """Whether the model gives the same once it is told that it is compiled."""
+        if self._passes is not None:
+            return True  # it does not run again
         try:
             check_told(self._run, program.once)
-        except CannotTrace as error:
-            raise RuntimeError(str(error)) from error
-        with said_to_compile():
-            program.capture()
+        except (CannotTrace, RuntimeError):
+            self._run.gradients.forget()
+            return False
+        return True
 
     def _each(self, *batch: Any) -> Tensor:
         return check_losses(self._losses(*batch), self.size, self._run.views)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,8 +48,9 @@ def compiled_passes(
         traced = _traced(run, engine, losses, compute, batch)
         _check_on_others(run, engine, traced, compute, batch)
     except (CannotTrace, RuntimeError):  # a model may do what a trace can follow once it is told
+        engine.forget()
         check_told(run, lambda: compute(batch.values, batch.present))
-        with said_to_compile():
+        with said_to_compile(), engine.anew():
             traced = _traced(run, engine, losses, compute, batch)
             _check_on_others(run, engine, traced, compute, batch)
     traced.compile()
@@ -100,19 +101,15 @@ def check_told(run: PrivateOptimizer, once: Callable[[], Clipped]) -> None:
     once: the eager step. What the model does then is looked at as if it were another one.
     """
     engine, calm = run.gradients, Calm(run.model)
-    engine.forget()
+    new = engine.anew if isinstance(engine, Gradients) else nullcontext
     try:
-        with _same_draws(run.device):
+        with new(), _same_draws(run.device):
             truth = once()
-        with said_to_compile(), _same_draws(run.device):
-            if isinstance(engine, Gradients):
-                engine.forget(plans=True)
+        with new(), said_to_compile(), _same_draws(run.device):
             found = once()
         _check_same(truth, found, half=getattr(engine, "half_inside", False))
     finally:
         calm.end()
-    if isinstance(engine, Gradients):
-        engine.forget(plans=True)
 
 
 def _same_draws(device: torch.device) -> AbstractContextManager[None]:

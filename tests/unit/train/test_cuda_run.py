@@ -318,7 +318,8 @@ def test_dropout_differs_between_replays(how):
 
 @either
 @pytest.mark.parametrize("half", [False, True])
-def test_a_captured_step_releases_at_most_the_clip_norm(half, how):
+def test_a_captured_step_releases_at_most_the_clip_norm(half, how, monkeypatch):
+    monkeypatch.setattr(PaddedBatch, "all_alike", False)  # of one example, and yet compiled
     name = "sequence in bfloat16" if half else "sequence"
     kept = []
     for i in range(8):

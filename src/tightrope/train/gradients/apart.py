@@ -57,12 +57,12 @@ def halves(count: int) -> list[Tensor]:
     return [side for bit in bits for side in (bit, 1 - bit)]
 
 
-def _all_seen(quiet: dict[int, Any], number: int, rows: Tensor, *, several: bool) -> bool:
+def _enough_seen(quiet: dict[int, Any], number: int, rows: Tensor, *, several: bool) -> bool:
     if not several:
         return bool(rows.any())
     before = quiet[number]
     quiet[number] = rows if before is None else before | rows
-    return bool(quiet[number].all())
+    return 2 * int(quiet[number].sum()) > len(rows)
 
 
 @final
@@ -96,7 +96,8 @@ def look(
     rows_of = [owners.of_layer(owners.rows * each) for each in times]
     sound = losses.detach().isfinite()
     finite, hooked = bool(sound.all()), False
-    # rows of which a gradient is still to be seen: any row, or all where an example has several
+    # edges of which a gradient is still to be seen: at any row, or where an example has several
+    # at most of them, since half may lie right by chance in another order
     quiet: dict[int, Tensor | None] = dict.fromkeys(range(len(edges)))
     for one in weights if edges else []:
         given = one.to(losses)
@@ -116,7 +117,7 @@ def look(
                 whose = own.spread(numbers)[without & own.spread(sound)].tolist()
                 lost |= set(whose)
                 hidden |= {number} if whose else set()
-            if number in quiet and _all_seen(quiet, number, rows, several=times[number] > 1):
+            if number in quiet and _enough_seen(quiet, number, rows, several=times[number] > 1):
                 del quiet[number]
             if bool((rows & own.spread(others)).any() if len(g) == own.rows else rows.any()):
                 mixed.add(number)

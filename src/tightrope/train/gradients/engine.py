@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, final
 
@@ -110,11 +110,19 @@ class Gradients:
         self._remove()
         self._recorder.take()
 
-    def forget(self, *, plans: bool = False) -> None:
-        """Drop what forward passes left since the last clipped_sum; plans: all looks, too."""
+    def forget(self) -> None:
+        """Drop what forward passes left since the last clipped_sum."""
         self._recorder.take()
-        if plans:
-            self._plans.clear()
+
+    @contextmanager
+    def anew(self) -> Iterator[None]:
+        """Inside nothing is known of the model, and all is looked at; after it what was known."""
+        before, self._plans = self._plans, {}
+        try:
+            yield
+        finally:
+            self._plans = before
+            self.forget()
 
     def clipped_sum(
         self,
