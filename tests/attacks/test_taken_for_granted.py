@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import prune
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
-from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
+from tightrope.train import FlatClip, GaussianNoise, Gradients, PoissonSampler, noisy_sgd
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.reference import loop_clipped_sum
 from tightrope.train.gradients.traced import Traced
@@ -154,6 +154,43 @@ def test_a_first_batch_that_shows_little(losses, alike):
             found = flat(step(x, y).sensitive.batch.sums)
             assert float((found - truth).norm()) <= 1e-4 * float(truth.norm())
             number += 1
+
+
+def cut(model, x, y):
+    most = 1 + max(y.tolist())
+    return plain(model, x * (torch.arange(5) < most), y)
+
+
+def weighed_aside(model, x, y):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(1.0 + y))
+    thread.start()
+    thread.join()
+    return plain(model, x, y) * found[0]
+
+
+@pytest.mark.parametrize("losses", [cut, weighed_aside])
+def test_a_first_batch_of_one_label(losses):
+    """Its rows differ, and what is read of them does not."""
+
+    def args(number, x, y):
+        return x, y if number else torch.ones_like(y)
+
+    with pytest.warns(UserWarning, match="could not be compiled"):
+        step = follow_whole(made(network()), losses, args)
+    assert step.mode.startswith("eager")
+
+
+def follow_whole(run, losses, args):
+    """Against the eager sum of the whole batch: what is cut follows the longest of it."""
+    step = run.compile(lambda *batch: losses(run.model, *batch), size=20)
+    for number, batch in enumerate(run.batches(data(), steps=4)):
+        x, y = args(number, *batch)
+        mine = network()
+        truth = flat(Gradients(mine).clipped_sum(losses(mine, x, y), CLIP).sums)
+        found = flat(step(x, y).sensitive.batch.sums)
+        assert float((found - truth).norm()) <= 1e-4 * float(truth.norm())
+    return step
 
 
 class Sorts(nn.Module):
