@@ -53,6 +53,9 @@ __all__ = ["CapturedStep", "check_capturable"]
 
 Clipped = tuple[ClippedBatch, Tensor]
 _MOST_CHANGES = 8  # each takes as long as the first recording
+_OWN = frozenset(torch.nn.Module().__dict__)  # what every module holds
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
+_PLAIN = (bool, int, float, str)
 _SHORT = 16  # a list or a dictionary of settings, of which every entry is seen
 _MOST_WAITS = 50  # batches that show too little to record a step with them
 
@@ -289,27 +292,29 @@ def _first_line(error: Exception) -> str:
 
 def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:
     """What of a module, without its children, a recorded step has taken for granted."""
-    own = (*module._parameters.values(), *module._buffers.values())
+    own = module.__dict__
     tensors = [
-        (t.data_ptr(), t.requires_grad, t.stride(), t._backward_hooks is None)
-        for t in own
-        if t is not None
+        None if t is None else (t.data_ptr(), t.requires_grad, t._backward_hooks)
+        for kind in (module._parameters, module._buffers)
+        for t in kind.values()
     ]
-    numbers = [_mark(value) for value in module.__dict__.values()]
-    hooks = (*module._forward_pre_hooks, *module._forward_hooks, *module._backward_hooks,
-             *module._backward_pre_hooks)  # fmt: skip
-    return id(module), module.training, tensors, numbers, hooks, module.__dict__.get("forward")
+    settings = [
+        value if type(value) in _PLAIN else _mark(value)
+        for key, value in own.items()
+        if key not in _OWN
+    ]
+    hooks = [tuple(held) for kind in _HOOKS if (held := own.get(kind))]
+    return id(module), module.training, tensors, settings, hooks
 
 
 def _mark(value: object) -> Any:
     """What changes when a setting of a module does; None of what may hold values of a batch."""
-    if isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple, set)) and len(value) <= _SHORT:
-        return [part if isinstance(part, (bool, int, float, str)) else None for part in value]
-    if isinstance(value, dict) and value and len(value) <= _SHORT:
-        return [(key, part) for key, part in value.items() if isinstance(part, (bool, int, float))]
-    return id(value) if callable(value) and not isinstance(value, Tensor) else None
+    kind = type(value)
+    if kind in (list, tuple, set) and len(value) <= _SHORT:  # type: ignore[arg-type]
+        return [part if type(part) in _PLAIN else None for part in value]  # type: ignore[attr-defined]
+    if kind is dict and len(value) <= _SHORT:  # type: ignore[arg-type]
+        return [(key, v) for key, v in value.items() if type(v) in _PLAIN]  # type: ignore[attr-defined]
+    return id(value) if callable(value) and kind is not Tensor else None
 
 
 def _room(expected: float) -> int:

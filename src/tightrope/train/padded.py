@@ -281,13 +281,14 @@ def _check_fillers(found: ClippedBatch, losses: Tensor, rows: int) -> None:
 
     Losses may come in another order than the rows of the batch, or rows be sorted on the way.
     """
-    for values in (losses, found.squared_norms):
-        if rows == len(values):
-            return
-        size = values[:1].abs() + values[:rows].abs().nan_to_num(0.0, 0.0).median()
-        same = (values[rows:] - values[:1]).abs() <= _APART * size
-        if not bool((same | ~values[:1].isfinite() & ~values[rows:].isfinite()).all()):
-            raise OutOfPlace
+    if rows == len(losses):
+        return
+    values = torch.stack([losses.double(), found.squared_norms.double()])
+    first, others = values[:, :1], values[:, rows:]
+    usual = values[:, :rows].abs().nan_to_num(0.0, 0.0).median(dim=1, keepdim=True).values
+    same = (others - first).abs() <= _APART * (first.abs() + usual)
+    if not bool((same | ~first.isfinite() & ~others.isfinite()).all()):
+        raise OutOfPlace
 
 
 def _copied(sums: list[Tensor], found: ClippedBatch, rows: int, alone: bool) -> ClippedBatch:
