@@ -193,6 +193,21 @@ def follow_whole(run, losses, args):
     return step
 
 
+def test_a_buffer_may_be_as_long_as_the_batch():
+    class Held(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(5, 3)
+            self.register_buffer("table", torch.randn(20, 5))
+
+        def forward(self, x):
+            return self.linear(x + self.table.sum(0))
+
+    torch.manual_seed(0)
+    assert follow(made(Held()), plain).mode == "compiled"
+    assert "tolist" not in torch.Tensor.__dict__
+
+
 class Sorts(nn.Module):
     """By its first number, and back; as long as these are equal no row moves."""
 

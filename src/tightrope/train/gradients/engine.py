@@ -182,7 +182,8 @@ class Gradients:
 
         self.forget()
         try:
-            return Traced(losses, self._left_by, batch)
+            held = {buffer.data_ptr() for buffer in self._recorder.root.buffers()}
+            return Traced(losses, self._left_by, batch, held)
         finally:
             self.forget()
 

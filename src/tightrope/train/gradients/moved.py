@@ -25,23 +25,23 @@ class CannotTrace(Exception):
     """Says why the passes are no graph."""
 
 
-def refuse_moves(graph: Any, rows: int) -> None:
-    """rows: those of the batch, which the trace was made with."""
+def refuse_moves(graph: Any, rows: int, held: set[int]) -> None:
+    """rows: those of the batch which the trace was made with; held: addresses of the buffers."""
     data: set[Any] = set()
     for node in graph.graph.nodes:
         if node.op == "placeholder" or data & set(node.all_input_nodes):
             data.add(node)
-        if node.op == "get_attr" and _is_constant(getattr(graph, node.target, None), rows):
+        if node.op == "get_attr" and _is_constant(getattr(graph, node.target, None), rows, held):
             raise CannotTrace("a part of the batch is computed where no trace can see it")
         if node.op == "call_function" and node in data and _moves(node, data, rows):
             raise CannotTrace("rows of the batch are put in other places, by numbers of the data")
 
 
-def _is_constant(value: object, rows: int) -> bool:
+def _is_constant(value: object, rows: int, held: set[int]) -> bool:
     """A tensor from nowhere that has a row for each of the batch was computed from it."""
     if not isinstance(value, Tensor) or isinstance(value, nn.Parameter) or value.requires_grad:
         return False
-    return value.dim() > 0 and len(value) == rows
+    return value.dim() > 0 and len(value) == rows and value.data_ptr() not in held
 
 
 def _moves(node: Any, data: set[Any], rows: int) -> bool:

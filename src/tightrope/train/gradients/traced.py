@@ -13,7 +13,8 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, partialmethod
+from threading import get_ident
 from typing import Any, final
 
 import torch
@@ -119,7 +120,9 @@ class Traced:
         losses: Callable[..., Tensor],
         back: Callable[[Tensor], list[Left]],
         batch: tuple[Any, ...],
+        held: set[int],
     ) -> None:
+        """held: addresses of the model's buffers."""
         self._batch, self._losses, self._back = batch, losses, back
         self._makers: list[tuple[Callable[..., Found], int]] = []
         self._leaves: list[Any] = []
@@ -130,7 +133,7 @@ class Traced:
                 self._run: Callable[..., Any] = make_fx(self._passes)(*tensors_of(batch))
         finally:
             torch.clear_autocast_cache()
-        refuse_moves(self._run, len(tensors_of(batch)[0]))
+        refuse_moves(self._run, len(tensors_of(batch)[0]), held)
         rewrite(self._run)
 
     def _passes(self, *inputs: Tensor) -> list[Tensor]:
@@ -180,19 +183,21 @@ class Traced:
 @contextmanager
 def _nothing_read() -> Iterator[None]:
     """Values that Python reads would be the same in every later step."""
-    names = ("tolist", "numpy", "__array__")
-    before = {name: getattr(Tensor, name) for name in names}
-
-    def refused(*_: Any, **__: Any) -> Any:
-        raise CannotTrace("values of a tensor are read on the way (tolist, numpy)")
-
+    own = {name: Tensor.__dict__.get(name) for name in ("tolist", "numpy", "__array__")}
     try:
-        for name in names:
-            setattr(Tensor, name, refused)
+        for name in own:
+            setattr(Tensor, name, partialmethod(_refused, getattr(Tensor, name), get_ident()))
         yield
     finally:
-        for name in names:
-            setattr(Tensor, name, before[name])
+        for name, method in own.items():
+            delattr(Tensor, name) if method is None else setattr(Tensor, name, method)
+
+
+def _refused(tensor: Tensor, method: Any, thread: int, *args: Any, **named: Any) -> Any:
+    """In this thread alone: others may read what they like."""
+    if get_ident() != thread:
+        return method(tensor, *args, **named)
+    raise CannotTrace("values of a tensor are read on the way (tolist, numpy)")
 
 
 @contextmanager
