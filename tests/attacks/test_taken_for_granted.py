@@ -342,7 +342,7 @@ def doubled(module, args, out):
 
 
 def replaced(model):
-    model[1] = nn.ReLU()
+    model[1] = nn.Sigmoid()
 
 
 def inserted(model):
@@ -357,7 +357,17 @@ def hooked(model):
     model[1].register_forward_hook(doubled)
 
 
+class Acts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act = torch.tanh
+
+    def forward(self, x):
+        return self.act(x)
+
+
 CHANGES = {
+    "a function": lambda model: setattr(model[2], "act", torch.sin),
     "replaced": replaced,
     "inserted": inserted,
     "forward": given_forward,
@@ -370,9 +380,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_changes_of_the_model_are_seen(change):
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(5, 6), nn.Tanh(), nn.Identity(), nn.LeakyReLU(), nn.Linear(6, 3)
-    )
+    model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), Acts(), nn.LeakyReLU(), nn.Linear(6, 3))
     step = follow(made(model), plain, between=change)
     assert step.mode == "compiled"
 
