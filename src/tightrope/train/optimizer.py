@@ -343,7 +343,7 @@ class PrivateOptimizer(Accounted, NotCopied):
     def _release(self, ticket: Ticket, adaptive: bool) -> None:
         self.sharding.finish()  # all ranks count the step, or none: their epochs go together
         facts = (self.steps, self._norm.bound, self.expected_batch_size)
-        self.ledger.forfeit(agree(facts, self.ledger.forfeited))
+        self.ledger.forfeit(agree(facts, self.ledger.forfeited, self.device))
         sums, self._sums = self._sums, None
         assert sums is not None
         self.ledger.forfeit(not_private_because(self.sampler, self.noise))
