@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 from torch import Tensor, nn
@@ -70,7 +71,7 @@ class BatchPlan:
     hooked: bool
     picks: bool
 
-    @property
+    @cached_property
     def lasts(self) -> bool:
         """Whether it may be kept for other batches.
 
