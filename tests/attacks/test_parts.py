@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,18 +10,14 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import parts_models
+from two_ranks import of_two_ranks
 
 WORKER = Path(__file__).with_name("parts_attack_worker.py")
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    told = tmp_path_factory.mktemp("two") / "report"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*torchrun, "--nproc-per-node=2", str(WORKER), str(told)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(told.read_text())
+    return of_two_ranks(WORKER, tmp_path_factory.mktemp("two") / "report")
 
 
 def test_a_step_that_failed_is_counted_by_no_rank_so_that_epochs_stay_together(report):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent))
+from two_ranks import of_two_ranks
+
 WORKER = Path(__file__).with_name("ranks_agree_worker.py")
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    told = tmp_path_factory.mktemp("two") / "report"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*torchrun, "--nproc-per-node=2", str(WORKER), str(told)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(told.read_text())
+    return of_two_ranks(WORKER, tmp_path_factory.mktemp("two") / "report")
 
 
 def test_a_clip_that_changes_on_one_rank_is_refused_on_all(report):

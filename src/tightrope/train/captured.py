@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor
 
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.compiled import check_told, compiled_passes
 from tightrope.train.feed import slice_rows, tensors_of
@@ -196,7 +196,8 @@ class CapturedStep:
         program.settle()  # a model that is refused is refused here
         alike = self._to_compile and batch.all_alike  # Python may read values of it
         if alike or not getattr(self._run.gradients, "lasts", True):
-            self._wait("what a batch shows of it is not all that a recorded step must know")
+            self._wait("no batch so far showed enough of the model to record it (its rows are all "
+                       "equal, or rows that it makes of an example have no gradient)")  # fmt: skip
             return
         if getattr(self._run.gradients, "chooses_rows", False):
             self._stay_eager(
@@ -245,9 +246,8 @@ class CapturedStep:
             self._program, self.mode = program, f"{compiled}CUDA graph"
 
     def _try_to_capture(self, program: Program) -> None:
-        told = self._is_same_when_told(
-            program
-        )  # first: after a capture that failed nothing is freed
+        # first: after a capture that failed nothing that a look takes is freed
+        told = self._is_same_when_told(program)
         try:
             program.capture()
         except RuntimeError:  # a model that sees the capture may go ways that no warm-up went
@@ -263,7 +263,7 @@ class CapturedStep:
             return True  # it does not run again
         try:
             check_told(self._run, program.once)
-        except (CannotTrace, RuntimeError):
+        except (CannotTrace, ModelNotPrivate, RuntimeError):
             self._run.gradients.forget()
             return False
         return True
@@ -307,13 +307,13 @@ def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:
     return id(module), module.training, tensors, settings, hooks
 
 
-def _mark(value: object) -> Any:
+def _mark(value: Any) -> Any:
     """What changes when a setting of a module does; None of what may hold values of a batch."""
     kind = type(value)
-    if kind in (list, tuple, set) and len(value) <= _SHORT:  # type: ignore[arg-type]
-        return [part if type(part) in _PLAIN else None for part in value]  # type: ignore[attr-defined]
-    if kind is dict and len(value) <= _SHORT:  # type: ignore[arg-type]
-        return [(key, v) for key, v in value.items() if type(v) in _PLAIN]  # type: ignore[attr-defined]
+    if kind in (list, tuple, set) and len(value) <= _SHORT:
+        return [part if type(part) in _PLAIN else None for part in value]
+    if kind is dict and len(value) <= _SHORT:
+        return [(key, v) for key, v in value.items() if type(v) in _PLAIN]
     return id(value) if callable(value) and kind is not Tensor else None
 
 

@@ -60,9 +60,8 @@ def _of_each(call: Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     choices = list(call.choices(len(grads[0])))
     sure = len(choices) == 1 or _recorded(grads[0])  # else another choice may be right this time
     for choice in choices:
-        before = (
-            None if sure and choice in known else python_draws()
-        )  # torch.func looks after torch's
+        # of Python and NumPy; torch.func looks after torch's
+        before = None if sure and choice in known else python_draws()
         try:
             found = call.of_each(choice, grads)
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:

@@ -100,8 +100,8 @@ class Survey:
             raise ModelNotPrivate(
                 f"layers ran on {most} rows for each of the {self.batch} losses, and nothing says "
                 "which of them belong together. Rows that the model makes of an example (windows, "
-                "frames) are found where they lie side by side, x.flatten(0, 1) of (B, K, ...), in "
-                "one process and where the model takes batches of any length. For views of each "
+                "frames) are found where they lie side by side, x.flatten(0, 1) of (B, K, ...), "
+                "where the model takes batches of any length. For views of each "
                 f"example make the run with views={most}; else give the model one row for each "
                 "example, or pass gradients=OneByOne(model), which is exact for every model and "
                 "slower"
