@@ -270,3 +270,21 @@ def test_eager_steps_of_a_recorded_loop_are_looked_at_as_others_are(data):
         for batch in run.batches(data, steps=10):
             step(*batch)
     assert run.ledger.released == 0
+
+
+def test_a_step_under_autocast_is_recorded_once(data, monkeypatch):
+    """The engine's own hooks come with the first batch, and are no change of the model."""
+    monkeypatch.setattr(Traced, "compile", lambda self: None)
+    run, times, record = run_of(network()), [], captured.CapturedStep._record
+    monkeypatch.setattr(
+        captured.CapturedStep, "_record", lambda *given: (times.append(1), record(*given))
+    )
+
+    def each(x, y):
+        with torch.autocast("cpu", torch.bfloat16):
+            return cross_entropy(run.model(x), y, reduction="none")
+
+    step = run.compile(each)
+    for batch in run.batches(data, steps=3):
+        step(*batch)
+    assert step.mode == "compiled" and len(times) == 1

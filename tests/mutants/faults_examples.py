@@ -44,6 +44,7 @@ UNSEEN = "tests/attacks/test_unseen_models.py"
 ROWS = "tests/attacks/test_several_rows.py"
 GRANTED = "tests/attacks/test_taken_for_granted.py"
 AGREE = "tests/attacks/test_ranks_agree.py"
+KINKS = "tests/attacks/test_kinks.py"
 OWNERS, CLIP, PEOPLE = "train/gradients/owners.py", "train/adaptive_clip.py", "train/users.py"
 
 FAULTS = [
@@ -192,5 +193,28 @@ FAULTS = [
         "for p in work.direct} - hidden",
         "for p in work.direct}",
         UNSEEN,
+    ),
+    # kinks, which rounding passes and mixing does not need
+    ("train/independence.py", "if mixing > ROUNDING and not several:", "if False:", KINKS),
+    (
+        "train/independence.py",
+        "mixing = _mixing(partial(wide",
+        "mixing *= _mixing(partial(wide",
+        KINKS,
+    ),
+    ("train/wide.py", "with _NothingShorter():", "with torch.enable_grad():", KINKS),
+    (
+        "train/company.py",
+        "least = min(least, (yield from look()))",
+        "least = yield from look()",
+        KINKS,
+    ),
+    ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 3", "_KINKS, _EXAMPLES = 1e-2, 1", KINKS),
+    ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 3", "_KINKS, _EXAMPLES = 1.0, 3", KINKS),
+    (
+        "train/captured.py",
+        "if hook is not cast_input",
+        "if True",
+        "tests/attacks/test_recorded_steps.py",
     ),
 ]

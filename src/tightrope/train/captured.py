@@ -30,7 +30,13 @@ from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.compiled import check_told, compiled_passes
 from tightrope.train.feed import slice_rows, tensors_of
 from tightrope.train.gradients import ClippedBatch
-from tightrope.train.gradients.traced import CannotTrace, Traced, said_to_compile
+from tightrope.train.gradients.attach import cast_input
+from tightrope.train.gradients.traced import (
+    CannotTrace,
+    Traced,
+    capture_unseen,
+    said_to_compile,
+)
 from tightrope.train.held import as_it_was
 from tightrope.train.losses import check_losses
 from tightrope.train.padded import (
@@ -246,27 +252,26 @@ class CapturedStep:
             self._program, self.mode = program, f"{compiled}CUDA graph"
 
     def _try_to_capture(self, program: Program) -> None:
-        # first: after a capture that failed nothing that a look takes is freed
-        told = self._is_same_when_told(program)
         try:
-            program.capture()
-        except RuntimeError:  # a model that sees the capture may go ways that no warm-up went
-            if not told:
-                raise
-            self._run.gradients.forget()
-            with said_to_compile():
+            with capture_unseen():  # else a model may go ways that no warm-up went
                 program.capture()
+            return
+        except RuntimeError as error:  # whose frames hold memory as long as it is here
+            why = _first_line(error)
+        self._run.gradients.forget()
+        self._check_told(program, why)
+        with said_to_compile():  # it may ask for no values then
+            program.capture()
 
-    def _is_same_when_told(self, program: Program) -> bool:
-        """Whether the model gives the same once it is told that it is compiled."""
-        if self._passes is not None:
-            return True  # it does not run again
+    def _check_told(self, program: Program, why: str) -> None:
+        """Raise `why` unless the model gives the same once it is told that it is compiled."""
+        if self._passes is not None:  # it does not run again
+            raise RuntimeError(why)
         try:
             check_told(self._run, program.once)
         except (CannotTrace, ModelNotPrivate, RuntimeError):
             self._run.gradients.forget()
-            return False
-        return True
+            raise RuntimeError(why) from None
 
     def _each(self, *batch: Any) -> Tensor:
         return check_losses(self._losses(*batch), self.size, self._run.views)
@@ -303,7 +308,12 @@ def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:
         for key, value in own.items()
         if key not in _OWN
     ]
-    hooks = [tuple(held) for kind in _HOOKS if (held := own.get(kind))]
+    hooks = [
+        (kind, key)
+        for kind in _HOOKS
+        for key, hook in (own.get(kind) or {}).items()
+        if hook is not cast_input  # of ours, which comes with the first batch under autocast
+    ]
     return id(module), module.training, tensors, settings, hooks
 
 

@@ -11,6 +11,7 @@ the model and to schedules, is put back. This is done before the first batch and
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -38,10 +39,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CHANCE", "Company"]
 
+Look = Generator[Any, None, float]  # gives batches to the loop, and returns what was found
+
 CHANCE = 1 / 500  # of a batch to be rehearsed
 _SINGLE = 100  # steps asked for one by one before a warning
 _LOOKS = 8  # at halves of a batch that must all show that the losses follow its size
 _SAME_SHAPES = 10.0  # times less rounding between batches of one shape
+# Of gradients that each count a tenth: kernels of other shapes round a number to the other side of
+# a kink (of ReLU) in a few of a hundred examples, which moves their gradients by per cents.
+_KINKS, _EXAMPLES = 1e-2, 3
 
 
 @final
@@ -123,15 +129,22 @@ class Company:
         size = len(indices)
         if _collates(rows):
             self._calm = Calm(self._model)
-            scenes = alone(rows, indices, device, self._places)
-            yield from self._rehearse(*scenes, ROUNDING)
+
+            def look() -> Look:
+                scenes = alone(rows, indices, device, self._places)
+                return self._mixing(*scenes, ROUNDING, sure=_KINKS)
+
+            mixing = yield from self._always(look, _EXAMPLES)
+            if mixing > 0:
+                self._refuse(mixing)
         else:
             batch, order = to_device(rows.take(indices), device), list(range(size))
             self._places.shuffle(order)
             halves = [order[: size // 2], order[size // 2 :]]
             for half in halves if not self._seen else halves[:1]:
                 scenes = among_others(batch, size, half, self._places)
-                yield from self._rehearse(*scenes, ROUNDING / _SAME_SHAPES)
+                at_one_size = ROUNDING / _SAME_SHAPES
+                yield from self._mixing(*scenes, at_one_size, sure=at_one_size)
             if self._sizes_vary:
                 self._calm = Calm(self._model)
                 yield from self._resize(batch, size)
@@ -168,24 +181,32 @@ class Company:
             signs[0] = -signs[0]
         return signs
 
-    def _resize(self, batch: Any, size: int) -> Generator[Any, None, None]:
-        """Refuse where the answers follow the size of the batch, whatever half of it is taken.
+    def _always(self, look: Callable[[], Look], times: int) -> Look:
+        """The least that so many looks find, on the rank where that is most; 0: not all find it.
 
         One look may be deceived: by a draw that rarely matters, by gradients that cancel, by a loop
-        that counts batches. All ranks look as often as the one that looks longest.
+        that counts batches, by a kink. All ranks look as often as the one that looks longest.
         """
-        always = True
-        for _ in range(_LOOKS):
-            follows = yield from self._follows(*smaller(batch, size, self._places))
-            always = always and follows
+        least = math.inf
+        for _ in range(times):
+            least = min(least, (yield from look()))
             self._meet()  # others may still wait for this rank in the middle of a pass
-            if not any(from_all_ranks(always)):
-                return
-        self._broken(_SIZED)
-        raise ModelNotPrivate(_SIZED)
+            anywhere = max(from_all_ranks(least))
+            if anywhere <= 0:
+                return 0.0
+        return anywhere
 
-    def _follows(self, other: Scene, own: Scene) -> Generator[Any, None, bool]:
-        """Do they follow the size, as far as one half of the batch tells?
+    def _resize(self, batch: Any, size: int) -> Generator[Any, None, None]:
+        """Refuse where the answers follow the size of the batch, whatever half of it is taken."""
+        found = yield from self._always(
+            lambda: self._follows(*smaller(batch, size, self._places)), _LOOKS
+        )
+        if found > 0:
+            self._broken(_SIZED)
+            raise ModelNotPrivate(_SIZED)
+
+    def _follows(self, other: Scene, own: Scene) -> Look:
+        """1 if they follow the size, as far as one half of the batch tells, else 0.
 
         Nobody can tell where they follow the draws, too: those of a smaller batch are others.
         """
@@ -197,10 +218,13 @@ class Company:
             scene, seed = asked[number]
             answers[number] = yield from self._ask(scene, signs, seed)
         calm = answers[0].change(answers[1]) <= ROUNDING / _SAME_SHAPES
-        return calm and answers[0].resized(answers[2])
+        return float(calm and answers[0].resized(answers[2]))
 
-    def _rehearse(self, other: Scene, own: Scene, rounding: float) -> Generator[Any, None, None]:
-        """Refuse where the answers follow the company, or the batch that came before."""
+    def _mixing(self, other: Scene, own: Scene, rounding: float, *, sure: float) -> Look:
+        """How far the answers follow the company; more than `sure` is refused.
+
+        So is a loop that follows the batch that came before.
+        """
         signs = self._signs(own)
 
         def differ(one: Answer, two: Answer) -> bool:
@@ -210,15 +234,15 @@ class Company:
         told = yield from self._ask(own, signs)
         mixing = told.change(first)
         if mixing <= rounding and self._ranks == 1:
-            return
+            return 0.0
         again = yield from self._ask(own, signs)
         first = yield from self._ask(other, signs)
         last = yield from self._ask(own, signs)
         if not (differ(told, again) or differ(told, last)):
-            if mixing > rounding and differ(told, first):
-                self._broken("an example's loss changes with the other examples of its batch")
-                refuse_mixing(mixing)
-            return
+            follows = mixing > rounding and differ(told, first)
+            if follows and mixing > sure:
+                self._refuse(mixing)
+            return mixing if follows else 0.0
         if differ(told, again) and not differ(told, last) and self._ranks == 1:
             yield from self._ask(own, signs)
             yield from self._ask(own, signs)
@@ -229,6 +253,11 @@ class Company:
         if not self._told:
             self._told = True
             warnings.warn(_RESTLESS, stacklevel=5)
+        return 0.0
+
+    def _refuse(self, mixing: float) -> None:
+        self._broken("an example's loss changes with the other examples of its batch")
+        refuse_mixing(mixing)
 
     def _ask(
         self, scene: Scene, signs: Tensor, seed: int | None = None

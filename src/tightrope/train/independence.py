@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -22,6 +24,7 @@ from tightrope.train.feed import Rows, slice_rows, tensors_of, to_device
 from tightrope.train.gradients.rounding import exact_layers
 from tightrope.train.held import traceless
 from tightrope.train.modes import in_mode
+from tightrope.train.wide import CANNOT, Wide
 
 if TYPE_CHECKING:
     from tightrope.train.feed import Batch
@@ -58,23 +61,35 @@ def mixing_of_losses(
 ) -> float:
     """Largest change of one example's loss or gradient, relative to its size, when it is alone.
 
-    Gradients count a tenth, and half precision less: up to `ROUNDING` it is rounding. Looks at a
-    few examples, drawn at random, in evaluation mode (dropout off); never touches the weights.
+    Gradients count a tenth, and half precision less: up to `ROUNDING` it is rounding. What is more
+    is looked at again in float64, which tells a kink from mixing. Looks at a few examples, drawn at
+    random, in evaluation mode (dropout off); never touches the weights.
     """
     count = min(EXAMPLES, rows.length)
     if count < 2:
         return 0.0
     chosen = np.random.default_rng().choice(rows.length, count, replace=False)
-    whole, parts = collated_apart(rows, chosen, device)
+    batches = collated_apart(rows, chosen, device)
     # Batches of different sizes in tf32 differ by per cents in deep networks: no tf32 here.
     with traceless(model), in_mode(model, training=False), torch.enable_grad(), exact_layers():
-        together = losses_of(whole)
-        alone = [losses_of(part) for part in parts]
-        if together.ndim != 1 or any(one.shape != (1,) for one in alone):
-            return 0.0  # not one loss per example: step() explains that better
-        change = change_of_losses(together, torch.cat(alone), half=is_half(together))
-        wanted = [] if torch.distributed.is_initialized() else range(min(DIFFERENTIATED, count))
-        return max([change, *(_of_one(model, together[i], alone[i][0]) for i in wanted)])
+        several = torch.distributed.is_initialized()  # ranks would wait for each other's gradients
+        trained = [] if several else [p for p in model.parameters() if p.requires_grad]
+        mixing = _mixing(losses_of, trained, *batches)
+        if mixing > ROUNDING and not several:
+            with suppress(*CANNOT):  # then float32 alone decides
+                wide = Wide(model)
+                mixing = _mixing(partial(wide, losses_of), wide.parameters, *batches)
+        return mixing
+
+
+def _mixing(losses_of: LossesOf, trained: Sequence[Tensor], whole: Any, parts: list[Any]) -> float:
+    together = losses_of(whole)
+    alone = [losses_of(part) for part in parts]
+    if together.ndim != 1 or any(one.shape != (1,) for one in alone):
+        return 0.0  # not one loss per example: step() explains that better
+    change = change_of_losses(together, torch.cat(alone), half=is_half(together))
+    pairs = zip(together[:DIFFERENTIATED], alone, strict=False) if trained else ()
+    return max([change, *(_of_one(trained, one, other[0]) for one, other in pairs)])
 
 
 def collated_apart(rows: Rows, chosen: Any, device: torch.device) -> tuple[Any, list[Any]]:
@@ -99,12 +114,11 @@ def _equal(one: Batch, other: Batch) -> bool:
     return all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
 
 
-def _of_one(model: torch.nn.Module, together: Tensor, alone: Tensor) -> float:
-    parameters = [p for p in model.parameters() if p.requires_grad]
+def _of_one(trained: Sequence[Tensor], together: Tensor, alone: Tensor) -> float:
     if not (together.requires_grad and alone.requires_grad):
         return 0.0
     pair = [
-        torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+        torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True)
         for loss in (together, alone)
     ]
     return change_of(*pair, half=is_half(together))

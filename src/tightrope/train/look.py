@@ -15,10 +15,9 @@ from tightrope.train.answers import any_half, difference, resized, same
 from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.held import marks_of, traceless, values_of
 from tightrope.train.modes import in_mode
+from tightrope.train.wide import CANNOT, Wide
 
 __all__ = ["Look"]
-
-_NOT_TAKEN = RuntimeError, ValueError, TypeError, IndexError  # such a batch
 
 Answer = tuple[list[Tensor], dict[str, Any]]  # outputs, and what was written where
 
@@ -83,7 +82,7 @@ class Look:
             with in_mode(self._model, training=True), _no_dropout(self._model):
                 try:
                     return self._grown(self._longer(self._batched, more))
-                except _NOT_TAKEN:
+                except CANNOT:
                     continue
         return None
 
@@ -92,22 +91,21 @@ class Look:
         told = self._answer(self._call)[0]
         if difference(told, self._answer(self._call, seed=1)[0], []) > 0:
             return None
-        longer, wide = self._answer(call)[0], False
-        if resized(told, longer) > 1:
-            with suppress(*_NOT_TAKEN):
-                told, longer = (self._answer(c, wide=True)[0] for c in (self._call, call))
-                wide = True
+        longer = self._answer(call)[0]
         moved = resized(told, longer)
-        return resized(told, longer, half=True) if moved > 1 and self._in_half(wide) else moved
+        if moved > 1:
+            with suppress(*CANNOT):
+                return resized(*(self._answer(c, wide=True)[0] for c in (self._call, call)))
+        return resized(told, longer, half=True) if moved > 1 and self._in_half() else moved
 
-    def _in_half(self, wide: bool) -> bool:
+    def _in_half(self) -> bool:
         """Does the model compute anything in half precision, whatever it answers in?"""
-        args, kwargs = self._call
         with traceless(self._model, self._known):
-            if wide:
-                return any_half(tensors_of(_widely(self._model, self._call)))
-            told = tensors_of(self._model(*args, **kwargs))
+            told = tensors_of(self._run(self._call))
             return any_half([*self._model.parameters(), *tensors_of(self._call), *told])
+
+    def _run(self, call: Any) -> Any:
+        return self._model(*call[0], **call[1])
 
     def _longer(self, batched: list[int], more: int = 1) -> Any:
         given = enumerate(tensors_of(self._call))
@@ -166,22 +164,9 @@ class Look:
         """With the same draws each time, and leaving no trace. wide: in float64."""
         with traceless(self._model, self._known, seed):
             before = marks_of(self._model)
-            out = _widely(self._model, call) if wide else self._model(*call[0], **call[1])
+            out = Wide(self._model)(self._run, call) if wide else self._run(call)
             told = [t.detach() for t in tensors_of(out) if t.dim() and t.numel()]
             return told, values_of(self._model, before)
-
-
-def _widely(model: nn.Module, call: Any) -> Any:
-    """The model's answer with weights, buffers and arguments in float64."""
-    held = {name: _wide(t) for name, t in (*model.named_parameters(), *model.named_buffers())}
-    args, kwargs = with_tensors(call, [_wide(t) for t in tensors_of(call)])
-    return torch.func.functional_call(model, held, args, kwargs)
-
-
-def _wide(value: Tensor) -> Tensor:
-    if not value.is_floating_point():
-        return value
-    return value.detach().double().requires_grad_(value.requires_grad)
 
 
 @contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -179,13 +180,14 @@ class Program:
     def capture(self) -> None:
         room = self._warm_up()
         graph, device = torch.cuda.CUDAGraph(), self._batch.present.device
+        pool = torch.cuda.graph_pool_handle()
         torch.clear_autocast_cache()  # weights cast outside would never be cast again
         try:
-            with torch.cuda.device(device), torch.cuda.graph(graph):
+            with torch.cuda.device(device), _own_workspaces(), torch.cuda.graph(graph, pool):
                 _take_in_one_piece(room, device)
                 self._found = self._find()
         except RuntimeError:
-            _end_capture(device)
+            _end_capture(device, pool)
             raise
         finally:
             torch.clear_autocast_cache()
@@ -248,13 +250,31 @@ class Program:
         return pack(found.sums), found, losses
 
 
-def _end_capture(device: torch.device) -> None:
-    """A capture that failed leaves the device's generator waiting for its end; this is one.
+def _end_capture(device: torch.device, pool: Any) -> None:
+    """A capture that failed ends neither for the allocator nor for the generator; here it does.
 
-    Every graph that was recorded before draws from the same state, so no other can take its place.
+    The allocator would give no cached memory back any more. Every graph that was recorded before
+    draws from the generator's state, so no other can take its place.
     """
+    with suppress(RuntimeError):  # it has ended, where Python failed and not CUDA
+        torch._C._cuda_endAllocateToPool(device.index, pool)
+        torch._C._cuda_releasePool(device.index, pool)
     with torch.cuda.device(device), torch.cuda.graph(torch.cuda.CUDAGraph()):
         torch.zeros(1, device=device)
+
+
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """What cuBLAS works in while a graph runs belongs to this graph, and goes with it.
+
+    A workspace made in a capture would be kept for others else, and with it all of the piece from
+    which it was cut; and one that an earlier graph made may be gone when this one runs.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 def _take_in_one_piece(room: int, device: torch.device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import warnings
@@ -240,16 +241,28 @@ def test_what_cannot_be_captured_runs_eagerly_and_says_so():
     assert again.mode == "CUDA graph"
 
 
-def test_a_model_that_sees_the_capture_is_captured():
+def test_a_model_that_asks_whether_it_is_captured_goes_the_way_it_went_before():
     """As models of transformers do, which make a mask then that they leave out else."""
     run, _, data = graph_run("pictures")
 
     def each(x, y):
-        seen = torch.cuda.is_current_stream_capturing() or torch.compiler.is_compiling()
         found = losses(run.model(x), y)
-        return found.abs() if seen else found
+        return 0.0 * found if torch.cuda.is_current_stream_capturing() else found
 
     step = run.capture(each)
+    for batch in run.batches(data, steps=3):
+        assert float(step(*batch).sensitive.losses.min()) > 0
+    assert step.mode == "CUDA graph" and not torch.cuda.is_current_stream_capturing()
+
+
+def test_a_model_that_asks_for_values_unless_it_is_compiled_is_told_so():
+    run, each, data = graph_run("pictures")
+
+    def asks(x, y):
+        compiled = torch.compiler.is_compiling()
+        return each(x, y) * (1.0 if compiled or float(y.float().mean()) < 9 else 2.0)
+
+    step = run.capture(asks)
     for batch in run.batches(data, steps=3):
         step(*batch)
     assert step.mode == "CUDA graph"
@@ -276,6 +289,36 @@ def test_a_capture_that_fails_leaves_the_graphs_of_before_alone():
         seen.append(step(*batch).sensitive.losses)
     assert step.mode == "CUDA graph" and len(seen) == 6
     assert all(not torch.equal(a[:5], b[:5]) for a, b in itertools.pairwise(seen))
+
+
+def reserved():
+    gc.collect()
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved()
+
+
+def test_after_a_capture_that_fails_cached_memory_is_given_back():
+    run, each, data = graph_run("pictures")
+    step = run.capture(lambda x, y: each(x, y) * (1.0 if float(y.float().mean()) < 9 else 2.0))
+    with pytest.warns(UserWarning, match="could not be captured"):
+        for batch in run.batches(data, steps=2):
+            step(*batch)
+    before = reserved()
+    del batch
+    large = torch.zeros(2**28, device="cuda")
+    del large
+    assert reserved() <= before
+
+
+def test_a_graph_that_is_recorded_again_leaves_no_memory_behind():
+    """A workspace of cuBLAS that was cut from its memory would keep all of it."""
+    run, each, data = graph_run("sequence", sampler=PoissonSampler(1.0))
+    step, taken = run.capture(each, size=4096), []
+    for clip_norm, batch in enumerate(run.batches(data, steps=4), start=1):
+        run.clip = FlatClip(float(clip_norm))
+        step(*batch)
+        taken.append(reserved())
+    assert step.mode == "CUDA graph" and taken[-1] - taken[0] < 2**24
 
 
 @either

@@ -22,7 +22,7 @@ from tightrope.train.gradients.rules import (
 )
 from tightrope.train.gradients.rules.linear import transposed_linear
 
-__all__ = ["attach", "validate"]
+__all__ = ["attach", "cast_input", "validate"]
 
 _ATTACHED = "_tightrope_gradients"
 _CASTS_INPUT = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -116,7 +116,7 @@ def _hook_layer(module: nn.Module, rule: LayerRule, recorder: Recorder) -> list[
         twice; without autocast a hook that finds nothing to cast would only cost time."""
         read = autocast_input(x)
         if read is not x:
-            removers.append(layer.register_forward_pre_hook(_cast).remove)
+            removers.append(layer.register_forward_pre_hook(cast_input).remove)
         return read
 
     @unseen
@@ -155,7 +155,8 @@ def _refuse_without_gradient(layer: nn.Module, out: Tensor) -> None:
     )
 
 
-def _cast(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def cast_input(layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The hook of a layer that was seen under autocast."""
     if args and isinstance(args[0], Tensor) and torch.is_autocast_enabled(args[0].device.type):
         return (autocast_input(args[0]), *args[1:])
     return None

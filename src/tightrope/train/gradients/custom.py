@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.cuda.graphs import is_current_stream_capturing
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from tightrope.errors import ModelNotPrivate
@@ -84,7 +85,7 @@ def _of_each(call: Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def _recorded(value: Tensor) -> bool:
     """Whether nothing can be compared: there are no values, or nobody may wait for them."""
-    capturing = value.is_cuda and torch.cuda.is_current_stream_capturing()
+    capturing = value.is_cuda and is_current_stream_capturing()
     return capturing or get_proxy_mode() is not None
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "CannotTrace",
     "Left",
     "Traced",
+    "capture_unseen",
     "left_by",
     "refuse_inside_trace",
     "said_to_compile",
@@ -208,6 +209,17 @@ def said_to_compile() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = before
+
+
+@contextmanager
+def capture_unseen() -> Iterator[None]:
+    """Models that ask whether they are captured hear no; torch.cuda.graphs knows the truth."""
+    before = torch.cuda.is_current_stream_capturing
+    torch.cuda.is_current_stream_capturing = lambda: False
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = before
 
 
 _PLAIN = (Tensor, bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)

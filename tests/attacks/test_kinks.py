@@ -1,0 +1,117 @@
+"""Rounding that looks like mixing: a number at a kink, on either side by the size of its batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tightrope.errors import ModelNotPrivate
+from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
+from tightrope.train.feed import as_rows
+from tightrope.train.independence import ROUNDING, check_independent_losses, mixing_of_losses
+
+CPU, SMALLEST = torch.device("cpu"), torch.finfo(torch.float32).eps
+
+
+class AtKink(nn.Module):
+    """Examples whose first number is positive lie where rounding decides.
+
+    The rounding of its precision moves them up by as much as the batch has rows. share: of the
+    gradient that is behind the kink. shorter: does the model cast what it is given?
+    """
+
+    def __init__(self, share=0.2, *, shorter=True, mixed=0.0):
+        super().__init__()
+        self.head, self.beside = nn.Linear(4, 2), nn.Linear(4, 2)
+        self.share, self.shorter, self.mixed = share, shorter, mixed
+
+    def forward(self, x):
+        x = x.float() if self.shorter else x
+        rounding = torch.finfo(x.dtype).eps * len(x)
+        z = self.beside(x)
+        behind = torch.relu(z - z.detach() + rounding - 3 * SMALLEST) * (x[:, :1] > 0)
+        return self.head(x) + self.share * behind + self.mixed * self.head(x).mean(0)
+
+
+def losses_of(model):
+    return lambda batch: cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+@pytest.fixture
+def data():
+    torch.manual_seed(0)
+    return torch.randn(40, 4).abs(), torch.randint(0, 2, (40,))
+
+
+@pytest.mark.parametrize("shorter", [True, False])
+def test_float64_tells_a_kink_from_mixing(data, shorter):
+    torch.manual_seed(1)
+    rows, model = as_rows(data), AtKink(shorter=shorter)
+    assert mixing_of_losses(model, losses_of(model), rows, CPU) < 1e-9
+    check_independent_losses(model, losses_of(model), rows, CPU)
+    model.mixed = 0.1
+    assert mixing_of_losses(model, losses_of(model), rows, CPU) > ROUNDING
+    with pytest.raises(ModelNotPrivate):
+        check_independent_losses(model, losses_of(model), rows, CPU)
+
+
+def test_the_model_is_left_as_it_was(data):
+    model = AtKink()
+    before = {name: (p, p.dtype, p._version) for name, p in model.named_parameters()}
+    mixing_of_losses(model, losses_of(model), as_rows(data), CPU)
+    after = {name: (p, p.dtype, p._version) for name, p in model.named_parameters()}
+    assert before.keys() == after.keys()
+    assert all(before[name][0] is after[name][0] for name in before)
+    assert all(before[name][1:] == after[name][1:] for name in before)
+
+
+def test_what_cannot_run_in_float64_is_judged_by_float32(data):
+    class OnlyShort(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = AtKink(shorter=False)
+
+        def forward(self, x):
+            if x.dtype is torch.float64:
+                raise RuntimeError("no such kernel")
+            return self.inner(x)
+
+    model = OnlyShort()
+    with pytest.raises(ModelNotPrivate):
+        check_independent_losses(model, losses_of(model), as_rows(data), CPU)
+
+
+def collated(items):
+    return torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
+
+
+def trained(model, data, places):
+    """A loop with a collation; places: of the examples that a rehearsal takes alone, in turn."""
+    run = noisy_sgd(
+        model,
+        learning_rate=0.1,
+        sampler=PoissonSampler(1.0),
+        clip=FlatClip(1.0),
+        noise=GaussianNoise(1.0),
+        expected_batch_size=40,
+    )
+    given = iter(places)
+    choose = run.company._places.choice
+    run.company._places.choice = lambda some: next(given) if len(some) == 40 else choose(some)
+    items = list(zip(*data, strict=True))
+    for x, y in run.batches(items, steps=2, collate=collated):
+        run.step(cross_entropy(run.model(x), y, reduction="none"))
+    return run
+
+
+def test_a_loop_is_refused_for_what_several_examples_show(data):
+    torch.manual_seed(1)
+    x, y = data
+    x[3:, 0] *= -1.0
+    assert trained(AtKink(0.02), (x, y), [0, 1, 5]).record().private  # the third is at no kink
+    with pytest.raises(ModelNotPrivate):  # as all that is mixed by so little is at every example
+        trained(AtKink(0.02), (x, y), [0, 1, 2])
+    with pytest.raises(ModelNotPrivate):  # more than a kink moves
+        trained(AtKink(2.0), (x, y), [0, 5, 5])
