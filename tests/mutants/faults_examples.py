@@ -203,12 +203,6 @@ FAULTS = [
         KINKS,
     ),
     ("train/wide.py", "with _NothingShorter():", "with torch.enable_grad():", KINKS),
-    (
-        "train/company.py",
-        "least = min(least, (yield from look()))",
-        "least = yield from look()",
-        KINKS,
-    ),
     ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 3", "_KINKS, _EXAMPLES = 1e-2, 1", KINKS),
     ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 3", "_KINKS, _EXAMPLES = 1.0, 3", KINKS),
     (
