@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
+from tightrope.train.cuda_graph import record
 from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.packed import pack, unpack, whole
@@ -25,7 +24,6 @@ _WARM_UPS = 3
 _MOST_RUNS = 100
 _PLAIN = (str, bytes, int, float, complex, type(None))
 _APART = 3e-2  # of its size and the usual one, by which the same row may differ elsewhere
-_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # of the allocator
 
 
 class AskAgain(Exception):
@@ -179,19 +177,8 @@ class Program:
 
     def capture(self) -> None:
         room = self._warm_up()
-        graph, device = torch.cuda.CUDAGraph(), self._batch.present.device
-        pool = torch.cuda.graph_pool_handle()
-        torch.clear_autocast_cache()  # weights cast outside would never be cast again
-        try:
-            with torch.cuda.device(device), _own_workspaces(), torch.cuda.graph(graph, pool):
-                _take_in_one_piece(room, device)
-                self._found = self._find()
-        except RuntimeError:
-            _end_capture(device, pool)
-            raise
-        finally:
-            torch.clear_autocast_cache()
-        self._graph = graph
+        device = self._batch.present.device
+        self._graph, self._found = record(self._find, device, room)
 
     def run(self, batch: Batch, *, alone: bool = False) -> tuple[ClippedBatch, Tensor]:
         """The clipped sum and the losses of a batch; examples that are not finite are dropped.
@@ -248,43 +235,6 @@ class Program:
     def _find(self) -> tuple[list[Tensor], ClippedBatch, Tensor]:
         found, losses = self._compute(self._batch.values, self._batch.present)
         return pack(found.sums), found, losses
-
-
-def _end_capture(device: torch.device, pool: Any) -> None:
-    """A capture that failed ends neither for the allocator nor for the generator; here it does.
-
-    The allocator would give no cached memory back any more. Every graph that was recorded before
-    draws from the generator's state, so no other can take its place.
-    """
-    with suppress(RuntimeError):  # it has ended, where Python failed and not CUDA
-        torch._C._cuda_endAllocateToPool(device.index, pool)
-        torch._C._cuda_releasePool(device.index, pool)
-    with torch.cuda.device(device), torch.cuda.graph(torch.cuda.CUDAGraph()):
-        torch.zeros(1, device=device)
-
-
-@contextmanager
-def _own_workspaces() -> Iterator[None]:
-    """What cuBLAS works in while a graph runs belongs to this graph, and goes with it.
-
-    A workspace made in a capture would be kept for others else, and with it all of the piece from
-    which it was cut; and one that an earlier graph made may be gone when this one runs.
-    """
-    torch._C._cuda_clearCublasWorkspaces()
-    try:
-        yield
-    finally:
-        torch._C._cuda_clearCublasWorkspaces()
-
-
-def _take_in_one_piece(room: int, device: torch.device) -> None:
-    """Let a graph's memory be one piece, from which all is cut; it is free again at once.
-
-    Pieces taken one by one, as large as what is asked for, never grow together: what layers free
-    is too short for what comes after them. Where large pieces are not cut this would be lost.
-    """
-    if not any("max_split_size" in os.environ.get(name, "") for name in _SETTINGS):
-        torch.empty(room, dtype=torch.uint8, device=device)
 
 
 def _not_finite(found: ClippedBatch) -> Tensor | None:

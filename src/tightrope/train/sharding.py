@@ -5,8 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from tightrope.errors import InvalidInput
 from tightrope.train.in_parts import InParts
 from tightrope.train.scattered import SplitsNoise
 from tightrope.train.sharded import Sharding, is_sharded, local_part, sharded_modules
@@ -22,6 +24,7 @@ def sharding_of(
     modules = sharded_modules(model)
     if not modules:
         return Sharding(modules)
+    _check_version(modules)
     units = units_of(model)
     why = _why_whole(model, units, arithmetic, noise, gradients)
     if why is None:
@@ -32,6 +35,15 @@ def sharding_of(
         stacklevel=4,
     )
     return Sharding(modules)
+
+
+def _check_version(modules: list[Any]) -> None:
+    if not all(hasattr(module, "set_reshard_after_forward") for module in modules):
+        raise InvalidInput(
+            f"This model is sharded by PyTorch {torch.__version__}, whose FSDP cannot be told to "
+            "keep weights gathered. Install PyTorch 2.8 or later, or do not shard the model: "
+            "several processes then train copies of it."
+        )
 
 
 def _why_whole(

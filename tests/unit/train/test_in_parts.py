@@ -16,7 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed.fsdp
 from scipy import stats
+
+from tightrope.errors import InvalidInput
+from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
 
 WORKER = Path(__file__).with_name("parts_worker.py")
 _spec = importlib.util.spec_from_file_location("parts_worker", WORKER)
@@ -190,3 +194,20 @@ def test_four_ranks(tmp_path, weights):
     assert (torch.tensor(half["end"]) - end).norm() < 0.05 * (end - start).norm()
     assert report["closed"]["finite"] and report["closed"]["in parts"]
     torch.testing.assert_close(torch.tensor(report["closed"]["end"]), end, rtol=1e-5, atol=1e-6)
+
+
+def test_a_version_that_cannot_keep_weights_gathered_is_refused(monkeypatch):
+    class Older(torch.nn.Linear):
+        def reshard(self):
+            pass
+
+    monkeypatch.setattr(torch.distributed.fsdp, "FSDPModule", Older)
+    with pytest.raises(InvalidInput, match=r"Install PyTorch 2\.8 or later"):
+        noisy_sgd(
+            Older(2, 2),
+            learning_rate=0.1,
+            sampler=PoissonSampler(0.5),
+            clip=FlatClip(1.0),
+            noise=GaussianNoise(1.0),
+            expected_batch_size=2,
+        )

@@ -61,7 +61,8 @@ def written_rows(node: Any, table: Tensor, g: Tensor) -> Tensor:
     """
     ids, padding = node._saved_indices.reshape(-1), node._saved_padding_idx
     g = full_precision(g).reshape(len(g), len(ids), -1)
-    g = g.masked_fill((ids == padding)[:, None], 0)
+    if padding < len(table):  # no row is told as 2**64 - 1
+        g = g.masked_fill((ids == padding)[:, None], 0)
     total = torch.zeros(len(g), *table.shape, dtype=g.dtype, device=g.device)
     examples = torch.arange(len(g), device=g.device)[:, None]
     return total.index_put_((examples, ids), g, accumulate=True)

@@ -86,4 +86,8 @@ def _arguments(node: Node) -> tuple[Any, ...]:
 
 
 def _value(argument: Any) -> Any:
-    return argument.meta["val"] if isinstance(argument, Node) else argument
+    if not isinstance(argument, Node):
+        return argument
+    if argument.op == "get_attr":  # for which PyTorch before 2.7 notes no value the second time
+        return getattr(argument.graph.owning_module, str(argument.target))
+    return argument.meta["val"]
