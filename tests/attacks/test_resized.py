@@ -14,7 +14,14 @@ from tightrope.errors import ModelNotPrivate
 from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
 from tightrope.train.look import Look
 
-HALVES = ["autocast", "autocast inside", "stored", "cast", "cast and no float64"]
+HALVES = [
+    "autocast",
+    "autocast inside",
+    "stored",
+    "cast",
+    "cast and no float64",
+    "cast and asserted",
+]
 
 
 class Split(nn.Linear):
@@ -45,16 +52,18 @@ class Inside(nn.Module):
 
 
 class Cast(nn.Module):
-    """Halves that the model asks for itself. strict: it takes float32 and nothing else."""
+    """Halves that the model asks for itself, and may count on."""
 
-    def __init__(self, model: nn.Module, strict: bool) -> None:
+    def __init__(self, model: nn.Module, how: str) -> None:
         super().__init__()
-        self.model, self.strict = model, strict
+        self.model, self.how = model, how
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.strict and x.dtype is not torch.float32:
+        if self.how == "cast and no float64" and x.dtype is not torch.float32:
             raise ValueError("float32 is needed")
         weights = {name: p.bfloat16() for name, p in self.model.named_parameters()}
+        if self.how == "cast and asserted":
+            assert all(p.dtype is torch.bfloat16 for p in weights.values())
         return torch.func.functional_call(self.model, weights, x.bfloat16()).float()
 
 
@@ -84,7 +93,7 @@ def grown(model: nn.Module, x: Tensor, precision: str = "float32") -> float | No
     if precision == "autocast inside":
         model = Inside(model)
     if precision.startswith("cast"):
-        model = Cast(model, strict=precision != "cast")
+        model = Cast(model, precision)
     outside = torch.autocast("cpu", torch.bfloat16) if precision == "autocast" else nullcontext()
     with outside:
         return Look(model.train(), (x,), {}, random.Random(0)).grown()
