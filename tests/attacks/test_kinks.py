@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tightrope.errors import ModelNotPrivate
-from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, noisy_sgd
+from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, Trainer, noisy_sgd
 from tightrope.train.feed import as_rows
 from tightrope.train.independence import ROUNDING, check_independent_losses, mixing_of_losses
 
@@ -81,6 +81,81 @@ def test_what_cannot_run_in_float64_is_judged_by_float32(data):
     model = OnlyShort()
     with pytest.raises(ModelNotPrivate):
         check_independent_losses(model, losses_of(model), as_rows(data), CPU)
+
+
+def in_float8(logits):
+    """One scale for the whole batch; the gradient as if nothing were rounded."""
+    logits = logits.bfloat16().to(logits.dtype)
+    scale = logits.detach().abs().max() / 448
+    short = (logits / scale).to(torch.float8_e4m3fn).to(logits.dtype) * scale
+    return logits + (short - logits).detach()
+
+
+def of_one_precision(logits):
+    return logits - logits.mean(0) if logits.dtype is torch.float32 else logits
+
+
+def sized(logits):
+    return logits * len(logits)
+
+
+def sized_in_one_precision(logits):
+    return sized(logits) if logits.dtype is torch.float32 else logits
+
+
+def lost_digits(logits):
+    """Each is a difference of sums over those before it, of which the first is large."""
+    far = torch.zeros_like(logits)
+    far[0] = 1e5
+    sums = (logits + far).cumsum(0)
+    return torch.cat([sums[:1], sums[1:] - sums[:-1]]) - far
+
+
+@pytest.mark.parametrize(
+    "mix", [in_float8, of_one_precision, sized, sized_in_one_precision, lost_digits]
+)
+def test_no_mixing_is_acquitted_in_float64_although_some_is_not_there(data, mix):
+    torch.manual_seed(1)
+    model = nn.Linear(4, 2)
+    for _ in range(10):
+        with pytest.raises(ModelNotPrivate):
+            check_independent_losses(
+                model,
+                lambda batch: cross_entropy(mix(model(batch[0])), batch[1], reduction="none"),
+                as_rows(data),
+                CPU,
+            )
+
+
+def centred(out, targets):
+    targets -= targets.mean(0)
+    return (out - targets).square().mean(1)
+
+
+def test_a_loss_that_writes_to_its_batch_hides_nothing(data):
+    """Once all examples have been alone, their targets are zero for good."""
+    torch.manual_seed(1)
+    run = noisy_sgd(
+        nn.Linear(4, 2),
+        learning_rate=0.1,
+        sampler=PoissonSampler(0.5),
+        clip=FlatClip(1.0),
+        noise=GaussianNoise(1.0),
+        expected_batch_size=20,
+    )
+    trainer = Trainer(run, centred, delta=1e-5, progress=False)
+    with pytest.raises(ModelNotPrivate):
+        trainer.fit((data[0], torch.randn(40, 2)), steps=1)
+    assert run.ledger.released == 0
+
+
+def test_nor_is_it_refused_for_that_alone(data):
+    def halved(batch):
+        batch[0].mul_(0.5)
+        return cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    model = nn.Linear(4, 2)
+    check_independent_losses(model, halved, as_rows(data), CPU)
 
 
 def collated(items):

@@ -196,12 +196,10 @@ FAULTS = [
     ),
     # kinks, which rounding passes and mixing does not need
     ("train/independence.py", "if mixing > ROUNDING and not several:", "if False:", KINKS),
-    (
-        "train/independence.py",
-        "mixing = _mixing(partial(wide",
-        "mixing *= _mixing(partial(wide",
-        KINKS,
-    ),
+    ("train/independence.py", "    return mixing\n\n\ndef _f", "    return 0.0\n\n\ndef _f", KINKS),
+    ("train/independence.py", "if not _follows_others(", "if True or _follows_others(", KINKS),
+    ("train/independence.py", 'raise ValueError("another computation")', "pass", KINKS),
+    ("train/independence.py", "[tensor.clone() for", "[tensor for", KINKS),
     ("train/wide.py", "with _NothingShorter():", "with torch.enable_grad():", KINKS),
     ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 3", "_KINKS, _EXAMPLES = 1e-2, 1", KINKS),
     ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 3", "_KINKS, _EXAMPLES = 1.0, 3", KINKS),

@@ -29,7 +29,7 @@ from tightrope.train.aside import Aside, Calm
 from tightrope.train.distributed import from_all_ranks, rank_and_size
 from tightrope.train.feed import Rows, to_device
 from tightrope.train.gradients.recorder import reading_graphs
-from tightrope.train.independence import ROUNDING, is_half, refuse_mixing
+from tightrope.train.independence import ROUNDING, SAME_SHAPES, is_half, refuse_mixing
 from tightrope.train.scenes import Answer, Scene, alone, among_others, smaller
 from tightrope.train.sharded import is_sharded
 from tightrope.train.short_gradient import short_gradient
@@ -44,7 +44,6 @@ Look = Generator[Any, None, float]  # gives batches to the loop, and returns wha
 CHANCE = 1 / 500  # of a batch to be rehearsed
 _SINGLE = 100  # steps asked for one by one before a warning
 _LOOKS = 8  # at halves of a batch that must all show that the losses follow its size
-_SAME_SHAPES = 10.0  # times less rounding between batches of one shape
 # Of gradients that each count a tenth: kernels of other shapes round a number to the other side of
 # a kink (of ReLU) in a few of a hundred examples, which moves their gradients by per cents.
 _KINKS, _EXAMPLES = 1e-2, 3
@@ -143,7 +142,7 @@ class Company:
             halves = [order[: size // 2], order[size // 2 :]]
             for half in halves if not self._seen else halves[:1]:
                 scenes = among_others(batch, size, half, self._places)
-                at_one_size = ROUNDING / _SAME_SHAPES
+                at_one_size = ROUNDING / SAME_SHAPES
                 yield from self._mixing(*scenes, at_one_size, sure=at_one_size)
             if self._sizes_vary:
                 self._calm = Calm(self._model)
@@ -217,7 +216,7 @@ class Company:
         for number in order:
             scene, seed = asked[number]
             answers[number] = yield from self._ask(scene, signs, seed)
-        calm = answers[0].change(answers[1]) <= ROUNDING / _SAME_SHAPES
+        calm = answers[0].change(answers[1]) <= ROUNDING / SAME_SHAPES
         return float(calm and answers[0].resized(answers[2]))
 
     def _mixing(self, other: Scene, own: Scene, rounding: float, *, sure: float) -> Look:

@@ -20,7 +20,15 @@ import torch
 from torch import Tensor
 
 from tightrope.errors import ModelNotPrivate
-from tightrope.train.feed import Rows, slice_rows, tensors_of, to_device
+from tightrope.train.answers import any_half
+from tightrope.train.feed import (
+    Rows,
+    rows_at,
+    slice_rows,
+    tensors_of,
+    to_device,
+    with_tensors,
+)
 from tightrope.train.gradients.rounding import exact_layers
 from tightrope.train.held import traceless
 from tightrope.train.modes import in_mode
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXAMPLES",
     "ROUNDING",
+    "SAME_SHAPES",
     "Recheck",
     "change_of",
     "change_of_losses",
@@ -48,6 +57,7 @@ Gradient = Sequence[Tensor | None]
 
 # Batches of different sizes may take different float32 kernels: up to this it is rounding.
 ROUNDING = 1e-3
+SAME_SHAPES = 10.0  # times less rounding between batches of one shape
 _OF_GRADIENTS = 10.0  # times as much for gradients
 _OF_HALVES = 30.0  # and in half precision
 EXAMPLES = 8
@@ -74,22 +84,56 @@ def mixing_of_losses(
     with traceless(model), in_mode(model, training=False), torch.enable_grad(), exact_layers():
         several = torch.distributed.is_initialized()  # ranks would wait for each other's gradients
         trained = [] if several else [p for p in model.parameters() if p.requires_grad]
-        mixing = _mixing(losses_of, trained, *batches)
+        mixing, losses = _mixing(losses_of, trained, *batches)
         if mixing > ROUNDING and not several:
             with suppress(*CANNOT):  # then float32 alone decides
-                wide = Wide(model)
-                mixing = _mixing(partial(wide, losses_of), wide.parameters, *batches)
+                if not _follows_others(losses_of, trained, batches[0], count):
+                    return _in_float64(model, losses_of, batches, losses)
         return mixing
 
 
-def _mixing(losses_of: LossesOf, trained: Sequence[Tensor], whole: Any, parts: list[Any]) -> float:
-    together = losses_of(whole)
-    alone = [losses_of(part) for part in parts]
+def _mixing(
+    losses_of: LossesOf, trained: Sequence[Tensor], whole: Any, parts: list[Any]
+) -> tuple[float, Tensor]:
+    """And the losses of the batch, followed by those of its examples alone."""
+    together = losses_of(_fresh(whole))
+    alone = [losses_of(_fresh(part)) for part in parts]
+    losses = torch.cat([each.reshape(-1) for each in (together, *alone)])
     if together.ndim != 1 or any(one.shape != (1,) for one in alone):
-        return 0.0  # not one loss per example: step() explains that better
-    change = change_of_losses(together, torch.cat(alone), half=is_half(together))
-    pairs = zip(together[:DIFFERENTIATED], alone, strict=False) if trained else ()
-    return max([change, *(_of_one(trained, one, other[0]) for one, other in pairs)])
+        return 0.0, losses  # not one loss per example: step() explains that better
+    return _change(trained, together, torch.cat(alone)), losses
+
+
+def _in_float64(model: torch.nn.Module, losses_of: LossesOf, batches: Any, short: Tensor) -> float:
+    """Raises where the losses are not the `short` ones of float32: then it says nothing of them."""
+    wide = Wide(model)
+    mixing, losses = _mixing(partial(wide, losses_of), wide.parameters, *batches)
+    half = is_half(short) or any_half([short])
+    if losses.shape != short.shape or change_of_losses(losses, short, half=half) > ROUNDING:
+        raise ValueError("another computation")
+    return mixing
+
+
+def _follows_others(losses_of: LossesOf, trained: Sequence[Tensor], whole: Any, count: int) -> bool:
+    """Do the values of others move an example? In batches of one size no kink does."""
+    together, places = losses_of(_fresh(whole)), list(range(count))
+    for kept in (places[: count // 2], places[count // 2 :]):
+        source = [place if place in kept else kept[0] for place in places]
+        others = losses_of(_fresh(rows_at(whole, count, source)))
+        if _change(trained, together[kept], others[kept]) > ROUNDING / SAME_SHAPES:
+            return True
+    return False
+
+
+def _fresh(batch: Any) -> Any:
+    """Losses may write to the batch."""
+    return with_tensors(batch, [tensor.clone() for tensor in tensors_of(batch)])
+
+
+def _change(trained: Sequence[Tensor], losses: Tensor, others: Tensor) -> float:
+    change = change_of_losses(losses, others, half=is_half(losses))
+    some = range(min(DIFFERENTIATED, len(losses)) if trained else 0)
+    return max([change, *(_of_one(trained, losses[i], others[i]) for i in some)])
 
 
 def collated_apart(rows: Rows, chosen: Any, device: torch.device) -> tuple[Any, list[Any]]:
