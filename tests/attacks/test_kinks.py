@@ -162,7 +162,7 @@ def collated(items):
     return torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
 
 
-def trained(model, data, places):
+def trained(model, data, places, weights=lambda x: 1.0):
     """A loop with a collation; places: of the examples that a rehearsal takes alone, in turn."""
     run = noisy_sgd(
         model,
@@ -177,16 +177,32 @@ def trained(model, data, places):
     run.company._places.choice = lambda some: next(given) if len(some) == 40 else choose(some)
     items = list(zip(*data, strict=True))
     for x, y in run.batches(items, steps=2, collate=collated):
-        run.step(cross_entropy(run.model(x), y, reduction="none"))
+        run.step(weights(x) * cross_entropy(run.model(x), y, reduction="none"))
     return run
 
 
 def test_a_loop_is_refused_for_what_several_examples_show(data):
     torch.manual_seed(1)
     x, y = data
-    x[3:, 0] *= -1.0
-    assert trained(AtKink(0.02), (x, y), [0, 1, 5]).record().private  # the third is at no kink
-    with pytest.raises(ModelNotPrivate):  # as all that is mixed by so little is at every example
-        trained(AtKink(0.02), (x, y), [0, 1, 2])
+    x[3:, 0] *= -1.0  # which are at no kink
+    assert trained(AtKink(0.02), (x, y), [0, 1, 2, 5, 5, 5, 5, 5]).record().private
+    assert trained(AtKink(0.02), (x, y), [5]).record().private  # nothing to look at again
+    with pytest.raises(ModelNotPrivate):  # as what is mixed by so little is at many an example
+        trained(AtKink(0.02), (x, y), [0, 5, 1, 5, 2, 5, 5, 0])
     with pytest.raises(ModelNotPrivate):  # more than a kink moves
-        trained(AtKink(2.0), (x, y), [0, 5, 5])
+        trained(AtKink(2.0), (x, y), [0])
+
+
+def test_mixing_in_half_precision_is_refused_for_what_one_example_shows(data):
+    """It is mixed by more than a kink moves, or nobody sees it."""
+    torch.manual_seed(1)
+    x, y = data
+    x[3:, 0] *= -1.0
+    model = nn.Linear(4, 2)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ModelNotPrivate):
+        trained(
+            model,
+            (x, y),
+            [0, 5, 5, 5, 5, 5, 5, 5],
+            lambda x: 1 + (len(x) > 1) * (x[:, 0] > 0) * 0.15,
+        )

@@ -201,8 +201,11 @@ FAULTS = [
     ("train/independence.py", 'raise ValueError("another computation")', "pass", KINKS),
     ("train/independence.py", "[tensor.clone() for", "[tensor for", KINKS),
     ("train/wide.py", "with _NothingShorter():", "with torch.enable_grad():", KINKS),
-    ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 3", "_KINKS, _EXAMPLES = 1e-2, 1", KINKS),
-    ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 3", "_KINKS, _EXAMPLES = 1.0, 3", KINKS),
+    ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 4", "_KINKS, _EXAMPLES = 1e-2, 3", KINKS),
+    ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 4", "_KINKS, _EXAMPLES = 1e-2, 5", KINKS),
+    ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 4", "_KINKS, _EXAMPLES = 1.0, 4", KINKS),
+    ("train/company.py", "mixing > sure or told.half", "mixing > sure", KINKS),
+    ("train/company.py", "bool(found) and len(found) + left", "len(found) + left", KINKS),
     (
         "train/captured.py",
         "if hook is not cast_input",
