@@ -95,6 +95,26 @@ def test_statistics_of_the_batch_without_gradients_are_refused(loss, how):
     assert run.ledger.released == 0
 
 
+def by_the_root_of_the_size(model, x, y):
+    found = each(model, x, y)
+    return found * 6 / torch.ones_like(found).sum().sqrt()
+
+
+@pytest.mark.filterwarnings("ignore:The losses are multiplied")
+@pytest.mark.parametrize("loss", [centred, by_the_largest, by_the_root_of_the_size])
+def test_a_loop_that_writes_to_its_batches_hides_nothing(loss):
+    """A batch that is rehearsed again would be another one, and the loop taken for restless."""
+
+    def written(model, x, y):
+        return loss(model, x.sub_(1.0).div_(2.0), y)
+
+    run = made()
+    with pytest.raises(ModelNotPrivate, match=r"left out or replaced|half as large"):
+        train(run, written)
+    assert run.ledger.released == 0
+    train(made(), lambda model, x, y: each(model, x.sub_(1.0).div_(2.0), y))
+
+
 class Items:
     def __len__(self):
         return len(X)

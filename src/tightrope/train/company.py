@@ -26,7 +26,7 @@ from tightrope.process.sampling import sizes_vary
 from tightrope.train.answers import any_half
 from tightrope.train.aside import Aside, Calm
 from tightrope.train.distributed import from_all_ranks, rank_and_size
-from tightrope.train.feed import Rows, to_device
+from tightrope.train.feed import Rows, fresh, to_device
 from tightrope.train.gradients.recorder import reading_graphs
 from tightrope.train.independence import ROUNDING, SAME_SHAPES, is_half, refuse_mixing
 from tightrope.train.scenes import Answer, Scene, alone, among_others, smaller
@@ -270,7 +270,7 @@ class Company:
         if seed is not None and self._aside is not None:
             self._aside.stir(seed)
         self.size, self._scene = scene.size, (scene, signs)
-        yield scene.batch
+        yield fresh(scene.batch)  # the loop may write to it, and the scene comes again
         self._alive()
         if self.size is not None or self._aside is None or self._answer is None:
             raise InvalidInput(

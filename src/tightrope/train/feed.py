@@ -31,6 +31,7 @@ __all__ = [
     "item_rows",
     "draw_ticket",
     "first_of",
+    "fresh",
     "split_ticket",
     "rows_at",
     "slice_rows",
@@ -239,6 +240,11 @@ def with_tensors(
     """The same structure around other tensors; texts: what becomes of a list of texts."""
     left = iter(tensors)
     return _map(batch, lambda _: next(left), texts)
+
+
+def fresh(batch: Batch) -> Any:
+    """A copy, for code that may write to it."""
+    return with_tensors(batch, [tensor.clone() for tensor in tensors_of(batch)])
 
 
 def _map(

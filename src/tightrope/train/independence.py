@@ -21,14 +21,7 @@ from torch import Tensor
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.answers import any_half
-from tightrope.train.feed import (
-    Rows,
-    rows_at,
-    slice_rows,
-    tensors_of,
-    to_device,
-    with_tensors,
-)
+from tightrope.train.feed import Rows, fresh, rows_at, slice_rows, tensors_of, to_device
 from tightrope.train.gradients.rounding import exact_layers
 from tightrope.train.held import traceless
 from tightrope.train.modes import in_mode
@@ -96,8 +89,8 @@ def _mixing(
     losses_of: LossesOf, trained: Sequence[Tensor], whole: Any, parts: list[Any]
 ) -> tuple[float, Tensor]:
     """And the losses of the batch, followed by those of its examples alone."""
-    together = losses_of(_fresh(whole))
-    alone = [losses_of(_fresh(part)) for part in parts]
+    together = losses_of(fresh(whole))
+    alone = [losses_of(fresh(part)) for part in parts]
     losses = torch.cat([each.reshape(-1) for each in (together, *alone)])
     if together.ndim != 1 or any(one.shape != (1,) for one in alone):
         return 0.0, losses  # not one loss per example: step() explains that better
@@ -116,18 +109,13 @@ def _in_float64(model: torch.nn.Module, losses_of: LossesOf, batches: Any, short
 
 def _follows_others(losses_of: LossesOf, trained: Sequence[Tensor], whole: Any, count: int) -> bool:
     """Do the values of others move an example? In batches of one size no kink does."""
-    together, places = losses_of(_fresh(whole)), list(range(count))
+    together, places = losses_of(fresh(whole)), list(range(count))
     for kept in (places[: count // 2], places[count // 2 :]):
         source = [place if place in kept else kept[0] for place in places]
-        others = losses_of(_fresh(rows_at(whole, count, source)))
+        others = losses_of(fresh(rows_at(whole, count, source)))
         if _change(trained, together[kept], others[kept]) > ROUNDING / SAME_SHAPES:
             return True
     return False
-
-
-def _fresh(batch: Any) -> Any:
-    """Losses may write to the batch."""
-    return with_tensors(batch, [tensor.clone() for tensor in tensors_of(batch)])
 
 
 def _change(trained: Sequence[Tensor], losses: Tensor, others: Tensor) -> float:
