@@ -44,6 +44,7 @@ UNSEEN = "tests/attacks/test_unseen_models.py"
 ROWS = "tests/attacks/test_several_rows.py"
 GRANTED = "tests/attacks/test_taken_for_granted.py"
 AGREE = "tests/attacks/test_ranks_agree.py"
+WATCH = "tests/unit/train/test_watch.py"
 KINKS = "tests/attacks/test_kinks.py"
 WRITTEN = "tests/attacks/test_own_loops.py::test_a_loop_that_writes_to_its_batches_hides_nothing"
 OWNERS, CLIP, PEOPLE = "train/gradients/owners.py", "train/adaptive_clip.py", "train/users.py"
@@ -202,6 +203,7 @@ FAULTS = [
     ("train/independence.py", 'raise ValueError("another computation")', "pass", KINKS),
     ("train/feed.py", "[tensor.clone() for", "[tensor for", KINKS),
     ("train/company.py", "yield fresh(scene.batch)", "yield scene.batch", WRITTEN),
+    ("train/look.py", "args, kwargs = fresh(call)", "args, kwargs = call", WATCH),
     ("train/wide.py", "with _NothingShorter():", "with torch.enable_grad():", KINKS),
     ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 4", "_KINKS, _EXAMPLES = 1e-2, 3", KINKS),
     ("train/company.py", "_KINKS, _EXAMPLES = 1e-2, 4", "_KINKS, _EXAMPLES = 1e-2, 5", KINKS),

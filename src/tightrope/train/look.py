@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from tightrope.train.answers import any_half, difference, resized, same
-from tightrope.train.feed import tensors_of, with_tensors
+from tightrope.train.feed import fresh, tensors_of, with_tensors
 from tightrope.train.held import marks_of, traceless, values_of
 from tightrope.train.modes import in_mode
 from tightrope.train.wide import CANNOT, Wide
@@ -105,7 +105,8 @@ class Look:
             return any_half([*self._model.parameters(), *tensors_of(self._call), *told])
 
     def _run(self, call: Any) -> Any:
-        return self._model(*call[0], **call[1])
+        args, kwargs = fresh(call)  # the model may write to them, and they are asked again
+        return self._model(*args, **kwargs)
 
     def _longer(self, batched: list[int], more: int = 1) -> Any:
         given = enumerate(tensors_of(self._call))

@@ -48,6 +48,31 @@ def test_a_model_that_standardises_its_batch_is_refused_in_a_plain_loop(data, tr
     assert run.ledger.released == 0 and torch.equal(before, run.model.layer.weight)
 
 
+class Writing(nn.Module):
+    """Shifts what it is given in place, and may standardise it then."""
+
+    def __init__(self, mixes):
+        super().__init__()
+        self.inner, self.mixes = Standardised(), mixes
+
+    def forward(self, x):
+        x = x.sub_(1.0).div_(2.0)
+        return self.inner(x) if self.mixes else self.inner.layer(x)
+
+
+def test_a_model_that_writes_to_its_batch_hides_nothing_and_is_given_it_once(data):
+    """Once it was asked, the batch would be another one, and the model taken for restless."""
+    run = made(Writing(mixes=True))
+    with pytest.raises(ModelNotPrivate, match="mixes examples"):
+        for x, _ in run.batches(data, steps=1):
+            run.model(x)
+    run = made(Writing(mixes=False))
+    for x, y in run.batches(data, steps=1):
+        right = (x - 1.0) / 2.0
+        run.step(cross_entropy(run.model(x), y, reduction="none"))
+        assert torch.equal(x, right)
+
+
 def test_a_run_around_any_optimizer_is_watched(data, train):
     model = Standardised()
     run = PrivateOptimizer(
