@@ -19,7 +19,7 @@ from tightrope.train import (
     padded,
 )
 from tightrope.train.gradients import Gradients, engine
-from tightrope.train.gradients.traced import Traced
+from tightrope.train.gradients.traced import Traced, capture_unseen, said_to_compile
 from tightrope.train.padded import PaddedBatch, Program
 
 SIZE = 10
@@ -289,3 +289,17 @@ def test_a_step_under_autocast_is_recorded_once(data, monkeypatch):
     for batch in run.batches(data, steps=3):
         step(*batch)
     assert step.mode == "compiled" and len(times) == 1
+
+
+@pytest.mark.parametrize("telling", [capture_unseen, said_to_compile])
+def test_two_threads_that_record_leave_torch_as_it_was(telling):
+    def now():
+        return torch.cuda.is_current_stream_capturing, torch.compiler._is_compiling_flag
+
+    before, one, other = now(), telling(), telling()
+    with one:
+        other.__enter__()
+        told = now()
+    assert told != before and now() == told  # the other one still records
+    other.__exit__(None, None, None)
+    assert now() == before

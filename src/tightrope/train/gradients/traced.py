@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, partialmethod
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import Any, final
 
 import torch
@@ -204,22 +204,35 @@ def _refused(tensor: Tensor, method: Any, thread: int, *args: Any, **named: Any)
 @contextmanager
 def said_to_compile() -> Iterator[None]:
     """Models that ask whether they are compiled hear yes. Some then ask for no values."""
-    before, torch.compiler._is_compiling_flag = torch.compiler._is_compiling_flag, True
-    try:
+    with _told(torch.compiler, "_is_compiling_flag", True):
         yield
-    finally:
-        torch.compiler._is_compiling_flag = before
 
 
 @contextmanager
 def capture_unseen() -> Iterator[None]:
     """Models that ask whether they are captured hear no; torch.cuda.graphs knows the truth."""
-    before = torch.cuda.is_current_stream_capturing
-    torch.cuda.is_current_stream_capturing = lambda: False
+    with _told(torch.cuda, "is_current_stream_capturing", lambda: False):
+        yield
+
+
+_telling = Lock()
+_before: dict[str, list[Any]] = {}  # how many say something else, and what was there before them
+
+
+@contextmanager
+def _told(module: Any, name: str, said: Any) -> Iterator[None]:
+    """What was there comes back when the last one leaves: threads do not leave in order."""
+    with _telling:
+        held = _before.setdefault(name, [0, getattr(module, name)])
+        held[0] += 1
+        setattr(module, name, said)
     try:
         yield
     finally:
-        torch.cuda.is_current_stream_capturing = before
+        with _telling:
+            held[0] -= 1
+            if held[0] == 0:
+                setattr(module, name, _before.pop(name)[1])
 
 
 _PLAIN = (Tensor, bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
