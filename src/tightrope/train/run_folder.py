@@ -34,14 +34,13 @@ from tightrope.train.distributed import from_all_ranks, rank_and_size
 from tightrope.train.journal import Journal, Mark, digest_of
 from tightrope.train.lock import FolderLock
 from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.optimizer_state import pack_optimizer, unpack_optimizer
 from tightrope.train.record import StepReport
 from tightrope.train.sharded import gathered, placed_like
 from tightrope.train.storage import (
     hide,
     latest_snapshot,
-    pack_optimizer,
     read_snapshot,
-    unpack_optimizer,
     write_snapshot,
 )
 

@@ -16,12 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
-from tightrope.train.sharded import gathered, is_sharded, placed_like
 
 __all__ = [
     "write_snapshot",
@@ -188,41 +186,3 @@ def _sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimizer's state as flat tensors and plain json; sharded tensors whole on rank 0."""
-    whole = optimizer.state_dict()
-    tensors: dict[str, Tensor] = {}
-    plain: dict[str, Any] = {}
-    for index, slots in whole["state"].items():
-        for name, value in slots.items():
-            target: dict[str, Any] = tensors if isinstance(value, Tensor) else plain
-            target[f"{index}/{name}"] = value
-    sharded = [key for key, value in tensors.items() if is_sharded(value)]
-    packed = {"plain": plain, "sharded": sharded, "param_groups": whole["param_groups"]}
-    try:
-        json.dumps(packed)
-    except TypeError as error:
-        raise InvalidInput(
-            f"The state of {type(optimizer).__name__} holds more than tensors and plain values "
-            f"({error}), which cannot be stored without running code on loading."
-        ) from error
-    return gathered(tensors), packed
-
-
-def unpack_optimizer(
-    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], packed: dict[str, Any]
-) -> None:
-    stepped = [p for group in optimizer.param_groups for p in group["params"]]
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in [*tensors.items(), *packed["plain"].items()]:
-        index, name = key.split("/", 1)
-        sharded = key in packed["sharded"]
-        placed = placed_like(stepped[int(index)], value) if sharded else value
-        state.setdefault(int(index), {})[name] = placed
-    groups = [
-        {k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in group.items()}
-        for group in packed["param_groups"]
-    ]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})

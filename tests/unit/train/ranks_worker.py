@@ -21,10 +21,13 @@ from tightrope.train import (
     FullBatchSampler,
     GaussianNoise,
     PoissonSampler,
+    PrivateOptimizer,
     RunFolder,
     noisy_sgd,
 )
 from tightrope.train.clip import FlatClip
+from tightrope.train.corrected_adam import CorrectedAdam, EachParameter
+from tightrope.train.sharded import is_sharded, local_part
 
 
 def make_data():
@@ -121,16 +124,20 @@ class Words(nn.Module):
         return self.head(self.norm(z + self.mix(z).tanh())).mean(1)
 
 
-def words_run(sampler, noise, *, shard_it):
+def words(shard_it):
     torch.manual_seed(0)
     model = Words()
     if shard_it:
         for part in (model.mix, model.norm):  # 6 and 11 rows: equal and unequal shards
             fully_shard(part)
         fully_shard(model)
+    return model
+
+
+def words_run(sampler, noise, *, shard_it):
     return noisy_sgd(
-        model, learning_rate=1.0, momentum=0.5, sampler=sampler, clip=FlatClip(0.5), noise=noise,
-        expected_batch_size=10,
+        words(shard_it), learning_rate=1.0, momentum=0.5, sampler=sampler, clip=FlatClip(0.5),
+        noise=noise, expected_batch_size=10,
     )  # fmt: skip
 
 
@@ -209,6 +216,59 @@ def sharded_refusals(shard, folder):
     return told
 
 
+def any_run(optimizer, *, shard_it):
+    """Full batches without noise, so that only the way the model is laid out can differ."""
+    model = words(shard_it)
+    return PrivateOptimizer(
+        model, optimizer(model.parameters()), sampler=FullBatchSampler(), clip=FlatClip(0.5),
+        noise=GaussianNoise(0.0), expected_batch_size=10,
+    )  # fmt: skip
+
+
+def moved_on(shard, folder, optimizer, stored, resumed):
+    """Three steps, stored; two more in new objects, which may be laid out in another way."""
+    first, store = any_run(optimizer, shard_it=stored), RunFolder(folder)
+    store.attach(first, shard)
+    train(first, shard, steps=3)
+    store.save()
+    store.close()
+    run = any_run(optimizer, shard_it=resumed)
+    RunFolder(folder).attach(run, shard, replay=False)
+    train(run, shard, steps=2)
+    placed = {is_sharded(v) for slots in run.optimizer.state.values() for v in slots.values()}
+    return whole(run).tolist(), run.ledger.released, sorted(placed)
+
+
+class Momentum(EachParameter):
+    """Keeps what this rank holds as an ordinary tensor."""
+
+    def _update(self, parameter, group):
+        state, gradient = self.state[parameter], local_part(parameter.grad)
+        state["seen"] = state.get("seen", 0) + gradient
+        local_part(parameter).sub_(state["seen"])
+
+
+def other_layouts(shard, folder):
+    adams = {"Adam": torch.optim.Adam, "CorrectedAdam": CorrectedAdam, "AdamW": many_states}
+    found = {"told": []}
+    for name, kind in adams.items():
+        for stored, resumed in ((False, False), (False, True), (True, False)):
+            place = folder / f"{name}{stored}{resumed}"
+            found[f"{name} {stored} {resumed}"] = moved_on(
+                shard, place, lambda p, kind=kind: kind(p, lr=0.05), stored, resumed
+            )
+    for kind, stored in ((torch.optim.Adafactor, False), (lambda p: Momentum(p, {}), True)):
+        try:
+            moved_on(shard, folder / f"refused {stored}", kind, stored, True)
+        except InvalidInput as error:
+            found["told"].append(str(error))
+    return found
+
+
+def many_states(parameters, lr):
+    return torch.optim.AdamW(parameters, lr=lr, amsgrad=True, foreach=False)
+
+
 def refusals():
     told = []
     for make in (
@@ -236,6 +296,7 @@ def main() -> None:
         "refusals": refusals(),
         "sharded": sharded(shard),
         "sharded_resume": sharded_resume(shard, Path(sys.argv[1]) / "sharded"),
+        "other_layouts": other_layouts(shard, Path(sys.argv[1]) / "layouts"),
         "sharded_refusals": sharded_refusals(shard, Path(sys.argv[1]) / "refused"),
     }
     if rank == 0:

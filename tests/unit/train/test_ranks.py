@@ -140,6 +140,23 @@ def test_a_sharded_run_is_stored_whole_and_resumes_exactly(report):
     assert found["held"] == report["sharded"]["held"]
 
 
+@pytest.mark.parametrize("adam", ["Adam", "CorrectedAdam", "AdamW"])
+def test_a_run_resumes_whole_or_sharded_however_it_was_stored(report, adam):
+    found = report["other_layouts"]
+    end, released, _ = found[f"{adam} False False"]
+    for stored, resumed in ((False, True), (True, False)):
+        other, counted, placed = found[f"{adam} {stored} {resumed}"]
+        torch.testing.assert_close(torch.tensor(other), torch.tensor(end), rtol=1e-4, atol=1e-5)
+        assert counted == released == 5
+        assert (True in placed) == resumed  # moments at rest are sharded as the weights are
+
+
+def test_state_that_cannot_be_shared_out_is_refused_before_a_step(report):
+    resumed, saved = report["other_layouts"]["told"]
+    assert "Adafactor" in resumed and "Resume with the whole model" in resumed
+    assert "Momentum keeps 'seen'" in saved and "only rank 0's would be stored" in saved
+
+
 def test_a_sharded_run_refuses_raw_gradients_and_saving_spread_out_weights(report):
     step, raw, save = report["sharded_refusals"]
     assert "belongs to a private run" in step
