@@ -7,13 +7,14 @@ owns the parameter runs again, not the model.
 Which arguments carry the batch cannot be read off their shapes: a table may be as long as the
 batch. What was found is compared with the gradient of the whole batch under random weights, which
 only the right choice can give. An example whose gradient is not finite has no part in that, and
-none that is far larger than most hides the others.
+none that is far larger than most hides the others. That is done for every call of a plan, when it
+is made and whenever a batch is looked at again: the module may begin to mix rows, or be called in
+another way.
 """
 
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -32,8 +33,6 @@ __all__ = ["custom_rule"]
 # Relative difference that is rounding, in single and in half precision.
 _ROUNDING, _HALF_ROUNDING = 1e-3, 3e-2
 
-_decided: WeakKeyDictionary[nn.Module, set[Batched]] = WeakKeyDictionary()
-
 
 def custom_rule(
     module: nn.Module,
@@ -42,8 +41,11 @@ def custom_rule(
     named: dict[str, Any],
     wanted: tuple[int, ...],
     autocast: tuple[str, bool, torch.dtype],
+    known: set[Batched],
 ) -> Forms:
     """arguments, named: what the module was called with; wanted: its differentiable outputs.
+
+    known: choices of batched arguments that were right before; one that is found is added.
 
     The last of `values` are the gradients of those outputs.
     """
@@ -51,13 +53,12 @@ def custom_rule(
     call = Call(module, arguments, named, wanted, autocast)
     grads = values[-len(wanted) :]
     parameters = tuple(own_parameters(module).values())
-    return [(p, Dense(r)) for p, r in zip(parameters, _of_each(call, grads), strict=True)]
+    return [(p, Dense(r)) for p, r in zip(parameters, _of_each(call, grads, known), strict=True)]
 
 
-def _of_each(call: Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _of_each(call: Call, grads: tuple[Tensor, ...], known: set[Batched]) -> tuple[Tensor, ...]:
     """Gradients (B, *shape) by the first choice of batched arguments that is right."""
-    trouble = "its output for one example is not what it is within the batch"
-    known = _decided.setdefault(call.module, set())
+    trouble = "its output for one row is not what it is within the batch"
     choices = list(call.choices(len(grads[0])))
     sure = len(choices) == 1 or _recorded(grads[0])  # else another choice may be right this time
     for choice in choices:
@@ -74,12 +75,12 @@ def _of_each(call: Call, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             _refuse_draws(call.module, "draws random numbers")
         right = _is_right(call, choice, found, grads)
         if right is not False:
-            known |= {choice} if right else set()
+            known.update({choice} if right else ())
             return found
     raise ModelNotPrivate(
-        f"{type(call.module).__name__} owns parameters, has no rule and cannot be run one example "
-        f"at a time ({trouble}); put the parameter into a small module of its own, use the layers "
-        "of torch.nn, or pass gradients=OneByOne(model)"
+        f"{type(call.module).__name__} owns parameters, has no rule and cannot be run one example, "
+        f"or one of an example's rows, at a time ({trouble}); put the parameter into a small "
+        "module of its own, use the layers of torch.nn, or pass gradients=OneByOne(model)"
     )
 
 

@@ -224,7 +224,7 @@ class Gradients:
         self.half_inside = plan.half or self._half or stored_in_half(losses)
         self.in_half = self.in_half or (_on_gpu(losses) and plan.half)
         self.chooses_rows, self.lasts = plan.picks, plan.lasts
-        kept = list(map(uses.__getitem__, plan.uses))
+        kept = plan.counted(uses)
         ends = frozenset(map(uses.__getitem__, plan.ends))
         return Work(
             losses, self.parameters, self._rows, kept, ways, self.loss_scale, owners, plan.shared,
@@ -274,7 +274,7 @@ class Gradients:
             witness = Witness(self._recorder, calls, uses, owners)
             with suppress(ModelNotPrivate):  # the thorough look decides, and says it
                 if made([self._probes.half(batch)], witness).same_ways(known):
-                    return known
+                    return known.asked_again()
         return made(halves(batch), Witness(self._recorder, calls, uses, owners))
 
     def _only_broadcast(self, losses: Tensor, rows: int) -> bool:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, final
 
 from torch import Tensor, nn
 
 from tightrope.errors import ModelNotPrivate
 from tightrope.train.gradients.apart import Seen, look
+from tightrope.train.gradients.custom import custom_rule
+from tightrope.train.gradients.custom_call import Batched
 from tightrope.train.gradients.graph import leads_to, nodes_of, output_shape
 from tightrope.train.gradients.junctions import (
     Entry,
@@ -58,6 +60,7 @@ class BatchPlan:
     half: whether anything between the layers is computed in half precision.
     hooked: whether hooks of the user's change gradients on their way.
     picks: whether rows are chosen, so that another batch may have them in other places.
+    choices: of the uses of modules of the user's own: which arguments were seen to carry the batch.
     """
 
     uses: tuple[int, ...]
@@ -70,6 +73,7 @@ class BatchPlan:
     half: bool
     hooked: bool
     picks: bool
+    choices: dict[int, set[Batched]] = field(default_factory=dict)
 
     @cached_property
     def lasts(self) -> bool:
@@ -90,6 +94,17 @@ class BatchPlan:
                 if rows != times * batch:
                     return False
         return True
+
+    def counted(self, uses: list[Use]) -> list[Use]:
+        """The uses that count, each with what is known of it."""
+        for i in self.uses:
+            if uses[i].rule is custom_rule:
+                uses[i].rule = partial(custom_rule, known=self.choices.setdefault(i, set()))
+        return list(map(uses.__getitem__, self.uses))
+
+    def asked_again(self) -> BatchPlan:
+        """The same, without what was found out about the user's own modules."""
+        return replace(self, choices={})
 
     def same_ways(self, other: BatchPlan) -> bool:
         """Whether the same uses count and all other parameters enter at the same places."""
