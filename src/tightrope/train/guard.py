@@ -52,13 +52,19 @@ class Guard:
             self._handles.append(register(self._raw_gradient))
         _guarded_optimizers.add(optimizer)
 
-    def watch(self, model: torch.nn.Module, broken: Callable[[str], None] | None = None) -> None:
+    def watch(
+        self,
+        model: torch.nn.Module,
+        broken: Callable[[str], None] | None = None,
+        drawn: Callable[[], int] = lambda: 0,
+    ) -> None:
         """Also keep statistics of the batch and memory out of the model, as long as it stands.
 
         broken: told why, when the model or its losses turn out not to be private.
+        drawn: how many examples a batch has that comes next; 0 where none does.
         """
         self._broken = self._broken if broken is None else broken
-        self._watches.append(Watch(model, self._broken))
+        self._watches.append(Watch(model, self._broken, drawn))
         self._handles.append(self._watches[-1])
 
     @contextmanager

@@ -27,6 +27,7 @@ class Look:
     """Runs the model as it is called, and again with some of the examples replaced.
 
     known: paths that were found harmless before; harmless: the same after this look.
+    rows: how many the model answers for.
     """
 
     def __init__(
@@ -40,14 +41,20 @@ class Look:
         self._model, self._call, self._known = model, (args, kwargs), known
         self._first = self._answer(self._call)
         told = self._first[0]
-        self._rows = len(told[0]) if told else 0
+        self.rows = len(told[0]) if told else 0
         self._batched = [
-            i for i, t in enumerate(tensors_of(self._call)) if t.dim() and len(t) == self._rows
+            i for i, t in enumerate(tensors_of(self._call)) if t.dim() and len(t) == self.rows
         ]
-        count = self._rows // 2 if self._rows > 1 and self._batched else 0
-        self._replaced = sorted(chance.sample(range(self._rows), max(count, 1))) if count else []
-        self._kept = sorted(set(range(self._rows)) - set(self._replaced))
+        self._chance = chance
+        self._replaced, self._kept = self._halves(1) if self._batched else ([], [])
         self.harmless, self.restless = known, False
+
+    def _halves(self, each: int) -> tuple[list[int], list[int]]:
+        """About half of the rows at random, and the others; groups of `each` stay together."""
+        blocks = self.rows // each
+        chosen = set(self._chance.sample(range(blocks), blocks // 2))
+        first = [row for row in range(self.rows) if row // each in chosen]
+        return first, [row for row in range(self.rows) if row // each not in chosen]
 
     def change(self) -> float | None:
         """How far the other examples' answers move, in units of what may be rounding.
@@ -66,6 +73,15 @@ class Look:
         self._batched = [i for i in self._batched if not self._is_shared(i)]
         return self._moved(self._batched) if self._batched else None
 
+    def meet_in_groups(self, each: int) -> bool:
+        """Whether nothing moves where rows are replaced in groups of `each` side by side."""
+        halves = self._halves(each)
+        for replaced, kept in (halves, halves[::-1]):
+            self._replaced, self._kept = replaced, kept
+            if not self._replaced or self._moved(self._batched) > 1:
+                return False
+        return True
+
     def _moved(self, batched: list[int]) -> float:
         others = self._answer(self._with_replaced(batched))[0]
         return difference(self._first[0], others, self._kept)
@@ -78,7 +94,7 @@ class Look:
         None where that cannot be asked: the model is random beside its dropout layers, or does not
         take such a batch.
         """
-        for more in (max(1, self._rows // 2), 1) if self._batched else ():
+        for more in (max(1, self.rows // 2), 1) if self._batched else ():
             with in_mode(self._model, training=True), _no_dropout(self._model):
                 try:
                     return self._grown(self._longer(self._batched, more))
@@ -120,7 +136,7 @@ class Look:
             told = self._answer(self._longer([i for i in self._batched if i != number]))[0]
         except (RuntimeError, ValueError, IndexError):
             return False
-        return len(self._batched) > 1 and bool(told) and len(told[0]) == self._rows + 1
+        return len(self._batched) > 1 and bool(told) and len(told[0]) == self.rows + 1
 
     def written(self) -> set[str]:
         """Paths of what depends on the data; the others become harmless."""

@@ -120,8 +120,8 @@ class PrivateOptimizer(Accounted, NotCopied):
         self.gradients, self.arithmetic = self._sums_of.gradients, self._sums_of.arithmetic
         check_whole(self.gradients.parameters)
         self.guard = Guard(optimizer, self._stepped, [*self.gradients.parameters, *beside])
-        self.sharding.release()
-        self.guard.watch(model, self._found_mixing)  # which now shows whether it is sharded
+        self.sharding.release()  # the model now shows whether it is sharded
+        self.guard.watch(model, self._found_mixing, lambda: self.next_size if self._tickets else 0)
         self.model, self.optimizer, self.undone = model, optimizer, False
         self.sampler, self.clip, self.noise = sampler, clip, noise
         self.ledger = Ledger(sampler, noise, budget, history)

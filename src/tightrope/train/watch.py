@@ -37,13 +37,18 @@ MOST_TRIES = 100  # until a pass has two examples to compare
 class Watch:
     """Hooks on a model that keep batch statistics and memory out, until they are removed.
 
-    broken: told why, when something is found.
+    broken: told why, when something is found. drawn: how many examples the pass is for, if known.
     Sharded models are not run again, which would have to wait for the other ranks: whatever they
     write into their buffers is refused.
     """
 
-    def __init__(self, model: nn.Module, broken: Callable[[str], None] = lambda why: None) -> None:
-        self._broken, self._busy = broken, False
+    def __init__(
+        self,
+        model: nn.Module,
+        broken: Callable[[str], None] = lambda why: None,
+        drawn: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._broken, self._drawn, self._busy = broken, drawn, False
         self._looks = not any(is_sharded(parameter) for parameter in model.parameters())
         self._chance = random.Random()  # seeded by the system
         self._tries, self._seen, self._told = 0, False, False
@@ -135,7 +140,7 @@ class Watch:
         look = Look(model, args, kwargs, self._chance, self._harmless)
         change, written = look.change(), look.written()
         if change is not None and change > 1:
-            self._refuse(_MIXED)
+            self._refuse(self._mixed(look))
         if look.restless and not self._told:
             self._told = True
             warnings.warn(_RESTLESS, stacklevel=2)
@@ -147,6 +152,14 @@ class Watch:
             self._refuse(_WRITTEN.format(", ".join(sorted(written))))
         self._seen = self._seen or change is not None
         self._harmless = look.harmless
+
+    def _mixed(self, look: Look) -> str:
+        """Why rows that meet are refused: they may be those of one example."""
+        examples = self._drawn()
+        each, rest = divmod(look.rows, examples) if examples > 1 else (1, 0)
+        if rest or each < 2 or not look.meet_in_groups(each):
+            return _MIXED
+        return _ROWS.format(rows=look.rows, examples=examples, each=each)
 
     def _refuse(self, why: str) -> None:
         self._broken(why)
@@ -165,6 +178,14 @@ _MIXED = (
     "it mixes examples, perhaps before its first trainable layer: by statistics of the batch? One "
     "example's influence is then not bounded. Standardise with public constants, and use GroupNorm "
     "or LayerNorm."
+)
+_ROWS = (
+    "The model ran on {rows} rows for {examples} examples, and rows meet in it, in groups of "
+    "{each} side by side. These look like {each} rows for each example. If each group is one "
+    "example, give the model whole examples, shape ({examples}, {each}, ...), and call "
+    "x.flatten(0, 1) in forward(), where rows that meet are followed; or keep the rows of an "
+    "example apart in the model, and make the run with views={each}. If not, the model mixes "
+    "examples, and one example's influence is not bounded."
 )
 _RESTLESS = (
     "The model answers the same batch in another way each time, although PyTorch's, NumPy's and "
