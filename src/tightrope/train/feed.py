@@ -243,8 +243,10 @@ def with_tensors(
 
 
 def fresh(batch: Batch) -> Any:
-    """A copy, for code that may write to it."""
-    return with_tensors(batch, [tensor.clone() for tensor in tensors_of(batch)])
+    """A copy, for code that may write to it; a tensor that stands twice is one tensor here too."""
+    given = tensors_of(batch)
+    copies = {id(tensor): tensor.clone() for tensor in given}
+    return with_tensors(batch, [copies[id(tensor)] for tensor in given])
 
 
 def _map(

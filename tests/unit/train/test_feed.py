@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tightrope.train.feed import Ticket, as_rows, slice_rows, split_ticket
+from tightrope.train.feed import Ticket, as_rows, fresh, slice_rows, split_ticket
 from tightrope.train.fingerprint import fingerprint_of
 
 
@@ -73,3 +73,12 @@ class Pictures:
 def test_fingerprints_of_items():
     assert fingerprint_of(as_rows(Pictures())) == fingerprint_of(as_rows(Pictures()))
     assert fingerprint_of(as_rows(Pictures())) != fingerprint_of(as_rows(Pictures(1.0)))
+
+
+def test_a_fresh_batch_can_be_written_to():
+    x, y = torch.ones(3, 2), torch.zeros(3)
+    batch = {"x": x, "labels": [y, x]}
+    copy = fresh(batch)
+    copy["x"].add_(1)
+    assert torch.equal(x, torch.ones(3, 2)) and copy["labels"][1] is copy["x"]
+    assert torch.equal(copy["labels"][0], y) and copy["labels"][0] is not y
