@@ -332,3 +332,17 @@ def test_parameters_that_enter_a_large_batch_have_the_same_sums(monkeypatch):
     for found in (eager(), traced()):
         for one, other in zip(found.sums, expected.sums, strict=True):
             torch.testing.assert_close(one, other)
+
+
+def test_only_the_first_engine_asks_the_c_library_for_memory(monkeypatch):
+    """Later ones took 32 MB each out of what it keeps: gigabytes in a process of many runs."""
+    Gradients(nn.Linear(2, 2))
+    asked, empty = [], torch.empty
+
+    def noted(*size, **how):
+        asked.append(size)
+        return empty(*size, **how)
+
+    monkeypatch.setattr(torch, "empty", noted)
+    Gradients(nn.Linear(2, 2))
+    assert all(size[0] < 2**20 for size in asked if isinstance(size[0], int))

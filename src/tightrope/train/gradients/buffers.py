@@ -7,6 +7,7 @@ that fills it; CUDA's allocator keeps its memory anyway and needs none of this.
 from __future__ import annotations
 
 import threading
+from functools import cache
 from math import prod
 from typing import final
 
@@ -19,11 +20,12 @@ _SMALLEST = 2**16  # values; below this a fresh tensor is as fast
 _LARGEST_RAISE = 2**25 - 2**16  # bytes; larger blocks change nothing in the C library
 
 
+@cache
 def keep_freed_memory() -> None:
     """Let the C library keep what one step has freed for the next one.
 
-    It returns less to the system once a large block was freed (mallopt(3), M_MMAP_THRESHOLD). The
-    block is never written to, so it takes no memory.
+    It returns less to the system once a large block was freed (mallopt(3), M_MMAP_THRESHOLD). Once
+    for all: later blocks would come from memory that is kept, and many runs would take 32 MB each.
     """
     torch.empty(_LARGEST_RAISE, dtype=torch.uint8, device="cpu")
 
