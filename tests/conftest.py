@@ -11,6 +11,7 @@ import itertools
 import os
 import random
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -116,6 +117,25 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=program, headless=True, args=flags)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def torchrun() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a worker in several processes: torchrun(worker, *arguments, ranks=2)."""
+    fsdp = pytest.importorskip("torch.distributed.fsdp", reason="PyTorch is not installed")
+    if not hasattr(fsdp.FSDPModule, "set_reshard_after_forward"):
+        pytest.skip("several processes without a GPU need PyTorch 2.8 or later")
+
+    def run(worker: Any, *arguments: Any, ranks: int = 2) -> subprocess.CompletedProcess[str]:
+        """On processors, also where there is a GPU, to which fully_shard would move a model."""
+        start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command = [*start, f"--nproc-per-node={ranks}", *map(str, (worker, *arguments))]
+        env = dict(os.environ, CUDA_VISIBLE_DEVICES="")
+        return subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=300, check=False
+        )
+
+    return run
 
 
 @pytest.fixture(scope="session")

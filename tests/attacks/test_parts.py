@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,14 +11,16 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import parts_models
-from two_ranks import of_two_ranks
 
 WORKER = Path(__file__).with_name("parts_attack_worker.py")
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    return of_two_ranks(WORKER, tmp_path_factory.mktemp("two") / "report")
+def report(torchrun, tmp_path_factory):
+    told = tmp_path_factory.mktemp("two") / "report"
+    done = torchrun(WORKER, told)
+    assert done.returncode == 0, done.stderr
+    return json.loads(told.read_text())
 
 
 def test_a_step_that_failed_is_counted_by_no_rank_so_that_epochs_stay_together(report):

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import sys
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-from two_ranks import of_two_ranks
-
 WORKER = Path(__file__).with_name("ranks_agree_worker.py")
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    return of_two_ranks(WORKER, tmp_path_factory.mktemp("two") / "report")
+def report(torchrun, tmp_path_factory):
+    told = tmp_path_factory.mktemp("two") / "report"
+    done = torchrun(WORKER, told)
+    assert done.returncode == 0, done.stderr
+    return json.loads(told.read_text())
 
 
 def test_a_clip_that_changes_on_one_rank_is_refused_on_all(report):

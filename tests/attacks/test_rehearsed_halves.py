@@ -5,7 +5,6 @@ the middle of a rehearsal leaves behind.
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -200,11 +199,8 @@ RANKS = {"plain": "trained", "collate": "trained", "divided": "refused"}
 
 
 @pytest.fixture(scope="module")
-def ranks():
-    worker = Path(__file__).with_name("halves_ranks_worker.py")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*torchrun, str(worker), *RANKS]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+def ranks(torchrun):
+    return torchrun(Path(__file__).with_name("halves_ranks_worker.py"), *RANKS)
 
 
 @pytest.mark.parametrize("kind", RANKS)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -420,11 +418,8 @@ def test_a_memory_map_is_fingerprinted_whole(tmp_path: Path) -> None:
 RANKS = Path(__file__).with_name("ranks_data_worker.py")
 
 
-def test_equal_and_overlapping_shards_are_refused(tmp_path: Path) -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*torchrun, str(RANKS)], capture_output=True, text=True, timeout=240, check=False
-    )
+def test_equal_and_overlapping_shards_are_refused(torchrun: Any) -> None:
+    done = torchrun(RANKS)
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -6,8 +6,6 @@ Everything here is compared exactly, bit by bit, but for the law of the noise (f
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -440,11 +438,9 @@ def test_compiled_code_which_remembers_shapes_is_refused(compiled):
 
 # ---- ranks ---------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
+def ranks(torchrun, tmp_path_factory):
     report = tmp_path_factory.mktemp("strict") / "report"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run([*torchrun, str(WORKER), str(report)], capture_output=True, text=True,
-                          timeout=200, check=False)  # fmt: skip
+    done = torchrun(WORKER, report)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(report.read_text())
 

@@ -201,7 +201,7 @@ FAULTS = [
     ("train/independence.py", "    return mixing\n\n\ndef _f", "    return 0.0\n\n\ndef _f", KINKS),
     ("train/independence.py", "if not _follows_others(", "if True or _follows_others(", KINKS),
     ("train/independence.py", 'raise ValueError("another computation")', "pass", KINKS),
-    ("train/feed.py", "[tensor.clone() for", "[tensor for", KINKS),
+    ("train/feed.py", "tensor.clone() for", "tensor for", KINKS),
     ("train/company.py", "yield fresh(scene.batch)", "yield scene.batch", WRITTEN),
     ("train/look.py", "args, kwargs = fresh(call)", "args, kwargs = call", WATCH),
     ("train/wide.py", "with _NothingShorter():", "with torch.enable_grad():", KINKS),

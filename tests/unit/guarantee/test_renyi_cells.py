@@ -58,6 +58,15 @@ def test_order_two_has_a_closed_form(rate: float) -> None:
     assert found.lower <= truth <= found.upper
 
 
+@pytest.mark.parametrize("direction", ["remove", "add"])
+@pytest.mark.parametrize("mu", [0.05, 1.0, 6.0])
+@pytest.mark.parametrize("order", [*ORDERS, 101.0])
+def test_a_pair_that_takes_every_record_is_gaussian(order: float, mu: float, direction) -> None:  # type: ignore[no-untyped-def]
+    found = renyi_by_cells(SampledGaussianPair(1.0, mu, direction), order)
+    assert found.lower <= 0.5 * order * mu * mu <= found.upper
+    assert found.relative_width < 3e-4
+
+
 @settings(max_examples=60)
 @given(
     st.floats(-7.0, 0.0),

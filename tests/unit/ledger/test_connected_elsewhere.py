@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -123,10 +121,8 @@ def test_hugging_face(ledger: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_ranks_reserve_once(ledger: Any, tmp_path: Path) -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*torchrun, str(RANKS), str(tmp_path / "ledger.db"), str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+def test_two_ranks_reserve_once(ledger: Any, torchrun: Any, tmp_path: Path) -> None:
+    done = torchrun(RANKS, tmp_path / "ledger.db", tmp_path / "run")
     assert done.returncode == 0, done.stderr[-3000:]
     assert sorted((tmp_path / "run").glob("refused-*")) == [
         tmp_path / "run" / "refused-0",

@@ -29,15 +29,15 @@ _spec.loader.exec_module(parts_worker)
 FALSE_ALARM = 1e-6
 
 
-def report_of(folder, ranks, *tasks, backend="gloo"):
-    """gloo: on processors, also where there is a GPU, to which fully_shard would move the model."""
-    start, env = [sys.executable], dict(os.environ)
-    if backend == "gloo":
-        start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        env["CUDA_VISIBLE_DEVICES"] = ""
-    else:
-        env |= alone_on_this_machine()
-    command = [*start, str(WORKER), ",".join(tasks), str(folder), backend]
+def report_of(torchrun, folder, ranks, *tasks):
+    done = torchrun(WORKER, ",".join(tasks), folder, "gloo", ranks=ranks)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "report").read_text())
+
+
+def report_of_one_gpu(folder, *tasks):
+    env = dict(os.environ) | alone_on_this_machine()
+    command = [sys.executable, str(WORKER), ",".join(tasks), str(folder), "nccl"]
     done = subprocess.run(
         command, env=env, capture_output=True, text=True, timeout=280, check=False
     )
@@ -56,9 +56,9 @@ def alone_on_this_machine():
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def report(torchrun, tmp_path_factory):
     tasks = ("steps", "drawn", "noise", "one_seed", "memory", "given_up", "strict", "same")
-    return report_of(tmp_path_factory.mktemp("two"), 2, *tasks)
+    return report_of(torchrun, tmp_path_factory.mktemp("two"), 2, *tasks)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_the_steps_are_those_of_whole_weights_and_nothing_else_was_gathered(repo
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="NCCL needs a CUDA device")
 def test_one_process_with_nccl_stays_in_parts(tmp_path):
-    report = report_of(tmp_path, 1, "same", "drawn", "noise", backend="nccl")
+    report = report_of_one_gpu(tmp_path, "same", "drawn", "noise")
     check_same(report, "nccl", "cuda")
     assert report["drawn"]["apart"] < 1e-6
     assert report["drawn"]["clips"][0] == pytest.approx(report["drawn"]["clips"][1], rel=1e-6)
@@ -162,7 +162,7 @@ def test_one_process_with_nccl_stays_in_parts(tmp_path):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="NCCL needs a CUDA device")
 def test_with_nccl_units_come_in_bfloat16_and_go_on_after_close(tmp_path):
-    report = report_of(tmp_path, 1, "steps", "half", "closed", "given_up", backend="nccl")
+    report = report_of_one_gpu(tmp_path, "steps", "half", "closed", "given_up")
     start, end = (torch.tensor(report["steps"][when]) for when in ("start", "end"))
     assert report["half"]["in parts"] and report["half"]["dtypes"] == ["torch.bfloat16"]
     assert (torch.tensor(report["half"]["end"]) - end).norm() < 0.05 * (end - start).norm()
@@ -182,9 +182,11 @@ def test_a_rank_that_ends_in_the_middle_of_a_step_is_noticed(report):
 
 
 @pytest.mark.slow
-def test_four_ranks(tmp_path, weights):
+def test_four_ranks(torchrun, tmp_path, weights):
     """The same with four, in bfloat16 as FSDP was told, and once more after close()."""
-    report = report_of(tmp_path, 4, "steps", "noise", "one_seed", "memory", "half", "closed")
+    report = report_of(
+        torchrun, tmp_path, 4, "steps", "noise", "one_seed", "memory", "half", "closed"
+    )
     check_steps(report, weights)
     check_noise(report)
     check_memory(report)

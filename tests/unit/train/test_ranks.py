@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +28,9 @@ FALSE_ALARM = 1e-6
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def report(torchrun, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*torchrun, str(WORKER), str(folder / "run"), str(folder / "report")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = torchrun(WORKER, folder / "run", folder / "report")
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((folder / "report").read_text())
 

@@ -136,7 +136,7 @@ def _edges(pair: AbstractLossPair, order: float) -> FloatArray:
 def _gaussian_edges(pair: _Gaussian, order: float) -> FloatArray:
     """At points s that are equally far apart."""
     points = np.linspace(-_BEYOND, order * pair.mu + _BEYOND, _CELLS + 1)
-    if isinstance(pair, GaussianPair):
+    if isinstance(pair, GaussianPair) or pair.rate == 1.0:  # then no loss has an upper end
         return pair.mu * points - 0.5 * pair.mu**2
     losses = log_ratio(points, pair.rate, pair.mu)
     if isinstance(pair, FixedSizeGaussianPair):  # the mirror image holds L < 0

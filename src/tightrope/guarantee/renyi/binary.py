@@ -6,6 +6,8 @@ Statement: for P = (p, 1-p), Q = (q, 1-q), u = ln(p/q), v = ln((1-p)/(1-q)), z =
 Conditions: order > 1, 0 < q <= p <= 1 (u >= 0 >= v; v = -inf allowed).
 Validity: exact.
 Source: arXiv:2008.06529, (10)-(11) and Lemma 4 (definition of d_alpha).
+    Between chi and gamma z is divided out before a logarithm is taken: ln z of a small z would
+    cancel, and take all of the accuracy with it.
 Error: |error of ln chi| <= the returned slack: 3 ulp of (4 + |ln p| + z u + |ln chi|). It
     covers relative errors of 4 ulp in u, v, p and 1-q.
 Vectors: tests/unit/guarantee/test_renyi_binary.py.
@@ -20,6 +22,9 @@ from tightrope.guarantee.renyi.kernel import log_expm1, log_kernel, softplus
 from tightrope.validate import FloatArray
 
 __all__ = ["log_chi", "log_chi_slack", "gamma_of_log_chi", "log_chi_of_gamma"]
+
+_NOTHING = 1e-17  # z chi and z gamma up to this make no difference between chi and gamma
+_LARGE = 600.0  # a power of e, beyond which it might overflow
 
 
 def log_chi(
@@ -37,12 +42,18 @@ def log_chi_slack(log_p: FloatArray, u: FloatArray, z: FloatArray, value: FloatA
 
 
 def gamma_of_log_chi(value: FloatArray, z: FloatArray) -> FloatArray:
-    """gamma = ln(1 + z chi)/z."""
-    with np.errstate(under="ignore", divide="ignore"):
-        return np.asarray(softplus(value + np.log(z)) / z)
+    """gamma = ln(1 + z chi)/z; rounding below 8 ulp of it."""
+    with np.errstate(under="ignore", divide="ignore", over="ignore"):
+        chi = np.exp(np.minimum(value, _LARGE))
+        near = np.where(z * chi > _NOTHING, np.log1p(z * chi) / z, chi)
+        far = (value > _LARGE) | np.isinf(near)
+        return np.asarray(np.where(far, softplus(value + np.log(z)) / z, near))
 
 
 def log_chi_of_gamma(gamma: FloatArray, z: FloatArray) -> FloatArray:
     """ln chi = ln((e^(z gamma) - 1)/z); rounding below 4 ulp of (1 + z gamma + |value|)."""
+    power = z * gamma
     with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray(log_expm1(z * gamma) - np.log(z))
+        chi = np.where(power > _NOTHING, np.expm1(np.minimum(power, _LARGE)) / z, gamma)
+        far = (power > _LARGE) | np.isinf(chi)
+        return np.asarray(np.where(far, log_expm1(power) - np.log(z), np.log(chi)))

@@ -60,8 +60,8 @@ def gamma(order: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Enclosure:
     (a, eps, d), shape = flat(checked_order(order), checked_epsilon(epsilon), checked_delta(delta))
     z = a - 1.0
     best = optimum(z, eps, d)
-    lower = gamma_of_log_chi(best.lower, z) * (1.0 - 4.0 * ULP)
-    upper = gamma_of_log_chi(best.upper, z) * (1.0 + 4.0 * ULP)
+    lower = gamma_of_log_chi(best.lower, z) * (1.0 - 8.0 * ULP)
+    upper = gamma_of_log_chi(best.upper, z) * (1.0 + 8.0 * ULP)
     lower = np.where(lower < TINY, 0.0, lower)  # subnormal numbers keep no relative accuracy
     upper = np.where(d > 0.0, np.maximum(upper, TINY), 0.0)
     return Enclosure(shaped(lower, shape), shaped(upper, shape))

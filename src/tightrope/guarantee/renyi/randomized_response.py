@@ -46,8 +46,8 @@ def _log_chi(log_odds: FloatArray, z: FloatArray) -> FloatArray:
 def divergence_bounds(log_odds: FloatArray, z: FloatArray) -> Enclosure:
     """Enclosure of r(1 + z, log_odds)."""
     chi = log_chi_bounds(log_odds, z)
-    lower = gamma_of_log_chi(chi.lower, z) * (1.0 - 4.0 * ULP)
-    upper = gamma_of_log_chi(chi.upper, z) * (1.0 + 4.0 * ULP)
+    lower = gamma_of_log_chi(chi.lower, z) * (1.0 - 8.0 * ULP)
+    upper = gamma_of_log_chi(chi.upper, z) * (1.0 + 8.0 * ULP)
     upper = np.where(log_odds > 0.0, np.maximum(upper, TINY), 0.0)
     return Enclosure(lower, np.minimum(upper, log_odds))  # no divergence exceeds the largest loss
 

@@ -86,9 +86,10 @@ class PrivateTrainer(transformers.Trainer):
         self._recheck = Recheck(self._of_batch)
         _check_arguments(self.args)
 
-    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
+    def create_optimizer(self, *model: Any, **named: Any) -> torch.optim.Optimizer:
+        """transformers 5 may name a model; before, there was only the trainer's own."""
         if self.run is None:
-            rule = super().create_optimizer(model)
+            rule = super().create_optimizer(*model, **named)
             assert isinstance(self.model, torch.nn.Module)
             self.run = PrivateOptimizer(self.model, rule, **self._parts)
             if self._record is not None:
