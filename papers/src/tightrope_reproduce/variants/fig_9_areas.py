@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.integrate import trapezoid
 
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling
@@ -61,9 +62,9 @@ def _areas(noise: float, steps: int, count: int) -> Areas:
     return Areas(
         noise,
         steps,
-        0.5 - float(np.trapezoid(claimed, _TYPE_I)),
+        0.5 - float(trapezoid(claimed, _TYPE_I)),
         area.of_gaussian(clt.mu(NoisySGD(PoissonSampling(RATE), noise, steps))),
-        0.5 - float(np.trapezoid(renyi, _TYPE_I)),
+        0.5 - float(trapezoid(renyi, _TYPE_I)),
         truth.lower,
         truth.upper,
         float(np.max(claimed - exact.bounds(_TYPE_I)[1])),
