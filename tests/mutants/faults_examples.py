@@ -196,6 +196,13 @@ FAULTS = [
         "for p in work.direct}",
         UNSEEN,
     ),
+    (
+        "train/gradients/buffers.py",
+        "@cache\ndef keep_freed_memory",
+        "def keep_freed_memory",
+        f"{FOLDER}gradients_memory.py",
+    ),
+    ("train/sharding.py", "    _check_version(modules)\n", "", f"{FOLDER}in_parts.py"),
     # kinks, which rounding passes and mixing does not need
     ("train/independence.py", "if mixing > ROUNDING and not several:", "if False:", KINKS),
     ("train/independence.py", "    return mixing\n\n\ndef _f", "    return 0.0\n\n\ndef _f", KINKS),

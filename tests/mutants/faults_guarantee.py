@@ -16,9 +16,23 @@ INVERSE, CONTOUR, LINE, PROFILE, LATTICE, CLOSED = (
     )
 )
 ROUNDING = "numerics/rounding.py"
+BINARY, OF_BINARY = "guarantee/renyi/binary.py", "tests/unit/guarantee/test_renyi_binary.py"
+CELLS, OF_CELLS = f"{LOSS}renyi_cells.py", "tests/unit/guarantee/test_renyi_cells.py"
 GROUP, COMPOSE, KIND = "guarantee/kinds/group.py", "guarantee/compose.py", "guarantee/kinds/loss.py"
 
 FAULTS = [
+    (
+        CELLS,
+        "isinstance(pair, GaussianPair) or pair.rate == 1.0",
+        "isinstance(pair, GaussianPair)",
+        OF_CELLS,
+    ),
+    (BINARY, "far = (power > _LARGE) | np.isinf(chi)", "far = power > 0.0", OF_BINARY),
+    (BINARY, "far = (power > _LARGE) | np.isinf(chi)", "far = power > _LARGE", OF_BINARY),
+    (BINARY, "far = (value > _LARGE) | np.isinf(near)", "far = value > -np.inf", OF_BINARY),
+    (BINARY, "np.where(z * chi > _NOTHING", "np.where(z * chi >= 0.0", OF_BINARY),
+    (BINARY, "np.where(power > _NOTHING", "np.where(power > 1e-3", OF_BINARY),
+    (BINARY, "3.0 * ULP * (4.0 + np.abs(log_p)", "0.1 * ULP * (4.0 + np.abs(log_p)", OF_BINARY),
     (INVERSE, "line.certified(high).upper <= self", "line.certified(high).lower <= self", ENDS),
     (INVERSE, "line.certified(low).lower >= self", "line.certified(low).upper >= self", ENDS),
     (INVERSE, "<= self.log_target - self.slack", "<= self.log_target + self.slack", ENDS),
