@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 from mpmath import erfc, exp, log, mp, mpf, sqrt
@@ -190,3 +191,31 @@ def test_composition_and_groups():
 def test_bad_input_is_refused(call):
     with pytest.raises(InvalidInput):
         call()
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "mu"),
+    [
+        (-7.941535884226739e-07, 11.622155878961621),
+        (-0.07774093725249374, 9.601345941937291),
+        (-4.626640383018735e-08, 8.494307147441864),
+        (-0.00047805648649488125, 7.874332174595365),
+        (-30.0, 0.5),
+    ],
+)
+def test_a_delta_close_to_one_of_a_negative_epsilon(epsilon, mu):
+    """Three roundings next to 1 were more than the one that the bounds had room for."""
+    with mpmath.workdps(60):
+        e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
+        truth = mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+        lower, upper = profile.delta_bounds(epsilon, mu)
+        assert lower <= truth <= upper
+
+
+def test_a_type_ii_error_below_every_normal_number():
+    """The normal law's function gives 0 there."""
+    with mpmath.workdps(60):
+        truth = mpmath.ncdf(-mpmath.mpf(37.5))
+        lower, upper = profile.tradeoff_bounds(0.5, 37.5)
+        assert lower <= truth <= upper
+    assert profile.tradeoff_bounds(0.5, 37.5)[1] < 1e-300

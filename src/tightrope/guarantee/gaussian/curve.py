@@ -36,7 +36,8 @@ def tradeoff_bounds_of(type_i: FloatArray, mu: FloatArray) -> tuple[FloatArray, 
     room = CURVE_MARGIN * np.minimum(type_i, 1.0 - type_i)
     left, right = np.nextafter(type_i - room, 0.0), np.nextafter(type_i + room, 1.0)
     lower = tradeoff_of(right, mu) * (1.0 - CURVE_MARGIN)
-    upper = tradeoff_of(left, mu) * (1.0 + CURVE_MARGIN) + 5e-324
+    upper = tradeoff_of(left, mu) * (1.0 + CURVE_MARGIN)
+    upper = np.maximum(upper, np.finfo(np.float64).tiny)  # ndtr gives 0 for subnormal numbers
     ends = (type_i <= 0.0) | (type_i >= 1.0) | (mu == np.inf)
     exact = tradeoff_of(type_i, mu)
     upper = np.minimum(upper, np.nextafter(1.0 - type_i, 1.0))

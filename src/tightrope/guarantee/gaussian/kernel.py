@@ -81,9 +81,15 @@ def delta_of(eps: FloatArray, mu: FloatArray) -> FloatArray:
     # Two factors keep the relative accuracy: the exponent itself is exact in two doubles.
     split = np.exp(t.exponent) * (np.exp(t.correction) * t.difference)
     result[live] = np.where(t.plain, 1.0 - t.complement, split)
-    # delta(-e) = 1 - e^-e + e^-e delta(e): the pair is symmetric.
-    below = np.minimum(eps, 0.0)
-    return np.asarray(-np.expm1(below) + np.exp(below) * result)
+    rest = 1.0 - result
+    rest[live] = np.where(t.plain, t.complement, rest[live])
+    return np.where(eps < 0.0, _mirrored(np.minimum(eps, 0.0), result, rest), result)
+
+
+def _mirrored(below: FloatArray, delta: FloatArray, rest: FloatArray) -> FloatArray:
+    """delta(-e) = 1 - e^-e + e^-e delta(e): the pair is symmetric. Close to 1, one rounding."""
+    far = np.exp(below) * rest
+    return np.where(far < 0.5, 1.0 - far, -np.expm1(below) + np.exp(below) * delta)
 
 
 def log_delta_of(eps: FloatArray, mu: FloatArray) -> FloatArray:

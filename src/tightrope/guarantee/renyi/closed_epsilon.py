@@ -62,17 +62,26 @@ def epsilon_upper(z: FloatArray, gamma: FloatArray, delta: FloatArray) -> FloatA
 
 def second_term(z: FloatArray, gamma: FloatArray, delta: FloatArray) -> FloatArray:
     """ln(1 + (e^{z gamma} - 1)/(order delta))/z, rounded upwards; it vanishes with gamma."""
-    log_ratio = log_expm1(z * gamma) - np.log(delta) - np.log1p(z)
-    size = 1.0 + z * gamma - np.log(delta) + np.log1p(z) + np.maximum(-np.log(z * gamma), 0.0)
+    growth, rounding = _log_growth(z, gamma)
+    log_ratio = growth - np.log(delta) - np.log1p(z)
+    size = rounding - np.log(delta) + np.log1p(z)
     return rounded_up(softplus(log_ratio + 4.0 * ULP * np.minimum(size, 1e300)) / z)
+
+
+def _log_growth(z: FloatArray, level: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """ln(e^{z level} - 1), and the size of what it is rounded by."""
+    apart = np.log(z) + np.log(level)  # a product below 1e-290 may have lost digits
+    value = np.where(z * level < 1e-290, apart, log_expm1(z * level))
+    return value, 1.0 + z * level + np.maximum(-apart, 0.0)
 
 
 def delta_upper(z: FloatArray, gamma: FloatArray, eps: FloatArray) -> FloatArray:
     """The smallest delta for which `epsilon_upper` is at most eps."""
     first = exponential_above(z, gamma, eps, log_zeta(z))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        log_second = log_expm1(z * gamma) - log_expm1(z * eps) - np.log1p(z)
-        size = 1.0 + z * gamma + z * eps + np.log1p(z)
+        (rise, first_size), (fall, second_size) = _log_growth(z, gamma), _log_growth(z, eps)
+        log_second = rise - fall - np.log1p(z)
+        size = first_size + second_size + np.log1p(z)
         second = np.exp(np.minimum(rounded_up(log_second, np.minimum(size, 1e300)), 0.0))
         end = -np.expm1(np.minimum(eps - gamma, 0.0)) * (1.0 + 4.0 * ULP) + 2.0 * ULP
     inner = np.where(np.isnan(second), first, np.minimum(first, np.maximum(second, 5e-324)))

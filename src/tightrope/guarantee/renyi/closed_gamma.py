@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tightrope.guarantee.renyi._arrays import (
+    TINY,
     ULP,
     checked_delta,
     checked_epsilon,
@@ -86,4 +87,5 @@ def _f(z: FloatArray, eps: FloatArray, delta: FloatArray) -> FloatArray:
         log_chi = np.logaddexp(first, np.logaddexp(second, third))
         size = np.abs(weight) + np.where(np.isfinite(log_chi), np.abs(log_chi), 0.0) + z * eps
         slack = np.where(np.isfinite(size), 8.0 * ULP * (1.0 + size), 0.0)
-        return gamma_of_log_chi(log_chi - slack, z) * (1.0 - 8.0 * ULP)
+        value = gamma_of_log_chi(log_chi - slack, z) * (1.0 - 8.0 * ULP)
+        return np.where(value < TINY, 0.0, value)  # subnormal numbers keep no relative accuracy

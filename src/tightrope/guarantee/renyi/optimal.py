@@ -42,6 +42,7 @@ from tightrope.validate import FloatArray
 __all__ = ["epsilon", "delta"]
 
 _LARGEST_GAMMA = 1e90
+_NARROW = 1e-9  # below what `crossing_test` leaves open
 
 
 def epsilon(order: ArrayLike, gamma: ArrayLike, delta: ArrayLike, *, sides: int = 2) -> Enclosure:
@@ -185,16 +186,21 @@ def _with_crossing_epsilon(
         high = np.maximum(U.upper - gap_low, 0.0) * (1.0 + 2.0 * ULP)
         low = np.maximum(U.lower - gap_high, 0.0) * (1.0 - 2.0 * ULP)
     # at eps = 0 the test always holds, so a crossing at or below 0 means that eps = 0 suffices
-    inside = gap_high < U.lower
-    gap = np.where(inside, gap_high, 0.0)
-    slack = np.where(inside, gap - np.where(inside, gap_low, 0.0) + 4.0 * ULP * U.upper, 0.0)
-    holds, fails = crossing_test(z, np.maximum(U.lower, 1e-300), gap, slack)
-    holds = np.where(inside, holds, True) & np.isfinite(gamma) & (d > 0.0)
-    fails = np.where(inside, fails, False) | ~np.isfinite(gamma) | (d == 0.0)
+    inside, outside = gap_high < U.lower, gap_low >= U.upper
+    gap = np.where(inside, gap_high, np.maximum(U.lower - high, 0.0))
+    width = np.where(inside, gap_high - np.where(inside, gap_low, 0.0), 0.0)
+    holds, fails = crossing_test(z, np.maximum(U.lower, 1e-300), gap, width + 4.0 * ULP * U.upper)
+    holds = np.where(outside, True, holds & _narrow(U)) & np.isfinite(gamma) & (d > 0.0)
+    fails = (fails & inside & _narrow(U)) | ~np.isfinite(gamma) | (d == 0.0)
     # the two-sided value never exceeds either one
     best_upper = np.where(holds, np.minimum(high, upper), upper)
     best_lower = np.where(fails, lower, np.minimum(low, lower))
     return Enclosure(np.minimum(best_lower, best_upper), best_upper)
+
+
+def _narrow(U: Enclosure) -> NDArray[np.bool_]:
+    """Where log-odds are known so well that one test speaks for all of them."""
+    return np.asarray(U.upper <= U.lower * (1.0 + _NARROW))
 
 
 def _with_crossing_delta(
@@ -207,9 +213,10 @@ def _with_crossing_delta(
         high = -np.expm1(-np.maximum(gap_high, 0.0)) / (1.0 + np.exp(-U.upper))
         low = -np.expm1(-np.maximum(gap_low, 0.0)) / (1.0 + np.exp(-U.lower))
     inside = (gap_low > 0.0) & np.isfinite(gamma)
+    outside = (gap_high <= 0.0) | ~np.isfinite(gamma)
     slack = (gap_high - gap_low) + 4.0 * ULP * (U.upper + eps)
     holds, fails = crossing_test(z, U.lower, np.maximum(gap_low, 0.0), slack)
-    holds, fails = holds & inside, fails | ~inside
+    holds, fails = holds & inside & _narrow(U), (fails & inside & _narrow(U)) | outside
     best_upper = np.where(holds, np.minimum(high * (1.0 + 8.0 * ULP), upper), upper)
     best_lower = np.where(fails, lower, np.minimum(low * (1.0 - 8.0 * ULP), lower))
     return Enclosure(np.minimum(best_lower, best_upper), best_upper)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tightrope.guarantee.renyi._arrays import (
+    TINY,
     Enclosure,
     checked_delta,
     checked_epsilon,
@@ -52,8 +53,9 @@ def renyi_of_pure(order: ArrayLike, epsilon: ArrayLike) -> Any:
 def simple_renyi_of_pure(order: ArrayLike, epsilon: ArrayLike) -> Any:
     """min(epsilon, order epsilon^2/2), for comparison."""
     (a, eps), shape = flat(checked_order(order), checked_epsilon(epsilon))
-    with np.errstate(over="ignore"):
-        return shaped(np.minimum(eps, rounded_up(0.5 * a * eps * eps)), shape)
+    with np.errstate(over="ignore", under="ignore"):
+        square = np.maximum(rounded_up(0.5 * a * eps * eps), TINY)
+        return shaped(np.minimum(eps, square), shape)
 
 
 def renyi_of_approx(order: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> Any:

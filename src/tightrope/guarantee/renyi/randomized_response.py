@@ -93,7 +93,8 @@ def _solve(target: FloatArray, gamma: FloatArray, z: FloatArray) -> tuple[FloatA
 def _slope(U: FloatArray, z: FloatArray, value: FloatArray) -> FloatArray:
     """d chi/dU = p q ((a/z)(x^z - x^-z) + x^a - x^-a), x = e^U, over chi."""
     a = 1.0 + z
-    with np.errstate(under="ignore"):
+    with np.errstate(under="ignore", divide="ignore"):
         bracket = -(a / z) * np.exp(-U) * np.expm1(-2.0 * z * U) - np.expm1(-2.0 * a * U)
-        power = U - 2.0 * softplus(U) + a * U - value  # of order 1; noise where U passes 1e16
-        return np.asarray(np.exp(np.clip(power, -50.0, 50.0)) * bracket)
+        power = U - 2.0 * softplus(U) + a * U - value + np.log(bracket)
+        most = np.where(U < 1.0, 700.0, 50.0)  # about 2/U; noise where U passes 1e16
+        return np.asarray(np.exp(np.clip(power, -50.0, most)))

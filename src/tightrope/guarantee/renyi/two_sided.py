@@ -94,7 +94,9 @@ def _large_test(
     """In logarithms: ln(1+1/z) <= U - eps + ln((1 - e^{-2(1+z)U})/(1 - e^{-2zU}))."""
     with np.errstate(under="ignore"):
         share = np.exp(-2.0 * z * U) * np.expm1(-2.0 * U) / np.expm1(-2.0 * (1.0 + z) * U)
-        left, right = np.log1p(1.0 / z), gap - np.log1p(-np.minimum(share, 0.999))
+        ratio = np.expm1(-2.0 * (1.0 + z) * U) / np.expm1(-2.0 * np.maximum(z * U, TINY))
+        rest = np.where(share < 0.5, -np.log1p(-np.minimum(share, 0.5)), np.log(ratio))
+        left, right = np.log1p(1.0 / z), gap + rest
     return (left - right) / (left + right), slack / (left + right)
 
 
@@ -105,7 +107,7 @@ def _small_test(
     order (E-1) <= z (cosh U - 1) + (sinh(U)/U - 1) + (sinh(U)/U)(z U coth(z U) - 1),
     where no term is negative; relative difference of the two sides.
     """
-    with np.errstate(under="ignore", invalid="ignore", divide="ignore"):
+    with np.errstate(under="ignore", invalid="ignore", divide="ignore", over="ignore"):
         s = U * U
         excess = s / 6.0 * (1.0 + s / 20.0 * (1.0 + s / 42.0 * (1.0 + s / 72.0)))
         right = 2.0 * z * np.sinh(0.5 * U) ** 2 + excess + (1.0 + excess) * _coth_excess(z * U)
