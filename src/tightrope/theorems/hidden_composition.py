@@ -7,7 +7,7 @@ Conditions: gradients whose record-dependent part has norm <= L; replace-one nei
 Validity: upper bound for the last iterate, exact when every iterate is released.
 Source: Dong, Roth, Su 2019 (arXiv:1905.02383), Corollary 3.3.
 Error: mu is raised by 1e-14 relative.
-Vectors: thm_VII1 (rdp_composition).
+Vectors: thm_VII1 (composition).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Validity: upper bound, attained by quadratic losses where step_size <= 2 / (stro
 Source: Bok, Su, Altschuler 2024, strongly convex NoisyGD. About half of the limit
     of Chourasia, Ye, Shokri 2021 (the survey's Theorem VII.1), and never worse than composition.
 Error: closed form; mu is raised by 1e-14 relative.
-Vectors: noisygd_strongly_convex_gdp, thm_VII1 (rdp_exact_gd).
+Vectors: noisygd_strongly_convex_gdp, thm_VII1 (exact).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Validity: upper bound, never better than the improved moments accountant.
 Source: Abadi et al. 2016 (arXiv:1607.00133v2), Theorem 2; Mironov 2017 (arXiv:1702.07476),
     Proposition 3.
 Error: as for the divergences.
-Vectors: thm3_eps (eps_classic), gaussian_composition (ma_eq29).
+Vectors: thm3_eps (classical), gaussian_composition (moments_accountant).
 """
 
 from __future__ import annotations

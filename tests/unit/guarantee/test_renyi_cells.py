@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from tightrope.guarantee.loss.pair import (
     GaussianPair,
     LaplacePair,
     SampledGaussianPair,
+    randomized_response_pair,
 )
 from tightrope.guarantee.loss.renyi_cells import composed_renyi_by_cells, renyi_by_cells
 
@@ -87,3 +89,26 @@ def test_infinite_losses_and_sums() -> None:
     whole = composed_renyi_by_cells(parts, 4.0)
     summed = sum(n * renyi_by_cells(pair, 4.0).upper for pair, n in parts)
     assert whole.upper == pytest.approx(summed, rel=1e-9)
+
+
+@pytest.mark.parametrize("order", [1 + 1e-12, 1 + 1e-9, 1 + 1e-6, 1.001, 5.0, 1e3])
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.1, 1.0, 50.0])
+def test_randomised_response_of_orders_near_one_and_small_losses(order, epsilon):
+    """x^order - 1 - order (x - 1) cancels there: the upper end was 6e-4 below the truth."""
+    with mpmath.workdps(80):
+        a, u = mpmath.mpf(order), mpmath.mpf(epsilon)
+        total = (mpmath.exp(a * u) + mpmath.exp((1 - a) * u)) / (1 + mpmath.exp(u))
+        truth = mpmath.log(total) / (a - 1)
+        found = renyi_by_cells(randomized_response_pair(epsilon), order)
+        assert found.lower <= truth <= found.upper
+
+
+@pytest.mark.parametrize("order", [1 + 1e-12, 1 + 1e-9, 1 + 1e-6, 1.001])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 3.0, 10.0, 1e4])
+def test_laplace_noise_of_orders_near_one(order, scale):
+    with mpmath.workdps(80):
+        a, b = mpmath.mpf(order), mpmath.mpf(scale)
+        upper, lower = a * mpmath.exp((a - 1) / b), (a - 1) * mpmath.exp(-a / b)
+        truth = mpmath.log((upper + lower) / (2 * a - 1)) / (a - 1)
+        found = renyi_by_cells(LaplacePair(scale), order)
+        assert found.lower <= truth <= found.upper

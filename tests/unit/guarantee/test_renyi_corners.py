@@ -48,8 +48,14 @@ def test_tiny_levels_do_not_give_a_smaller_epsilon_than_one_side_proves(order, g
     assert two_sided.gamma(order, two.upper, delta).upper >= gamma
 
 
-def test_closed_epsilon_of_a_product_below_every_normal_number():
-    order, gamma, delta = 1.0 + 1e-12, 1e-300, 3.3377183180419176e-48
+@pytest.mark.parametrize(
+    ("order", "gamma", "delta"),
+    [
+        (1.0 + 1e-12, 1e-300, 3.3377183180419176e-48),
+        (1.000000000000129, 1e-300, 0.32000639852741747),
+    ],
+)
+def test_closed_epsilon_of_a_product_below_every_normal_number(order, gamma, delta):
     z = mpmath.mpf(order) - 1
     truth = mpmath.log1p(mpmath.expm1(z * gamma) / ((1 + z) * mpmath.mpf(delta))) / z
     assert closed_epsilon.epsilon(order, gamma, delta) >= truth
@@ -64,6 +70,15 @@ def test_closed_delta_is_rounded_upwards(order, gamma, ratio):
     second = mpmath.expm1(z * gamma) / mpmath.expm1(z * epsilon) / (1 + z)
     first = mpmath.exp(z * (gamma - epsilon) - z * mpmath.log1p(1 / z)) / (1 + z)
     assert closed_epsilon.delta(order, gamma, epsilon) >= min(first, second)
+
+
+@pytest.mark.parametrize(
+    ("order", "delta"), [(1.0000000000000093, 0.5), (1.0000000000000073, 0.2572707310384807)]
+)
+def test_lower_bound_f_of_a_product_below_every_normal_number(order, delta):
+    a, e, d = mpmath.mpf(order), mpmath.exp(mpmath.mpf(1e-300)), mpmath.mpf(delta)
+    inner = (e - a * d) * ((1 - d) / (e - d)) ** a + a * d
+    assert closed_gamma.f(order, 1e-300, delta) <= 1e-300 + mpmath.log(inner) / (a - 1)
 
 
 def test_lower_bound_f_has_no_subnormal_numbers():

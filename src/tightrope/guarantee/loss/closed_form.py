@@ -46,7 +46,8 @@ def _mirrored(log_delta: Interval, epsilon: float) -> Interval:
 
     def one(value: float, sign: float) -> float:
         total = -math.expm1(epsilon) + math.exp(epsilon + value)
-        return min(0.0, math.log(total) + sign * 8.0 * ULP)
+        found = math.log(total)
+        return min(0.0, found + sign * 8.0 * ULP * (1.0 + abs(found)))
 
     return Interval(one(log_delta.lower, -1.0), one(log_delta.upper, 1.0))
 
@@ -179,7 +180,7 @@ def _discrete(pair: DiscretePair, epsilon: float) -> Interval:
     if total == 0.0:
         return _NEVER
     value = math.log(total)
-    error = ULP * (len(losses) + 8.0)
+    error = ULP * (len(losses) + 8.0 + abs(value))
     return Interval(value - error, min(0.0, value + error))
 
 
@@ -190,9 +191,12 @@ def _mixture(pair: GaussianMixturePair, epsilon: float) -> Interval:
     """
     if epsilon < 0.0:
         return _mirrored(_mixture(pair.reversed(), -epsilon), epsilon)
-    low, high = (float(end) for end in pair.brackets(epsilon))
     if epsilon >= pair.support[1] * (1.0 + 4.0 * ULP):
         return _NEVER
+    if epsilon >= pair.support[1]:  # it is rounded: perhaps just below the largest loss
+        before = (_mixture(pair, epsilon * (1.0 - step)).upper for step in (1e-15, 1e-12, 1e-8))
+        return Interval(-math.inf, min(before))
+    low, high = (float(end) for end in pair.brackets(epsilon))
     plus, minus = pair.arms
     at = np.array([low, high])
     with_them, without = np.exp(plus.log_above(at)), np.exp(minus.log_below(-at) + epsilon)
@@ -208,7 +212,12 @@ def _public(pair: PublicMixturePair, epsilon: float) -> Interval:
     parts = [(math.log(w), log_delta_single(part, epsilon)) for w, part in pair.parts]
     lower = float(np.logaddexp.reduce([w + found.lower for w, found in parts]))
     upper = float(np.logaddexp.reduce([w + found.upper for w, found in parts]))
-    return Interval(lower - 8.0 * ULP, min(0.0, upper + 8.0 * ULP))
+    low, high = (8.0 * ULP * (1.0 + _size(end)) for end in (lower, upper))
+    return Interval(lower - low, min(0.0, upper + high))
+
+
+def _size(value: float) -> float:
+    return abs(value) if math.isfinite(value) else 0.0
 
 
 _RULES = {

@@ -38,11 +38,20 @@ def log_ratio(
     u = mu * as_losses(point) - 0.5 * mu * mu
     if isinstance(rate, float) and rate == 1.0:
         return np.asarray(u)
-    low = np.log1p(rate * np.expm1(np.minimum(u, 30.0)))
+    low = log_one_plus(np.minimum(u, 30.0), rate)
     if not np.any(u > 30.0):
         return np.asarray(low)
     high = u + np.log(rate + (1.0 - rate) * np.exp(-np.maximum(u, 30.0)))
     return np.asarray(np.where(u > 30.0, high, low))
+
+
+def log_one_plus(u: FloatArray, rate: FloatArray | float) -> FloatArray:
+    """ln(1 + rate (e^u - 1)); for rates near 1, 1 - rate is exact and a sum loses no digit."""
+    found = np.log1p(rate * np.expm1(u))
+    if not np.any(np.asarray(rate) > 0.5):
+        return np.asarray(found)
+    apart = (np.asarray(rate) > 0.5) & (u < -0.5)
+    return np.where(apart, np.log((1.0 - rate) + rate * np.exp(u)), found)
 
 
 def above_infimum(loss: FloatArray, rate: float) -> tuple[FloatArray, FloatArray]:

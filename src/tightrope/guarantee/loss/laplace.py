@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -30,10 +32,13 @@ class LaplacePair(AbstractLossPair):
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", check_positive(self.scale, "scale"))
 
-    @property
+    @cached_property
     def top(self) -> float:
-        """The largest loss."""
-        return 1.0 / self.scale
+        """The largest loss; rounded up, for a pair with a larger one dominates."""
+        found = 1.0 / self.scale
+        if math.isinf(found) or Fraction(found) * Fraction(self.scale) >= 1:
+            return found
+        return math.nextafter(found, math.inf)
 
     @property
     def inner(self) -> float:
@@ -50,14 +55,14 @@ class LaplacePair(AbstractLossPair):
 
     @property
     def atoms(self) -> tuple[tuple[float, float], ...]:
-        top = 1.0 / self.scale
+        top = self.top
         return ((-top, 0.5 * math.exp(-top)), (top, 0.5))
 
     def reversed(self) -> LaplacePair:
         return self
 
     def _clipped(self, loss: ArrayLike) -> tuple[FloatArray, float]:
-        return as_losses(loss), 1.0 / self.scale
+        return as_losses(loss), self.top
 
     def log_survival(self, loss: ArrayLike) -> LogMasses:
         x, top = self._clipped(loss)
@@ -85,7 +90,7 @@ class LaplacePair(AbstractLossPair):
         )
 
     def log_error(self, loss: ArrayLike) -> FloatArray:
-        return 8.0 * ULP * (1.0 + np.abs(as_losses(loss)) + 1.0 / self.scale)
+        return 8.0 * ULP * (1.0 + np.abs(as_losses(loss)) + self.top)
 
 
 @final

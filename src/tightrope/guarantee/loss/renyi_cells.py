@@ -31,7 +31,9 @@ from tightrope.guarantee.loss.gaussian import (
 )
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
+from tightrope.guarantee.renyi.kernel import log_kernel
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_order
 
 __all__ = ["renyi_by_cells", "composed_renyi_by_cells"]
@@ -60,8 +62,8 @@ def renyi_by_cells(pair: AbstractLossPair, order: float) -> Interval:
     if isinstance(pair, DiscretePair):
         losses = np.array(pair.losses)
         logs = np.log(pair.masses) - losses + _log_excess(losses, order)
-        nowhere = math.log(max(order - 1.0, 0.0) * _only_under_q(pair) + 1e-300)
-        return _divergence(np.append(logs, nowhere), np.append(logs, nowhere), order)
+        ends = [math.log((order - 1.0) * m + 1e-300) for m in _only_under_q(pair)]
+        return _divergence(np.append(logs, ends[0]), np.append(logs, ends[1]), order)
     if isinstance(pair, PublicMixturePair):
         return _of_parts(pair, order)
     cells = _cells(pair, _reach(pair, order))
@@ -83,10 +85,12 @@ def _log_expm1(value: float) -> float:
     return math.log(math.expm1(value)) if value < 30.0 else value + math.log1p(-math.exp(-value))
 
 
-def _only_under_q(pair: DiscretePair) -> float:
-    """Q(L = -inf)."""
-    seen = (m * math.exp(-x) for x, m in zip(pair.losses, pair.masses, strict=True))
-    return max(0.0, 1.0 - math.fsum(seen))
+def _only_under_q(pair: DiscretePair) -> tuple[float, float]:
+    """Q(L = -inf), what is missing to 1, from both sides."""
+    seen = [(m * math.exp(-x), abs(x)) for x, m in zip(pair.losses, pair.masses, strict=True)]
+    missing = 1.0 - math.fsum(m for m, _ in seen)
+    lost = ULP * math.fsum(m * (4.0 + x) for m, x in seen)
+    return max(missing - lost, 0.0), max(missing + lost, 0.0)
 
 
 def _divergence(below: FloatArray, above: FloatArray, order: float) -> Interval:
@@ -104,15 +108,8 @@ def _log1p_exp(value: float) -> float:
 
 def _log_excess(loss: FloatArray, order: float) -> FloatArray:
     """ln h(e^loss); a loss of -inf gives ln(order - 1)."""
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        x = np.expm1(np.minimum(loss, 30.0))
-        small = 0.5 * order * (order - 1.0) * x * x * np.maximum(1.0 + (order - 2.0) / 3.0 * x, 0.0)
-        direct = np.expm1(np.minimum(order * loss, 30.0)) - order * x
-        # x^order may overflow
-        rest = order * np.exp((1.0 - order) * loss) - (order - 1.0) * np.exp(-order * loss)
-        large = order * loss + np.log1p(-np.minimum(rest, 1.0 - 1e-12))
-        value = np.log(np.where(np.abs(order * loss) < 1e-4, small, np.maximum(direct, 0.0)))
-        return np.asarray(np.where(order * loss > 30.0, large, value))
+    z = np.full_like(loss, order - 1.0)
+    return np.asarray(np.log(z) + log_kernel(loss, z) + np.maximum(loss, 0.0))
 
 
 def _edges(pair: AbstractLossPair, order: float) -> FloatArray:

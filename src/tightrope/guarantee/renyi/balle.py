@@ -8,7 +8,7 @@ Validity: bound.
 Source: Balle et al. 2020 (arXiv:1905.09982), Theorem 21; Canonne, Kamath and Steinke 2020
     (arXiv:2004.00010), Proposition 12.
 Error: rounded upwards by 4 ulp of each quantity that enters.
-Vectors: thm3_eps, thm3_delta (eps_balle, delta_balle) in tests/golden/renyi.json.
+Vectors: thm3_eps, thm3_delta (balle) in tests/golden/renyi.json.
 """
 
 from __future__ import annotations

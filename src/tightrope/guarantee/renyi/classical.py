@@ -6,7 +6,7 @@ Conditions: order > 1, gamma >= 0; eps >= 0 and delta in [0, 1].
 Validity: bound. Kept for comparison: `closed_epsilon` and `optimal` are never looser.
 Source: Mironov 2017 (arXiv:1702.07476), Proposition 3; Theorem 1 of arXiv:2008.06529.
 Error: rounded upwards by 4 ulp of each quantity that enters.
-Vectors: thm3_eps, thm3_delta (eps_classic, delta_classic) in tests/golden/renyi.json.
+Vectors: thm3_eps, thm3_delta (classical) in tests/golden/renyi.json.
 """
 
 from __future__ import annotations

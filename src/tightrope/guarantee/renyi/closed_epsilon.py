@@ -9,7 +9,7 @@ Conditions: order > 1, gamma >= 0, eps >= 0, 0 <= delta <= 1.
 Validity: bound (exact for one direction where order*delta >= 1).
 Source: Asoodeh et al. (arXiv:2008.06529), Lemma 1, (24)-(25).
 Error: rounded upwards by a few ulp of each quantity that enters.
-Vectors: thm3_eps (eps_lemma1) in tests/golden/renyi.json.
+Vectors: thm3_eps (lemma1) in tests/golden/renyi.json.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tightrope.guarantee.renyi._arrays import (
+    TINY,
     ULP,
     checked_delta,
     checked_epsilon,
@@ -31,7 +32,7 @@ from tightrope.guarantee.renyi._arrays import (
 )
 from tightrope.guarantee.renyi.balle import log_zeta
 from tightrope.guarantee.renyi.classical import epsilon_above, exponential_above
-from tightrope.guarantee.renyi.kernel import log_expm1, softplus
+from tightrope.guarantee.renyi.kernel import log_growth, softplus
 from tightrope.validate import FloatArray
 
 __all__ = ["epsilon", "delta", "epsilon_upper", "delta_upper", "second_term"]
@@ -65,14 +66,16 @@ def second_term(z: FloatArray, gamma: FloatArray, delta: FloatArray) -> FloatArr
     growth, rounding = _log_growth(z, gamma)
     log_ratio = growth - np.log(delta) - np.log1p(z)
     size = rounding - np.log(delta) + np.log1p(z)
-    return rounded_up(softplus(log_ratio + 4.0 * ULP * np.minimum(size, 1e300)) / z)
+    log_ratio = log_ratio + 4.0 * ULP * np.minimum(size, 1e300)
+    small = np.exp(np.minimum(log_ratio, 0.0) - np.log(z) + 4.0 * ULP * np.abs(np.log(z)))
+    value = np.where(log_ratio < -600.0, small, softplus(log_ratio) / z)
+    return np.maximum(rounded_up(value), TINY)
 
 
 def _log_growth(z: FloatArray, level: FloatArray) -> tuple[FloatArray, FloatArray]:
     """ln(e^{z level} - 1), and the size of what it is rounded by."""
-    apart = np.log(z) + np.log(level)  # a product below 1e-290 may have lost digits
-    value = np.where(z * level < 1e-290, apart, log_expm1(z * level))
-    return value, 1.0 + z * level + np.maximum(-apart, 0.0)
+    value = log_growth(z, level)
+    return value, 1.0 + z * level + np.maximum(-value, 0.0)
 
 
 def delta_upper(z: FloatArray, gamma: FloatArray, eps: FloatArray) -> FloatArray:

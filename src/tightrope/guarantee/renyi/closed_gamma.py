@@ -10,7 +10,7 @@ Source: Asoodeh et al. (arXiv:2008.06529), Theorem 4. (96) there has a typing er
 Error: rounded downwards by a few ulp of the quantities that enter. f is computed from
         (e^{z f} - 1)/z = k(y) + order delta (e^{z eps} - 1 + e^-eps y (1 - y^z))/z,
         y = (1-delta)/(1 - delta e^-eps), an identity whose terms are never negative.
-Vectors: thm3_gamma (f_bound, g_bound) in tests/golden/renyi.json.
+Vectors: thm3_gamma (f, g) in tests/golden/renyi.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tightrope.guarantee.renyi._arrays import (
 )
 from tightrope.guarantee.renyi.balle import log_zeta
 from tightrope.guarantee.renyi.binary import gamma_of_log_chi
-from tightrope.guarantee.renyi.kernel import log_expm1, log_kernel
+from tightrope.guarantee.renyi.kernel import log_growth, log_kernel
 from tightrope.validate import FloatArray
 
 __all__ = ["f", "g", "gamma", "gamma_lower"]
@@ -82,8 +82,9 @@ def _f(z: FloatArray, eps: FloatArray, delta: FloatArray) -> FloatArray:
         v = -np.log1p(-delta * np.expm1(-eps) / (1.0 - delta))  # ln y
         weight = np.log(delta) + np.log1p(z) - np.log(z)
         first = log_kernel(v, z)
-        second = weight + log_expm1(z * eps)
-        third = weight + v - eps + np.log(-np.expm1(z * v))
+        second = weight + log_growth(z, eps)
+        fall = np.where(-z * v < 1e-290, log_growth(z, -v), np.log(-np.expm1(z * v)))
+        third = weight + v - eps + fall
         log_chi = np.logaddexp(first, np.logaddexp(second, third))
         size = np.abs(weight) + np.where(np.isfinite(log_chi), np.abs(log_chi), 0.0) + z * eps
         slack = np.where(np.isfinite(size), 8.0 * ULP * (1.0 + size), 0.0)

@@ -22,7 +22,7 @@ import numpy as np
 
 from tightrope.validate import FloatArray
 
-__all__ = ["log_kernel", "log_expm1", "softplus"]
+__all__ = ["log_kernel", "log_expm1", "log_growth", "softplus"]
 
 _SMALL = 0.5
 _LARGE = 30.0
@@ -75,6 +75,13 @@ def log_expm1(x: FloatArray) -> FloatArray:
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
         small = np.log(np.expm1(np.minimum(x, _LARGE)))
         return np.asarray(np.where(x > _LARGE, x + np.log1p(-np.exp(-x)), small))
+
+
+def log_growth(z: FloatArray, level: FloatArray) -> FloatArray:
+    """ln(e^{z level} - 1) for level >= 0, also where the product is too small for a double."""
+    with np.errstate(divide="ignore", under="ignore"):
+        apart = np.log(z) + np.log(level)
+        return np.where(z * level < 1e-290, apart, log_expm1(z * level))
 
 
 def softplus(x: FloatArray) -> FloatArray:

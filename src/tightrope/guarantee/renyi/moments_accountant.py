@@ -10,7 +10,7 @@ Conditions: noise_multiplier > 0 (relative to the sensitivity), steps >= 1, eps 
 Validity: bound. The exact answer is Gaussian DP with mu = sqrt(T)/s (question_two.py).
 Source: (29) and (36) of arXiv:2008.06529 (there the remainder misses a factor T).
 Error: rounded to the safe side by 8 ulp of each quantity that enters.
-Vectors: gaussian_composition (ma_eq29), thm5_sigma2 (ma_exact) in tests/golden/renyi.json.
+Vectors: gaussian_composition and thm5_sigma2 (moments_accountant) in tests/golden/renyi.json.
 """
 
 from __future__ import annotations

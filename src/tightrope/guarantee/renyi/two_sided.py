@@ -20,7 +20,7 @@ Validity: exact.
 Source: derived here (docs/theorems/renyi_two_sided.md).
 Error: where the sign of the test is within rounding the enclosure spans both cases, whose values
     then agree to second order. Safe side: lower.
-Vectors: thm3_gamma (gamma_two_sided) in tests/golden/renyi.json.
+Vectors: thm3_gamma (two_sided) in tests/golden/renyi.json.
 """
 
 from __future__ import annotations

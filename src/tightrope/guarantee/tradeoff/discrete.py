@@ -10,7 +10,7 @@ Validity: exact.
 Source: Neyman and Pearson 1933; Dong, Roth and Su 2019 (arXiv:1905.02383), Section 2.
 Error: `rounding` bounds the relative error of every mass; sums are taken from the end where they
     are small, so corners keep it at both ends. `_bounds` and `_delta_bounds` use it.
-Vectors: discrete_tradeoff in tests/golden/tradeoff.json.
+Vectors: tests/laws/test_tradeoff_laws.py, tests/unit/guarantee/test_tradeoff_divergence.py.
 """
 
 from __future__ import annotations
