@@ -18,6 +18,12 @@ STRIP, GRID, PANELS, PART, SAMPLED, FIXED, LAPLACE, BOUNDED, DISCRETE = (
     )
 )
 
+VALUES = "tests/unit/guarantee/test_discrete_pairs.py"
+RATES = "tests/unit/guarantee/test_rates_near_one.py"
+POINTS, PAIR = "guarantee/loss/cumulant_points.py", "guarantee/loss/discrete.py"
+NOISE, ARMS = "guarantee/loss/integer_noise.py", "guarantee/loss/gaussian.py"
+CLOSED, CELLS = "guarantee/loss/closed_form.py", "guarantee/loss/renyi_cells.py"
+TOP = "guarantee/loss/laplace.py"
 MIXED = "tests/unit/guarantee/test_mixture.py"
 MIXTURE = "guarantee/loss/cumulant_mixture.py"
 SCAN = "guarantee/loss/cumulant_mixture_scan.py"
@@ -69,7 +75,24 @@ FAULTS = [
     (FIXED, "self._panel_errors(trial, powers, frequency) + outside", "0.0", BOUNDS),
     (BOUNDED, "quadrature = 3.0 * math.exp", "quadrature = 0.0 * math.exp", BOUNDS),
     (LAPLACE, "heights = np.exp(np.minimum(g[:-1], g[1:]))", "heights = np.exp(g[1:])", BOUNDS),
-    (DISCRETE, "math.fsum(terms) - self.missing", "math.fsum(terms)", BOUNDS),
+    (POINTS, "- infinite + tilt * (only_under_q - infinite)", "", BOUNDS),
+    (POINTS, "- infinite + tilt * (only_under_q - infinite)", "- infinite", VALUES),
+    (DISCRETE, "+ self.log_errors", "", VALUES),
+    (PAIR, "* (3.0 + sizes)", "* (0.0 * sizes)", VALUES),
+    (PAIR, "self.only_under_q,\n            self.infinite_mass", "0.0, 0.0", VALUES),
+    (PAIR, "self.only_under_q + missing", "self.only_under_q", VALUES),
+    (NOISE, "loss_error=float(np.max(plus_error + minus_error))", "loss_error=0.0", VALUES),
+    (NOISE, "only_under_q=far + left_out", "only_under_q=0.0", VALUES),
+    (ARMS, "(np.asarray(rate) > 0.5) & (u < -0.5)", "(np.asarray(rate) > 2.0)", RATES),
+    (
+        CLOSED,
+        "gaps = np.array(pair.losses) + way * pair.loss_error",
+        "gaps = np.array(pair.losses)",
+        VALUES,
+    ),
+    (CLOSED, "slack = 64.0 * ULP * (1.0 + abs(value))", "slack = 64.0 * ULP", VALUES),
+    (CELLS, "way * pair.log_errors", "0.0", VALUES),
+    (TOP, "return math.nextafter(found, math.inf)", "return found", RATES),
     (MIXTURE, "4.0 * spread * np.log(np.cos(half))", "0.0 * spread", MIXED),
     (MIXTURE, "last = len(coarse.x) - 1", "pass", MIXED),
     (MIXTURE, "total - out[0], rounding", "total, rounding", MIXED),

@@ -127,7 +127,7 @@ FAULTS = [
         "0.5 * np.exp(-np.abs(ends) / self.scale)",
         MASSES,
     ),
-    (NOISE, "shift, rate, (plus, minus), 0.0", "1, rate, (plus, minus), 0.0", OPPOSITE),
+    (NOISE, "_arm(ratio(way * shift)", "_arm(ratio(way)", OPPOSITE),
     (
         NOISE,
         "at * (2.0 * x - at) / (2.0 * sigma * sigma)",

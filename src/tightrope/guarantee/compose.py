@@ -196,8 +196,7 @@ def _fails(pair: AbstractLossPair) -> bool:
     """
     if not isinstance(pair, DiscretePair) or pair.infinite_mass == 0.0:
         return False
-    under_q = 1.0 - math.fsum(m * math.exp(-loss) for loss, m in pair.atoms)
-    same = abs(under_q - pair.infinite_mass) <= _ROUNDING
+    same = abs(pair.only_under_q - pair.infinite_mass) <= _ROUNDING
     return pair.infinite_mass <= _NEGLIGIBLE or (same and pair.infinite_mass < 1.0)
 
 
@@ -208,7 +207,8 @@ def _finite(pair: Any) -> Any:
     if pair.infinite_mass <= _NEGLIGIBLE:
         return replace(pair, infinite_mass=0.0)
     kept = 1.0 - pair.infinite_mass
-    return replace(pair, masses=tuple(m / kept for m in pair.masses), infinite_mass=0.0)
+    masses = tuple(m / kept for m in pair.masses)
+    return replace(pair, masses=masses, infinite_mass=0.0, only_under_q=0.0)
 
 
 def _cut_mass(order: Components) -> float:

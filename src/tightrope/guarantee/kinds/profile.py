@@ -141,4 +141,6 @@ def _with_infinity(losses: FloatArray, masses: FloatArray, least: float) -> Disc
         masses[i] -= taken
         excess -= taken
     keep = masses > 0
-    return DiscretePair(tuple(losses[keep].tolist()), tuple(masses[keep].tolist()), infinite)
+    losses, masses = losses[keep], masses[keep]
+    turned = max(0.0, 1.0 - math.fsum(masses * np.exp(-losses))) + 1e-15  # the same under Q
+    return DiscretePair(tuple(losses.tolist()), tuple(masses.tolist()), infinite, min(turned, 1.0))

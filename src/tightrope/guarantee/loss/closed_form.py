@@ -30,7 +30,7 @@ from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 
-__all__ = ["log_delta_single", "log_gaussian_delta"]
+__all__ = ["log_delta_single", "log_gaussian_delta", "mirrored"]
 
 _NEVER = Interval.exact(-math.inf)  # delta = 0
 
@@ -41,7 +41,14 @@ def log_gaussian_delta(epsilon: float, mu: float) -> Interval:
     return Interval(low, min(high, 0.0))
 
 
-def _mirrored(log_delta: Interval, epsilon: float) -> Interval:
+def _below_support(epsilon: float) -> Interval:
+    """ln(1 - e^eps), where every loss is above eps < 0."""
+    value = math.log(-math.expm1(epsilon))
+    slack = 64.0 * ULP * (1.0 + abs(value))
+    return Interval(value - slack, min(0.0, value + slack))
+
+
+def mirrored(log_delta: Interval, epsilon: float) -> Interval:
     """ln(1 - e^eps + e^eps delta) for eps < 0, both terms positive."""
 
     def one(value: float, sign: float) -> float:
@@ -103,9 +110,8 @@ def _sampled(pair: SampledGaussianPair, epsilon: float) -> Interval:
 
 def _sampled_removed(rate: float, epsilon: float, base: _Profile) -> Interval:
     kappa, error = _moved(rate, epsilon)
-    if kappa == -math.inf or error == math.inf:  # below the support: delta = 1 - e^eps
-        value = math.log(-math.expm1(epsilon))
-        return Interval(value - 64.0 * ULP, min(0.0, value + 64.0 * ULP))  # 3 rounding/q
+    if kappa == -math.inf or error == math.inf:  # below the support, or within 3 rounding/q
+        return _below_support(epsilon)
     return _shifted(_between(kappa, error, base), math.log(rate))
 
 
@@ -122,7 +128,7 @@ def _sampled_added(rate: float, epsilon: float, base: _Profile) -> Interval:
 
 def _fixed_size(pair: FixedSizeGaussianPair, epsilon: float) -> Interval:
     if epsilon < 0.0:
-        return _mirrored(_fixed_size(pair, -epsilon), epsilon)
+        return mirrored(_fixed_size(pair, -epsilon), epsilon)
     kappa, error = _moved(pair.rate, epsilon)
     base = partial(log_gaussian_delta, mu=pair.mu)
     return _shifted(_between(kappa, error, base), math.log(pair.rate))
@@ -147,8 +153,7 @@ def _bounded_range(pair: BoundedRangePair, epsilon: float) -> Interval:
     if epsilon >= pair.top:
         return _NEVER
     if epsilon <= -pair.top:
-        value = math.log(-math.expm1(epsilon))
-        return Interval(value - 8.0 * ULP, min(0.0, value + 8.0 * ULP))
+        return _below_support(epsilon)
     half = _log_laplace_delta(epsilon, pair.top)
     scale = -math.log(-math.expm1(-pair.top))
     slack = 8.0 * ULP * (1.0 + abs(scale))
@@ -160,7 +165,7 @@ def _laplace_mixture(pair: LaplaceMixturePair, epsilon: float) -> Interval:
     top, both = 1.0 / pair.scale, pair.plus and pair.minus
     base = partial(_log_laplace_delta, top=top)
     if both and epsilon < 0.0:
-        return _mirrored(_laplace_mixture(pair, -epsilon), epsilon)
+        return mirrored(_laplace_mixture(pair, -epsilon), epsilon)
     if epsilon >= pair.support[1] * (1.0 + 8.0 * ULP):
         return _NEVER
     if not pair.plus:
@@ -174,14 +179,15 @@ def _laplace_mixture(pair: LaplaceMixturePair, epsilon: float) -> Interval:
 
 
 def _discrete(pair: DiscretePair, epsilon: float) -> Interval:
-    losses, masses = np.array(pair.losses), np.array(pair.masses)
-    above = losses > epsilon
-    total = float(np.sum(masses[above] * -np.expm1(epsilon - losses[above]))) + pair.infinite_mass
-    if total == 0.0:
-        return _NEVER
-    value = math.log(total)
-    error = ULP * (len(losses) + 8.0 + abs(value))
-    return Interval(value - error, min(0.0, value + error))
+    """Both ends of every loss and mass."""
+    ends = []
+    for way in (-1.0, 1.0):
+        gaps = np.array(pair.losses) + way * pair.loss_error - epsilon
+        logs = pair.log_masses + way * pair.log_errors
+        total = float(np.exp(logs[gaps > 0.0]) @ -np.expm1(-gaps[gaps > 0.0])) + pair.infinite_mass
+        value = math.log(total) if total > 0.0 else -math.inf
+        ends.append(value + way * ULP * (len(gaps) + 8.0 + 2.0 * _size(value)))
+    return Interval(ends[0], min(0.0, ends[1]))
 
 
 def _mixture(pair: GaussianMixturePair, epsilon: float) -> Interval:
@@ -190,7 +196,7 @@ def _mixture(pair: GaussianMixturePair, epsilon: float) -> Interval:
     Turned round, 1 - e^eps + e^eps delta(-eps), where eps < 0. Masses are right to 1e-13.
     """
     if epsilon < 0.0:
-        return _mirrored(_mixture(pair.reversed(), -epsilon), epsilon)
+        return mirrored(_mixture(pair.reversed(), -epsilon), epsilon)
     if epsilon >= pair.support[1] * (1.0 + 4.0 * ULP):
         return _NEVER
     if epsilon >= pair.support[1]:  # it is rounded: perhaps just below the largest loss

@@ -11,10 +11,10 @@ from abc import abstractmethod
 import numpy as np
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.cumulant_points import COUNTS, point_moments, point_nodes
+from tightrope.guarantee.loss.cumulant_points import COUNTS, log_mass, point_moments, point_nodes
 from tightrope.numerics.inversion_law import AbstractFamily
 from tightrope.numerics.inversion_nodes import TiltedNodes
-from tightrope.numerics.quadrature import FloatArray, expm1_minus, log_ellipse_error, log_sum_exp
+from tightrope.numerics.quadrature import FloatArray, log_ellipse_error, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 
 __all__ = ["BoundedCumulant"]
@@ -74,19 +74,7 @@ class BoundedCumulant(AbstractFamily):
         point_error = self._point_error(losses)
         error = UNIT * (64.0 + 4.0 * np.abs(log_masses) + 4.0 * np.abs(tilt * losses))
         error += (abs(tilt) + 1.0) * point_error
-        value = float(log_sum_exp(exponents))
-        if abs(value) <= 0.5:
-            # P and Q have mass 1: M - 1 = sum p h(zl) + z q (l (e^l - 1) - h(l)), h = e^x-1-x
-            first = np.exp(log_masses) * expm1_minus(tilt * losses)
-            bracket = losses * np.expm1(losses) - expm1_minus(losses)
-            second = np.exp(log_masses - losses) * bracket
-            total = float(np.sum(first + tilt * second))
-            size = float((first + 3.0 * abs(tilt) * second) @ (2.0 * error + 64.0 * UNIT))
-            slope = np.exp(log_masses) * np.abs(np.expm1(tilt * losses)) * (1.0 + abs(tilt))
-            value = math.log1p(total)
-            rounding = 1.2 * (size + float(slope @ point_error)) / (1.0 + total)
-        else:
-            rounding = float(np.exp(exponents - value) @ error) + 24.0 * UNIT * (1.0 + abs(value))
+        value, rounding = log_mass(losses, log_masses, tilt, (error, point_error))
         quadrature = 3.0 * math.exp(log_error - value)
         return point_nodes(losses, exponents, (value, rounding), (error, point_error), quadrature)
 

@@ -9,9 +9,10 @@ from typing import final
 import numpy as np
 
 from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
-from tightrope.numerics.quadrature import FloatArray, gauss_legendre
+from tightrope.numerics.quadrature import FloatArray, expm1_minus, gauss_legendre, log_sum_exp
+from tightrope.numerics.rounding import UNIT
 
-__all__ = ["EqualPanels", "COUNTS", "point_nodes", "point_moments"]
+__all__ = ["EqualPanels", "COUNTS", "point_nodes", "log_mass", "point_moments"]
 
 COUNTS = (8, 12, 16, 24, 32)  # points of a panel that are tried
 
@@ -57,6 +58,34 @@ def point_nodes(
         errors[1][None, :],
         np.array([quadrature]),
     )
+
+
+def log_mass(
+    losses: FloatArray,
+    log_masses: FloatArray,
+    tilt: float,
+    errors: tuple[FloatArray, FloatArray],
+    beyond: tuple[float, float] = (0.0, 0.0),
+) -> tuple[float, float]:
+    """ln M(z) and its rounding, from points of the law; errors: of the exponents and the losses.
+
+    beyond: P(L = inf) = i and Q(L = -inf) = j. With these P and Q have mass 1, so near M = 1
+    M - 1 = sum p h(zl) + z q (l (e^l - 1) - h(l)) - i + z (j - i), h(x) = e^x - 1 - x.
+    """
+    error, point_error = errors
+    exponents = tilt * losses + log_masses
+    value = float(log_sum_exp(exponents))
+    if abs(value) > 0.5:
+        return value, float(np.exp(exponents - value) @ error) + 24.0 * UNIT * (1.0 + abs(value))
+    first = np.exp(log_masses) * expm1_minus(tilt * losses)
+    bracket = losses * np.expm1(losses) - expm1_minus(losses)
+    second = np.exp(log_masses - losses) * bracket
+    infinite, only_under_q = beyond
+    total = float(np.sum(first + tilt * second)) - infinite + tilt * (only_under_q - infinite)
+    size = float((first + 3.0 * abs(tilt) * second) @ (2.0 * error + 64.0 * UNIT))
+    size += 64.0 * UNIT * (infinite + abs(tilt) * (only_under_q + infinite))
+    slope = np.exp(log_masses) * np.abs(np.expm1(tilt * losses)) * (1.0 + abs(tilt))
+    return math.log1p(total), 1.2 * (size + float(slope @ point_error)) / (1.0 + total)
 
 
 def point_moments(

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _SUM_TOLERANCE = 1e-12  # masses typed by people or summed in double precision
+_LOG_LEAST = -750.0  # below ln of every number
 
 
 @final
@@ -36,12 +37,15 @@ _SUM_TOLERANCE = 1e-12  # masses typed by people or summed in double precision
 class DiscretePair(AbstractLossPair):
     """L takes the values `losses` with `masses` under P (and mass * e^-loss under Q), and +inf.
 
-    What is missing to 1 under Q sits at L = -inf.
+    Under Q, L is -inf with the mass `only_under_q`; what is missing to 1 beside it is added to it.
+    Error: ln of the masses are taken to be right to `log_errors`, and losses to `loss_error`.
     """
 
     losses: tuple[float, ...]
     masses: tuple[float, ...]
     infinite_mass: float = 0.0
+    only_under_q: float = 0.0
+    loss_error: float = 0.0
 
     def __post_init__(self) -> None:
         losses = np.atleast_1d(check_real(self.losses, "losses"))
@@ -57,14 +61,16 @@ class DiscretePair(AbstractLossPair):
         order = np.argsort(losses, kind="stable")
         losses, masses = losses[order], masses[order]
         total = float(masses.sum()) + self.infinite_mass
-        under_q = float(np.sum(masses * np.exp(-losses)))
+        under_q = float(np.exp(_logs(masses) - losses).sum()) + self.only_under_q
         if abs(total - 1.0) > _SUM_TOLERANCE or under_q > 1.0 + _SUM_TOLERANCE:
             raise InvalidInput(
                 f"masses + infinite_mass must sum to 1 and masses * e^-losses to at most 1; got "
                 f"{total!r} and {under_q!r}. The second sum is the mass of the same values under Q."
             )
+        missing = 1.0 - under_q if 1.0 - under_q > _SUM_TOLERANCE else 0.0
         object.__setattr__(self, "losses", tuple(losses.tolist()))
         object.__setattr__(self, "masses", tuple(masses.tolist()))
+        object.__setattr__(self, "only_under_q", self.only_under_q + missing)
 
     @property
     def support(self) -> tuple[float, float]:
@@ -75,29 +81,31 @@ class DiscretePair(AbstractLossPair):
         return tuple(zip(self.losses, self.masses, strict=True))
 
     def reversed(self) -> DiscretePair:
-        losses, masses = np.array(self.losses), np.array(self.masses)
-        under_q = masses * np.exp(-losses)
+        losses = np.array(self.losses)
+        under_q = np.minimum(np.exp(self.log_masses - losses), 1.0)
         return DiscretePair(
             tuple((-losses).tolist()),
-            tuple(np.minimum(under_q, 1.0).tolist()),
-            max(0.0, 1.0 - float(under_q.sum())) if self._has_q_atom else 0.0,
+            tuple(under_q.tolist()),
+            self.only_under_q,
+            self.infinite_mass,
+            self.loss_error,
         )
 
+    @cached_property
+    def log_masses(self) -> FloatArray:
+        return _logs(np.array(self.masses))
+
     @property
-    def _has_q_atom(self) -> bool:
-        missing = 1.0 - sum(m * math.exp(-loss) for loss, m in self.atoms)
-        return missing > _SUM_TOLERANCE
+    def log_errors(self) -> FloatArray:
+        """Of the logarithms of the masses under P and under Q, which differ by the loss."""
+        sizes = np.abs(np.maximum(self.log_masses, _LOG_LEAST)) + np.abs(self.losses)
+        return np.asarray(4.0 * ULP * (3.0 + sizes) + self.loss_error)
 
     @cached_property
     def _log_tables(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """ln mass above and below each of the n+1 gaps between the losses, for P and Q."""
-        losses = np.array(self.losses)
-        with np.errstate(divide="ignore"):
-            log_p = np.log(np.array(self.masses))
-            log_inf = np.log(self.infinite_mass)
-            at_minus_inf = max(0.0, 1.0 - float(np.exp(log_p - losses).sum()))
-            log_zero = np.log(at_minus_inf) if self._has_q_atom else -np.inf
-        log_q = log_p - losses
+        log_p, log_q = self.log_masses, self.log_masses - np.array(self.losses)
+        log_inf, log_zero = _logs(np.array([self.infinite_mass, self.only_under_q]))
         above_p = _cumulative(np.append(log_p, log_inf)[::-1])[::-1]
         above_q = np.append(_cumulative(log_q[::-1])[::-1], -np.inf)
         below_p = np.append(-np.inf, _cumulative(log_p))
@@ -118,7 +126,13 @@ class DiscretePair(AbstractLossPair):
         return below_p[i], below_q[i]
 
     def log_error(self, loss: ArrayLike) -> FloatArray:
-        return np.full(as_losses(loss).shape, 4.0 * ULP * len(self.losses))
+        most = 4.0 * ULP * len(self.losses) + float(np.max(self.log_errors))
+        return np.full(as_losses(loss).shape, most)
+
+
+def _logs(masses: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(masses))
 
 
 def _cumulative(log_terms: FloatArray) -> FloatArray:
@@ -131,8 +145,8 @@ def approx_pair(epsilon: float, delta: float) -> DiscretePair:
     high = (1.0 - delta) / (1.0 + math.exp(-epsilon))
     low = (1.0 - delta) * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
     if epsilon == 0.0:
-        return DiscretePair((0.0,), (1.0 - delta,), delta)
-    return DiscretePair((-epsilon, epsilon), (low, high), delta)
+        return DiscretePair((0.0,), (1.0 - delta,), delta, delta)
+    return DiscretePair((-epsilon, epsilon), (low, high), delta, delta)
 
 
 def randomized_response_pair(epsilon: float, categories: int = 2) -> DiscretePair:

@@ -35,22 +35,26 @@ def log_ratio(
 
     Rates and mu may be arrays; the relative error is small wherever r is near 1.
     """
-    u = mu * as_losses(point) - 0.5 * mu * mu
+    return log_sampled(np.asarray(mu * as_losses(point) - 0.5 * mu * mu), rate)
+
+
+def log_sampled(u: FloatArray, rate: FloatArray | float) -> FloatArray:
+    """ln(1 + rate (e^u - 1)): what is left of the loss u where the record is there by chance."""
     if isinstance(rate, float) and rate == 1.0:
-        return np.asarray(u)
-    low = log_one_plus(np.minimum(u, 30.0), rate)
+        return u
+    low = _log_one_plus(np.minimum(u, 30.0), rate)
     if not np.any(u > 30.0):
-        return np.asarray(low)
+        return low
     high = u + np.log(rate + (1.0 - rate) * np.exp(-np.maximum(u, 30.0)))
-    return np.asarray(np.where(u > 30.0, high, low))
+    return np.where(u > 30.0, high, low)
 
 
-def log_one_plus(u: FloatArray, rate: FloatArray | float) -> FloatArray:
-    """ln(1 + rate (e^u - 1)); for rates near 1, 1 - rate is exact and a sum loses no digit."""
-    found = np.log1p(rate * np.expm1(u))
-    if not np.any(np.asarray(rate) > 0.5):
-        return np.asarray(found)
+def _log_one_plus(u: FloatArray, rate: FloatArray | float) -> FloatArray:
+    """The same where e^u is no large number; for rates near 1, 1 - rate is exact and kept apart."""
+    found = np.asarray(np.log1p(rate * np.expm1(u)))
     apart = (np.asarray(rate) > 0.5) & (u < -0.5)
+    if not apart.any():
+        return found
     return np.where(apart, np.log((1.0 - rate) + rate * np.exp(u)), found)
 
 
@@ -94,7 +98,7 @@ def _total_variation(mu: float) -> float:
     return math.erf(mu / (2.0 * math.sqrt(2.0)))
 
 
-def _log_mix(log_base: FloatArray, log_shifted: FloatArray, rate: float) -> FloatArray:
+def log_mix(log_base: FloatArray, log_shifted: FloatArray, rate: float) -> FloatArray:
     """ln((1 - rate) e^base + rate e^shifted)."""
     if rate == 1.0:
         return log_shifted
@@ -213,11 +217,11 @@ class SampledGaussianPair(AbstractLossPair):
     def _above(self, s: FloatArray) -> LogMasses:
         """ln mix(> s), ln N(0,1)(> s)."""
         base = log_ndtr(-s)
-        return _log_mix(base, log_ndtr(self.mu - s), self.rate), base
+        return log_mix(base, log_ndtr(self.mu - s), self.rate), base
 
     def _below(self, s: FloatArray) -> LogMasses:
         base = log_ndtr(s)
-        return _log_mix(base, log_ndtr(s - self.mu), self.rate), base
+        return log_mix(base, log_ndtr(s - self.mu), self.rate), base
 
     def log_survival(self, loss: ArrayLike) -> LogMasses:
         x = as_losses(loss)
@@ -285,7 +289,7 @@ class FixedSizeGaussianPair(AbstractLossPair):
         """ln mix(ln r > size), ln N(0,1)(ln r > size) for size >= 0."""
         s = point_of_log_ratio(size, self.rate, self.mu)
         base = log_ndtr(-s)
-        return _log_mix(base, log_ndtr(self.mu - s), self.rate), base
+        return log_mix(base, log_ndtr(self.mu - s), self.rate), base
 
     def log_survival(self, loss: ArrayLike) -> LogMasses:
         x = as_losses(loss)

@@ -11,17 +11,17 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import logsumexp
 
 from tightrope.guarantee.loss.discrete import DiscretePair
+from tightrope.guarantee.loss.gaussian import log_mix, log_sampled
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_count, check_positive
 
 __all__ = ["discrete_gaussian_pair", "discrete_laplace_pair"]
 
 _REACH, _FAR = 38.0, 1e-300  # deviations, and a bound on what lies beyond
-_Ratio = Callable[
-    [int], FloatArray
-]  # ln of the masses of the noise moved by so much, over those at 0
+_LOG_TINY = -708.0  # ln of the smallest normal number
+_Moved = Callable[[int], FloatArray]  # something of the noise moved by so much
 
 
 def discrete_laplace_pair(
@@ -33,10 +33,15 @@ def discrete_laplace_pair(
     low, high = (-shift if minus else 0), (shift if plus else 0)
     x = np.arange(low, high + 1, dtype=np.float64)
     # tanh(decay/2) e^{-decay |k|} inside; from an end on e^{-decay |k|}/(1 + e^-decay)
-    base = math.log(math.tanh(0.5 * decay)) - decay * np.abs(x)
-    base[0], base[-1] = (-decay * abs(x[i]) - math.log1p(math.exp(-decay)) for i in (0, -1))
+    factor = np.full(len(x), math.log(math.tanh(0.5 * decay)))
+    factor[[0, -1]] = -math.log1p(math.exp(-decay))
     return _pair(
-        base, lambda at: decay * (np.abs(x) - np.abs(x - at)), shift, rate, (plus, minus), 0.0
+        lambda at: factor - decay * np.abs(x - at),
+        lambda at: decay * (np.abs(x) - np.abs(x - at)),
+        shift,
+        rate,
+        (plus, minus),
+        0.0,
     )
 
 
@@ -56,9 +61,9 @@ def discrete_gaussian_pair(
     shift = check_count(sensitivity, "sensitivity", low=1)
     reach = math.ceil(_REACH * sigma) + shift
     x = np.arange(-reach, reach + 1, dtype=np.float64)
-    base = -0.5 * (x / sigma) ** 2
+    log_total = _log_sum(-0.5 * (x / sigma) ** 2)
     return _pair(
-        base - float(logsumexp(base)),
+        lambda at: -0.5 * ((x - at) / sigma) ** 2 - log_total,
         lambda at: at * (2.0 * x - at) / (2.0 * sigma * sigma),
         shift,
         rate,
@@ -68,21 +73,40 @@ def discrete_gaussian_pair(
 
 
 def _pair(
-    base: FloatArray, ratio: _Ratio, shift: int, rate: float, there: tuple[bool, bool], far: float
+    log_noise: _Moved,
+    ratio: _Moved,
+    shift: int,
+    rate: float,
+    there: tuple[bool, bool],
+    far: float,
 ) -> DiscretePair:
-    """From ln of the masses at 0; `there`: is the record in P, in Q?"""
-    plus, minus = (
-        _log_sampled(ratio(way * shift), rate) if counts else np.zeros_like(base)
+    """From ln of the masses, and of their ratios to those at 0; is the record in P, in Q?"""
+    (plus, plus_error), (minus, minus_error) = (
+        _arm(ratio(way * shift), rate if counts else 0.0)
         for way, counts in zip((1, -1), there, strict=True)
     )
-    log_p = base + plus
-    log_p -= float(logsumexp(log_p))  # what rounding took or gave
-    return DiscretePair(tuple((plus - minus).tolist()), tuple(np.exp(log_p).tolist()), far)
+    log_p = log_mix(log_noise(0), log_noise(shift), rate) if there[0] else log_noise(0)
+    log_p -= _log_sum(log_p)  # what rounding took or gave
+    losses, held = plus - minus, log_p > _LOG_TINY
+    left_out = float(np.exp((log_p - losses)[~held]).sum())  # of Q, where P has no normal number
+    return DiscretePair(
+        tuple(losses[held].tolist()),
+        tuple(np.exp(log_p[held]).tolist()),
+        infinite_mass=far,
+        only_under_q=far + left_out,
+        loss_error=float(np.max(plus_error + minus_error)),
+    )
 
 
-def _log_sampled(u: FloatArray, rate: float) -> FloatArray:
-    if rate == 1.0:
-        return u
-    small = np.log1p(rate * np.expm1(np.minimum(u, 30.0)))
-    large = u + np.log(rate + (1.0 - rate) * np.exp(-np.maximum(u, 30.0)))
-    return np.where(u > 30.0, large, small)
+def _arm(u: FloatArray, rate: float) -> tuple[FloatArray, FloatArray]:
+    """a = ln(1 + rate (e^u - 1)) and its rounding; its slope in u is rate e^{u - a}."""
+    if rate == 0.0:
+        return np.zeros_like(u), np.zeros_like(u)
+    found = log_sampled(u, rate)
+    slope = np.exp(np.minimum(math.log(rate) + u - found, 0.0))
+    return found, 4.0 * ULP * (slope * np.abs(u) + np.abs(found))
+
+
+def _log_sum(logs: FloatArray) -> float:
+    """Of numbers that are at most about 1; the sum itself is not rounded."""
+    return math.log(math.fsum(np.exp(logs)))

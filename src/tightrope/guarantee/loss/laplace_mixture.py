@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
-from tightrope.guarantee.loss.gaussian import above_infimum, log_one_plus
+from tightrope.guarantee.loss.gaussian import above_infimum, log_sampled
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_positive, check_probability
 
@@ -73,7 +73,7 @@ class LaplaceMixturePair(AbstractLossPair):
     def log_arm(self, x: FloatArray) -> FloatArray:
         """ln A(x) with the record."""
         u = (2.0 * np.clip(x, 0.0, 1.0) - 1.0) / self.scale
-        return log_one_plus(u, self.rate)
+        return log_sampled(u, self.rate)
 
     def log_plus(self, x: FloatArray) -> FloatArray:
         return self.log_arm(x) if self.plus else np.zeros_like(x)

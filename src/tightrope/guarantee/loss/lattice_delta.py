@@ -19,6 +19,7 @@ from typing import final
 
 from tightrope.errors import ContradictoryMethods, NotCertified
 from tightrope.guarantee.loss.abstract import Components
+from tightrope.guarantee.loss.closed_form import mirrored
 from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
 from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, guesses
 from tightrope.numerics.interval import Interval
@@ -179,17 +180,9 @@ def explain(components: Components, epsilon: float, relative_width: float = 1e-4
 def log_delta(components: Components, epsilon: float, relative_width: float = 1e-4) -> Interval:
     """Enclosure of ln delta(epsilon), as narrow as asked where that can be reached."""
     if epsilon < 0.0:  # delta(eps) = 1 - e^eps + e^eps delta_reversed(-eps)
-        mirrored = tuple((pair.reversed(), count) for pair, count in components)
-        return _mirrored(log_delta(mirrored, -epsilon, relative_width), epsilon)
+        turned = tuple((pair.reversed(), count) for pair, count in components)
+        return mirrored(log_delta(turned, -epsilon, relative_width), epsilon)
     return explain(components, epsilon, relative_width).log_delta
-
-
-def _mirrored(value: Interval, epsilon: float) -> Interval:
-    ends = [
-        math.log(-math.expm1(epsilon) + math.exp(epsilon + end))
-        for end in (value.lower, value.upper)
-    ]
-    return Interval(ends[0] - 1e-15, min(0.0, ends[1] + 1e-15))
 
 
 def _trivial(components: Components, epsilon: float) -> Interval | None:

@@ -94,7 +94,8 @@ def step_measure(
         return _atoms(*sampled_laplace_atoms(pair, side, step), side, step, rate, 64.0 * ULP)
     if isinstance(pair, DiscretePair):
         losses, masses = np.array(pair.losses), np.array(pair.masses)
-        return _atoms(losses, masses, side, step, rate, 0.0)
+        relative = float(np.max(pair.log_errors[masses > 0.0]))
+        return _atoms(losses, masses, side, step, rate, relative, pair.loss_error)
     if isinstance(pair, PublicMixturePair):
         return public_measure(
             pair, side == "upper", cut, lambda part, end: step_measure(part, side, step, rate, end)
@@ -203,7 +204,13 @@ def _fixed_size(
 
 
 def _atoms(
-    losses: FloatArray, masses: FloatArray, side: Side, step: float, rate: float, relative: float
+    losses: FloatArray,
+    masses: FloatArray,
+    side: Side,
+    step: float,
+    rate: float,
+    relative: float,
+    slip: float = 0.0,
 ) -> LatticeMeasure:
     """Atoms anywhere: on the lattice they stay, others are split above or moved down below."""
     keep = masses > 0.0
@@ -227,5 +234,5 @@ def _atoms(
         np.add.at(total, index, weights * (1.0 - to_right))
         np.add.at(total, index + 1, weights * to_right * math.exp(rate * step))
     relative += 8.0 * ULP * (3.0 + float(np.abs(tilted).max()))
-    slip = float(off[aligned].max(initial=0.0)) + 4.0 * ULP * float(np.abs(losses).max())
+    slip += float(off[aligned].max(initial=0.0)) + 4.0 * ULP * float(np.abs(losses).max())
     return normalised(origin, step, np.trim_zeros(total, "b"), top, rate, 0.0, relative, slip)

@@ -33,7 +33,6 @@ from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.guarantee.renyi.kernel import log_kernel
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_order
 
 __all__ = ["renyi_by_cells", "composed_renyi_by_cells"]
@@ -60,10 +59,8 @@ def renyi_by_cells(pair: AbstractLossPair, order: float) -> Interval:
     if pair.infinite_mass > 0.0:
         return Interval.exact(math.inf)
     if isinstance(pair, DiscretePair):
-        losses = np.array(pair.losses)
-        logs = np.log(pair.masses) - losses + _log_excess(losses, order)
-        ends = [math.log((order - 1.0) * m + 1e-300) for m in _only_under_q(pair)]
-        return _divergence(np.append(logs, ends[0]), np.append(logs, ends[1]), order)
+        below, above = (discrete_logs(pair, order, way) for way in (-1.0, 1.0))
+        return _divergence(below, above, order)
     if isinstance(pair, PublicMixturePair):
         return _of_parts(pair, order)
     cells = _cells(pair, _reach(pair, order))
@@ -85,12 +82,14 @@ def _log_expm1(value: float) -> float:
     return math.log(math.expm1(value)) if value < 30.0 else value + math.log1p(-math.exp(-value))
 
 
-def _only_under_q(pair: DiscretePair) -> tuple[float, float]:
-    """Q(L = -inf), what is missing to 1, from both sides."""
-    seen = [(m * math.exp(-x), abs(x)) for x, m in zip(pair.losses, pair.masses, strict=True)]
-    missing = 1.0 - math.fsum(m for m, _ in seen)
-    lost = ULP * math.fsum(m * (4.0 + x) for m, x in seen)
-    return max(missing - lost, 0.0), max(missing + lost, 0.0)
+def discrete_logs(pair: DiscretePair, order: float, way: float) -> FloatArray:
+    """ln of Q h(x) of every loss, each at its lower or upper end, and of L = -inf."""
+    losses = np.array(pair.losses)
+    ends = np.copysign(np.maximum(np.abs(losses) + way * pair.loss_error, 0.0), losses)
+    logs = pair.log_masses - losses + way * pair.log_errors
+    with np.errstate(divide="ignore"):
+        nowhere = np.log((order - 1.0) * pair.only_under_q)
+    return np.append(logs + _log_excess(ends, order), nowhere)
 
 
 def _divergence(below: FloatArray, above: FloatArray, order: float) -> Interval:
