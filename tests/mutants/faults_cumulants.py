@@ -83,6 +83,7 @@ FAULTS = [
     (PAIR, "self.only_under_q + missing", "self.only_under_q", VALUES),
     (NOISE, "loss_error=float(np.max(plus_error + minus_error))", "loss_error=0.0", VALUES),
     (NOISE, "only_under_q=far + left_out", "only_under_q=0.0", VALUES),
+    (ARMS, "_LARGEST_POWER = 700.0", "_LARGEST_POWER = 30.0", RATES),
     (ARMS, "(np.asarray(rate) > 0.5) & (u < -0.5)", "(np.asarray(rate) > 2.0)", RATES),
     (
         CLOSED,

@@ -48,20 +48,6 @@ FOREIGN: list[Any] = [
 ]
 
 
-KNOWN = " ".join(path.read_text() for path in GOLDEN.glob("*.json"))
-FILES = {path.stem for path in (Path(__file__).parents[2] / "src").rglob("*.py")}
-
-
-@pytest.mark.parametrize("module", STATEMENTS, ids=lambda m: m.__name__.rsplit(".", 1)[1])
-def test_vectors_that_are_named_exist(module: Any) -> None:
-    """Groups of the golden files, or modules whose vectors serve; fields stand in brackets."""
-    said = re.search(r"^Vectors: (.*?)(?=^\w[^:\n]*: |\Z)", module.__doc__ or "", re.M | re.S)
-    assert said is not None
-    groups = re.sub(r"\([^)]*\)", "", said.group(1))
-    for word in re.findall(r"\b[a-zA-Z0-9]+_\w+\b(?!\.(?:json|py))", groups):
-        assert f'"{word}"' in KNOWN or word in FILES or word.startswith("test_"), word
-
-
 @pytest.mark.parametrize("module", STATEMENTS, ids=lambda m: m.__name__.rsplit(".", 1)[1])
 def test_a_theorem_states_itself(module: Any) -> None:
     for heading in HEADINGS:

@@ -10,7 +10,12 @@ import pytest
 
 from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair, log_ratio
+from tightrope.guarantee.loss.gaussian import (
+    SampledGaussianPair,
+    log_ratio,
+    log_sampled,
+    log_sampled_error,
+)
 from tightrope.guarantee.loss.pair import (
     DiscretePair,
     GaussianMixturePair,
@@ -130,3 +135,14 @@ def test_the_largest_loss_of_a_mixture_is_rounded(rate, mu, members, truth):
     found = log_delta_single(pair, pair.support[1])
     assert found.lower <= truth <= found.upper
     assert found.upper < -15.0
+
+
+@pytest.mark.parametrize("rate", [1e-200, 1e-13, 1e-9, 1e-3, 0.3, 0.5, *RATES])
+def test_losses_by_chance_are_right_to_the_stated_error(rate):
+    """A sum of u > 30 and ln rate was off by 9 times that where the two cancel."""
+    powers = np.concatenate([np.linspace(-60.0, 60.0, 241), [1e-9, 0.013, 300.0, 460.0, 690.0]])
+    found = log_sampled(powers, rate)
+    allowed = log_sampled_error(found, rate)
+    for u, value, error in zip(powers.tolist(), found.tolist(), allowed.tolist(), strict=True):
+        truth = mpmath.log1p(mpmath.mpf(rate) * mpmath.expm1(mpmath.mpf(u)))
+        assert abs(value - truth) <= error

@@ -24,6 +24,7 @@ from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     SampledGaussianPair,
     log_ratio,
+    log_sampled_error,
 )
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
 from tightrope.numerics.inversion_law import AbstractFamily
@@ -93,7 +94,7 @@ class FixedSizeCumulant(AbstractFamily):
         moved = 4.0 * UNIT * (1.0 + np.abs(s))  # rounding of the Gauss points
         lr = losses[:n]
         share = np.exp(np.minimum(math.log(self.rate) + self.mu * (s - 0.5 * self.mu) - lr, 0.0))
-        lr_error = share * self.mu * moved + 4.0 * UNIT * lr
+        lr_error = share * self.mu * moved + log_sampled_error(lr, self.rate)
         power = abs(tilt) + 1.0
         error = UNIT * (96.0 + s * s + 2.0 * power * lr) + power * lr_error + moved * s
         extra = [32.0 * UNIT] if self.atom > 0.0 else []

@@ -13,6 +13,7 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, Reach, SampledStrip
+from tightrope.guarantee.loss.gaussian import log_sampled_error
 from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
 from tightrope.numerics.quadrature import (
     FloatArray,
@@ -87,7 +88,8 @@ class SampledGrid:
         """
         size = self.of.mu * np.abs(self.s) + self.of.mu**2
         lr_size = np.abs(self.lr)
-        lr_error = UNIT * (2.0 * self.of.share(self.s, self.lr) * size + 4.0 * lr_size)
+        moved = 2.0 * UNIT * self.of.share(self.s, self.lr) * size
+        lr_error = moved + log_sampled_error(self.lr, self.of.rate)
         exponent = self._weight_error + np.abs(self.w) * (4.0 * UNIT * lr_size + lr_error)
         return np.asarray(exponent), np.asarray(lr_error)
 

@@ -18,7 +18,7 @@ from scipy.special import log_ndtr
 from tightrope.guarantee.loss.cumulant_grid import Excess, log_mass
 from tightrope.guarantee.loss.cumulant_panels import POINTS, TURN, Panels, panel_points
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, layers_of_density
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair
+from tightrope.guarantee.loss.gaussian import SampledGaussianPair, log_sampled_error
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_law import AbstractFamily
 from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
@@ -141,7 +141,7 @@ class PartCumulant(AbstractFamily):
         """
         of = self.strip
         size = of.mu * np.abs(s) + of.mu**2
-        lr_error = UNIT * (6.0 * of.share(s, lr) * size + 4.0 * np.abs(lr))
+        lr_error = 6.0 * UNIT * of.share(s, lr) * size + log_sampled_error(lr, of.rate)
         weight_error = UNIT * (72.0 + 6.0 * s * s)
         return np.asarray(weight_error), np.asarray(lr_error)
 
