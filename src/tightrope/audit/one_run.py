@@ -9,7 +9,7 @@ Conditions: the neighbours of the claim are the two states of one canary (in or 
 Validity: bound.
 Source: Steinke, Nasr and Jagielski 2023 (arXiv:2305.08846), Theorem 5.2.
 Error: rounding of binomial tails, about 1e-13 relative.
-Vectors: one_run_audit_pvalue.
+Vectors: one_run_audit_pvalue in tests/golden/audit.json.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Guarantee
@@ -83,6 +84,8 @@ def gaussian_mu(guarantee: Guarantee, smallest_delta: float) -> Interval:
         eps = sorted(known)
         lower = max(_mu_needed(e, known[e].lower) for e in eps)
         mu = max(_mu_needed(e, known[e].upper) for e in eps) * (1 + 1e-4)
+        if mu == 0.0:
+            return Interval.exact(0.0)
         bad = [(a, b) for a, b in itertools.pairwise(eps) if not _covered(mu, a, b, known)]
         if not bad:
             return Interval(lower, mu)
@@ -96,18 +99,22 @@ def _mu_needed(epsilon: float, delta: float) -> float:
 
 
 def _covered(mu: float, a: float, b: float, known: dict[float, Interval]) -> bool:
-    """Does the Gaussian profile lie above the chord of the profile on [a, b]?"""
-    xa, xb = math.exp(a), math.exp(b)
+    """Does the Gaussian profile lie above the chord of the profile on [a, b]?
+
+    Both are functions of x = e^(eps - a), which is a double however large a is.
+    """
+    if b - a > _LARGEST_EPSILON:
+        return False
+    end = math.expm1(b - a)  # of x - 1, which starts at 0
     top_a, top_b = known[a].upper, known[b].upper
-    chord = (top_b - top_a) / (xb - xa)
     da, db = float(gaussian.delta(a, mu)), float(gaussian.delta(b, mu))
-    # d delta_mu / dx = -Phi(-eps/mu - mu/2)
-    sa, sb = (-float(gaussian.upper_tail(eps / mu + mu / 2)) for eps in (a, b))
+    # d delta_mu / dx = -e^a Phi(-eps/mu - mu/2)
+    sa, sb = (-math.exp(a + float(log_ndtr(-eps / mu - mu / 2))) for eps in (a, b))
     if da < top_a or db < top_b:
         return False
-    meet = (db - da + sa * xa - sb * xb) / (sa - sb) if sa != sb else xb
-    meet = min(max(meet, xa), xb)
-    return da + sa * (meet - xa) >= top_a + chord * (meet - xa)
+    meet = (db - da - sb * end) / (sa - sb) if sa != sb else end
+    meet = min(max(meet, 0.0), end)
+    return da + sa * meet >= top_a + (top_b - top_a) / end * meet
 
 
 def invert(delta: Profile, target: float, *, tolerance: float = 1e-10) -> Interval:

@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _ULPS = 4.0 * ULP
+_UP, _TINY = 600, 5e-324  # a power of two for products of small numbers; the smallest double
 
 
 def true_positive_rate(type_ii: Interval) -> Interval:
@@ -98,9 +99,12 @@ def accuracy(delta: Callable[[float], Interval], prior: float) -> Interval:
 
 
 def _bayes(prior: float, false_positive_rate: float, true_positive_rate: float) -> float:
-    hit, false_alarm = prior * true_positive_rate, (1.0 - prior) * false_positive_rate
+    prior_up, alarm_up = math.ldexp(prior, _UP), math.ldexp(false_positive_rate, _UP)
+    hit, false_alarm = prior_up * true_positive_rate, (1.0 - prior) * alarm_up
     return hit / (hit + false_alarm) if hit > 0.0 else 0.0
 
 
 def _outward(low: float, high: float) -> Interval:
-    return Interval(max(low * (1.0 - _ULPS), 0.0), min(high * (1.0 + _ULPS), 1.0))
+    """By some roundings; numbers below 1e-308 are rounded to a multiple of the smallest double."""
+    below, above = low * (1.0 - _ULPS) - _TINY, high * (1.0 + _ULPS) + (_TINY if high else 0.0)
+    return Interval(max(below, 0.0), min(above, 1.0))

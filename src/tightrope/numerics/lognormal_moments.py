@@ -144,13 +144,15 @@ def _one_part(u: FloatArray, batches: int, ratios: FloatArray, weights: FloatArr
 
 def _bent(y: FloatArray) -> FloatArray:
     """e^-y - 1 + y without cancellation."""
-    small = y * y * (0.5 - y / 6.0 + y * y / 24.0)
+    low = np.minimum(y, _SMALL)
+    small = low * low * (0.5 - low / 6.0 + low * low / 24.0)
     return np.where(y < _SMALL, small, np.expm1(-y) + y)
 
 
 def _log1p_bent(x: FloatArray) -> FloatArray:
     """ln(1 - x) + x without cancellation."""
-    small = -x * x * (0.5 + x / 3.0 + x * x / 4.0 + x * x * x / 5.0)
+    low = np.clip(x, -_SMALL, _SMALL)
+    small = -low * low * (0.5 + low / 3.0 + low * low / 4.0 + low * low * low / 5.0)
     return np.where(np.abs(x) < _SMALL, small, np.log1p(-x) + x)
 
 

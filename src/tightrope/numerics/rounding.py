@@ -8,8 +8,10 @@ docs/certificate_argument.md, 5.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
-__all__ = ["UNIT", "ULP", "up", "down", "log_down"]
+__all__ = ["UNIT", "ULP", "up", "down", "log_down", "times_up", "over_down"]
+__all__ += ["rest_up", "rest_down"]
 
 UNIT = 2.0**-53  # the largest relative error of one operation
 ULP = 2.0**-52  # the distance of 1 to the next number
@@ -28,3 +30,31 @@ def down(value: float) -> float:
 def log_down(value: float) -> float:
     """ln value from below; -inf for 0."""
     return math.log(value) * (1.0 + 4e-16) - 4e-16 if value > 0.0 else -math.inf
+
+
+def times_up(value: float, count: int) -> float:
+    """value * count for a value >= 0, never below it: exact where that is a double."""
+    found = value * count
+    if math.isinf(found) or Fraction(found) >= Fraction(value) * count:
+        return found
+    return math.nextafter(found, math.inf)
+
+
+def over_down(value: float, count: int) -> float:
+    """value / count for a finite value >= 0, never above it: exact where that is a double."""
+    found = value / count
+    if Fraction(found) * count <= Fraction(value):
+        return found
+    return math.nextafter(found, 0.0)
+
+
+def rest_up(share: float) -> float:
+    """1 - share for a share in [0, 1], never below it; one minus a double from 1/2 on is exact."""
+    found = 1.0 - share
+    return found if 1.0 - found <= share else math.nextafter(found, math.inf)
+
+
+def rest_down(share: float) -> float:
+    """1 - share for a share in [0, 1], never above it."""
+    found = 1.0 - share
+    return found if 1.0 - found >= share else math.nextafter(found, 0.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,18 +16,16 @@ from tightrope.audit.one_run import epsilon_lower, p_value
 from tightrope.audit.one_run_tradeoff import gaussian_survivor, mu_lower, refutes
 from tightrope.errors import InvalidInput
 
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "audit.json").read_text())
 
-@pytest.mark.parametrize(
-    ("m", "r", "v", "epsilon", "delta", "expected"),
-    [  # 45-digit arithmetic
-        (1000, 100, 75, 1.0986122886681098, 0.0, 0.5534708238482484067880955),
-        (5000, 500, 300, 0.2, 1e-5, 0.01562888445777255098639910),
-    ],
-)
-def test_golden_p_values(
-    m: int, r: int, v: int, epsilon: float, delta: float, expected: float
-) -> None:
-    assert p_value(m, r, v, epsilon, delta) == pytest.approx(expected, rel=1e-10)
+
+@pytest.mark.parametrize("case", GOLDEN)
+def test_golden_p_values(case: dict[str, dict[str, str]]) -> None:
+    """one_run_audit_pvalue, summed term by term in 60 digits."""
+    given = {key: float(value) for key, value in case["inputs"].items()}
+    m, r, v = (int(given[key]) for key in "mrv")
+    found = p_value(m, r, v, given["eps"], given["delta"])
+    assert found == pytest.approx(float(case["outputs"]["p"]), rel=1e-11)
 
 
 def test_delta_term_equals_the_loop_of_the_definition() -> None:

@@ -62,3 +62,9 @@ def test_many_batches_keep_relative_accuracy(batches, mu) -> None:
 
 def test_divergences_are_out_of_reach_rather_than_wrong() -> None:
     assert log_negative_moments(2, 15.0, np.array([200.0]))[0] == math.inf
+
+
+@pytest.mark.parametrize(("batches", "mu"), [(100, 6.3), (80440, 9.95)])
+def test_little_noise_overflows_nowhere(batches, mu) -> None:
+    """Warnings are errors; a moment out of reach is infinite, and E 1/M >= 1 as E M = 1."""
+    assert (log_negative_moments(batches, mu, np.array([1.0, 63.0])) > 0.0).all()

@@ -22,7 +22,7 @@ import math
 from collections.abc import Sequence
 
 from tightrope.errors import DoesNotApply, InvalidInput
-from tightrope.numerics.rounding import ULP
+from tightrope.numerics.rounding import ULP, times_up, up
 from tightrope.process import Adjacency
 from tightrope.validate import check_count, check_delta, check_epsilon, check_probability
 
@@ -66,7 +66,7 @@ def group(epsilon: float, delta: float, size: int) -> Approx:
     """The guarantee for `size` records that change together; delta is capped at 1."""
     eps, d, k = check_epsilon(epsilon), check_delta(delta), check_count(size, "size", low=1)
     if k == 1 or d == 0.0:
-        return (eps * k, d)
+        return (times_up(eps, k), d)
     if eps * (k - 1) > 700.0:
         return (eps * k * _UP, 1.0)
     # (e^{k eps} - 1)/(e^eps - 1) = e^{(k-1) eps} (1 - e^{-k eps})/(1 - e^-eps)
@@ -96,4 +96,4 @@ def amplified(
     if q == 0.0:
         return (0.0, 0.0)
     value = math.log1p(q * math.expm1(eps)) if eps < 700.0 else eps + math.log(q + math.exp(-eps))
-    return (min(value * _UP, eps), min(q * d * _UP, d))
+    return (min(value * _UP, eps), min(up(q * d), d))

@@ -44,13 +44,15 @@ class ApproxGuarantee(Guarantee):
             return Interval.exact(math.inf)
         if d == self.failure or self.level == math.inf:
             return Interval.exact(self.level if d < 1.0 else 0.0)
-        share = (d - self.failure) / (1.0 - self.failure) if d < 1.0 else 1.0
-        inside = 1.0 - share * (1.0 + math.exp(-self.level))
-        if inside <= math.exp(-self.level):
+        if d == 1.0:
             return Interval.exact(0.0)
-        # relative error of log1p near 0 is that of `share`: state it in units of the level
-        value = self.level + math.log(inside)
+        share, rest = ((x / (1.0 - self.failure)) for x in (d - self.failure, 1.0 - d))
+        # 1 - share is small where delta is next to 1, and `rest` keeps its digits
+        inside = rest - share * math.exp(-self.level)
         slack = _ULPS * (1.0 + self.level)
+        value = self.level + math.log(inside) if inside > 0.0 else -math.inf
+        if value < -slack:
+            return Interval.exact(0.0)
         return Interval(max(value - slack, 0.0), min(value + slack, self.level))
 
     def renyi(self, order: float) -> Interval:

@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import final
 
+from tightrope.guarantee.approx.simple import group as approx_group
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.from_profile import invert
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import ULP, log_down, over_down, rest_down, rest_up
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_probability, check_real
 
@@ -46,9 +48,25 @@ class GroupGuarantee(Guarantee):
     def delta(self, epsilon: float) -> Interval:
         """delta(eps/k) (e^eps - 1)/(e^(eps/k) - 1): the chain rule of (eps, delta)-DP."""
         eps = check_real(epsilon, "epsilon", low=0.0)
-        one = self.inner.delta(eps / self.size).upper
-        log_delta = math.log(one) + self._log_growth(eps / self.size) if one > 0.0 else -math.inf
-        return Interval(self.inner.delta(eps).lower, math.exp(min(log_delta, 0.0)))
+        upper = min(self._chain_delta(eps), self._flat_delta(eps))
+        return Interval(min(self.inner.delta(eps).lower, upper), upper)
+
+    def _chain_delta(self, epsilon: float) -> float:
+        each = over_down(epsilon, self.size)
+        one = self.inner.delta(each).upper
+        if one == 0.0:
+            return 0.0
+        log_one = math.log(one)
+        rounding = 4.0 * ULP * (1.0 - log_one)
+        return math.exp(min(log_one + self._log_growth(each) + rounding, 0.0))
+
+    def _flat_delta(self, epsilon: float) -> float:
+        """By what one (epsilon, delta) pair says of the group at its own level."""
+        inner = self.inner
+        if not isinstance(inner, ApproxGuarantee) or inner.level == math.inf:
+            return 1.0
+        whole = approx_group(inner.level, inner.failure, self.size)
+        return ApproxGuarantee(*whole).delta(epsilon).upper
 
     def epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
@@ -74,7 +92,7 @@ class GroupGuarantee(Guarantee):
         """
         before, each, best = (0.0, 0.0), 0.0, math.inf
         for _ in range(_STEPS if delta > 0.0 else 0):
-            share = math.exp(math.log(delta) - self._log_growth(each))
+            share = math.exp(log_down(delta) - self._log_growth(each))
             found = self.inner.epsilon(share).upper if share >= _SMALLEST_DELTA else math.inf
             if math.isinf(found) or found >= best * (1 - _BEYOND):
                 break
@@ -88,8 +106,9 @@ class GroupGuarantee(Guarantee):
         """1 - (1 - f)^(o k): Dong-Roth-Su 2019, Theorem 2.14."""
         reached = check_probability(type_i, "type_i")
         for _ in range(self.size):
-            reached = 1.0 - self.inner.tradeoff(reached).lower
-        return Interval(1.0 - reached, self.inner.tradeoff(type_i).upper)
+            reached = rest_up(self.inner.tradeoff(reached).lower)
+        upper = self.inner.tradeoff(type_i).upper
+        return Interval(min(rest_down(reached), upper), upper)
 
     def renyi(self, order: float) -> Interval:
         """Weak triangle inequality (Mironov 2017, Proposition 11), halving the group."""

@@ -24,6 +24,7 @@ from tightrope.guarantee.loss.pair import (
     SampledGaussianPair,
 )
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import rest_down, rest_up
 from tightrope.process import Adjacency
 from tightrope.validate import check_delta, check_order, check_real
 
@@ -136,9 +137,7 @@ class LossGuarantee(Guarantee):
         """By lattice laws kept from one question to the next, sharpened where they do not do."""
         if type_i == 0.0:  # without false alarms, only what rules a neighbour out is a hit
             worst = max(map(_ruled_out, self.orders))
-            return (
-                Interval(1.0 - worst, 1.0 - worst * (1.0 - 1e-12)) if worst else Interval.exact(1.0)
-            )
+            return Interval(rest_down(worst), rest_up(worst * (1.0 - 1e-12)))
         try:
             return from_profile.tradeoff(self, type_i)
         except NotCertified:

@@ -26,6 +26,7 @@ from tightrope.validate import FloatArray, check_probability, check_real
 __all__ = ["AbstractTradeoff", "outward"]
 
 _EPSILON_LARGEST = 700.0  # e^eps stays a double
+_TINY = 5e-324
 
 
 class AbstractTradeoff(ABC):
@@ -115,5 +116,6 @@ def _checked_epsilon(epsilon: ArrayLike) -> FloatArray:
 
 
 def outward(value: FloatArray, slack: FloatArray | float) -> tuple[FloatArray, FloatArray]:
-    """`value` -+ `slack`, inside [0, 1]."""
-    return np.clip(value - slack, 0.0, 1.0), np.clip(value + slack, 0.0, 1.0)
+    """`value` -+ `slack` (and the smallest double), inside [0, 1]; a plain 0 stays one."""
+    most = np.asarray(slack + _TINY * (value > 0.0))
+    return np.clip(value - most, 0.0, 1.0), np.clip(value + most, 0.0, 1.0)

@@ -22,7 +22,7 @@ from typing import final
 import numpy as np
 from scipy.special import expit, ndtri
 
-from tightrope.guarantee.approx.curve import tradeoff
+from tightrope.guarantee.approx.curve import tradeoff, tradeoff_bounds
 from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff, outward
 from tightrope.numerics.interval import Interval
 from tightrope.validate import FloatArray, check_delta, check_real
@@ -56,8 +56,7 @@ class ApproxTradeoff(AbstractTradeoff):
         return np.asarray(tradeoff(type_i, self.epsilon, self.failure))
 
     def _bounds(self, type_i: FloatArray) -> tuple[FloatArray, FloatArray]:
-        value = self._type_ii(type_i)
-        return outward(value, _SLACK * np.where(type_i < 0.5, 1.0, value))
+        return tradeoff_bounds(type_i, self.epsilon, self.failure)
 
     def _delta(self, epsilon: FloatArray) -> FloatArray:
         share = -np.expm1(np.minimum(np.abs(epsilon) - self.epsilon, 0.0)) * expit(self.epsilon)
@@ -66,7 +65,7 @@ class ApproxTradeoff(AbstractTradeoff):
     def _delta_bounds(self, epsilon: FloatArray) -> tuple[FloatArray, FloatArray]:
         value = self._delta(epsilon)
         noise = _SLACK * self.epsilon * (np.abs(epsilon) < self.epsilon)  # of |eps| - epsilon
-        return outward(value, np.where(value == self.failure, 0.0, _SLACK * value + noise))
+        return outward(value, np.where(epsilon >= self.epsilon, 0.0, _SLACK * value + noise))
 
     def tangent(self, epsilon: FloatArray) -> tuple[FloatArray, FloatArray]:
         low, high = (

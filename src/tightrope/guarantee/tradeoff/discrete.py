@@ -9,7 +9,7 @@ Conditions: masses >= 0, each law of total mass 1 (to 1e-9; normalised).
 Validity: exact.
 Source: Neyman and Pearson 1933; Dong, Roth and Su 2019 (arXiv:1905.02383), Section 2.
 Error: `rounding` bounds the relative error of every mass; sums are taken from the end where they
-    are small, so corners keep it at both ends. `_bounds` and `_delta_bounds` use it.
+    are small, so corners keep it at both ends, but for n units of rounding of n summands.
 Vectors: tests/laws/test_tradeoff_laws.py, tests/unit/guarantee/test_tradeoff_divergence.py.
 """
 
@@ -27,6 +27,7 @@ from scipy.special import ndtri
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff, outward
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray, check_probability, check_real
 
 __all__ = ["DiscreteTradeoff", "from_losses", "from_corners"]
@@ -75,6 +76,11 @@ class DiscreteTradeoff(AbstractTradeoff):
         }
 
     @property
+    def _of_sums(self) -> float:
+        """The relative error of running sums of the masses."""
+        return self.p.size * UNIT
+
+    @property
     def log_ratios(self) -> FloatArray:
         """ln(q/p) of the atoms, falling; the slopes of f are -e^{log_ratios}."""
         with np.errstate(divide="ignore"):
@@ -94,7 +100,7 @@ class DiscreteTradeoff(AbstractTradeoff):
         return value.reshape(np.shape(type_i))
 
     def _bounds(self, type_i: FloatArray) -> tuple[FloatArray, FloatArray]:
-        r = 4.0 * self.rounding
+        r = 4.0 * self.rounding + self._of_sums
         lower = self._type_ii(np.minimum(type_i * (1.0 + r), 1.0)) * (1.0 - r)
         upper = self._type_ii(type_i * (1.0 - r)) * (1.0 + r)
         return lower, np.minimum(upper, np.nextafter(1.0 - type_i, 1.0))
@@ -135,7 +141,7 @@ class DiscreteTradeoff(AbstractTradeoff):
         mu = max(float(np.max(value[inner], initial=0.0)), 0.0)
         if mu == math.inf:
             return Interval.exact(mu)
-        slack = 16.0 * self.rounding * (1.0 + mu) + 1e-13 * mu
+        slack = (16.0 * self.rounding + 4.0 * self._of_sums) * (1.0 + mu) + 1e-13 * mu
         return Interval(max(mu - slack, 0.0), mu + slack)
 
 

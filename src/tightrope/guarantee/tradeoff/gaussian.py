@@ -206,6 +206,8 @@ def _inverse(rate: float, mu: float, type_i: FloatArray, slack: float = 0.0) -> 
         beyond = (value > target) == upper
         low, high = np.where(beyond, low, w), np.where(beyond, w, high)
     result = ndtr(0.5 * (low + high)) * (1.0 - slack)
+    if slack < 0.0:
+        result = np.nextafter(result, 1.0)  # it may be below every double
     most = 1.0 - flat if slack >= 0.0 else np.nextafter(1.0 - flat, 1.0)
     result = np.where(flat <= 0.0, 1.0, np.where(flat >= 1.0, 0.0, np.minimum(result, most)))
     return np.asarray(result).reshape(np.shape(type_i))

@@ -24,6 +24,7 @@ from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff
 from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
 from tightrope.guarantee.tradeoff.gaussian import SampledGaussianTradeoff
 from tightrope.guarantee.tradeoff.subsampled import SubsampledGaussianTradeoff
+from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray, check_delta, check_real
 
 __all__ = ["symmetrise", "intersection"]
@@ -65,7 +66,8 @@ def _hull(curve: DiscreteTradeoff) -> DiscreteTradeoff:
     start, end = corners[0], corners[-1]
     p = np.concatenate([[start[0]], p, [end[1]]])
     q = np.concatenate([[start[3]], q, [end[2]]])
-    return DiscreteTradeoff(np.maximum(p, 0.0), np.maximum(q, 0.0), 4.0 * curve.rounding)
+    rounding = 4.0 * curve.rounding + curve.p.size * UNIT
+    return DiscreteTradeoff(np.maximum(p, 0.0), np.maximum(q, 0.0), rounding)
 
 
 def _sorted(points: FloatArray) -> FloatArray:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import rest_up
 from tightrope.validate import check_probability
 
 __all__ = ["Profile", "tradeoff", "supporting_line"]
@@ -62,7 +63,7 @@ def supporting_line(profile: Profile, type_i: float) -> tuple[Interval, float]:
         parts.append(_steep(profile, a, at_zero))
     if 2.0 * a >= 1.0 - at_zero.upper:
         parts.append(_flat(profile, a, at_zero))
-    found = Interval.worst([part for part, _ in parts]).clamp(0.0, 1.0 - a)
+    found = Interval.worst([part for part, _ in parts]).clamp(0.0, rest_up(a))
     return found, max(parts, key=lambda part: part[0].lower)[1]
 
 
@@ -78,7 +79,9 @@ def _steep(profile: Profile, a: float, at_zero: Interval) -> tuple[Interval, flo
     # 1 - e^eps a alone is below the value at eps = 0 from here on
     last = min(math.log1p(at_zero.upper / a) + 1e-12, _LARGEST_EPSILON)
     gain = _Supremum(lambda eps, delta: _line(eps, delta, a), profile, last, 1.0)
-    return gain.interval(scale=a), gain.best()
+    found = gain.interval(scale=a)
+    beyond = 1.0 - math.exp(last) * a if last == _LARGEST_EPSILON else 0.0
+    return Interval(found.lower, max(found.upper, beyond)), gain.best()
 
 
 def _flat(profile: Profile, a: float, at_zero: Interval) -> tuple[Interval, float]:

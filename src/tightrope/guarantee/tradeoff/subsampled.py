@@ -28,7 +28,7 @@ from tightrope.validate import FloatArray
 
 __all__ = ["SubsampledGaussianTradeoff"]
 
-_SLACK = 1e-14
+_SLACK = 2e-15
 
 
 @final
@@ -62,15 +62,16 @@ class SubsampledGaussianTradeoff(AbstractTradeoff):
     def _bounds(self, type_i: FloatArray) -> tuple[FloatArray, FloatArray]:
         forward, backward = self.forward, self.forward.inverse()
         first = forward._bounds(type_i)
-        lower = self._joined(type_i, first[0], lambda a: backward._bounds(a)[0], 1.0 - _SLACK)
-        upper = self._joined(type_i, first[1], lambda a: backward._bounds(a)[1], 1.0 + _SLACK)
+        lower = self._joined(type_i, first[0], lambda a: backward._bounds(a)[0], -_SLACK)
+        upper = self._joined(type_i, first[1], lambda a: backward._bounds(a)[1], _SLACK)
         return lower, upper
 
     def _joined(
-        self, type_i: FloatArray, steep: FloatArray, backward: object, factor: float = 1.0
+        self, type_i: FloatArray, steep: FloatArray, backward: object, slack: float = 0.0
     ) -> FloatArray:
         x, y = self.kinks
-        value = np.where(type_i <= x, steep, (x + y - type_i) * factor)
+        middle = np.maximum(x + y - type_i + slack, 0.0)  # a difference of numbers up to 1
+        value = np.where(type_i <= x, steep, middle)
         flat = type_i > y
         if np.any(flat):
             value = np.atleast_1d(value)
