@@ -108,5 +108,5 @@ def _arm(u: FloatArray, rate: float) -> tuple[FloatArray, FloatArray]:
 
 
 def _log_sum(logs: FloatArray) -> float:
-    """Of numbers that are at most about 1; the sum itself is not rounded."""
-    return math.log(math.fsum(np.exp(logs)))
+    """Of masses, the largest about 1 over their number; those below 1e-40 are left out."""
+    return math.log(math.fsum(np.exp(logs[logs > -92.0]).tolist()))
