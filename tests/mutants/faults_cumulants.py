@@ -70,6 +70,7 @@ FAULTS = [
     (BOUNDED, "quadrature = 3.0 * math.exp", "quadrature = 0.0 * math.exp", BOUNDS),
     (LAPLACE, "heights = np.exp(np.minimum(g[:-1], g[1:]))", "heights = np.exp(g[1:])", BOUNDS),
     (DISCRETE, "math.fsum(terms) - self.missing", "math.fsum(terms)", BOUNDS),
+    (DISCRETE, "= pair.infinite_mass", "= 1.0 - math.fsum(self.masses)", BOUNDS),
     (MIXTURE, "4.0 * spread * np.log(np.cos(half))", "0.0 * spread", MIXED),
     (MIXTURE, "last = len(coarse.x) - 1", "pass", MIXED),
     (MIXTURE, "total - out[0], rounding", "total, rounding", MIXED),

@@ -125,6 +125,8 @@ def _weakest(validities: Iterable[Validity]) -> Validity:
 
 
 def _is_void(part: Guarantee) -> bool:
+    if isinstance(part, ApproxGuarantee):
+        return part.failure == 1.0
     return isinstance(part, GaussianGuarantee) and part.mu == math.inf
 
 
@@ -196,7 +198,7 @@ def _fails(pair: AbstractLossPair) -> bool:
     """
     if not isinstance(pair, DiscretePair) or pair.infinite_mass == 0.0:
         return False
-    under_q = 1.0 - math.fsum(m * math.exp(-loss) for loss, m in pair.atoms)
+    under_q = 1.0 - math.fsum(pair.masses_under_q)
     same = abs(under_q - pair.infinite_mass) <= _ROUNDING
     return pair.infinite_mass <= _NEGLIGIBLE or (same and pair.infinite_mass < 1.0)
 

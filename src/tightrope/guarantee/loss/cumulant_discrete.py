@@ -20,7 +20,7 @@ __all__ = ["DiscreteCumulant"]
 
 @final
 class DiscreteCumulant(AbstractFamily):
-    """Finitely many losses; the masses are taken as the exact numbers they are stored as."""
+    """Finitely many losses. The masses are rounded; with infinite_mass those meant add up to 1."""
 
     def __init__(self, pair: DiscretePair, count: int) -> None:
         self.counts = np.array([count], dtype=np.float64)
@@ -28,7 +28,7 @@ class DiscreteCumulant(AbstractFamily):
         held = masses > 0.0
         self.losses, self.masses = np.array(pair.losses)[held], masses[held]
         self.log_masses = np.log(self.masses)
-        self.missing = 1.0 - math.fsum(self.masses)
+        self.missing = pair.infinite_mass
 
     def values(self, tilts: FloatArray) -> FloatArray:
         return np.asarray(

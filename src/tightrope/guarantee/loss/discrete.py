@@ -36,7 +36,9 @@ _SUM_TOLERANCE = 1e-12  # masses typed by people or summed in double precision
 class DiscretePair(AbstractLossPair):
     """L takes the values `losses` with `masses` under P (and mass * e^-loss under Q), and +inf.
 
-    What is missing to 1 under Q sits at L = -inf.
+    What is missing to 1 under Q sits at L = -inf. Under P nothing is missing: the masses and
+    `infinite_mass` are scaled to add up to 1, each is right to a few units, and who uses them may
+    rely on either.
     """
 
     losses: tuple[float, ...]
@@ -57,12 +59,15 @@ class DiscretePair(AbstractLossPair):
         order = np.argsort(losses, kind="stable")
         losses, masses = losses[order], masses[order]
         total = float(masses.sum()) + self.infinite_mass
-        under_q = float(np.sum(masses * np.exp(-losses)))
+        under_q = float(np.sum(_under_q(losses, masses)))
         if abs(total - 1.0) > _SUM_TOLERANCE or under_q > 1.0 + _SUM_TOLERANCE:
             raise InvalidInput(
                 f"masses + infinite_mass must sum to 1 and masses * e^-losses to at most 1; got "
                 f"{total!r} and {under_q!r}. The second sum is the mass of the same values under Q."
             )
+        held = math.fsum(masses)
+        if held > 0.0:
+            masses = masses * ((1.0 - self.infinite_mass) / held)
         object.__setattr__(self, "losses", tuple(losses.tolist()))
         object.__setattr__(self, "masses", tuple(masses.tolist()))
 
@@ -74,19 +79,22 @@ class DiscretePair(AbstractLossPair):
     def atoms(self) -> tuple[tuple[float, float], ...]:
         return tuple(zip(self.losses, self.masses, strict=True))
 
+    @property
+    def masses_under_q(self) -> FloatArray:
+        """Those of the same losses."""
+        return _under_q(np.array(self.losses), np.array(self.masses))
+
     def reversed(self) -> DiscretePair:
-        losses, masses = np.array(self.losses), np.array(self.masses)
-        under_q = masses * np.exp(-losses)
+        under_q = self.masses_under_q
         return DiscretePair(
-            tuple((-losses).tolist()),
+            tuple((-np.array(self.losses)).tolist()),
             tuple(np.minimum(under_q, 1.0).tolist()),
             max(0.0, 1.0 - float(under_q.sum())) if self._has_q_atom else 0.0,
         )
 
     @property
     def _has_q_atom(self) -> bool:
-        missing = 1.0 - sum(m * math.exp(-loss) for loss, m in self.atoms)
-        return missing > _SUM_TOLERANCE
+        return 1.0 - float(self.masses_under_q.sum()) > _SUM_TOLERANCE
 
     @cached_property
     def _log_tables(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -119,6 +127,12 @@ class DiscretePair(AbstractLossPair):
 
     def log_error(self, loss: ArrayLike) -> FloatArray:
         return np.full(as_losses(loss).shape, 4.0 * ULP * len(self.losses))
+
+
+def _under_q(losses: FloatArray, masses: FloatArray) -> FloatArray:
+    """Masses under Q of values with these losses and masses under P."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(np.exp(np.log(masses) - losses))
 
 
 def _cumulative(log_terms: FloatArray) -> FloatArray:

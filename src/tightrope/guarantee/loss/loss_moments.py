@@ -48,7 +48,7 @@ def moments(pair: AbstractLossPair) -> LossMoments:
 
 def _of_atoms(pair: DiscretePair) -> tuple[FloatArray, FloatArray]:
     losses, under_p = np.array(pair.losses), np.array(pair.masses)
-    masses = np.stack([under_p, under_p * np.exp(-losses)])
+    masses = np.stack([under_p, pair.masses_under_q])
     missing = 1.0 - masses.sum(axis=1)
     if np.any(missing > 1e-12):  # +inf under P or -inf under Q
         endless = np.array([math.inf, -math.inf])
