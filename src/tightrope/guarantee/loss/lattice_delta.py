@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from typing import final
 
 from tightrope.errors import ContradictoryMethods, NotCertified
-from tightrope.guarantee.loss.abstract import Components
-from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
+from tightrope.guarantee.loss.abstract import Components, infinite_log_mass
+from tightrope.guarantee.loss.lattice_law import OneSide, one_side
 from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, guesses
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import UNIT
 
 __all__ = [
     "LatticeLaw",
@@ -189,10 +190,13 @@ def _mirrored(value: Interval, epsilon: float) -> Interval:
         math.log(-math.expm1(epsilon) + math.exp(epsilon + end))
         for end in (value.lower, value.upper)
     ]
-    return Interval(ends[0] - 1e-15, min(0.0, ends[1] + 1e-15))
+    slack = [8.0 * UNIT * (2.0 + abs(end)) for end in ends]
+    return Interval(ends[0] - slack[0], min(0.0, ends[1] + slack[1]))
 
 
 def _trivial(components: Components, epsilon: float) -> Interval | None:
-    """Answers that need no lattice: nothing composed, or epsilon above every finite loss."""
+    """Needs no lattice: nothing composed, epsilon above all finite losses, or none finite."""
     highest = math.fsum(count * pair.support[1] for pair, count in components)
-    return infinite_log_mass(components) if epsilon >= highest * (1.0 + 1e-15) else None
+    infinite = infinite_log_mass(components)
+    above = epsilon >= highest * (1.0 + 1e-15)
+    return infinite if above or infinite.lower == 0.0 else None
