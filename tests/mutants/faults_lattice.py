@@ -13,6 +13,9 @@ LAW, STEP, BRANCH, JUMPS, BLOCKS, WHOLE = (
 )
 
 MIXTURE = "tests/unit/guarantee/test_mixture.py"
+EDGES = "tests/unit/guarantee/test_lattice_edges.py"
+STAGING, PAIRS = "guarantee/loss/lattice_staging.py", "guarantee/loss/abstract.py"
+ROUNDING = "numerics/rounding.py"
 
 FAULTS = [
     (LAW, "            if is_cut(p)\n", "            if False\n", MIXTURE),
@@ -31,7 +34,7 @@ FAULTS = [
     (TAIL, "each = m.uniform_error * whole", "each = 0.01 * m.uniform_error * whole", NUMBERS),
     (TAIL, "(m.error + exponents) * one", "0.1 * (m.error + exponents) * one", TERMS),
     (TAIL, "m.slip * (1.0 + m.error)", "0.0", NUMBERS),
-    (TAIL, "math.expm1(h) * mass[low:high]", "h * mass[low:high]", NUMBERS),
+    (TAIL, "-math.expm1(-h) * mass[low:high]", "h * mass[low:high]", NUMBERS),
     (CONVEX, "peak / 8.0", "peak / 16.0", BOUNDS),
     (CONVEX, "drop[1:-1] = at_left", "drop[1:-1] = 0.5 * at_left", BOUNDS + " " + NUMBERS),
     (CONVEX, "clipped = float(-masses[masses < 0.0].sum())", "clipped = 0.0", NUMBERS),
@@ -58,6 +61,27 @@ FAULTS = [
         "log_infinite = -1e9 if",
         BOUNDS + " tests/unit/guarantee/test_verified_ends.py",
     ),
+    (LAW, "if not error < value:", "if error >= value:", EDGES),
+    (BRANCH, "    if not masses.any():", "    if False:", EDGES),
+    (BRANCH, "return point if point > _LEFT else _BEYOND_BULK", "return point", EDGES),
+    (BRANCH, "return max(point, 0.5 * mu)", "return point", EDGES),
+    (STAGING, "if grid >= step]", "]", EDGES),
+    (LATTICE, "if not points <= _LARGEST:", "if points > 1e300:", EDGES),
+    (
+        ROUNDING,
+        "math.exp(value) if value < 700.0 else math.inf",
+        "math.exp(min(value, 700.0))",
+        NUMBERS,
+    ),
+    (
+        ROUNDING,
+        "math.expm1(value) if value < 700.0 else",
+        "math.expm1(min(value, 700.0)) or",
+        NUMBERS,
+    ),
+    (TAIL, "if math.isinf(m.error):", "if False:", NUMBERS),
+    (PAIRS, "8.0 * UNIT * (2.0 + abs(value))", "1e-14", BOUNDS),
+    (PAIRS, "if any(pair.infinite_mass >= 1.0 for", "if any(False for", BOUNDS),
     (LAW, "if epsilon >= self.highest:", "if epsilon >= 0.0:", BOUNDS),
     (LAW, "given.append(log_more)", "pass", BOUNDS),
     (LAW, "given.append(_log_beyond(pair, plan.last) + math.log(count))", "pass", BOUNDS),

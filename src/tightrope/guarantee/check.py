@@ -23,9 +23,9 @@ from typing import final
 from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified, TightropeError
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.abstract import Components
+from tightrope.guarantee.loss.abstract import Components, infinite_log_mass
 from tightrope.guarantee.loss.curve import LatticeCurve
-from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
+from tightrope.guarantee.loss.lattice_law import OneSide, one_side
 from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, plain_plan
 from tightrope.guarantee.loss.lattice_sketch import sketch_of
 from tightrope.guarantee.loss.lattice_step import Side

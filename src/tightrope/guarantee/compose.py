@@ -125,6 +125,8 @@ def _weakest(validities: Iterable[Validity]) -> Validity:
 
 
 def _is_void(part: Guarantee) -> bool:
+    if isinstance(part, ApproxGuarantee):
+        return part.failure == 1.0
     return isinstance(part, GaussianGuarantee) and part.mu == math.inf
 
 

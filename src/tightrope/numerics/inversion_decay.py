@@ -83,7 +83,8 @@ class Decay:
         # 1 - sum m (1 - envelope): the uncovered mass counts fully
         covered = np.add.reduceat(self.masses * (1.0 - envelope), self.starts, axis=1)
         value = 1.0 - covered * (1.0 - 1e-12) + 8.0 * UNIT
-        value = np.minimum(value, self.variation / y[:, None])
+        with np.errstate(over="ignore"):  # an infinite bound is one
+            value = np.minimum(value, self.variation / y[:, None])
         if self.further is not None:
             for row, frequency in zip(value, y.tolist(), strict=True):
                 if bool((row > 1e-3).any()):

@@ -28,16 +28,28 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft
 
-from tightrope.numerics.rounding import ULP
+from tightrope.errors import NotCertified
+from tightrope.numerics.rounding import ULP, expm1_or_inf
 from tightrope.validate import FloatArray
 
-__all__ = ["LatticeMeasure", "convolve", "fast_size", "fitted", "normalised", "support"]
+__all__ = ["LatticeMeasure", "check_size", "convolve", "fast_size", "fitted", "normalised"]
+__all__ += ["support"]
 
 _SMALL = 4096.0  # a window this small need not be smaller
+_LARGEST = 1 << 22  # points of a measure: some megabytes
 _ROW = 256  # indices whose exponentials are made once
 _LOST = 1e-300  # more than underflow takes from a sum of weights
 _CHUNK = 8192  # frequencies at a time: keeps the work space small
 _NEGLIGIBLE = -48.0  # frequencies whose power is below e^-48 go to the error
+
+
+def check_size(points: float) -> None:
+    """Refuse a measure that is too long, before it is laid out."""
+    if not points <= _LARGEST:
+        raise NotCertified(
+            f"The lattice of one step would need {points:.3g} points; the limit is {_LARGEST}. "
+            "Losses of such different sizes are for another method."
+        )
 
 
 @final
@@ -173,7 +185,7 @@ def _convolved(
 
 def _compounded(factors: Sequence[tuple[LatticeMeasure, int]]) -> float:
     """Product of (1 + error)^count, less 1."""
-    return math.expm1(min(sum(count * measure.error for measure, count in factors), 700.0))
+    return expm1_or_inf(sum(count * measure.error for measure, count in factors))
 
 
 def _power(

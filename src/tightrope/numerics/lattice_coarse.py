@@ -14,7 +14,7 @@ import numpy as np
 
 from tightrope.numerics.lattice import LatticeMeasure, normalised
 from tightrope.numerics.lattice_convex import gathered, lowered
-from tightrope.numerics.rounding import ULP
+from tightrope.numerics.rounding import ULP, exp_or_inf
 from tightrope.validate import FloatArray
 
 __all__ = ["coarsened", "mixed"]
@@ -77,10 +77,10 @@ def _without_noise(measure: LatticeMeasure) -> tuple[FloatArray, float]:
     return np.where(small, 0.0, weights), rounding + 1.01 * float(weights[small].sum())
 
 
-def mixed(parts: Sequence[tuple[LatticeMeasure, float]], extra_error: float) -> LatticeMeasure:
+def mixed(parts: Sequence[tuple[LatticeMeasure, float]], log_left_out: float) -> LatticeMeasure:
     """The sum of measures on one lattice, each times e^{its number}; closed where all are.
 
-    `extra_error` is one more error, in units of the first part.
+    log_left_out: ln of the tilted mass of what is missing.
     """
     first, step = min(m.first for m, _ in parts), parts[0][0].step
     places = [(m.first - first) / step for m, _ in parts]
@@ -92,7 +92,7 @@ def mixed(parts: Sequence[tuple[LatticeMeasure, float]], extra_error: float) -> 
         weights, rounding = _without_noise(m)
         masses[round(place) : round(place) + n] += share * weights
         error += share * (m.error + rounding)
-    error += extra_error * math.exp(parts[0][0].log_scale + parts[0][1] - scale)
+    error += 1.01 * exp_or_inf(log_left_out - scale)
     off = max(abs(place - round(place)) for place in places) * step
     slip = max(m.slip for m, _ in parts) + off + 4.0 * ULP * (abs(first) + size * step)
     exponents = max(abs(m.log_scale) + abs(log) for m, log in parts)

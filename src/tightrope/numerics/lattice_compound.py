@@ -18,7 +18,7 @@ import numpy as np
 from scipy.fft import irfft, rfft
 
 from tightrope.numerics.lattice import LatticeMeasure
-from tightrope.numerics.rounding import ULP
+from tightrope.numerics.rounding import ULP, expm1_or_inf
 
 __all__ = ["compound"]
 
@@ -49,7 +49,7 @@ def compound(measure: LatticeMeasure, count: int, size: int) -> LatticeMeasure:
     np.maximum(result, 0.0, out=result)
     terms = count * share
     log_scale = count * math.log1p(mass)
-    error = math.expm1(min(terms * measure.error, 700.0)) + 2.0 * _outside(measure, count, size)
+    error = expm1_or_inf(terms * measure.error) + 2.0 * _outside(measure, count, size)
     return replace(
         measure,
         first=0.0,

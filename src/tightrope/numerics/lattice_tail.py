@@ -24,6 +24,7 @@ from tightrope.validate import FloatArray
 __all__ = ["TailTable", "TailLadder", "tail_table"]
 
 _BLOCK_RANGE = 300.0  # nats of tilt inside one block of the running sums
+_ALL = 1e300  # ln of an error beside which nothing is left
 _LONGEST_BLOCK = 1 << 14  # points: keeps the work space small
 
 
@@ -56,6 +57,8 @@ class TailTable:
     def log_error(self, points: FloatArray) -> FloatArray:
         """ln of the bound on the absolute error of `log_call`, running sums aside."""
         m = self.measure
+        if math.isinf(m.error):
+            return np.full(points.shape, _ALL)
         c, last = m.rate, m.first + m.step * (self.size - 1)
         largest = math.exp(c * math.log(c / (1.0 + c)) - math.log1p(c)) if c > 0 else 1.0
         reach = np.maximum(last - points, 0.0)
@@ -149,9 +152,9 @@ def tail_table(measure: LatticeMeasure) -> TailTable:
         m = measure.weights[low:high] * np.exp(-c * x)
         mass[low:high] = np.cumsum(m[::-1])[::-1] + right_mass * change
         # e^{-x_i} call_i = sum over j > i of mass_j (e^{-x_{j-1}} - e^{-x_j})
-        drop = np.exp(-x) * math.expm1(h) * mass[low:high]
+        drop = np.exp(np.minimum(h - x, 0.0)) * -math.expm1(-h) * mass[low:high]
         drop[0] = 0.0
-        end_drop = math.exp(-h * (high - low)) * math.expm1(h) * right_mass * change
+        end_drop = math.exp(-h * (high - low - 1)) * -math.expm1(-h) * right_mass * change
         end_call = math.exp(-h * (high - low)) * right_call * change
         after = np.append(np.cumsum(drop[::-1])[::-1][1:], 0.0) + (end_drop + end_call)
         call[low:high] = np.exp(x) * after

@@ -10,8 +10,19 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-__all__ = ["UNIT", "ULP", "up", "down", "log_down", "times_up", "over_down"]
-__all__ += ["rest_up", "rest_down"]
+__all__ = [
+    "UNIT",
+    "ULP",
+    "up",
+    "down",
+    "log_down",
+    "exp_or_inf",
+    "expm1_or_inf",
+    "times_up",
+    "over_down",
+    "rest_up",
+    "rest_down",
+]
 
 UNIT = 2.0**-53  # the largest relative error of one operation
 ULP = 2.0**-52  # the distance of 1 to the next number
@@ -25,6 +36,16 @@ def up(value: float) -> float:
 def down(value: float) -> float:
     """Below a value >= 0 that is off by at most 4 units; not below 0."""
     return max(math.nextafter(value * (1.0 - 4.0 * UNIT), -math.inf), 0.0)
+
+
+def exp_or_inf(value: float) -> float:
+    """e^value as an error bound: infinite, and never smaller, where no double holds it."""
+    return math.exp(value) if value < 700.0 else math.inf
+
+
+def expm1_or_inf(value: float) -> float:
+    """e^value - 1, in the same way."""
+    return math.expm1(value) if value < 700.0 else math.inf
 
 
 def log_down(value: float) -> float:

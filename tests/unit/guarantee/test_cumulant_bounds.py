@@ -393,6 +393,17 @@ def test_what_is_cut_off_is_taken_from_the_mass() -> None:
     assert abs(value) < 0.5 and abs(value - truth) <= error <= 1e-12
 
 
+@pytest.mark.parametrize("tilt", [0.3, 1.5, 40.0])
+def test_the_masses_of_a_discrete_law_add_up_to_one(tilt: float) -> None:
+    """As stored they miss half a unit of it, and millions of steps would miss millions of them."""
+    epsilon = 0.0005185352608482504
+    at = law_of(approx_pair(epsilon, 0.0)).nodes(tilt, 0.0, 30.0)
+    with mp.workdps(40):
+        e, z = mpf(epsilon), mpf(tilt)
+        truth = mpmath.log((mpmath.exp(z * e) + mpmath.exp(-(1 + z) * e)) / (1 + mpmath.exp(-e)))
+        assert abs(truth - mpf(float(at.log_mass[0]))) <= float(at.log_mass_error[0])
+
+
 def test_a_discrete_law_with_infinite_mass_has_less_than_one() -> None:
     """M(0) = 1 - delta and M(-1) = Q(L < inf)."""
     family = DiscreteCumulant(approx_pair(0.5, 0.01), 1)

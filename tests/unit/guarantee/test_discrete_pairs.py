@@ -106,7 +106,7 @@ def test_divergences_of_noise_on_whole_numbers(mechanism, order):
 
 
 @pytest.mark.parametrize("order", [1.0 + 1e-9, 1.001, 2.0, 1e3])
-@pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.1, 3.0])
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.1, 3.0, 35.0, 45.0, 150.0])
 @pytest.mark.parametrize("categories", [2, 1000])
 def test_divergences_of_randomised_response(order, epsilon, categories):
     """The upper end was 0.22 % too low at epsilon 1e-5 and order 1.001."""

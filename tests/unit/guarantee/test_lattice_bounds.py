@@ -13,7 +13,8 @@ from mpmath import mp, mpf
 from scipy.special import logsumexp
 
 from tightrope.errors import ContradictoryMethods
-from tightrope.guarantee.loss import contour, lattice, lattice_law
+from tightrope.guarantee.loss import lattice, lattice_law
+from tightrope.guarantee.loss.abstract import infinite_log_mass
 from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF
@@ -25,7 +26,7 @@ from tightrope.guarantee.loss.lattice_jumps import (
     one_jump,
     several_jumps,
 )
-from tightrope.guarantee.loss.lattice_law import OneSide, infinite_log_mass, one_side
+from tightrope.guarantee.loss.lattice_law import OneSide, one_side
 from tightrope.guarantee.loss.lattice_plan import best_plan, plain_plan
 from tightrope.guarantee.loss.lattice_step import step_measure
 from tightrope.guarantee.loss.pair import (
@@ -267,15 +268,21 @@ def test_everything_not_followed_is_given_away() -> None:
         assert float(mpmath.log(least)) <= side.log_left_out + 1e-9
 
 
-@pytest.mark.parametrize(("mass", "count"), [(1e-9, 1), (1e-3, 40), (0.3, 3)])
+@pytest.mark.parametrize(
+    ("mass", "count"),
+    [(1e-9, 1), (1e-3, 40), (0.3, 3), (3.4752321776566066e-230, 509), (7.73710686052652e-64, 66)],
+)
 def test_infinite_mass_of_a_composition(mass: float, count: int) -> None:
     found = infinite_log_mass(((approx_pair(0.5, mass), count),))
     with mp.workdps(40):
-        truth = mpmath.log(1 - (1 - mpf(mass)) ** count)
+        truth = mpmath.log(-mpmath.expm1(count * mpmath.log1p(-mpf(mass))))
         assert found.lower <= truth <= found.upper
         assert found.width < 1e-12 + 1e-12 * abs(float(truth))
-        by_contour = contour._log_infinite_mass(((approx_pair(0.5, mass), count),))
-        assert by_contour == pytest.approx(float(truth), abs=1e-13 * (1 + abs(float(truth))))
+
+
+def test_infinite_mass_of_a_release_that_always_gives_everything_away() -> None:
+    found = infinite_log_mass(((DiscretePair((0.0,), (0.0,), 1.0), 2),))
+    assert (found.lower, found.upper) == (0.0, 0.0)
 
 
 SETTINGS = [

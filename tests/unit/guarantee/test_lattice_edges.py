@@ -7,6 +7,7 @@ exponents of steep tilts are differences of large numbers whose rounding was not
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from itertools import pairwise
 
 import mpmath as mp
@@ -14,11 +15,37 @@ import numpy as np
 import pytest
 
 from tightrope.accounting import account
+from tightrope.errors import NotCertified
 from tightrope.guarantee.approx.optimal import delta_optimal, epsilon_optimal
 from tightrope.guarantee.loss import contour, lattice, profile
+from tightrope.guarantee.loss.abstract import Components
+from tightrope.guarantee.loss.lattice_law import one_side
 from tightrope.guarantee.loss.lattice_plan import guesses, plain_plan
-from tightrope.guarantee.loss.pair import LaplacePair, SampledGaussianPair, approx_pair
-from tightrope.process import DeclaredApproxDP, LaplaceMechanism, Repeated, Sequence
+from tightrope.guarantee.loss.pair import (
+    BoundedRangePair,
+    FixedSizeGaussianPair,
+    GaussianMixturePair,
+    LaplaceMixturePair,
+    LaplacePair,
+    PublicMixturePair,
+    SampledGaussianPair,
+    approx_pair,
+)
+from tightrope.numerics.interval import Interval
+from tightrope.numerics.lattice import check_size
+from tightrope.process import (
+    Adjacency,
+    DeclaredApproxDP,
+    DeclaredRenyi,
+    DiscreteGaussianMechanism,
+    FixedSizeSampling,
+    LaplaceMechanism,
+    NoisySGD,
+    Process,
+    RandomizedResponse,
+    Repeated,
+    Sequence,
+)
 
 
 def laplace_log_delta(scale: float, count: int, epsilon: float) -> float:
@@ -177,3 +204,108 @@ def test_steps_narrower_than_the_coarsest_lattice(direction: str, width: float) 
     assert law.below.log_lower(0.0) <= truth.lower
     assert truth.upper <= law.above.log_upper(0.0)
     assert law.above.log_upper(0.0) - law.below.log_lower(0.0) <= width
+
+
+# ---- losses of very different sizes
+def test_a_branch_without_mass_has_no_error() -> None:
+    """A record that is drawn is seen, one that is not loses nothing: P(drawn) in two steps."""
+    found = lattice.log_delta(((FixedSizeGaussianPair(0.1, 54.0), 2),), 0.1)
+    assert found.lower <= math.log(0.19) <= found.upper
+    assert found.width < 1e-4
+
+
+# each once ended in NaN or in an array of a terabyte
+WIDE_APART: list[tuple[Components, float]] = [
+    (
+        (
+            (LaplaceMixturePair(2.16e-11, 5.795, True, False), 444_986),
+            (LaplaceMixturePair(0.408, 0.1873, False, True), 32_498),
+        ),
+        14513.6,
+    ),
+    (
+        (
+            (LaplaceMixturePair(9.57e-12, 18.1, True, False), 117_715_794),
+            (SampledGaussianPair(1.19e-6, 3.0), 227),
+        ),
+        2.7e-10,
+    ),
+    (
+        (
+            (FixedSizeGaussianPair(0.00317, 0.6624), 1941),
+            (SampledGaussianPair(0.00236, 0.5807), 1307),
+        ),
+        0.7,
+    ),
+    (
+        (
+            (BoundedRangePair(0.0033), 231_372_458),
+            (
+                PublicMixturePair(
+                    3.7e-11, SampledGaussianPair(8.7e-6, 14.1), SampledGaussianPair(3.8e-6, 14.1)
+                ),
+                18,
+            ),
+        ),
+        6.0,
+    ),
+    (
+        (
+            (FixedSizeGaussianPair(0.0011844462236557153, 0.8377094080857944), 4),
+            (approx_pair(0.6774305176179182, 0.0), 2),
+            (GaussianMixturePair(0.00018282173240879993, 72.89855041575048, 2, 0), 8),
+        ),
+        7.757719660699041,
+    ),
+]
+
+
+@pytest.mark.parametrize(("parts", "epsilon"), WIDE_APART)
+def test_losses_of_very_different_sizes(parts: Components, epsilon: float) -> None:
+    """Both methods give bounds, wide ones at worst, or refuse."""
+    bounds = [Interval(-math.inf, 0.0)]
+    for method in (lattice, contour):
+        with suppress(NotCertified):
+            bounds.append(method.log_delta(parts, epsilon))
+    assert max(found.lower for found in bounds) <= min(found.upper for found in bounds)
+
+
+def test_a_lattice_that_no_memory_holds_is_refused() -> None:
+    with pytest.raises(NotCertified, match="points"):
+        check_size(1e12)
+    with pytest.raises(NotCertified, match="points"):
+        check_size(math.nan)
+
+
+def test_an_error_that_is_no_number_proves_nothing_from_below() -> None:
+    side = one_side(plain_plan(((SampledGaussianPair(0.1, 1.0), 10),), 0.3, -5.0, 0.1), "lower")
+    side._seen[0.3] = (-5.0, math.nan)
+    assert side.log_lower(0.3) == -math.inf
+
+
+# ---- losses whose exponentials no double holds, and releases that keep nothing
+@pytest.mark.parametrize(
+    ("process", "epsilon"),
+    [
+        (DiscreteGaussianMechanism(10.0, 1000), 4900.0),
+        (Repeated(LaplaceMechanism(1e-3), 3), 2000.0),
+        (Repeated(RandomizedResponse(1e-300), 3), 1000.0),
+        (Repeated(DeclaredApproxDP(1000.0, 1e-9), 5), 4000.0),
+        (Repeated(DeclaredApproxDP(1.0, 1.0), 2), 1.0),
+        (Sequence((DiscreteGaussianMechanism(10.0, 1000), DeclaredRenyi((2.0,), (1.0,)))), 1.0),
+    ],
+)
+def test_huge_losses_are_answered_without_a_warning(process: Process, epsilon: float) -> None:
+    known = account(process)
+    delta = known.delta(epsilon)
+    assert 0.5 < delta.upper <= 1.0
+    assert known.epsilon(1e-12).upper >= epsilon
+
+
+def test_schedules_of_fixed_size_batches_are_checked_by_blocks() -> None:
+    """A block of steps once ended at s = -inf, in NaN and a ValueError."""
+    one, other = (
+        NoisySGD(FixedSizeSampling(rate), noise, steps, adjacency=Adjacency.REPLACE_ONE)
+        for rate, noise, steps in ((0.0165, 1.446, 318), (0.0224, 5.23, 1289))
+    )
+    assert account(Sequence((one, other)), check="full").epsilon(1e-5).upper < 5.0

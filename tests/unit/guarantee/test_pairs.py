@@ -174,6 +174,12 @@ def test_masses_typed_by_people_are_sorted_and_checked() -> None:
     assert pair == approx_pair(1.0, 0.0) == randomized_response_pair(1.0)
 
 
+def test_masses_are_scaled_to_add_up_to_one() -> None:
+    pair = DiscretePair((-0.1, 0.3), (0.4, 0.5999999999995), 1e-13)
+    assert abs(math.fsum((*pair.masses, pair.infinite_mass)) - 1.0) <= 2.0**-52
+    assert DiscretePair((0.0,), (0.0,), 1.0).masses == (0.0,)
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

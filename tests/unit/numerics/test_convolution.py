@@ -304,11 +304,23 @@ def test_mixtures_are_sums_on_one_lattice() -> None:
         _bump(40, 0.01, 2.0, 1),
         replace(_bump(25, 0.01, 2.0, 2), first=-0.25, log_scale=-3.0),
     )
-    both = mixed([(one, 0.0), (two, math.log(7.0))], 1e-9)
+    log_left_out = math.log(1e-9) + one.log_scale
+    both = mixed([(one, 0.0), (two, math.log(7.0))], log_left_out)
     points = np.linspace(-0.4, 0.2, 25)
     true = _call(*_masses(one), points) + 7.0 * _call(*_masses(two), points)
     np.testing.assert_allclose(_call(*_masses(both), points), true, rtol=1e-11, atol=1e-15)
     assert 0.9e-9 < both.error < 1.1e-9
+    assert mixed([(one, 0.0)], one.log_scale + 800.0).error == math.inf
+
+
+def test_errors_too_large_for_a_double_leave_nothing() -> None:
+    """A bound of e^700 in place of e^2000 once proved deltas of e^-80."""
+    one = replace(_bump(40, 0.01, 2.0, 1), error=20.0)
+    many = convolve([(one, 100)], 4096, (1.0, 1.0))
+    assert many.error == math.inf
+    _, log_error = tail_table(many).log_call(np.array([0.0, 1e3]))
+    assert (log_error > 1e200).all()
+    assert compound(one, 10_000, 4096).error == math.inf
 
 
 @pytest.mark.parametrize("side", ["upper", "lower"])

@@ -12,9 +12,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
-__all__ = ["AbstractLossPair", "Components", "LogMasses"]
+__all__ = ["AbstractLossPair", "Components", "LogMasses", "infinite_log_mass", "is_single"]
 
 # ln of a mass under P, and ln of the mass of the same event under Q
 LogMasses = tuple[FloatArray, FloatArray]
@@ -93,3 +95,15 @@ def is_single(components: Components) -> bool:
 
 def as_losses(loss: ArrayLike) -> FloatArray:
     return np.asarray(loss, dtype=np.float64)
+
+
+def infinite_log_mass(components: Components) -> Interval:
+    """ln P(some loss is +inf), which no epsilon removes: ln(1 - prod (1 - P_i(L = inf)))."""
+    if any(pair.infinite_mass >= 1.0 for pair, count in components if count > 0):
+        return Interval.exact(0.0)
+    finite = math.fsum(n * math.log1p(-pair.infinite_mass) for pair, n in components)
+    if finite == 0.0:
+        return Interval.exact(-math.inf)
+    value = math.log(-math.expm1(finite))
+    slack = 8.0 * UNIT * (2.0 + abs(value))  # a logarithm is rounded by units of its own size
+    return Interval(value - slack, min(0.0, value + slack))

@@ -18,7 +18,12 @@ from functools import partial
 from typing import TypeVar
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.abstract import AbstractLossPair, Components, is_single
+from tightrope.guarantee.loss.abstract import (
+    AbstractLossPair,
+    Components,
+    infinite_log_mass,
+    is_single,
+)
 from tightrope.guarantee.loss.closed_form import (
     log_delta_single,
     log_gaussian_delta,
@@ -73,9 +78,9 @@ def _log_delta(
     components: Components, epsilon: float, relative_width: float, also: AlsoRead | None
 ) -> Read:
     held = tuple((pair, count) for pair, count in components if count > 0)
-    log_infinite = _log_infinite_mass(held)
-    if epsilon >= _largest_loss(held):
-        return Interval(log_infinite - 8.0 * UNIT, min(log_infinite + 8.0 * UNIT, 0.0)), None
+    infinite = infinite_log_mass(held)
+    if epsilon >= _largest_loss(held) or infinite.lower == 0.0:
+        return infinite, None
     closed = _closed_form(held, epsilon)
     if closed is not None:
         return closed, None
@@ -84,9 +89,9 @@ def _log_delta(
     except NotCertified as problem:
         if problem.reached is None:
             raise
-        whole = _with_infinite(Interval(*problem.reached), log_infinite)
+        whole = _with_infinite(Interval(*problem.reached), infinite)
         raise NotCertified(str(problem), (whole.lower, whole.upper)) from problem
-    return _with_infinite(found, log_infinite), line if log_infinite == -math.inf else None
+    return _with_infinite(found, infinite), line if infinite.upper == -math.inf else None
 
 
 def _finite_log_delta(
@@ -167,16 +172,6 @@ def _with_missing(problem: NotCertified, missing: float) -> NotCertified:
     return NotCertified(str(problem), (lower, upper + math.exp(min(missing - lower, 700.0))))
 
 
-def _log_infinite_mass(components: Components) -> float:
-    """ln(1 - prod (1 - P_i(L = inf))); -inf when there is none."""
-    total = sum(
-        count * math.log1p(-p.infinite_mass) for p, count in components if p.infinite_mass < 1
-    )
-    if any(p.infinite_mass >= 1 for p, _ in components):
-        return 0.0
-    return math.log(-math.expm1(total)) if total < 0.0 else -math.inf
-
-
 def _largest_loss(components: Components) -> float:
     """An upper bound on every finite loss of the composition."""
     total = math.fsum(count * p.support[1] for p, count in components)
@@ -186,8 +181,10 @@ def _largest_loss(components: Components) -> float:
 def _closed_form(components: Components, epsilon: float) -> Interval | None:
     """One release, or Gaussians only."""
     if not components:
-        value = math.log(-math.expm1(epsilon)) if epsilon < 0.0 else -math.inf
-        return Interval(value - 4.0 * UNIT, value + 4.0 * UNIT)
+        if epsilon >= 0.0:
+            return Interval.exact(-math.inf)
+        value = math.log(-math.expm1(epsilon))
+        return Interval(value - _slack(value), min(value + _slack(value), 0.0))
     if is_single(components):
         return log_delta_single(components[0][0], epsilon)
     if any(plain_mu(pair) is None for pair, _ in components):
@@ -198,12 +195,17 @@ def _closed_form(components: Components, epsilon: float) -> Interval | None:
     return Interval(low.lower, log_gaussian_delta(epsilon, mu * (1.0 + slack)).upper)
 
 
-def _with_infinite(finite: Interval, log_infinite: float) -> Interval:
-    if log_infinite == -math.inf:
+def _with_infinite(finite: Interval, infinite: Interval) -> Interval:
+    if infinite.upper == -math.inf:
         return Interval(finite.lower, min(finite.upper, 0.0))
-    slack = 8.0 * UNIT
-    lower, upper = (_log_add(end, log_infinite) for end in (finite.lower, finite.upper))
-    return Interval(lower - slack, min(upper + slack, 0.0))
+    lower = _log_add(finite.lower, infinite.lower)
+    upper = _log_add(finite.upper, infinite.upper)
+    return Interval(lower - _slack(lower), min(upper + _slack(upper), 0.0))
+
+
+def _slack(value: float) -> float:
+    """The rounding of a logarithm: units of its own size, too."""
+    return 8.0 * UNIT * (1.0 + abs(value))
 
 
 def _log_add(a: float, b: float) -> float:
@@ -232,9 +234,9 @@ def _epsilon(
     components: Components, delta: float, relative_width: float, also: AlsoRead | None
 ) -> Read:
     held = tuple((pair, count) for pair, count in components if count > 0)
-    log_infinite = _log_infinite_mass(held)
+    infinite = infinite_log_mass(held)
     log_target = math.log(delta) if delta > 0.0 else -math.inf
-    if _exceeds(held, log_infinite, delta):
+    if _exceeds(held, infinite.lower, delta):
         return Interval(math.inf, math.inf), None
     if delta == 0.0:
         top = _largest_loss(held)
@@ -244,14 +246,14 @@ def _epsilon(
         return invert_closed_form(lambda e: log_delta(held, e), log_target, top), None
     if trivially_zero(held, log_target):
         return Interval(0.0, 0.0), None
-    share = math.exp(log_infinite - log_target)  # of delta that infinite losses take
+    share = math.exp(infinite.upper - log_target)  # of delta that infinite losses take
     if share > 1.0 - 1e-9:
         return Interval(0.0, math.inf), None  # too close to tell; sound on both sides
-    slack = 8.0 * UNIT * (abs(log_target) + abs(log_target) * share + 4.0) / (1.0 - share)
+    slack = 8.0 * UNIT * (abs(log_target) * (1.0 + 2.0 * share) + 4.0 + 4.0 * share) / (1.0 - share)
     goal = EpsilonGoal(log_target + math.log1p(-share), relative_width, slack)
     whole = partial(_invert_whole, held, goal, also)
     found, line = _first(held, whole, partial(_invert_without_rare, held, goal))
-    return found, line if log_infinite == -math.inf else None
+    return found, line if infinite.upper == -math.inf else None
 
 
 def _invert_whole(held: Components, goal: EpsilonGoal, also: AlsoRead | None, limit: Limit) -> Read:
@@ -278,7 +280,10 @@ def _invert_without_rare(held: Components, goal: EpsilonGoal, limit: Limit) -> R
 
 
 def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:
-    """Whether the mass of infinite losses is above delta: exactly so for one release."""
+    """Whether the mass of infinite losses is above delta: exactly so for one release.
+
+    log_infinite: a lower bound on its logarithm.
+    """
     if len(components) == 1 and components[0][1] == 1:
         return components[0][0].infinite_mass > delta
     return log_infinite > (math.log(delta) if delta > 0.0 else -math.inf)

@@ -29,7 +29,8 @@ class LaplaceCumulant(BoundedCumulant):
         self.top = self.largest = pair.top
         self.log_inner = math.log(pair.inner)
         self.ends = np.array([loss for loss, _ in pair.atoms])
-        self.log_ends = np.log([mass for _, mass in pair.atoms]) if pair.atoms else np.zeros(0)
+        # ln of their masses, the first of which may be too small for a double
+        self.log_ends = np.minimum(self.ends, 0.0) - math.log(2.0)
 
     def real(self, tilt: float, nats: float) -> tuple[FloatArray, FloatArray]:
         """The atoms, and 2 inner e^{z top} (1 - e^{-(1+2z) top})/(1 + 2z) where nothing cancels."""

@@ -173,7 +173,8 @@ class PartCumulant(AbstractFamily):
         peak = w * lr - 0.5 * end * end - LOG_ROOT_2PI
         outline = of.outline(w, (self.low, self.end), right_ends=False)
         left = of.tails(w, 0.0 * ones, outline)[0]
-        down = peak + 0.5 * outline.depths**2 - np.log(pace)
+        with np.errstate(divide="ignore"):  # no bound where L hardly moves
+            down = peak + 0.5 * outline.depths**2 - np.log(pace)
         down = np.where(outline.theta < _STEEPEST, down, np.inf)
 
         def further(y: float) -> FloatArray:

@@ -15,6 +15,7 @@ from tightrope.numerics.rounding import UNIT
 __all__ = ["EqualPanels", "COUNTS", "point_nodes", "log_mass", "point_moments"]
 
 COUNTS = (8, 12, 16, 24, 32)  # points of a panel that are tried
+_FAR = 40.0  # (1 + x) e^-x is below 2 units from here on
 
 
 @final
@@ -70,7 +71,7 @@ def log_mass(
     """ln M(z) and its rounding, from points of the law; errors: of the exponents and the losses.
 
     beyond: P(L = inf) = i and Q(L = -inf) = j. With these P and Q have mass 1, so near M = 1
-    M - 1 = sum p h(zl) + z q (l (e^l - 1) - h(l)) - i + z (j - i), h(x) = e^x - 1 - x.
+    M - 1 = sum p (h(zl) + z h(-l)) - i + z (j - i), h(x) = e^x - 1 - x >= 0.
     """
     error, point_error = errors
     exponents = tilt * losses + log_masses
@@ -78,11 +79,11 @@ def log_mass(
     if abs(value) > 0.5:
         return value, float(np.exp(exponents - value) @ error) + 24.0 * UNIT * (1.0 + abs(value))
     first = np.exp(log_masses) * expm1_minus(tilt * losses)
-    bracket = losses * np.expm1(losses) - expm1_minus(losses)
-    second = np.exp(log_masses - losses) * bracket
+    near = np.maximum(losses, -_FAR)
+    second = np.exp(log_masses - losses + near) * expm1_minus(-near)
     infinite, only_under_q = beyond
     total = float(np.sum(first + tilt * second)) - infinite + tilt * (only_under_q - infinite)
-    size = float((first + 3.0 * abs(tilt) * second) @ (2.0 * error + 64.0 * UNIT))
+    size = float((first + abs(tilt) * second) @ (2.0 * error + 64.0 * UNIT))
     size += 64.0 * UNIT * (infinite + abs(tilt) * (only_under_q + infinite))
     slope = np.exp(log_masses) * np.abs(np.expm1(tilt * losses)) * (1.0 + abs(tilt))
     return math.log1p(total), 1.2 * (size + float(slope @ point_error)) / (1.0 + total)

@@ -13,9 +13,8 @@ from functools import lru_cache
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import lattice
-from tightrope.guarantee.loss.abstract import Components
+from tightrope.guarantee.loss.abstract import Components, infinite_log_mass
 from tightrope.guarantee.loss.lattice import LatticeLaw, build
-from tightrope.guarantee.loss.lattice_law import infinite_log_mass
 from tightrope.guarantee.loss.lattice_plan import guesses, plain_plan
 from tightrope.numerics.interval import Interval
 

@@ -67,6 +67,8 @@ class DiscretePair(AbstractLossPair):
                 f"masses + infinite_mass must sum to 1 and masses * e^-losses to at most 1; got "
                 f"{total!r} and {under_q!r}. The second sum is the mass of the same values under Q."
             )
+        if abs(total - 1.0) > 64.0 * ULP:  # not by rounding: P is scaled to 1
+            masses = masses * ((1.0 - self.infinite_mass) / (total - self.infinite_mass))
         missing = 1.0 - under_q if 1.0 - under_q > _SUM_TOLERANCE else 0.0
         object.__setattr__(self, "losses", tuple(losses.tolist()))
         object.__setattr__(self, "masses", tuple(masses.tolist()))

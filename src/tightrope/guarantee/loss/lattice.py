@@ -13,11 +13,9 @@ from tightrope.guarantee.loss.lattice_delta import (
     log_delta,
 )
 from tightrope.guarantee.loss.lattice_inverse import smallest_epsilon
-from tightrope.guarantee.loss.lattice_law import infinite_log_mass
 from tightrope.numerics.interval import Interval
 
 __all__ = ["LatticeLaw", "Explanation", "law_at", "build", "log_delta", "explain", "epsilon"]
-__all__ += ["infinite_log_mass"]
 
 
 def epsilon(components: Components, delta: float, relative_width: float = 1e-6) -> Interval:

@@ -155,23 +155,17 @@ class Blocks:
         for k in range(1, most + 1):
             total = _summed([(without(k), 1), (jump, k)])
             parts.append((total, log_choose(level.length, k)))
-        return mixed(parts, self._more_jumps(level, whole, single, jump, most + 1))
+        return mixed(parts, self._log_more_jumps(level, single, jump, most + 1))
 
-    def _more_jumps(
-        self,
-        level: _Level,
-        whole: LatticeMeasure,
-        single: LatticeMeasure,
-        jump: LatticeMeasure,
-        k: int,
+    def _log_more_jumps(
+        self, level: _Level, single: LatticeMeasure, jump: LatticeMeasure, k: int
     ) -> float:
-        """The blocks with k or more rare losses, relative to those with none: dropped below."""
+        """ln of the blocks with k or more rare losses: dropped below."""
         if self.side == "lower":
-            return 0.0
+            return -math.inf
         both = float(np.logaddexp(single.log_scale, jump.log_scale))
         n = level.length
-        log_share = log_choose(n, k) + k * jump.log_scale + (n - k) * both
-        return 1.01 * math.exp(min(log_share - whole.log_scale, 700.0))
+        return log_choose(n, k) + k * jump.log_scale + (n - k) * both
 
     def _part(self, level: _Level, end: float) -> Sketch:
         """A sketch of the block without its rare losses."""

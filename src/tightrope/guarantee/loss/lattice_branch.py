@@ -15,9 +15,10 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.gaussian import point_of_log_ratio
+from tightrope.guarantee.loss.gaussian import FixedSizeGaussianPair, point_of_log_ratio
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
+from tightrope.numerics.lattice import check_size
 from tightrope.numerics.lattice_cells import CELL_ERROR, shared_mass
 from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
 from tightrope.numerics.rounding import ULP
@@ -38,6 +39,7 @@ __all__ = [
 
 _ON_A_POINT = 1e-9  # of a step
 _LEFT = -40.0  # N(0,1) is cut there; the upper bound adds what lies below
+_BEYOND_BULK = 10.0
 LOG_CUT_OFF = float(log_ndtr(_LEFT + 0.1))  # with room for rounding
 
 
@@ -135,7 +137,9 @@ def _cells(
     # ends on a lattice point, up to rounding, do not begin another cell
     start = math.floor((loss_at(max(begin, _LEFT), rate, mu) - lift) / step + _ON_A_POINT)
     start = start if first is None else first
-    stop = max(start + 3, math.ceil((loss_at(end, rate, mu) - lift) / step - _ON_A_POINT))
+    reach = (loss_at(end, rate, mu) - lift) / step - _ON_A_POINT
+    check_size(reach - start)
+    stop = max(start + 3, math.ceil(reach))
     offsets = lift + step * np.arange(start, stop + 1, dtype=np.float64)
     points = points_at(np.maximum(offsets, 0.0) if rate < 1.0 else offsets, rate, mu)
     log_tilt = power * (infimum(rate) + offsets)
@@ -199,6 +203,8 @@ def _relative_error(
     share = -np.expm1(-np.maximum(offsets, 0.0)) if rate < 1.0 else 1.0  # d ln r / d(mu s)
     # with rate < 1 everything left of s = -9 has mass 1e-19, so its rounding does not count
     size = np.abs(points if rate == 1.0 else np.maximum(points, -9.0))
+    if not masses.any():
+        return CELL_ERROR
     each = size * size + np.abs(power * (offsets + infimum(rate))) + 20.0
     ends = (abs(power) + 1.0) * share * (mu * size + mu * mu - math.log(rate) + 4.0)
     return float((4.0 * ULP * (each + ends)) @ masses / masses.sum()) + CELL_ERROR
@@ -213,13 +219,20 @@ def is_cut(pair: AbstractLossPair) -> bool:
 
 
 def point_of(pair: AbstractLossPair, loss: float) -> float:
-    """The point s with this loss, or about there."""
+    """The point s with this loss, or about there, for a law that is to end there.
+
+    Fixed-size batches have no points left of mu/2. No law is meant to end before it begins: that
+    comes of losses too close together for a double, and then it ends beyond them.
+    """
     if isinstance(pair, PublicMixturePair):
         return loss
     if isinstance(pair, GaussianMixturePair):
         return pair.point(loss)
     rate, mu = getattr(pair, "rate", 1.0), getattr(pair, "mu", 1.0)
-    return float(point_of_log_ratio(loss, rate, mu))
+    point = float(point_of_log_ratio(loss, rate, mu))
+    if isinstance(pair, FixedSizeGaussianPair):
+        return max(point, 0.5 * mu)
+    return point if point > _LEFT else _BEYOND_BULK
 
 
 def far_point(pair: AbstractLossPair) -> float:

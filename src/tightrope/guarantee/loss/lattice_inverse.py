@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import final
 
 from tightrope.guarantee.loss import lattice_delta as lattice
-from tightrope.guarantee.loss.abstract import Components
-from tightrope.guarantee.loss.lattice_law import infinite_log_mass
+from tightrope.guarantee.loss.abstract import Components, infinite_log_mass
 from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, guesses
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 from tightrope.numerics.interval import Interval

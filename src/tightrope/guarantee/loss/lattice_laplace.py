@@ -12,6 +12,7 @@ import numpy as np
 
 from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
 from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
+from tightrope.numerics.lattice import check_size
 from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
 from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.validate import FloatArray
@@ -28,6 +29,7 @@ def laplace_atoms(
 ) -> tuple[FloatArray, FloatArray]:
     """Losses and masses under P, above or below; the density is inner * e^{(l - top)/2}."""
     top = pair.top
+    check_size(2.0 * top / step)
     cells = max(3, round(2.0 * top / step))
     own = 2.0 * top / cells
     loss = -top + own * np.arange(cells + 1, dtype=np.float64)

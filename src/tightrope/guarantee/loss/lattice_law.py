@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 from scipy.special import log_ndtr
 
-from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
+from tightrope.guarantee.loss.abstract import AbstractLossPair, infinite_log_mass
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair, log_ratio
 from tightrope.guarantee.loss.lattice_blocks import COARSER, Blocks
 from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF, is_cut
@@ -27,12 +27,11 @@ from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
 from tightrope.guarantee.loss.lattice_step import Side
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
-from tightrope.numerics.interval import Interval
 from tightrope.numerics.lattice import LatticeMeasure, fitted
 from tightrope.numerics.lattice_tail import TailLadder, tail_table
 from tightrope.numerics.rounding import ULP
 
-__all__ = ["OneSide", "infinite_log_mass", "one_side"]
+__all__ = ["OneSide", "one_side"]
 
 
 @final
@@ -67,7 +66,7 @@ class OneSide:
     def log_lower(self, epsilon: float) -> float:
         """ln of the lower bound on delta(epsilon)."""
         value, error = self.log_value(epsilon)
-        if error >= value:
+        if not error < value:
             return self.log_infinite
         return min(0.0, max(value + math.log1p(-math.exp(error - value)), self.log_infinite))
 
@@ -98,15 +97,6 @@ class OneSide:
         rounding = math.log(ULP * (2.0 * size + 2000.0))
         errors += [self.log_infinite + math.log(1e-14), total + rounding]
         return total, float(np.logaddexp.reduce(errors)) + self.spare
-
-
-def infinite_log_mass(components: Components) -> Interval:
-    """ln P(some loss is +inf), which no epsilon removes."""
-    finite = math.fsum(n * math.log1p(-pair.infinite_mass) for pair, n in components)
-    if finite == 0.0:
-        return Interval.exact(-math.inf)
-    value = math.log(-math.expm1(finite))
-    return Interval(value - 1e-14, min(0.0, value + 1e-14))
 
 
 def one_side(plan: LatticePlan, side: Side) -> OneSide:

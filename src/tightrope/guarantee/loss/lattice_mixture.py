@@ -160,7 +160,8 @@ def _peaks(pair: GaussianMixturePair, x: FloatArray, f: FloatArray, step: float)
     plus, minus = pair.arms[0].mean(x), pair.arms[1].mean(-x)
     least = pair.mu * (plus[:-1] + minus[1:])
     top = np.maximum(f[:-1], f[1:]) + 0.125 * np.diff(x) ** 2 - LOG_ROOT_2PI + 1e-9
-    return np.asarray(np.exp(top) / np.maximum(least, 1e-300) * math.expm1(step))
+    with np.errstate(over="ignore"):  # no bound where L hardly moves
+        return np.asarray(np.exp(top) / np.maximum(least, 1e-300) * math.expm1(step))
 
 
 def _relative_error(

@@ -19,7 +19,7 @@ import numpy as np
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.lattice_branch import far_point, is_cut, point_of
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
-from tightrope.numerics.lattice import LatticeMeasure, normalised
+from tightrope.numerics.lattice import LatticeMeasure, check_size, normalised
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
@@ -42,6 +42,7 @@ def public_measure(
     """The tilted measure of L under P up to the loss `cut`; measure_of: that of a part."""
     usual, rare = (measure_of(part, part_end(part, cut)) for _, part in pair.parts)
     step, rate = usual.step, usual.rate
+    check_size(abs(rare.first - usual.first) / step)
     places = math.floor((rare.first - usual.first) / step)
     offset = min(max(rare.first - usual.first - places * step, 0.0), step)
     moved = _moved(rare, offset, upper)

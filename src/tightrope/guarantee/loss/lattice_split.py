@@ -77,7 +77,8 @@ def end_points(
     """Points s where the small losses of each component end, and where the last jumps do."""
     ends, pair = [], goal.components[0][0]
     if math.isfinite(split.cut):
-        return (point_of(pair, split.cut),), point_of(pair, split.last)
+        cut = point_of(pair, split.cut)
+        return (cut,), max(cut, point_of(pair, split.last))
     for (pair, count), part in zip(goal.components, whole.parts, strict=True):
         far = far_point(pair)
         if is_cut(pair):

@@ -106,8 +106,14 @@ def _level_size(split: LatticeSplit, step: float) -> float:
 
 
 def _dividing(grids: list[float], step: float) -> float:
-    """A step not above the one given that divides the first grid, and the others if it can."""
-    least = max(1, math.ceil(grids[0] / step))
+    """A step not above the one given that divides the first grid, and the others if it can.
+
+    Grids below that step are none: their losses are split, or moved, on any lattice.
+    """
+    grids = [grid for grid in grids if grid >= step]
+    if not grids:
+        return step
+    least = math.ceil(grids[0] / step)
 
     def off(cells: int) -> float:
         ratios = [grid * cells / grids[0] for grid in grids[1:]]

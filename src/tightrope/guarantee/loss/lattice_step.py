@@ -38,7 +38,7 @@ from tightrope.guarantee.loss.lattice_mixture import mixture_measure
 from tightrope.guarantee.loss.lattice_public import public_measure
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
-from tightrope.numerics.lattice import LatticeMeasure, normalised
+from tightrope.numerics.lattice import LatticeMeasure, check_size, normalised
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 
@@ -217,6 +217,7 @@ def _atoms(
     losses, masses = losses[keep], masses[keep]
     origin = float(losses[0])
     place = (losses - origin) / step
+    check_size(float(place[-1]))
     index = np.floor(place + 1e-9).astype(np.int64)
     offset = np.maximum(losses - (origin + index * step), 0.0)
     off = np.abs(losses - (origin + np.round(place) * step))

@@ -48,7 +48,7 @@ def moments(pair: AbstractLossPair) -> LossMoments:
 
 def _of_atoms(pair: DiscretePair) -> tuple[FloatArray, FloatArray]:
     losses, under_p = np.array(pair.losses), np.array(pair.masses)
-    masses = np.stack([under_p, under_p * np.exp(-losses)])
+    masses = np.stack([under_p, np.exp(pair.log_masses - losses)])
     if max(pair.infinite_mass, pair.only_under_q) > 1e-12:  # +inf under P or -inf under Q
         endless = np.array([math.inf, -math.inf])
         return endless, np.full(2, math.inf)
