@@ -394,13 +394,15 @@ def test_what_is_cut_off_is_taken_from_the_mass() -> None:
 
 
 @pytest.mark.parametrize("tilt", [0.3, 1.5, 40.0])
-def test_the_masses_of_a_discrete_law_add_up_to_one(tilt: float) -> None:
+@pytest.mark.parametrize("failure", [0.0, 3e-9])
+def test_the_masses_of_a_discrete_law_add_up_to_one(tilt: float, failure: float) -> None:
     """As stored they miss half a unit of it, and millions of steps would miss millions of them."""
     epsilon = 0.0005185352608482504
-    at = law_of(approx_pair(epsilon, 0.0)).nodes(tilt, 0.0, 30.0)
+    at = law_of(approx_pair(epsilon, failure)).nodes(tilt, 0.0, 30.0)
     with mp.workdps(40):
         e, z = mpf(epsilon), mpf(tilt)
         truth = mpmath.log((mpmath.exp(z * e) + mpmath.exp(-(1 + z) * e)) / (1 + mpmath.exp(-e)))
+        truth += mpmath.log(1 - mpf(failure))
         assert abs(truth - mpf(float(at.log_mass[0]))) <= float(at.log_mass_error[0])
 
 

@@ -270,6 +270,11 @@ def test_losses_of_very_different_sizes(parts: Components, epsilon: float) -> No
     assert max(found.lower for found in bounds) <= min(found.upper for found in bounds)
 
 
+def test_a_step_does_not_divide_what_is_far_below_it() -> None:
+    parts, epsilon = WIDE_APART[0]
+    assert lattice.log_delta(parts, epsilon).width < 0.1
+
+
 def test_a_lattice_that_no_memory_holds_is_refused() -> None:
     with pytest.raises(NotCertified, match="points"):
         check_size(1e12)
