@@ -28,6 +28,7 @@ from torch import Tensor
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.compiled import check_told, compiled_passes
+from tightrope.train.cuda_graph import can_record
 from tightrope.train.feed import slice_rows, tensors_of
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.attach import cast_input
@@ -109,7 +110,7 @@ class CapturedStep:
         self.mode = "not captured yet"
         if run.sharding:
             self._stay_eager("parameters that are gathered for each step lie elsewhere each time")
-        elif run.device.type != "cuda" and not compiled:
+        elif not can_record(run.device) and not compiled:
             self._stay_eager(f"CUDA graphs need a CUDA device, and the model is on {run.device}")
 
     def __call__(self, *batch: Any) -> StepReport:
@@ -212,7 +213,7 @@ class CapturedStep:
             )
             return
         trouble = self._compile(program, batch) if self._to_compile else None
-        if self._run.device.type == "cuda":
+        if can_record(self._run.device):
             if trouble is not None:
                 warnings.warn(f"{trouble}; it is captured as it is, with the same result",
                               stacklevel=5)  # fmt: skip

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.cuda.graphs import is_current_stream_capturing
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from tightrope.errors import ModelNotPrivate
+from tightrope.train.cuda_graph import recording
 from tightrope.train.gradients.custom_call import Batched, Call, own_parameters
 from tightrope.train.gradients.draws import python_draws
 from tightrope.train.gradients.forms import Dense
@@ -60,7 +60,7 @@ def _of_each(call: Call, grads: tuple[Tensor, ...], known: set[Batched]) -> tupl
     """Gradients (B, *shape) by the first choice of batched arguments that is right."""
     trouble = "its output for one row is not what it is within the batch"
     choices = list(call.choices(len(grads[0])))
-    sure = len(choices) == 1 or _recorded(grads[0])  # else another choice may be right this time
+    sure = len(choices) == 1 or _no_values()  # else another choice may be right this time
     for choice in choices:
         # of Python and NumPy; torch.func looks after torch's
         before = None if sure and choice in known else python_draws()
@@ -84,10 +84,9 @@ def _of_each(call: Call, grads: tuple[Tensor, ...], known: set[Batched]) -> tupl
     )
 
 
-def _recorded(value: Tensor) -> bool:
+def _no_values() -> bool:
     """Whether nothing can be compared: there are no values, or nobody may wait for them."""
-    capturing = value.is_cuda and is_current_stream_capturing()
-    return capturing or get_proxy_mode() is not None
+    return recording() or get_proxy_mode() is not None
 
 
 def _is_right(
