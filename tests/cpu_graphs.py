@@ -56,8 +56,10 @@ def _tensors(values: Any) -> list[Tensor]:
 class CpuGraph:
     """In place of torch.cuda.CUDAGraph."""
 
-    def __init__(self, device: Device) -> None:
-        self._device, self.broken = device, False
+    _device: Device
+
+    def __init__(self) -> None:
+        self.broken = False
         self._tape: list[tuple[Any, Any, Any, list[Tensor]]] = []
         self._made: dict[int, Tensor] = {}  # what lies in the graph's own memory
         self._before: dict[int, tuple[Tensor, Tensor]] = {}  # what was written to, as it was
@@ -166,7 +168,7 @@ def play(patch: pytest.MonkeyPatch) -> Device:
     """From here on steps are captured on the CPU."""
     device = Device()
     patch.setattr(captured, "can_record", lambda _: True)
-    patch.setattr(torch.cuda, "CUDAGraph", lambda: CpuGraph(device))
+    patch.setattr(torch.cuda, "CUDAGraph", type("CUDAGraph", (CpuGraph,), {"_device": device}))
     patch.setattr(torch.cuda, "graph", lambda *given: _Capture(device, *given))
     patch.setattr(torch.cuda, "graph_pool_handle", lambda: next(device.handles))
     patch.setattr(torch.cuda, "device", lambda _: nullcontext())
