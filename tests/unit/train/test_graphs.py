@@ -11,7 +11,15 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, Trainer, noisy_sgd
+from tightrope.train import (
+    FlatClip,
+    GaussianNoise,
+    Gradients,
+    PerLayerClip,
+    PoissonSampler,
+    Trainer,
+    noisy_sgd,
+)
 from tightrope.train.gradients.traced import Traced
 from tightrope.train.padded import PaddedBatch
 
@@ -58,6 +66,18 @@ GRAPHS = {
 }
 
 
+def run_of(model, **parts):
+    options = {
+        "sampler": PoissonSampler(0.1, seed=1),
+        "clip": FlatClip(0.5),
+        "noise": GaussianNoise(0.5, seed=2),
+        "expected_batch_size": 30,
+    }
+    run = noisy_sgd(model, learning_rate=0.1, momentum=0.9, **(options | parts))
+    run.company.asleep = True
+    return run
+
+
 def graph_run(name, **parts):
     torch.manual_seed(0)
     build, inputs, half = GRAPHS[name]
@@ -67,15 +87,7 @@ def graph_run(name, **parts):
         with torch.autocast(x.device.type, torch.bfloat16, enabled=half):
             return losses(model(a), b).float()
 
-    options = {
-        "sampler": PoissonSampler(0.1, seed=1),
-        "clip": FlatClip(0.5),
-        "noise": GaussianNoise(0.5, seed=2),
-        "expected_batch_size": 30,
-    }
-    run = noisy_sgd(model, learning_rate=0.1, momentum=0.9, **(options | parts))
-    run.company.asleep = True
-    return run, each, (x, y)
+    return run_of(model, **parts), each, (x, y)
 
 
 RECORDED = {"capture": "CUDA graph", "compile": "compiled CUDA graph"}  # how, and the mode then
@@ -288,3 +300,86 @@ def test_the_trainer_captures():
         warnings.simplefilter("error")
         outcome = trainer.fit(data, steps=10)
     assert outcome.steps == run.ledger.released == 10
+
+
+class Alternating(nn.Sequential):
+    """Every second pass it gives twice as much."""
+
+    passes = 0
+
+    def forward(self, x):
+        self.passes += 1
+        return super().forward(x) * (1 + self.passes % 2)
+
+
+def test_a_model_that_counts_in_python_is_not_recorded():
+    """A recorded step would leave the count as it was, and give the same way every time."""
+
+    def small_run():
+        _, _, data = graph_run("pictures")
+        model = Alternating(nn.Flatten(), nn.Linear(144, 3)).to(data[0].device)
+        run = run_of(model)
+        return run, lambda x, y: losses(model(x), y), data
+
+    eager, each, data = small_run()
+    for x, y in eager.batches(data, steps=5):
+        eager.step(each(x, y))
+    run, each, data = small_run()
+    step = run.capture(each)
+    with pytest.warns(UserWarning, match="changes a setting of its own"):
+        for batch in run.batches(data, steps=5):
+            step(*batch)
+    torch.testing.assert_close(weights_of(run), weights_of(eager), rtol=1e-4, atol=1e-5)
+
+
+def test_a_count_in_a_buffer_is_recorded():
+    run, each, data = graph_run("pictures")
+    run.model.register_buffer("count", torch.zeros(()))
+    run.model.register_forward_pre_hook(lambda model, _: [None, model.count.add_(1)][0])
+    step = run.capture(each)
+    for batch in run.batches(data, steps=5):
+        step(*batch)
+    assert step.mode == "CUDA graph" and float(run.model.count) == 5
+
+
+@either
+def test_weights_cast_outside_of_a_graph_are_cast_in_it(how):
+    """Autocast keeps what it cast as long as it lasts; a graph would read that for ever."""
+
+    def trained(how):
+        run, _, data = graph_run("pictures", arithmetic="uncovered")
+        each = lambda x, y: losses(run.model(x), y).float()  # noqa: E731
+        step = getattr(run, how)(each) if how else lambda *b: run.step(each(*b))
+        with torch.autocast(data[0].device.type, torch.bfloat16):
+            for batch in run.batches(data, steps=8):
+                step(*batch)
+        assert not how or step.mode == RECORDED[how]
+        return weights_of(run)
+
+    torch.testing.assert_close(trained(None), trained(how), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("clip", [FlatClip(0.3), PerLayerClip(0.3)], ids=["flat", "per layer"])
+@pytest.mark.parametrize("method", ["auto", "two-pass"])
+@pytest.mark.parametrize("views", [1, 3])
+@pytest.mark.parametrize("micro_batch", [None, 7])
+def test_views_parts_and_passes_have_the_sums_of_the_eager_step(clip, method, views, micro_batch):
+    trained = []
+    for how in ("eager", "capture"):
+        torch.manual_seed(0)
+        model = pictures()
+        x, y = torch.randn(40, views, 1, 12, 12), torch.randint(0, 3, (40,))
+
+        def each(x, y, model=model):
+            out = model(x.flatten(0, 1))
+            found = losses(out, y.repeat_interleave(views, output_size=len(out)))
+            return found.view(-1, views) if views > 1 else found
+
+        engine = Gradients(model, method, views=views)
+        run = run_of(model, gradients=engine, clip=clip, views=views, expected_batch_size=4)
+        step = run.capture(each, size=6) if how == "capture" else None
+        for batch in run.batches((x, y), steps=6, micro_batch=micro_batch):
+            step(*batch) if step else run.step(each(*batch))
+        trained.append(weights_of(run))
+    assert step.mode == "CUDA graph"
+    torch.testing.assert_close(*trained, rtol=1e-3, atol=1e-4)
