@@ -154,7 +154,7 @@ FAULTS = [
     ("train/settings.py", "return id(module), ", "return 0, ", GRANTED),
     ("train/settings.py", "tensors, settings, hooks", "tensors, hooks", GRANTED),
     ("train/settings.py", "tensors, settings, hooks", "tensors, settings", GRANTED),
-    ("train/settings.py", "callable(value) and kind is not Tensor", "False", GRANTED),
+    ("train/gradients/state.py", "callable(value) and kind is not Tensor", "False", GRANTED),
     ("train/captured.py", "with as_it_was(self._run.model)", "with nullcontext()", GRANTED),
     ("train/padded.py", "(type(batch), batch) if isinstance", "type(batch) if isinstance", GRANTED),
     ("train/padded.py", "self._batch.load(batch)  # a model may", "# a model may", GRANTED),

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from tightrope.train.gradients.attach import cast_input
+from tightrope.train.gradients.state import plain_settings
 
 __all__ = ["settings_of"]
 
-_OWN = frozenset(nn.Module().__dict__)  # what every module holds
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
-_PLAIN = (bool, int, float, str)
-_SHORT = 16  # a list or a dictionary of settings, of which every entry is seen
 
 
 def settings_of(model: nn.Module) -> list[Any]:
@@ -29,11 +27,7 @@ def _of_module(module: nn.Module) -> tuple[Any, ...]:
         for kind in (module._parameters, module._buffers)
         for t in kind.values()
     ]
-    settings = [
-        value if type(value) in _PLAIN else _mark(value)
-        for key, value in own.items()
-        if key not in _OWN
-    ]
+    settings = plain_settings(module)
     hooks = [
         (kind, key)
         for kind in _HOOKS
@@ -41,13 +35,3 @@ def _of_module(module: nn.Module) -> tuple[Any, ...]:
         if hook is not cast_input  # of ours, which comes with the first batch under autocast
     ]
     return id(module), module.training, tensors, settings, hooks
-
-
-def _mark(value: Any) -> Any:
-    """What changes when a setting of a module does; None of what may hold values of a batch."""
-    kind = type(value)
-    if kind in (list, tuple, set) and len(value) <= _SHORT:
-        return [part if type(part) in _PLAIN else None for part in value]
-    if kind is dict and len(value) <= _SHORT:
-        return [(key, v) for key, v in value.items() if type(v) in _PLAIN]
-    return id(value) if callable(value) and kind is not Tensor else None
