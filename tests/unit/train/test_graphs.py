@@ -174,6 +174,20 @@ def test_a_model_that_asks_for_values_unless_it_is_compiled_is_told_so():
     assert step.mode == "CUDA graph"
 
 
+def test_a_model_that_gives_something_else_once_it_is_told_so_is_not_recorded():
+    run, each, data = graph_run("pictures")
+
+    def asks(x, y):
+        compiled = torch.compiler.is_compiling()
+        return each(x, y) * (3.0 if compiled or float(y.float().mean()) > 9 else 1.0)
+
+    step = run.capture(asks)
+    with pytest.warns(UserWarning, match="could not be captured"):
+        for batch in run.batches(data, steps=3):
+            step(*batch)
+    assert step.mode.startswith("eager")
+
+
 def test_a_capture_that_fails_leaves_the_graphs_of_before_alone():
     """They draw (dropout) from the generator that waited for the end of that capture."""
     first, each, data = graph_run("pictures")
@@ -353,6 +367,7 @@ def test_weights_cast_outside_of_a_graph_are_cast_in_it(how):
         with torch.autocast(data[0].device.type, torch.bfloat16):
             for batch in run.batches(data, steps=8):
                 step(*batch)
+            assert run.model(data[0]).isfinite().all()  # nothing cast in a graph is used outside
         assert not how or step.mode == RECORDED[how]
         return weights_of(run)
 
