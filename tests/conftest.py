@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,3 +149,12 @@ def axe() -> Callable[[Any], list[str]]:
         return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in violations]
 
     return found
+
+
+@pytest.fixture
+def cpu_graphs(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Steps are captured on the CPU as they are on a GPU; what its device remembers."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    from cpu_graphs import play
+
+    return play(monkeypatch)

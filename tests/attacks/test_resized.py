@@ -141,6 +141,18 @@ def test_a_model_that_needs_autocast_is_asked_in_it():
         assert look.grown() > 1
 
 
+class Precise(Follows):
+    """In float64 the size does not matter to it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) if x.dtype is torch.float64 else super().forward(x)
+
+
+@pytest.mark.parametrize("usual", [9, 30])
+def test_float64_is_believed_only_where_it_gives_what_float32_gave(usual):
+    assert grown(Precise(-1, usual), torch.randn(9, 6)) > 1
+
+
 class Narrow(Follows):
     def forward(self, x: Tensor) -> Tensor:
         if len(x) > 10:

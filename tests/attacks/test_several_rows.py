@@ -5,6 +5,8 @@ Wrong is a sum that gives a row to another example; it must be refused, or right
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -169,6 +171,27 @@ def test_windows_in_half_precision(device):
     truth = flat(loop_clipped_sum(model, losses, CLIP, x))
     found = flat(Gradients(model).clipped_sum(losses(model, x), CLIP).sums)
     assert float((found - truth).norm()) < 3e-2 * float(truth.norm())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_captured(name, device, request):
+    """Filled up to a size that is no multiple of anything, and recorded with another batch."""
+    if device == "cpu":
+        request.getfixturevalue("cpu_graphs")
+    torch.manual_seed(0)
+    build, data = MODELS[name]
+    model = build()
+    plain = copy.deepcopy(model)
+    run = noisy_sgd(
+        model, learning_rate=0.0, sampler=PoissonSampler(0.5, seed=1), clip=CLIP,
+        noise=GaussianNoise(0.0), expected_batch_size=1,
+    )  # fmt: skip
+    run.company.asleep = True
+    step = run.capture(lambda x: losses_of(model, x), size=7)
+    for batch in run.batches(data(9), steps=6):
+        truth = loop_clipped_sum(plain, losses_of, CLIP, batch)
+        same(step(batch).sensitive.batch.sums, truth)
+    assert step.mode == "CUDA graph"
 
 
 @pytest.mark.slow

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["any_half", "difference", "resized", "same"]
+__all__ = ["alike", "any_half", "difference", "resized", "same"]
 
 _ROUNDING, _HALF_ROUNDING = 1e-4, 3e-2  # relative to the example's own values, at one size
 # At another size; of halves, relative to all examples. In a batch half as large again (2 and 3
 # examples: one more) what follows the size moves by a quarter and more, its root by an eighth.
 _RESIZED, _HALF_RESIZED = 1e-3, 1e-1
+_WIDE = 1e-2  # between float32, or tf32, and float64, relative to all examples
 
 
 def same(a: object, b: object) -> bool:
@@ -54,6 +55,20 @@ def resized(before: list[Tensor], after: list[Tensor], *, half: bool = False) ->
         whole, rows = (a - b).norm() / (a.norm() + 1e-30), _largest(a, b)
         largest = max(largest, float(whole) / _HALF_RESIZED if half else rows / _RESIZED)
     return largest
+
+
+def alike(short: list[Tensor], wide: list[Tensor]) -> bool:
+    """Whether answers in float64 are those of float32 but for rounding, all rows taken together.
+
+    Else they are those of another computation, and tell nothing of the one that is trained.
+    """
+    for a, b in zip(short, wide, strict=True):
+        if a.shape != b.shape:
+            return False
+        a, b = (t.double().nan_to_num(0.0, 0.0, 0.0) for t in (a, b))
+        if not (a - b).norm() <= _WIDE * b.norm() + 1e-30:
+            return False
+    return True
 
 
 def _largest(a: Tensor, b: Tensor) -> float:

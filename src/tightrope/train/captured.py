@@ -28,9 +28,9 @@ from torch import Tensor
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.compiled import check_told, compiled_passes
+from tightrope.train.cuda_graph import can_record
 from tightrope.train.feed import slice_rows, tensors_of
 from tightrope.train.gradients import ClippedBatch
-from tightrope.train.gradients.attach import cast_input
 from tightrope.train.gradients.traced import (
     CannotTrace,
     Traced,
@@ -48,6 +48,7 @@ from tightrope.train.padded import (
     refuse_places,
 )
 from tightrope.train.record import StepReport
+from tightrope.train.settings import settings_of
 from tightrope.train.strict import refuse
 from tightrope.validate import check_count
 
@@ -59,10 +60,6 @@ __all__ = ["CapturedStep", "check_capturable"]
 
 Clipped = tuple[ClippedBatch, Tensor]
 _MOST_CHANGES = 8  # each takes as long as the first recording
-_OWN = frozenset(torch.nn.Module().__dict__)  # what every module holds
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
-_PLAIN = (bool, int, float, str)
-_SHORT = 16  # a list or a dictionary of settings, of which every entry is seen
 _MOST_WAITS = 50  # batches that show too little to record a step with them
 
 
@@ -109,7 +106,7 @@ class CapturedStep:
         self.mode = "not captured yet"
         if run.sharding:
             self._stay_eager("parameters that are gathered for each step lie elsewhere each time")
-        elif run.device.type != "cuda" and not compiled:
+        elif not can_record(run.device) and not compiled:
             self._stay_eager(f"CUDA graphs need a CUDA device, and the model is on {run.device}")
 
     def __call__(self, *batch: Any) -> StepReport:
@@ -179,7 +176,7 @@ class CapturedStep:
     def _surroundings_now(self) -> list[Any]:
         """Everything outside the batch that a recorded graph has taken for granted."""
         clip = self._run.clip  # its sensitivity too: the object may have changed inside
-        modules = [_state_of(module) for module in self._run.model.modules()]
+        modules = settings_of(self._run.model)
         kind = self._run.device.type
         precision = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
         return [clip, float(clip.sensitivity), modules, self._chain, precision]
@@ -199,7 +196,12 @@ class CapturedStep:
             self._for_now = False
 
     def _prepare(self, program: Program, batch: PaddedBatch) -> None:
-        program.settle()  # a model that is refused is refused here
+        if not program.settle(partial(settings_of, self._run.model)):  # or the model is refused
+            self._stay_eager(
+                "the model changes a setting of its own (a counter in Python?) in every forward "
+                "pass, and a recorded step would leave it as it is; keep it in a buffer instead"
+            )
+            return
         alike = self._to_compile and batch.all_alike  # Python may read values of it
         if alike or not getattr(self._run.gradients, "lasts", True):
             self._wait("no batch so far showed enough of the model to record it (its rows are all "
@@ -212,7 +214,7 @@ class CapturedStep:
             )
             return
         trouble = self._compile(program, batch) if self._to_compile else None
-        if self._run.device.type == "cuda":
+        if can_record(self._run.device):
             if trouble is not None:
                 warnings.warn(f"{trouble}; it is captured as it is, with the same result",
                               stacklevel=5)  # fmt: skip
@@ -282,6 +284,7 @@ class CapturedStep:
             engine: Any = self._run.gradients  # the one whose passes they are
             found: Clipped = engine.clipped_sum_of(self._passes, batch, self._run.clip, **how)
             return found
+        torch.clear_autocast_cache()  # weights are cast in every run, as in the one recorded
         losses = self._each(*batch)
         return self._run.clipped(losses, **how), losses.detach()
 
@@ -293,38 +296,6 @@ class CapturedStep:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:
-    """What of a module, without its children, a recorded step has taken for granted."""
-    own = module.__dict__
-    tensors = [
-        None if t is None else (t.data_ptr(), t.requires_grad, t._backward_hooks)
-        for kind in (module._parameters, module._buffers)
-        for t in kind.values()
-    ]
-    settings = [
-        value if type(value) in _PLAIN else _mark(value)
-        for key, value in own.items()
-        if key not in _OWN
-    ]
-    hooks = [
-        (kind, key)
-        for kind in _HOOKS
-        for key, hook in (own.get(kind) or {}).items()
-        if hook is not cast_input  # of ours, which comes with the first batch under autocast
-    ]
-    return id(module), module.training, tensors, settings, hooks
-
-
-def _mark(value: Any) -> Any:
-    """What changes when a setting of a module does; None of what may hold values of a batch."""
-    kind = type(value)
-    if kind in (list, tuple, set) and len(value) <= _SHORT:
-        return [part if type(part) in _PLAIN else None for part in value]
-    if kind is dict and len(value) <= _SHORT:
-        return [(key, v) for key, v in value.items() if type(v) in _PLAIN]
-    return id(value) if callable(value) and kind is not Tensor else None
 
 
 def _room(expected: float) -> int:

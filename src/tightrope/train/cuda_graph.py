@@ -8,12 +8,22 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
+from torch.cuda.graphs import is_current_stream_capturing
 
-__all__ = ["record"]
+__all__ = ["can_record", "record", "recording"]
 
 T = TypeVar("T")
 
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # of the allocator
+
+
+def can_record(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
+def recording() -> bool:
+    """Whether what runs now is recorded, so that nobody may wait for a value."""
+    return torch.cuda.is_initialized() and is_current_stream_capturing()
 
 
 def record(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from tightrope.train.answers import any_half, difference, resized, same
+from tightrope.train.answers import alike, any_half, difference, resized, same
 from tightrope.train.feed import fresh, tensors_of, with_tensors
 from tightrope.train.held import marks_of, traceless, values_of
 from tightrope.train.modes import in_mode
@@ -103,16 +103,23 @@ class Look:
         return None
 
     def _grown(self, call: Any) -> float | None:
-        """What moves is asked again in float64, which neither autocast nor tf32 touch."""
+        """What moves is asked again in float64, which neither autocast nor tf32 touch.
+
+        Float64 must give what float32 gave. Halves may be off by more than a small answer itself.
+        """
         told = self._answer(self._call)[0]
         if difference(told, self._answer(self._call, seed=1)[0], []) > 0:
             return None
         longer = self._answer(call)[0]
         moved = resized(told, longer)
-        if moved > 1:
-            with suppress(*CANNOT):
-                return resized(*(self._answer(c, wide=True)[0] for c in (self._call, call)))
-        return resized(told, longer, half=True) if moved > 1 and self._in_half() else moved
+        if moved <= 1:
+            return moved
+        half = self._in_half()
+        with suppress(*CANNOT):
+            wide = [self._answer(c, wide=True)[0] for c in (self._call, call)]
+            if half or (alike(told, wide[0]) and alike(longer, wide[1])):
+                return resized(*wide)
+        return resized(told, longer, half=half)
 
     def _in_half(self) -> bool:
         """Does the model compute anything in half precision, whatever it answers in?"""

@@ -144,13 +144,18 @@ class Program:
     def fits(self, batch: Batch) -> bool:
         return self._batch.fits(batch)
 
-    def settle(self) -> None:
-        """A program is recorded with a batch all of whose gradients are finite."""
+    def settle(self, state: Callable[[], object]) -> bool:
+        """A program is recorded with a batch all of whose gradients are finite.
+
+        Returns whether a run leaves `state()` as it is. The first may fill what the model keeps.
+        """
         first, _ = self.once()
         if _not_finite(first) is not None:
             raise AskAgain
+        before = state()
         again, _ = self.once()
         self.steady = torch.equal(first.squared_norms, again.squared_norms)
+        return before == state()
 
     def once(self) -> tuple[ClippedBatch, Tensor]:
         """The eager step on the batch that is there."""

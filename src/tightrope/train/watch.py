@@ -17,9 +17,9 @@ from typing import Any, final
 
 import torch
 from torch import nn
-from torch.cuda.graphs import is_current_stream_capturing
 
 from tightrope.errors import ModelNotPrivate
+from tightrope.train.cuda_graph import recording
 from tightrope.train.gradients.recorder import unseen
 from tightrope.train.held import untraced
 from tightrope.train.look import Look
@@ -128,7 +128,7 @@ class Watch:
     def _idle(self, model: nn.Module) -> bool:
         if self._busy or not (model.training and torch.is_grad_enabled()) or untraced():
             return True
-        return torch.cuda.is_initialized() and is_current_stream_capturing()
+        return recording()
 
     def _due(self) -> bool:
         """At first until two examples have been compared, then by chance."""

@@ -311,6 +311,27 @@ def test_architectures_compiled_on_a_gpu_give_the_same_sums(name, monkeypatch):
     assert traced_against_eager(name, "cuda", compiled=True) < 1e-4
 
 
+@pytest.mark.parametrize("name", TRACED)
+def test_captured_architectures_equal_the_loop(name, cpu_graphs):
+    """Recorded with the first batch, and filled up to two rows more than there are."""
+    model, batch = made(FAST, name)
+    clip = FlatClip(middle_norm(model, batch))
+    truth = torch.cat([t.reshape(-1) for t in loop(model, batch, loop_clipped_sum, clip)])
+    run = noisy_sgd(
+        model, learning_rate=0.0, sampler=PoissonSampler(1.0), clip=clip,
+        noise=GaussianNoise(0.0), expected_batch_size=1,
+    )  # fmt: skip
+    run.company.asleep = True
+    step = run.capture(
+        lambda *b: losses(model, dict(zip(batch, b, strict=True))), size=EXAMPLES + 2
+    )
+    for values in run.batches(tuple(batch.values()), steps=2):
+        report = step(*values)
+    sums = torch.cat([total.reshape(-1) for total in report.sensitive.batch.sums])
+    assert step.mode == "CUDA graph" and not cpu_graphs.allocating
+    assert float((sums - truth).norm() / truth.norm()) < 1e-4
+
+
 @pytest.mark.parametrize("name", FAST)
 def test_rows_of_one_owner_are_clipped_as_one(name):
     """Owners with two and three rows, in any order; the mean of an owner's losses is its loss."""

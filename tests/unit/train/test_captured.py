@@ -1,4 +1,4 @@
-"""Batches padded to a fixed shape against unpadded ones; graphs themselves are in test_cuda_run."""
+"""Batches padded to a fixed shape against unpadded ones; graphs themselves are in test_graphs."""
 
 from __future__ import annotations
 

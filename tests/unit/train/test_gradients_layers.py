@@ -1,7 +1,7 @@
 """Every layer rule against the slow loop, for batches of 0, 1 and more, on every device there is.
 
 Each goes three ways: eager, filled up as a captured step does it, and by the traced graph that a
-compiler gets. Compiled by torch's compiler (slow), and captured on a GPU, they are tested below.
+compiler gets. Compiled by torch's compiler (slow), and captured, they are tested below.
 """
 
 from __future__ import annotations
@@ -302,17 +302,18 @@ def test_a_compiled_layer_equals_the_loop(name, device):
     compare(model.to(device), example(shape, 3).to(device), compiled=True)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.filterwarnings("ignore")  # of torch, about layers that autocast leaves alone
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_captured_layer_has_the_sums_of_the_eager_one(name, half):
+def test_a_captured_layer_has_the_sums_of_the_eager_one(name, half, device, request):
+    if device == "cpu":
+        request.getfixturevalue("cpu_graphs")
     model, shape = layer(name, 4)
-    x, weights = example(shape, 4).cuda(), torch.linspace(-1, 2, 7, device="cuda")
-    engine, clip = Gradients(model.cuda()), FlatClip(0.5)
+    x, weights = example(shape, 4).to(device), torch.linspace(-1, 2, 7, device=device)
+    engine, clip = Gradients(model.to(device)), FlatClip(0.5)
 
     def each(x):
-        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+        with torch.autocast(device, torch.bfloat16, enabled=half):
             out = model(x)
         flat = (out[0] if isinstance(out, tuple) else out).flatten(1).float()
         return flat.sum(1) + (flat[:, :1] * weights).square().mean(1)

@@ -18,10 +18,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.cuda.graphs import is_current_stream_capturing
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from tightrope.errors import ModelNotPrivate
+from tightrope.train.gradients.again import Kept, no_values
 from tightrope.train.gradients.custom_call import Batched, Call, own_parameters
 from tightrope.train.gradients.draws import python_draws
 from tightrope.train.gradients.forms import Dense
@@ -42,15 +41,19 @@ def custom_rule(
     wanted: tuple[int, ...],
     autocast: tuple[str, bool, torch.dtype],
     known: set[Batched],
+    kept: Kept | None,
 ) -> Forms:
     """arguments, named: what the module was called with; wanted: its differentiable outputs.
 
     known: choices of batched arguments that were right before; one that is found is added.
+    kept: what is known of the call itself; None where it had no values.
 
     The last of `values` are the gradients of those outputs.
     """
     _refuse_dropout(module)
     call = Call(module, arguments, named, wanted, autocast)
+    if kept is not None:
+        kept.check(call)
     grads = values[-len(wanted) :]
     parameters = tuple(own_parameters(module).values())
     return [(p, Dense(r)) for p, r in zip(parameters, _of_each(call, grads, known), strict=True)]
@@ -60,7 +63,7 @@ def _of_each(call: Call, grads: tuple[Tensor, ...], known: set[Batched]) -> tupl
     """Gradients (B, *shape) by the first choice of batched arguments that is right."""
     trouble = "its output for one row is not what it is within the batch"
     choices = list(call.choices(len(grads[0])))
-    sure = len(choices) == 1 or _recorded(grads[0])  # else another choice may be right this time
+    sure = len(choices) == 1 or no_values()  # else another choice may be right this time
     for choice in choices:
         # of Python and NumPy; torch.func looks after torch's
         before = None if sure and choice in known else python_draws()
@@ -82,12 +85,6 @@ def _of_each(call: Call, grads: tuple[Tensor, ...], known: set[Batched]) -> tupl
         f"or one of an example's rows, at a time ({trouble}); put the parameter into a small "
         "module of its own, use the layers of torch.nn, or pass gradients=OneByOne(model)"
     )
-
-
-def _recorded(value: Tensor) -> bool:
-    """Whether nothing can be compared: there are no values, or nobody may wait for them."""
-    capturing = value.is_cuda and is_current_stream_capturing()
-    return capturing or get_proxy_mode() is not None
 
 
 def _is_right(

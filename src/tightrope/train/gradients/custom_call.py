@@ -67,6 +67,10 @@ class Call:
         _, back = vjp(self._run(whole, only=False), *self._parameters())
         return back(tuple(grads))  # type: ignore[no-any-return]
 
+    def outputs(self) -> tuple[Tensor, ...]:
+        """What the module gives to the whole batch by now."""
+        return self._run([x.detach() for x in self.tensors], only=False)(*self._parameters())
+
     def _parameters(self) -> list[Tensor]:
         return [p.detach() for p in own_parameters(self.module).values()]
 

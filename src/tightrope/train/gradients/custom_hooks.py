@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput
 from tightrope.train.feed import tensors_of, with_tensors
+from tightrope.train.gradients.again import Kept, no_values
 from tightrope.train.gradients.custom import custom_rule
 from tightrope.train.gradients.recorder import Recorder, unseen
+from tightrope.train.gradients.state import state_of
 
 __all__ = ["hook_custom", "refuse_late"]
 
@@ -32,7 +34,8 @@ def hook_custom(module: nn.Module, recorder: Recorder) -> list[Callable[[], Any]
             if _between(reversed(layer._forward_hooks.items()), handle.id):
                 cast(OrderedDict[int, Any], layer._forward_hooks).move_to_end(handle.id)
             tensors = tensors_of((args, kwargs))
-            given = with_tensors((args, kwargs), tensors), [x._version for x in tensors]
+            versions = [x._version for x in tensors]
+            given = with_tensors((args, kwargs), tensors), versions, state_of(layer)
         begun.append(given)
 
     @unseen
@@ -69,7 +72,12 @@ def refuse_late(layer: nn.Module) -> None:
 
 @unseen
 def _note_custom(
-    layer: nn.Module, recorder: Recorder, given: Any, versions: list[int], out: Any
+    layer: nn.Module,
+    recorder: Recorder,
+    given: Any,
+    versions: list[int],
+    state: list[Any],
+    out: Any,
 ) -> Any:
     """What comes out, if that has to change.
 
@@ -82,8 +90,10 @@ def _note_custom(
         return None  # the graph shows what becomes of its parameters, or they are refused
     if len(wanted) > 1:
         outs = [_apart(o) if o.requires_grad else o for o in outs]
+    made = tuple(outs[i] for i in wanted)
+    kept = None if no_values() else Kept(state, made)
     recorder.note(
-        layer, custom_rule, tuple(tensors), tuple(outs[i] for i in wanted),
+        layer, custom_rule, tuple(tensors), made, kept=kept,
         arguments=given[0], named=given[1], wanted=wanted, autocast=_autocast_now(tuple(tensors)),
     )  # fmt: skip
     return with_tensors(out, outs) if len(wanted) > 1 else None

@@ -99,7 +99,8 @@ class BatchPlan:
         """The uses that count, each with what is known of it."""
         for i in self.uses:
             if uses[i].rule is custom_rule:
-                uses[i].rule = partial(custom_rule, known=self.choices.setdefault(i, set()))
+                known = self.choices.setdefault(i, set())
+                uses[i].rule = partial(custom_rule, known=known, kept=uses[i].kept)
         return list(map(uses.__getitem__, self.uses))
 
     def asked_again(self) -> BatchPlan:

@@ -53,7 +53,8 @@ class Use:
     """One run of a layer: what went in, and where in the graph its output's gradient appears."""
 
     __slots__ = (
-        "edges", "entered", "half", "inputs", "keywords", "owner", "rows", "rule", "versions"
+        "edges", "entered", "half", "inputs", "kept", "keywords", "owner", "rows", "rule",
+        "versions",
     )  # fmt: skip
 
     @unseen
@@ -64,8 +65,11 @@ class Use:
         inputs: tuple[Tensor, ...],
         outputs: tuple[Tensor, ...],
         keywords: dict[str, Any],
+        kept: Any = None,
     ) -> None:
+        """kept: of a call that is done again, see `again.Kept`."""
         self.owner, self.rule, self.inputs, self.keywords = owner, rule, inputs, keywords
+        self.kept = kept
         self.edges: list[GradientEdge] = []
         self.rows: list[int] = []
         for out in outputs:  # no comprehensions: a function call each, at every layer
@@ -139,6 +143,7 @@ class Recorder:
         rule: Callable[..., Any],
         inputs: tuple[Tensor, ...],
         outputs: tuple[Tensor, ...],
+        kept: Any = None,
         **keywords: Any,
     ) -> None:
         """Remember a use; the edges are taken now, before any in-place change of the outputs."""
@@ -149,7 +154,7 @@ class Recorder:
                 raise ModelNotPrivate(_EXCHANGED.format(type(owner).__name__, name))
         if not self.uses and not self.calls:  # a part of the model was called by itself
             self.started = _operations()
-        self.uses.append(Use(owner, rule, inputs, outputs, keywords))
+        self.uses.append(Use(owner, rule, inputs, outputs, keywords, kept))
 
     @unseen
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
