@@ -180,7 +180,7 @@ class Account:
         """
         guarantee, answer = self._epsilon(delta)
         if isinstance(guarantee, GaussianGuarantee):
-            words = "A formula decides; there is no numerical method to hold against it."
+            words = "A formula gives it; no second method is needed."
             return SecondLook(SecondVerdict.CLOSED_FORM, None, None, words)
         if not isinstance(guarantee, LossGuarantee):
             words = "One method only: no second one is at hand for a bound of this kind."

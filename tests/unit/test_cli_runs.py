@@ -176,7 +176,7 @@ def test_sizes_stand_wherever_a_rate_does(tmp_path) -> None:
     [
         ([], 1e-5, "by default"),
         (["--dataset-size", "1000"], 1000**-1.1, "the default for 1,000 records"),
-        (["--dataset-size", "1000", "--delta", "1e-3"], 1e-3, "not below 1/1,000"),
+        (["--dataset-size", "1000", "--delta", "1e-3"], 1e-3, "too large for 1,000 records"),
         (["--dataset-size", "1000", "--delta", "9e-4"], 9e-4, None),
     ],
 )
@@ -189,7 +189,7 @@ def test_a_delta_knows_how_many_records_there_are(words, delta, remark) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--dataset-size", "1000", "--delta", "1"], "asks for nothing"),
+        (["--dataset-size", "1000", "--delta", "1"], "promises nothing"),
         (["--dataset-size", "0"], "dataset_size"),
         (["--dataset-size", "1.5"], "whole number"),
         (["--delta", "1.5"], "delta must be"),

@@ -65,9 +65,10 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
             check_classification_targets(labels)
         if declared is None and not self.labels_public:
             raise InvalidInput(
-                f"{type(self).__name__} does not take the possible labels from private data: a "
-                "rare label would show that its bearer is there. Give them with classes=[...], or "
-                "say labels_public=True if the set of labels that occur is public."
+                f"{type(self).__name__} does not take the list of labels from private data: a "
+                "rare label would show that its bearer is there. List all possible labels with "
+                "classes=[...] (--classes yes,no), or say labels_public=True (--labels-public) if "
+                "everybody may know which labels occur."
             )
         classes = np.unique(column_or_1d(labels) if declared is None else np.asarray(declared))
         if declared is None:

@@ -181,8 +181,8 @@ def known(data: Any, path: str | Path) -> dict[str, Any]:
     found = data.get("schema") if isinstance(data, dict) else type(data).__name__
     if not isinstance(found, str) or found not in SCHEMAS:
         raise InvalidInput(
-            f"{printable(path)} is not a certificate that this library reads: its schema is "
-            f"{str(found)[:80]!r}, known are {', '.join(SCHEMAS)}. A newer one needs a newer "
-            "Tightrope."
+            f"{printable(path)} is not a certificate that this version reads. Its schema is "
+            f"{str(found)[:80]!r}; known are {', '.join(SCHEMAS)}. `tightrope certify` writes one; "
+            "a newer one needs a newer Tightrope."
         )
     return data  # type: ignore[no-any-return]

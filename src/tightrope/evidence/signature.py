@@ -64,17 +64,21 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
         raise InvalidInput(
-            f"{printable(path)} is there already; a key is never overwritten."
+            f"{printable(path)} exists, and a key is never overwritten. Give another name."
         ) from None
     with os.fdopen(handle, "wb") as file:
         file.write(content)
 
 
 def _secret(path: str | Path) -> Any:
-    if Path(path).is_file() and os.name == "posix" and Path(path).stat().st_mode & 0o077:
-        raise InvalidInput(f"{path} can be read by others: chmod 600 it, or make a new key.")
-    serial = _serialization()
-    return _loaded(path, lambda raw: serial.load_pem_private_key(raw, None), "PrivateKey", "secret")
+    load = _serialization().load_pem_private_key
+    found = _loaded(path, lambda raw: load(raw, None), "PrivateKey", "secret")
+    if os.name == "posix" and Path(path).stat().st_mode & 0o077:
+        raise InvalidInput(
+            f"{printable(path)} can be read by others. Allow only yourself to read it (chmod 600), "
+            "or make a new key if others may have seen it."
+        )
+    return found
 
 
 def _public(path: str | Path) -> Any:
@@ -91,8 +95,19 @@ def _loaded(path: str | Path, load: Callable[..., object], kind: str, told: str)
     except (OSError, ValueError, TypeError):
         key = None
     if not isinstance(key, getattr(_tools(), f"Ed25519{kind}")):
-        raise InvalidInput(f"{printable(path)} is no {told} Ed25519 key in a PEM file.")
+        raise InvalidInput(f"{printable(path)} {_not_a_key(Path(path), told)}")
     return key
+
+
+def _not_a_key(path: Path, told: str) -> str:
+    """Why a file gives no key, and where one comes from."""
+    if not path.exists():
+        return f"does not exist. Give the file of a {told} key; `tightrope keygen` makes a pair."
+    hint = "the one that ends in .pub" if told == "public" else "not the one that ends in .pub"
+    return (
+        f"is not a {told} Ed25519 key in a PEM file. `tightrope keygen` makes two files; give "
+        f"{hint}."
+    )
 
 
 def _hex(public: Any) -> str:
@@ -172,13 +187,16 @@ class Trust:
         if folder is not None:
             inside = sorted(p for p in Path(folder).glob("*") if p.suffix in (".pub", ".pem"))
             if not inside:
-                raise InvalidInput(f"There is no .pub or .pem file in {printable(folder)}.")
+                raise InvalidInput(
+                    f"{printable(folder)} must be a folder with public keys (.pub or .pem files); "
+                    "there are none in it."
+                )
             found += inside
         names: dict[str, str] = {}
         for path in found:
             key = _hex(_public(path))
             if _is_weak(bytes.fromhex(key)):
-                raise InvalidInput(f"{printable(path)}: with this key anybody can sign anything.")
+                raise InvalidInput(f"{printable(path)} is a weak key: anybody could sign with it.")
             name = printable(path.stem)
             names[key] = f"{names[key]} or {name}" if key in names else name
         return Trust(names)

@@ -14,7 +14,7 @@ from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.certificate import FILE, chain_of
 from tightrope.evidence.form import SCHEMAS, fault_of
 from tightrope.evidence.statement import is_uncovered, main_claim
-from tightrope.evidence.strict_json import parse
+from tightrope.evidence.strict_json import parse, printable, why_unread
 from tightrope.interop import libraries
 from tightrope.interop.events import looks_like_event
 from tightrope.interop.reading import Reading, claims_of, in_order
@@ -41,12 +41,13 @@ def read(source: object, told: Setting = _NOTHING) -> Reading:
     for looks, reader in _KINDS:
         if looks(data):
             return _guarded(reader, data, told)
-    came = f"a table with {', '.join(map(str, data))}" if isinstance(data, Mapping) else repr(data)
+    keys = data[0] if isinstance(data, list) and data else data
+    came = f"the names {', '.join(map(str, keys))}" if isinstance(keys, Mapping) else repr(data)
     raise InvalidInput(
-        f"This is nothing that Tightrope can read: {came:.120}. It reads Opacus' accountant state "
-        "(history, mechanism), events of dp_accounting (class_name), TensorFlow Privacy's "
-        "statement parameters, JAX Privacy's configurations, certificates and processes of its "
-        "own, and settings or schedules (noise, rate, steps)."
+        f"Tightrope does not know what this is: it holds {came:.120}. Give one of: Opacus' "
+        "accountant state (history, mechanism), an event of dp_accounting (class_name), TensorFlow "
+        "Privacy's statement parameters, a configuration of JAX Privacy, a certificate or process "
+        "of Tightrope, a setting or a schedule (noise, rate, steps; in a .csv with commas)."
     )
 
 
@@ -81,8 +82,8 @@ def _file(path: Path) -> Any:
         return parse(text) if ours else data
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(
-            f"Cannot read {str(path)!r} ({error}). Give a JSON file, or a schedule as .csv; what "
-            "torch.save or pickle wrote must be written as JSON first."
+            f"{printable(path)} cannot be read: {why_unread(error)}. Give a JSON file, or a "
+            "schedule as .csv; what torch.save or pickle wrote must be saved as JSON first."
         ) from None
 
 

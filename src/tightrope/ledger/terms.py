@@ -48,7 +48,7 @@ class Total:
         ):
             raise InvalidInput(
                 "A total is epsilon and delta, or mu, or advantage, or true_positive_rate and "
-                f"false_positive_rate; got {sorted(self.numbers()) or 'nothing'}."
+                f"false_positive_rate; got {' and '.join(self.numbers()) or 'none of them'}."
             )
         if self.mu is not None:
             check_real(self.mu, "mu", low=1e-100, high=1e100)  # so are its square and its root

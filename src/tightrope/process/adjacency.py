@@ -54,8 +54,8 @@ def check_adjacency(value: object) -> Adjacency:
     try:
         return Adjacency(value)
     except ValueError:
-        allowed = " or ".join(f"Adjacency.{member.name}" for member in Adjacency)
-        raise InvalidInput(f"adjacency must be {allowed}; got {value!r}.") from None
+        allowed = ", ".join(f"{member} (Adjacency.{member.name})" for member in Adjacency)
+        raise InvalidInput(f"adjacency must be one of {allowed}; got {value!r}.") from None
 
 
 def check_rows(value: object, what: str) -> Adjacency:
@@ -64,7 +64,7 @@ def check_rows(value: object, what: str) -> Adjacency:
     if relation is Adjacency.ZERO_OUT:
         raise InvalidInput(
             f"{what} takes add-or-remove or replace-one neighbours; got {relation}, whose null "
-            "record is no row of data. Use one of these; the run that it declares can be accounted "
-            "under zero-out neighbours by itself, as a process."
+            "record is not a row of data. Use one of the two. The run can still be accounted under "
+            "zero-out neighbours, as a process of its own."
         )
     return relation
