@@ -10,10 +10,11 @@ __all__ = ["Adjacency", "Released", "check_adjacency", "check_rows"]
 
 
 class Adjacency(Enum):
-    """Which two datasets the guarantee compares.
+    """Which two datasets the guarantee compares: they differ in one record.
 
-    Zero-out: as many records in both, one of them in one of the two being a null record, which is
-    drawn, counted and cut like any other and adds nothing to a sum.
+    Add-or-remove: it is in one of them only. Replace-one: it is another record in the other.
+    Zero-out: it is a null record in the other, which is drawn and counted like any record but adds
+    nothing to a sum.
 
     >>> from tightrope import Adjacency, GaussianMechanism, account
     >>> swapped = GaussianMechanism(2.0, adjacency=Adjacency.REPLACE_ONE)
