@@ -70,9 +70,33 @@ def test_the_wrong_half_of_a_key_is_named(tmp_path: Path) -> None:
         signature_of({}, public)
     with pytest.raises(InvalidInput, match=r"the one that ends in \.pub"):
         Trust.of([secret])
-    secret.chmod(0o644)
+    secret.chmod(0o640)
     with pytest.raises(InvalidInput, match="chmod 600"):
         signature_of({}, secret)
+
+
+def test_an_edited_certificate_is_neither_signed_nor_given_a_title(tmp_path: Path) -> None:
+    """A new hash chain over edited sections would hide the edit: `verify` must go on to fail."""
+    pytest.importorskip("cryptography")
+    from tightrope.evidence import certify, new_key_pair, write
+    from tightrope.evidence.certificate import chain_of, titled
+    from tightrope.evidence.signature import signature_by, signed
+    from tightrope.evidence.title import Title
+    from tightrope.process import GaussianMechanism
+
+    key, _ = new_key_pair(tmp_path / "key")
+    edited = certify(GaussianMechanism(1.0), 1e-5)
+    edited["setting"]["delta"] = 1e-6
+    path = write(edited, tmp_path / "certificate.json")
+    for use in (
+        lambda: titled(edited, Title(model="x")),
+        lambda: signed(edited, key),
+        lambda: signature_by(edited, key),
+    ):
+        with pytest.raises(InvalidInput, match="changed after it was written"):
+            use()
+    assert "changed after it was written" in told("sign", str(path), "--key", str(key))
+    assert json.loads(path.read_text())["chain"] != chain_of(edited)
 
 
 def test_a_certificate_says_its_statement_when_it_is_written(tmp_path: Path) -> None:

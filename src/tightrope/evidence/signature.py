@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, final
 
 from tightrope.errors import InvalidInput, MissingTool
+from tightrope.evidence.certificate import unedited
 from tightrope.evidence.check import Check, yours
-from tightrope.evidence.form import fault_of, faults, schema_of
+from tightrope.evidence.form import faults, schema_of
 from tightrope.evidence.strict_json import canonical, printable, read_json
 
 __all__ = [
@@ -133,11 +134,8 @@ def _serialization() -> Any:
 
 # ---- signing
 def signature_by(certificate: dict[str, Any], key: str | Path) -> dict[str, str]:
-    """A detached signature by a secret key file."""
-    wrong = fault_of(certificate)
-    if wrong is not None:
-        raise InvalidInput(f"This is no certificate that could be signed: {wrong}.")
-    return signature_of(certificate, key)
+    """A detached signature by a secret key file; nobody signs an edited certificate by mistake."""
+    return signature_of(unedited(certificate), key)
 
 
 def signature_of(content: dict[str, Any], key: str | Path) -> dict[str, str]:
@@ -168,7 +166,9 @@ def read_detached(path: str | Path) -> dict[str, str]:
     inner = {k: v for k, v in data.items() if k != "schema"} if isinstance(data, dict) else data
     wrong = next(faults(inner, schema_of(_NEWEST)["$defs"]["signature"]), None)
     if wrong is not None or data.get("schema") != _DETACHED:
-        raise InvalidInput(f"{printable(path)} is no {_DETACHED} file ({wrong or 'its schema'}).")
+        raise InvalidInput(
+            f"{printable(path)} is not a {_DETACHED} file ({wrong or 'its schema'})."
+        )
     return dict(inner)
 
 
@@ -216,7 +216,7 @@ def signature_line(
     content = payload(certificate)
     wrong = next((one for one in found if not _fits(one, content)), None)
     if wrong is not None:
-        told = f"the one by key {_short(wrong)} does not fit the content"
+        told = f"the one by key {_short(wrong)} does not match the content"
         return Check("signature", False, told), "a broken signature"
     known = [(trust.names[s["key"]], s) for s in found if trust and s["key"] in trust.names]
     if known:
@@ -232,7 +232,7 @@ def signature_line(
 def _unsigned(trust: Trust | None) -> tuple[Check, str]:
     if trust is not None:
         return Check("signature", False, "there is none, and you asked for one"), "unsigned"
-    return yours("signature", "there is none: anybody can have written this file"), "unsigned"
+    return yours("signature", "there is none: anybody could have written this file"), "unsigned"
 
 
 def _fits(signature: dict[str, str], content: bytes) -> bool:

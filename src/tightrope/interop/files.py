@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.evidence.certificate import FILE, chain_of
-from tightrope.evidence.form import SCHEMAS, fault_of
+from tightrope.evidence.certificate import FILE, unedited
+from tightrope.evidence.form import SCHEMAS
 from tightrope.evidence.statement import is_uncovered, main_claim
 from tightrope.evidence.strict_json import parse, printable, why_unread
 from tightrope.interop import libraries
@@ -112,14 +112,7 @@ def _event(data: object, told: Setting) -> Reading:
 def _certificate(data: Any, told: Setting) -> Reading:
     """A certificate of ours: the process it holds, if it was not edited and its run was private."""
     _alone(told, "A certificate")
-    wrong = fault_of(data)
-    if wrong is not None:
-        raise InvalidInput(f"This is no certificate that this library reads: {wrong}.")
-    if data["chain"] != chain_of(data):
-        raise InvalidInput(
-            "This certificate was changed after it was written: its hash chain is broken. "
-            "`tightrope verify` says where; ask for the original."
-        )
+    unedited(data)
     run, process = data["run"], from_json(data["process"])
     if run is not None and not run["private"]:
         raise InvalidInput(f"This certificate promises nothing. {data['statement']}")
@@ -161,7 +154,7 @@ def _alone(told: Setting, what: str) -> None:
     keys = [key for key in _KEYS if key not in ("delta", "group")]
     given = [f"--{_word(key)}" for key in keys if getattr(told, key) != UNSAID]
     if given:
-        raise InvalidInput(f"{what} says all of its setting itself; leave out {', '.join(given)}.")
+        raise InvalidInput(f"{what} holds the whole setting already; leave out {', '.join(given)}.")
 
 
 def _word(key: str) -> str:
