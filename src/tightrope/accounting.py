@@ -183,7 +183,7 @@ class Account:
             words = "A formula gives it; no second method is needed."
             return SecondLook(SecondVerdict.CLOSED_FORM, None, None, words)
         if not isinstance(guarantee, LossGuarantee):
-            words = "One method only: no second one is at hand for a bound of this kind."
+            words = "One method only: there is no second one for a bound of this kind."
             return SecondLook(SecondVerdict.ONE_METHOD, None, None, words)
         if self.check == "off":
             words = 'No second method was asked (check="off").'
@@ -291,12 +291,16 @@ def find(analysis: Analysis, process: Process) -> AnalysisResult:
 
 def _of_users(process: UserLevel, one: AnalysisResult) -> AnalysisResult:
     """The guarantee of the run, for a user's records together."""
-    missing = Refusal("An estimate says nothing about several records together.")
+    missing = Refusal(
+        "It is an estimate, and an estimate says nothing about several records together."
+    )
     if process.together:  # the record of the run is a user: the same numbers, said of users
         if isinstance(one.outcome, GaussianGuarantee | LossGuarantee | RenyiGuarantee):
             users: Guarantee = replace(one.outcome, records=process.records)
             return AnalysisResult(one.analysis, users, None, one.theorems)
-        missing = Refusal("This bound is not said of users that are drawn as a whole.")
+        missing = Refusal(
+            "This bound is not proved for users who are drawn with all their records at once."
+        )
     elif isinstance(one.outcome, Guarantee):
         users = one.outcome.group(process.records)
         return AnalysisResult(one.analysis, users, None, one.theorems)
@@ -310,7 +314,9 @@ def _stopped(share: float, whole: AnalysisResult) -> AnalysisResult:
         return AnalysisResult(
             whole.analysis, StoppedGuarantee(whole.outcome, share), None, theorems
         )
-    missing = Refusal("An estimate says nothing about runs stopped at will.")
+    missing = Refusal(
+        "It is an estimate, and an estimate says nothing about runs that are stopped at will."
+    )
     return AnalysisResult(whole.analysis, None, whole.reason or missing, ())
 
 

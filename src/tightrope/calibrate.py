@@ -140,8 +140,8 @@ def _safe(value: float, met: Callable[[float], bool]) -> float:
             return value
         value *= 1.0 + 1e-9 * 4.0**attempt
     raise NotCertified(
-        f"The numerical error at {value:g} is larger than what is asked for. Ask for a target that "
-        "is a little looser."
+        f"The numerical error at {value:g} is too large to prove this target. Ask for a slightly "
+        "larger epsilon or delta."
     )
 
 
@@ -248,7 +248,7 @@ def _judge(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...]) -> _Ju
     if not isinstance(run, NoisySGD):
         raise InvalidInput(
             f"Only a NoisySGD run can be calibrated; got {type(run).__name__}. Calibrate the run "
-            "alone, for what the other releases leave of the budget."
+            "alone, with what the other releases leave of the budget."
         )
     probe = replace(run, noise_multiplier=max(run.noise_multiplier, 1.0))
     covering = [f for f in account(probe, analyses).findings if f.applies]

@@ -162,7 +162,7 @@ def test_balls_in_bins_are_calibrated_by_their_best_analysis() -> None:
     ],
 )
 def test_targets_that_ask_for_nothing_or_too_much_are_refused(target) -> None:
-    with pytest.raises(InvalidInput, match="ask"):
+    with pytest.raises(InvalidInput, match="Ask for"):
         target()
 
 

@@ -103,7 +103,7 @@ def test_what_does_not_add_up_is_refused(files, tmp_path) -> None:
         run("compose", *files, other)
     stopped = {"type": "StoppedAtWill", "run": to_json(NoisySGD(PoissonSampling(0.1), 9.0, 4))}
     other.write_text(json.dumps({**stopped, "first": None}))
-    with pytest.raises(InvalidInput, match="stop at will"):
+    with pytest.raises(InvalidInput, match="stopped at will"):
         run("compose", files[0], other)
 
 
@@ -113,7 +113,7 @@ def test_runs_that_no_single_analysis_covers_are_added_by_their_guarantees(files
     lone = tmp_path / "lone.json"
     lone.write_text(json.dumps(to_json(GaussianMechanism(3.0, "replace-one"))))
     view = answer("compose", odd, lone)
-    assert "no certificate" in view["together"]["words"]
+    assert "No certificate" in view["together"]["words"]
     assert view["together"]["epsilon"]["upper"] > view["runs"][1]["epsilon"]["upper"]
     with pytest.raises(InvalidInput, match="Leave out --out"):
         run("compose", odd, lone, "--out", tmp_path / "c.json")

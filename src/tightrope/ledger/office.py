@@ -75,7 +75,8 @@ class BudgetLedger:
         def decide(book: Book, who: str) -> dict[str, Any]:
             if book.head.number:
                 raise InvalidInput(
-                    f"{terms.name!r} is in the ledger already, and its total stays as it is."
+                    f"{terms.name!r} is in the ledger already, and a total is never changed. Add "
+                    "the data under another name if they are other people's."
                 )
             return {"kind": "add", "terms": with_orders(terms).to_json()}
 

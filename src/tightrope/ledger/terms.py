@@ -136,14 +136,15 @@ class Terms:
             records, run = process.records, process.run
         if isinstance(run, StoppedAtWill):
             raise InvalidInput(
-                "Reserve the longest run that may happen, not one that is stopped at will. It may "
-                "stop earlier all the same, and is settled then."
+                "Reserve the longest run that may happen, not one that is stopped at will. The run "
+                "may still stop earlier; settle it then."
             )
         adjacency = getattr(process, "adjacency", None)
         if adjacency is not self.adjacency:
             raise InvalidInput(
-                f"{self.name!r} counts {self.adjacency} neighbours; got {process!r}, which is "
-                f"about {adjacency}. Describe it for the neighbours of the data set."
+                f"The budget of {self.name!r} is about {self.adjacency} neighbours; got "
+                f"{process!r}, which is about {adjacency}. Describe the process for the neighbours "
+                "of the data set."
             )
         if records != self.records:
             raise InvalidInput(

@@ -88,8 +88,8 @@ def _check_process(part: object) -> None:
         )
     if isinstance(part, UserLevel):
         raise InvalidInput(
-            f"A user's records are said of the whole, not of a part; got {part!r} as a part. Write "
-            f"UserLevel(Sequence(...), {part.records})."
+            f"How many records a user has is stated for the whole, not for a part; got the part "
+            f"{part!r}. Write UserLevel(Sequence(...), {part.records})."
         )
 
 
@@ -99,7 +99,7 @@ def same_adjacency(relations: Iterable[Adjacency]) -> Adjacency:
     if len(found) != 1:
         names = " and ".join(str(relation) for relation in found)
         raise AdjacencyMismatch(
-            f"These parts speak about different neighbours ({names}), so their privacy losses do "
+            f"These parts are about different neighbours ({names}), so their privacy losses do "
             "not add up. Analyse every part under one relation; a replace-one neighbour is at most "
             "one removal and one addition, so add-or-remove guarantees can be turned into "
             "replace-one ones with `.as_replace_one()`."

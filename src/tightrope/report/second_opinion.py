@@ -51,8 +51,8 @@ def level_for(setting: Setting, readings: Iterable[Reading]) -> Level:
         return setting.level()
     if len(found) > 1:
         raise InvalidInput(
-            f"These runs are stated at different deltas ({', '.join(map(str, found))}). Say at "
-            "which one they shall be stated together, with --delta."
+            f"These runs are stated at different deltas ({', '.join(map(str, found))}). Choose one "
+            "for all of them with --delta."
         )
     return level_of(found[0], setting.records)
 

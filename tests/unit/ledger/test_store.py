@@ -115,7 +115,7 @@ def test_a_log_that_was_written_anew_is_noticed(url: str, tmp_path: Path) -> Non
     with pytest.raises(LedgerDamaged):
         open_ledger(tmp_path / "fresh.db", heads=heads).standing("people")
     heads.write_text("[]")
-    with pytest.raises(InvalidInput, match="no heads"):
+    with pytest.raises(InvalidInput, match="not a file of heads"):
         open_ledger(url, heads=heads)
 
 
