@@ -32,6 +32,7 @@ from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process, UserLevel, parts_of
+from tightrope.process.composite import check_process
 from tightrope.theorems import stopping_times
 from tightrope.theorems.base import Refusal, Source, Theorem
 from tightrope.theorems.catalog import ANALYSES, Analysis
@@ -142,7 +143,8 @@ class Account:
         if self._exact is not None and _judged(self._exact, loss) < math.inf:
             return self._exact
         if not self.certified:
-            reasons = "\n".join(f"  - {f.reason}" for f in self.findings)
+            near = [f for f in self.findings if not f.is_foreign] or self.findings
+            reasons = "\n".join(f"  - {f.reason}" for f in near)
             raise DoesNotApply(f"No certified analysis covers {self.process}:\n{reasons}")
         return min(self.certified, key=lambda f: _judged(f, loss))
 
@@ -276,6 +278,7 @@ def account(
     `check` says how exact numbers are held against the second method before they are returned;
     `Account.second_look` says what that method proves, or why it was not asked.
     """
+    check_process(process, "account()")
     return Account(process, analyses, check)
 
 
