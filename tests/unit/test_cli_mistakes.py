@@ -66,7 +66,7 @@ def test_the_wrong_half_of_a_key_is_named(tmp_path: Path) -> None:
     from tightrope.evidence.signature import Trust, new_key_pair, signature_of
 
     secret, public = new_key_pair(tmp_path / "k")
-    with pytest.raises(InvalidInput, match=r"not the one that ends in \.pub"):
+    with pytest.raises(InvalidInput, match=r"the one without \.pub"):
         signature_of({}, public)
     with pytest.raises(InvalidInput, match=r"the one that ends in \.pub"):
         Trust.of([secret])

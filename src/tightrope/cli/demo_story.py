@@ -98,7 +98,7 @@ def _train(console: Console, folder: Path) -> dict[str, Any] | None:
     ledger = open_books(folder.with_name(f"{folder.name}-ledger.db"))
     trained = train_digits(folder, ledger)
     console.print(
-        f"accuracy [bold green]{trained.accuracy:.1%}[/] on people it never saw, epsilon "
+        f"accuracy [bold green]{trained.accuracy:.1%}[/] on digits it never saw, epsilon "
         f"[bold green]{rounded_up(trained.epsilon, 7)}[/] at delta = {LEVEL:g} "
         f"(noise multiplier {trained.noise_multiplier:.4f})"
     )

@@ -77,8 +77,8 @@ def certify(
     from tightrope.evidence.title import Title
     from tightrope.report.second_opinion import level_for
 
-    opt.may_write(out, force)
     reading = opt.reading_of(setting, source, "certify")
+    opt.may_write(out, force)
     level = level_for(setting, [reading])
     words = Title() if title is None else Title.read(title)
     made = make_certificate(reading.certifiable(), level.delta, title=words)

@@ -104,7 +104,7 @@ def _not_a_key(path: Path, told: str) -> str:
     """Why a file gives no key, and where one comes from."""
     if not path.exists():
         return f"does not exist. Give the file of a {told} key; `tightrope keygen` makes a pair."
-    hint = "the one that ends in .pub" if told == "public" else "not the one that ends in .pub"
+    hint = "the one that ends in .pub" if told == "public" else "the one without .pub"
     return (
         f"is not a {told} Ed25519 key in a PEM file. `tightrope keygen` makes two files; give "
         f"{hint}."

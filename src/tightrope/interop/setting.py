@@ -96,10 +96,10 @@ class Setting:
     def _rate(self) -> float:
         rate = parse_number(self.rate, "rate")
         if rate > 1.0:
+            size = f"--batch-size {rate:.0f}" if rate.is_integer() else "--batch-size B"
             raise InvalidInput(
                 f"The rate is a probability, batch size / dataset size, so it is at most 1; got "
-                f"{self.rate}. If that is the batch size, say --batch-size {self.rate} "
-                "--dataset-size N instead."
+                f"{self.rate}. If you know the batch size, say {size} --dataset-size N instead."
             )
         return rate
 

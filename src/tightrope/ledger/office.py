@@ -194,8 +194,8 @@ class BudgetLedger:
 def _check_known(book: Book, dataset: str) -> None:
     if not book.head.number:
         raise InvalidInput(
-            f"There is no data set {dataset!r} in this ledger. Its owner adds one: tightrope "
-            "ledger add."
+            f"There is no data set {dataset!r} in this ledger. `tightrope ledger status` lists "
+            "those it has; the owner adds one with `tightrope ledger add`."
         )
 
 

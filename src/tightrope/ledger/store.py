@@ -249,8 +249,13 @@ def _code(error: DBAPIError) -> str:
     return str(lite or getattr(error.orig, "sqlstate", None) or "")
 
 
+def _words(error: DBAPIError) -> str:
+    """What the database said, in one line."""
+    return " ".join(str(error.orig).split()).rstrip(".?")
+
+
 def _refusal(url: sql.URL, error: DBAPIError) -> InvalidInput:
     code, lost = _code(error), error.connection_invalidated
     known = (advice for start, advice in _ADVICE.items() if code.startswith(start))
-    told = next(known, f"{str(error.orig).strip()}. {_UNCERTAIN if lost else _NOTHING}")
+    told = next(known, f"{_words(error)}. {_UNCERTAIN if lost else _NOTHING}")
     return InvalidInput(f"{url.render_as_string(hide_password=True)}: {told}.")
