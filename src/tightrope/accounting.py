@@ -32,6 +32,7 @@ from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import Process, UserLevel, parts_of
+from tightrope.process.composite import check_process
 from tightrope.theorems import stopping_times
 from tightrope.theorems.base import Refusal, Source, Theorem
 from tightrope.theorems.catalog import ANALYSES, Analysis
@@ -142,7 +143,8 @@ class Account:
         if self._exact is not None and _judged(self._exact, loss) < math.inf:
             return self._exact
         if not self.certified:
-            reasons = "\n".join(f"  - {f.reason}" for f in self.findings)
+            near = [f for f in self.findings if not f.is_foreign] or self.findings
+            reasons = "\n".join(f"  - {f.reason}" for f in near)
             raise DoesNotApply(f"No certified analysis covers {self.process}:\n{reasons}")
         return min(self.certified, key=lambda f: _judged(f, loss))
 
@@ -180,10 +182,10 @@ class Account:
         """
         guarantee, answer = self._epsilon(delta)
         if isinstance(guarantee, GaussianGuarantee):
-            words = "A formula decides; there is no numerical method to hold against it."
+            words = "A formula gives it; no second method is needed."
             return SecondLook(SecondVerdict.CLOSED_FORM, None, None, words)
         if not isinstance(guarantee, LossGuarantee):
-            words = "One method only: no second one is at hand for a bound of this kind."
+            words = "One method only: there is no second one for a bound of this kind."
             return SecondLook(SecondVerdict.ONE_METHOD, None, None, words)
         if self.check == "off":
             words = 'No second method was asked (check="off").'
@@ -276,6 +278,7 @@ def account(
     `check` says how exact numbers are held against the second method before they are returned;
     `Account.second_look` says what that method proves, or why it was not asked.
     """
+    check_process(process, "account()")
     return Account(process, analyses, check)
 
 
@@ -291,12 +294,16 @@ def find(analysis: Analysis, process: Process) -> AnalysisResult:
 
 def _of_users(process: UserLevel, one: AnalysisResult) -> AnalysisResult:
     """The guarantee of the run, for a user's records together."""
-    missing = Refusal("An estimate says nothing about several records together.")
+    missing = Refusal(
+        "It is an estimate, and an estimate says nothing about several records together."
+    )
     if process.together:  # the record of the run is a user: the same numbers, said of users
         if isinstance(one.outcome, GaussianGuarantee | LossGuarantee | RenyiGuarantee):
             users: Guarantee = replace(one.outcome, records=process.records)
             return AnalysisResult(one.analysis, users, None, one.theorems)
-        missing = Refusal("This bound is not said of users that are drawn as a whole.")
+        missing = Refusal(
+            "This bound is not proved for users who are drawn with all their records at once."
+        )
     elif isinstance(one.outcome, Guarantee):
         users = one.outcome.group(process.records)
         return AnalysisResult(one.analysis, users, None, one.theorems)
@@ -310,7 +317,9 @@ def _stopped(share: float, whole: AnalysisResult) -> AnalysisResult:
         return AnalysisResult(
             whole.analysis, StoppedGuarantee(whole.outcome, share), None, theorems
         )
-    missing = Refusal("An estimate says nothing about runs stopped at will.")
+    missing = Refusal(
+        "It is an estimate, and an estimate says nothing about runs that are stopped at will."
+    )
     return AnalysisResult(whole.analysis, None, whole.reason or missing, ())
 
 

@@ -60,6 +60,7 @@ def find_noise(
 
     Where the best analysis has no number near the answer, the best of the others is asked.
     """
+    _check_target(target)
     if isinstance(run, UserLevel):
         return _noise_for_users(run, target, analyses)
     if isinstance(run, NoisySGD) and (run.steps == 0 or run.sampling.rate == 0.0):
@@ -140,8 +141,8 @@ def _safe(value: float, met: Callable[[float], bool]) -> float:
             return value
         value *= 1.0 + 1e-9 * 4.0**attempt
     raise NotCertified(
-        f"The numerical error at {value:g} is larger than what is asked for. Ask for a target that "
-        "is a little looser."
+        f"The numerical error at {value:g} is too large to prove this target. Ask for a slightly "
+        "larger epsilon or delta."
     )
 
 
@@ -178,6 +179,7 @@ def find_rate(
     >>> round(find_rate(run, Target.approx_dp(epsilon=2.0, delta=1e-5)).value, 6)
     0.010863
     """
+    judge = _judge(run, target, analyses)
     make = type(run.sampling)
     try:
         make(0.5)  # type: ignore[call-arg]
@@ -185,7 +187,6 @@ def find_rate(
         raise InvalidInput(
             f"{run.sampling} has no rate to choose; calibrate the noise or the steps instead."
         ) from None
-    judge = _judge(run, target, analyses)
 
     def with_rate(rate: float) -> NoisySGD:
         return replace(run, sampling=make(min(rate, 1.0)))  # type: ignore[call-arg]
@@ -244,11 +245,20 @@ class _Judge:
         return outcome
 
 
+def _check_target(target: object) -> None:
+    if not isinstance(target, Target):
+        raise InvalidInput(
+            f"target must be a Target, such as Target.approx_dp(epsilon=3.0, delta=1e-5); got "
+            f"{target!r:.80}."
+        )
+
+
 def _judge(run: NoisySGD, target: Target, analyses: tuple[Analysis, ...]) -> _Judge:
+    _check_target(target)
     if not isinstance(run, NoisySGD):
         raise InvalidInput(
             f"Only a NoisySGD run can be calibrated; got {type(run).__name__}. Calibrate the run "
-            "alone, for what the other releases leave of the budget."
+            "alone, with what the other releases leave of the budget."
         )
     probe = replace(run, noise_multiplier=max(run.noise_multiplier, 1.0))
     covering = [f for f in account(probe, analyses).findings if f.applies]

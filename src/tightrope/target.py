@@ -48,7 +48,9 @@ class Target:
         """Membership advantage at most `largest`: total variation, delta at epsilon 0."""
         _require_below_one(check_probability(largest, "advantage"), "advantage")
         if largest == 0.0:
-            raise InvalidInput("No finite noise brings the advantage down to 0; ask for more.")
+            raise InvalidInput(
+                "No finite noise brings the advantage down to 0. Ask for an advantage above 0."
+            )
         return cls(0.0, largest)
 
     @classmethod
@@ -124,5 +126,5 @@ def _line_excess(guarantee: Guarantee, rates: HitRate) -> float:
 def _require_below_one(value: float, name: str) -> None:
     if value >= 1.0:
         raise InvalidInput(
-            f"{name} = 1 asks for nothing: every run meets it, even without noise. Ask for less."
+            f"{name} = 1 promises nothing: every run meets it, even without noise. Ask for less."
         )

@@ -31,7 +31,10 @@ _MOST = 1e300  # of anything counted: more cannot be multiplied without overflow
 _WHY = {
     "epsilon": "Epsilon bounds a log-likelihood ratio, so it is a real number >= 0.",
     "delta": "Delta is a probability of failure, so it lies in [0, 1].",
-    "order": "A Renyi divergence of the kind used here has an order above 1.",
+    "order": "The Renyi divergences used here have orders above 1.",
+    "noise_multiplier": "It is the noise's standard deviation divided by the clip norm.",
+    "rate": "It is the probability that a record is in a batch: batch size / dataset size.",
+    "data_norm": "It is a public bound on the length of every row.",
 }
 
 
@@ -139,17 +142,23 @@ def one_number(value: object, name: str) -> float:
 def check_count(value: object, name: str, *, low: int = 0) -> int:
     """A whole number in [low, 1e300], given as int or as a float without fraction (60.0)."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        whole = int(value)
-        if low <= whole <= _MOST:
-            return whole  # to the last digit, also beyond those of a float
-        value = whole
-    number = check_real(value, name, low=low, high=_MOST)
+        return _within(int(value), name, low)  # to the last digit, also beyond those of a float
+    number = check_real(value, name)
     if not isinstance(number, float) or number != math.floor(number):
         raise InvalidInput(
-            f"{name} counts things, so it must be one whole number >= {low}; got {value!r}. "
-            "Round it yourself, so that the rounding is a choice you made."
+            f"{name} must be one whole number; got {value!r}. Round it yourself, so that the "
+            "rounding is your choice."
         )
-    return int(number)
+    return _within(int(number), name, low)
+
+
+def _within(whole: int, name: str, low: int) -> int:
+    if not low <= whole <= _MOST:
+        raise InvalidInput(
+            f"{name} must be a whole number from {low} to {_MOST:g}; got "
+            f"{_whole_as_float(whole):.17g}."
+        )
+    return whole
 
 
 def default_delta(records: int) -> float:

@@ -245,7 +245,7 @@ def test_weights_beyond_the_floats_are_refused_for_sparse_rows_too() -> None:
     for form in (np.asarray, sp.csr_array):
         problem = Problem(ArrayData(form(_rows(9, 2)), np.ones(9), PLAIN), Logistic())
         for weights in (np.full(2, 1e200), np.full(2, np.nan)):
-            with pytest.raises(InvalidInput, match="range of floats"):
+            with pytest.raises(InvalidInput, match="too large for floats"):
                 problem.gradient_sum(weights)
 
 

@@ -147,7 +147,7 @@ def test_such_a_key_is_not_trusted(tmp_path: Path) -> None:
 def test_a_pipe_is_no_key(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     os.mkfifo(tmp_path / "key.pub")
-    with pytest.raises(InvalidInput, match="no public"):
+    with pytest.raises(InvalidInput, match="not a public"):
         Trust.of([tmp_path / "key.pub"])
 
 
@@ -182,9 +182,9 @@ def test_only_certificates_are_signed_and_titled(content: Any, tmp_path: Path) -
     key, _ = new_key_pair(tmp_path / "key")
     odd = {**(fresh() if content else {}), "schema": "tightrope.certificate/2", **content}
     for use in (lambda: signed(odd, key), lambda: signature_by(odd, key)):
-        with pytest.raises(InvalidInput, match="no certificate"):
+        with pytest.raises(InvalidInput, match="not a certificate"):
             use()
-    with pytest.raises(InvalidInput, match="no certificate"):
+    with pytest.raises(InvalidInput, match="not a certificate"):
         titled(odd, Title())
 
 
@@ -212,7 +212,7 @@ def test_an_odd_certificate_is_no_source_of_a_run(tmp_path: Path) -> None:
     for words in (("account", "--from", path), ("compose", path, path)):
         done = tool(*words)
         assert isinstance(done.exception, InvalidInput | SystemExit)
-        assert "no certificate" in str(done.exception)
+        assert "not a certificate" in str(done.exception)
 
 
 # ---- the command

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tightrope import NoisySGD, PoissonSampling, account
+from tightrope.numerics.digits import rounded_up
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,
@@ -44,16 +45,15 @@ def test_how_to_choose_says_what_each_way_of_drawing_batches_costs() -> None:
     balls = epsilon(BallsInBinsSampling(234), EPOCHS)
     lowest = [least_epsilon(NoisySGD(shuffled, NOISE, EPOCHS, a), DELTA) for a in Adjacency]
     highest = [epsilon(shuffled, EPOCHS, a).upper for a in Adjacency]
-    said = (
-        f"Poisson gives {epsilon(poisson, STEPS).upper:.2f} "
-        f"({epsilon(poisson, STEPS, REPLACED).upper:.2f} with replaced records), "
-        f"fixed-size batches with replaced records {fixed.upper:.2f} "
-        f"(at least {down(fixed.lower, 2)}), "
-        f"shuffled batches at least {down(lowest[0], 2)} and at most {highest[0]:.1f} "
-        f"({down(lowest[1], 1)} and {highest[1]:.0f} with replaced records) "
-        f"and balls in bins {balls.upper:.2f}, less than Poisson"
-    )
-    assert said in flat("how_to_choose.md")
+    for said in (
+        f"| balls in bins | {rounded_up(balls.upper, 4)} |",
+        f"| Poisson | {rounded_up(epsilon(poisson, STEPS).upper, 4)} | "
+        f"{rounded_up(epsilon(poisson, STEPS, REPLACED).upper, 4)} |",
+        f"| fixed size | | {down(fixed.lower, 2)} to {rounded_up(fixed.upper, 4)} |",
+        f"| shuffled | {down(lowest[0], 2)} to {rounded_up(highest[0], 3)} | "
+        f"{down(lowest[1], 1)} to {rounded_up(highest[1], 4)} |",
+    ):
+        assert said in flat("how_to_choose.md")
     assert balls.upper < epsilon(PoissonSampling(1 / 234), EPOCHS).lower
 
 

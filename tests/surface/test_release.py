@@ -59,6 +59,12 @@ def test_every_extra_is_tried_and_bounded():
     assert not unbounded
 
 
+def test_all_is_all_that_the_commands_need():
+    """`pip install .[all]` is the first line of the README: no command may miss a package then."""
+    (everything,) = map(Requirement, PROJECT["optional-dependencies"]["all"])
+    assert everything.extras == set(EXTRAS) - {""}
+
+
 def test_the_lock_holds_every_dependency_within_its_bounds_and_names_no_place():
     text = (ROOT / "requirements-dev.lock").read_text()
     assert not re.search(r"://|--index|--find-links|/tmp|/home|/root|/opt", text)

@@ -47,6 +47,18 @@ def test_the_site_builds_without_a_warning(site: Path) -> None:
     assert (site / "tutorials" / "first_model.ipynb").exists()
 
 
+@pytest.mark.parametrize("name", ["accounting", "process", "train", "more"])
+def test_examples_of_the_reference_are_shown_as_code(name: str, site: Path) -> None:
+    """Not as quotations or prose, which is what Markdown makes of them."""
+    page = (site / "reference" / f"{name}.html").read_text()
+    prose = re.sub(r"<[^>]+>", "", "".join(re.findall(r"<p>.*?</p>", page, re.DOTALL)))
+    assert "<blockquote>" not in page and "import " not in prose and "for epoch in" not in prose
+
+
+def test_lists_inside_of_lists_are_nested(site: Path) -> None:
+    assert re.search(r"<li>At a glance\s*<ul>", (site / "reproduction" / "index.html").read_text())
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
     "name", ["index.html", "tutorials/first_model.html", "reference/accounting.html"]

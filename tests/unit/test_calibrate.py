@@ -152,6 +152,27 @@ def test_balls_in_bins_are_calibrated_by_their_best_analysis() -> None:
     assert tiny.analysis == "balls-in-bins-renyi"
 
 
+def test_what_is_no_target_or_no_run_is_told_what_to_give() -> None:
+    """The slips of a first hour: an epsilon for a target, a number for a process."""
+    run = NoisySGD(PoissonSampling(0.01), noise_multiplier=1.0, steps=10)
+    for find in (find_noise, find_steps, find_rate):
+        with pytest.raises(InvalidInput, match=r"Target\.approx_dp"):
+            find(run, 3.0)
+        with pytest.raises(InvalidInput, match="NoisySGD"):
+            find("run", Target.approx_dp(1.0, 1e-5))
+    for wrong in (5, "NoisySGD", None):
+        with pytest.raises(InvalidInput, match="takes a process"):
+            account(wrong)
+
+
+def test_a_refusal_leaves_out_analyses_of_other_processes() -> None:
+    run = NoisySGD(FixedSizeSampling(0.01), noise_multiplier=1.0, steps=10)
+    with pytest.raises(DoesNotApply) as refused:
+        account(run).epsilon(1e-5)
+    assert "needs replace-one neighbours" in str(refused.value)
+    assert "CyclicSGD" not in str(refused.value) and len(str(refused.value).splitlines()) < 12
+
+
 @pytest.mark.parametrize(
     "target",
     [
@@ -162,7 +183,7 @@ def test_balls_in_bins_are_calibrated_by_their_best_analysis() -> None:
     ],
 )
 def test_targets_that_ask_for_nothing_or_too_much_are_refused(target) -> None:
-    with pytest.raises(InvalidInput, match="ask"):
+    with pytest.raises(InvalidInput, match="Ask for"):
         target()
 
 

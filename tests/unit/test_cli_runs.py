@@ -103,7 +103,7 @@ def test_what_does_not_add_up_is_refused(files, tmp_path) -> None:
         run("compose", *files, other)
     stopped = {"type": "StoppedAtWill", "run": to_json(NoisySGD(PoissonSampling(0.1), 9.0, 4))}
     other.write_text(json.dumps({**stopped, "first": None}))
-    with pytest.raises(InvalidInput, match="stop at will"):
+    with pytest.raises(InvalidInput, match="stopped at will"):
         run("compose", files[0], other)
 
 
@@ -113,7 +113,7 @@ def test_runs_that_no_single_analysis_covers_are_added_by_their_guarantees(files
     lone = tmp_path / "lone.json"
     lone.write_text(json.dumps(to_json(GaussianMechanism(3.0, "replace-one"))))
     view = answer("compose", odd, lone)
-    assert "no certificate" in view["together"]["words"]
+    assert "No certificate" in view["together"]["words"]
     assert view["together"]["epsilon"]["upper"] > view["runs"][1]["epsilon"]["upper"]
     with pytest.raises(InvalidInput, match="Leave out --out"):
         run("compose", odd, lone, "--out", tmp_path / "c.json")
@@ -176,7 +176,7 @@ def test_sizes_stand_wherever_a_rate_does(tmp_path) -> None:
     [
         ([], 1e-5, "by default"),
         (["--dataset-size", "1000"], 1000**-1.1, "the default for 1,000 records"),
-        (["--dataset-size", "1000", "--delta", "1e-3"], 1e-3, "not below 1/1,000"),
+        (["--dataset-size", "1000", "--delta", "1e-3"], 1e-3, "too large for 1,000 records"),
         (["--dataset-size", "1000", "--delta", "9e-4"], 9e-4, None),
     ],
 )
@@ -189,7 +189,7 @@ def test_a_delta_knows_how_many_records_there_are(words, delta, remark) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--dataset-size", "1000", "--delta", "1"], "asks for nothing"),
+        (["--dataset-size", "1000", "--delta", "1"], "promises nothing"),
         (["--dataset-size", "0"], "dataset_size"),
         (["--dataset-size", "1.5"], "whole number"),
         (["--delta", "1.5"], "delta must be"),

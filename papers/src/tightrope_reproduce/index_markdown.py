@@ -40,7 +40,7 @@ def _contents(records: list[dict[str, Any]]) -> str:
         lines.append(f"- {paper}")
         for record in group:
             fared = " ".join(f"{MARKS[v]}{n}" for v, n in counts([record]).items())
-            lines.append(f"  - [{record['title']}](#{record['item']}) ({fared})")
+            lines.append(f"    - [{record['title']}](#{record['item']}) ({fared})")
     return "\n".join(lines) + "\n"
 
 

@@ -22,6 +22,7 @@ from tightrope.audit.result import Audit, RocComparison, audit_one_run, roc_agai
 from tightrope.audit.scores import Bits, real_array
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import write_text
+from tightrope.evidence.strict_json import why_unread
 from tightrope.guarantee.base import Guarantee
 from tightrope.process import NoisySGD, Process, Sequence
 from tightrope.process.codec import from_json, to_json
@@ -82,19 +83,21 @@ def save_audit(
     return write_text(Path(folder) / FILE, json.dumps(content, allow_nan=False) + "\n")
 
 
+_FIRST = (
+    "Train with canaries first: `with tightrope.audit.planted(run) as canaries: ...` and "
+    "`canaries.save(folder, run.process, delta=...)`; then give that folder."
+)
+
+
 def audit_folder(folder: str | Path) -> FolderAudit:
     """The audit stored in a run folder, computed from its scores."""
     path = Path(folder) / FILE if Path(folder).is_dir() else Path(folder)
     try:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise InvalidInput(
-            f"{path} cannot be read ({error}). Train with canaries first: "
-            "`with tightrope.audit.planted(run) as canaries: ...` and "
-            "`canaries.save(folder, run.process, delta=...)`."
-        ) from None
+        raise InvalidInput(f"{path} cannot be read: {why_unread(error)}. {_FIRST}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise InvalidInput(f"{path} is not a {SCHEMA} file.")
+        raise InvalidInput(f"{path} is not a {SCHEMA} file. {_FIRST}")
     try:
         included, scores = _coins(data["included"]), _scores(data["scores"])
         delta, confidence = data["delta"], data["confidence"]

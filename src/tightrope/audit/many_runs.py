@@ -120,8 +120,8 @@ def run_scores(values: ArrayLike, name: str) -> FloatArray:
     scores = real_array(values, name)
     if scores.ndim != 1 or len(scores) < 4 or np.isnan(scores).any():
         raise InvalidInput(
-            f"{name} must hold one score for each of at least four runs, none NaN: half of them "
-            f"choose the threshold; got shape {scores.shape}."
+            f"{name} must hold one score for each of at least four runs, and no NaN; got shape "
+            f"{scores.shape}. Half of the runs choose the threshold, the others test it."
         )
     return scores
 

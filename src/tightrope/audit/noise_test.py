@@ -46,11 +46,11 @@ class NoiseSeen:
         shape, count = np.shape(self.squares), np.asarray(self.coordinates)
         if len(shape) != 2 or 0 in shape or shape[1:] != count.shape or np.min(count) < 1:
             raise InvalidInput(
-                f"Noise is seen as sums of squares (steps, parameters) and a number of coordinates "
-                f"for each parameter; got shapes {shape} and {count.shape}."
+                f"squares must have the shape (steps, parameters), and there must be one number of "
+                f"coordinates for each parameter; got shapes {shape} and {count.shape}."
             )
         if not (np.isfinite(self.squares).all() and np.min(self.squares) >= 0.0):
-            raise InvalidInput("Sums of squares of noise are finite and at least 0.")
+            raise InvalidInput("Sums of squares of noise must be finite and at least 0.")
 
     def most(self, miss: float) -> tuple[float, float]:
         """The most noise that all steps can have had (in all or one parameter), and one of them."""

@@ -68,7 +68,7 @@ def check_guesses(canaries: int, guesses: int, correct: int) -> tuple[int, int, 
     r, v = check_count(guesses, "guesses"), check_count(correct, "correct")
     if not v <= r <= m:
         raise InvalidInput(
-            f"There are at most as many guesses as canaries and right guesses as guesses; got "
+            f"There cannot be more guesses than canaries, nor more right guesses than guesses; got "
             f"{m} canaries, {r} guesses, {v} right."
         )
     return m, r, v

@@ -42,8 +42,8 @@ def real_array(values: ArrayLike, name: str) -> FloatArray:
     found = np.asarray(values)
     if found.dtype.kind not in "biuf":
         raise InvalidInput(
-            f"{name} must hold real numbers; got {found.dtype}. Of complex scores take the part, "
-            "or the modulus, that you rank by."
+            f"{name} must hold real numbers; got {found.dtype}. For complex scores, give the "
+            "part or the modulus by which they are ranked."
         )
     return np.asarray(found, dtype=np.float64)
 

@@ -91,6 +91,7 @@ def compare(
     level = level_for(setting, [reading for _, reading in found])
     views = [{"run": n, **_view(r.process, level.delta, r.neighbours)} for n, r in found]
     if not files:
+        opt.needs(setting, "compare")
         schemes = _schemes(setting)
         views = [{"sampling": s.sampling, **_view(s.run(), level.delta)} for s in schemes]
     if plot is not None:

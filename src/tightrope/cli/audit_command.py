@@ -47,11 +47,12 @@ def audit(
         console.print(roc_table(found.claim, found.audit.roc))
         console.print(roc_drawing(found.claim, found.audit.roc), highlight=False)
         console.print(
-            f"Frequencies among {found.audit.canaries} canaries stray by "
-            f"{scatter(found.audit.canaries):.2f} or so; the lower bound allows for that."
+            f"Chance moves what {found.audit.canaries} canaries show by about "
+            f"{scatter(found.audit.canaries):.2f}, so the attack may seem to beat the limit by as "
+            "much. The lower bound above allows for that."
         )
         console.print(
-            f"With every guess right these canaries would have proved at most epsilon >= "
+            f"Even with every guess right, so few canaries prove no more than epsilon >= "
             f"{rounded_down(found.audit.epsilon_ceiling, 4)} at delta {found.audit.delta:g}."
         )
         if (noise := found.audit.noise) is not None:
@@ -115,11 +116,13 @@ def _print_findings(diagnosis: Diagnosis) -> None:
 def _made(where: str) -> Any:
     """What the user's function returns."""
     file, _, name = where.rpartition(":")
-    if not Path(file).is_file():
+    if file and not Path(file).is_file():
+        raise InvalidInput(f"There is no file {file!r}. doctor takes {_FORM}.")
+    if not file:
         raise InvalidInput(f"doctor takes {_FORM}; got {where!r}.")
     spec = importlib.util.spec_from_file_location("examined", file)
     if spec is None or spec.loader is None:
-        raise InvalidInput(f"{file} is no Python file; doctor takes {_FORM}.")
+        raise InvalidInput(f"{file} is not a Python file; doctor takes {_FORM}.")
     module = importlib.util.module_from_spec(spec)
     loader = spec.loader
     _tried(f"{file} cannot be loaded", lambda: loader.exec_module(module))

@@ -11,6 +11,7 @@ from typing import Any
 
 from tightrope.cli import options as opt
 from tightrope.errors import InvalidInput, TightropeError
+from tightrope.evidence.strict_json import why_unread
 from tightrope.interop import Setting
 
 __all__ = ["answer_file", "answers"]
@@ -30,8 +31,8 @@ def _lines(path: str) -> list[str]:
         return Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(
-            f"--batch cannot read {path!r} ({error}). Give a text file with one JSON object a "
-            f"line, such as {_EXAMPLE}, or - for standard input."
+            f"{path} cannot be read: {why_unread(error)}. Give --batch a text file with one JSON "
+            f"object a line, such as {_EXAMPLE}, or - for standard input."
         ) from None
 
 

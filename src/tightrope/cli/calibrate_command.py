@@ -23,16 +23,25 @@ _FINDS = ["noise", "steps", "rate"]
 @opt.with_setting()
 def calibrate(
     setting: Setting,
-    epsilon: Annotated[str | None, typer.Option(help="Privacy budget.", metavar="EPS")] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(help="Privacy budget: the epsilon to reach.", metavar="EPS")
+    ] = None,
     find: Annotated[
         str | None,
-        typer.Option(help="What to find: noise, steps or rate (default: what is missing)."),
+        typer.Option(
+            help="What to find: noise, steps or rate (default: what is missing).", metavar="NAME"
+        ),
     ] = None,
     advantage: Annotated[
-        str | None, typer.Option(help="Membership advantage allowed, in place of epsilon.")
+        str | None,
+        typer.Option(help="Membership advantage allowed, in place of epsilon.", metavar="X"),
     ] = None,
-    tpr: Annotated[str | None, typer.Option(help="Hit rate allowed at --fpr.")] = None,
-    fpr: Annotated[str, typer.Option(help="False alarm rate of the attack.")] = "0.01",
+    tpr: Annotated[
+        str | None, typer.Option(help="Hit rate allowed to an attack at --fpr.", metavar="X")
+    ] = None,
+    fpr: Annotated[
+        str, typer.Option(help="False alarm rate of that attack.", metavar="X")
+    ] = "0.01",
     as_json: opt.AsJson = False,
 ) -> None:
     """The smallest noise, the most steps or the largest rate for a budget, on the safe side.
@@ -49,7 +58,7 @@ def calibrate(
         raise InvalidInput(opt.unknown("--find", wanted, _FINDS))
     if wanted == "rate" and setting.epochs:
         raise InvalidInput(
-            "Epochs are counted by the rate, which is what is sought here. Give --steps instead."
+            "Epochs depend on the rate, which is to be found here. Give --steps instead."
         )
     finders = {"noise": search.find_noise, "steps": search.find_steps, "rate": search.find_rate}
     view = calibrate_view(finders[wanted], _filled(setting).run(), target, level.delta)
@@ -90,8 +99,8 @@ def _target(
     ]
     if len(given) != 1:
         raise InvalidInput(
-            "Say what to reach with one of --epsilon (and --delta), --advantage, or --tpr (and "
-            f"--fpr); got {' and '.join(given) or 'none'}."
+            "Name one goal: --epsilon (with --delta), --advantage, or --tpr (with --fpr); got "
+            f"{' and '.join(given) or 'none of them'}."
         )
     if epsilon is not None:
         return Target.approx_dp(opt.parse_number(epsilon, "epsilon"), delta)
@@ -107,7 +116,7 @@ def _missing(setting: Setting) -> str:
     absent = [name for name, said in given.items() if not said]
     if len(absent) != 1:
         raise InvalidInput(
-            "Leave out the one of --noise, --steps (or --epochs) and --rate that should be found, "
-            f"or name it with --find; missing now: {', '.join(absent) or 'none'}."
+            "Leave out what should be found: --noise, --steps (or --epochs), or --rate; or name it "
+            f"with --find. Give the others. Left out now: {', '.join(absent) or 'nothing'}."
         )
     return absent[0]

@@ -26,10 +26,16 @@ _ORDERS = "1.5,2,4,8,16,32"
 
 @app.command("renyi")
 def renyi(
-    order: Annotated[str, typer.Option(help="Order of the Renyi divergence, above 1.")],
-    gamma: Annotated[str, typer.Option(help="Level of the Renyi divergence.")],
-    delta: Annotated[str | None, typer.Option(help="Give delta to get epsilon.")] = None,
-    epsilon: Annotated[str | None, typer.Option(help="Give epsilon to get delta.")] = None,
+    order: Annotated[
+        str, typer.Option(help="Order of the Renyi divergence, above 1.", metavar="ORDER")
+    ],
+    gamma: Annotated[str, typer.Option(help="Level of the Renyi divergence.", metavar="GAMMA")],
+    delta: Annotated[
+        str | None, typer.Option(help="Give delta to get epsilon.", metavar="DELTA")
+    ] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(help="Give epsilon to get delta.", metavar="EPS")
+    ] = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """(order, gamma)-Renyi DP to (epsilon, delta)-DP.
@@ -50,9 +56,11 @@ def renyi(
 
 @app.command("to-renyi")
 def to_renyi(
-    epsilon: Annotated[str, typer.Option(help="Epsilon to be guaranteed.")],
-    delta: Annotated[str, typer.Option(help="Delta to be guaranteed.")],
-    order: Annotated[str, typer.Option(help="Order of the Renyi divergence, above 1.")],
+    epsilon: Annotated[str, typer.Option(help="Epsilon to be guaranteed.", metavar="EPS")],
+    delta: Annotated[str, typer.Option(help="Delta to be guaranteed.", metavar="DELTA")],
+    order: Annotated[
+        str, typer.Option(help="Order of the Renyi divergence, above 1.", metavar="ORDER")
+    ],
     as_json: opt.AsJson = False,
 ) -> None:
     """The largest Renyi level of one order that still forces (epsilon, delta)-DP."""
@@ -69,10 +77,16 @@ def to_renyi(
 
 @app.command("gaussian")
 def gaussian(
-    mu: Annotated[str, typer.Option(help="Parameter of Gaussian DP.")],
-    deltas: Annotated[str, typer.Option(help="Deltas, separated by commas.")] = _DELTAS,
-    type_i: Annotated[str, typer.Option(help="Type I errors, separated by commas.")] = _TYPE_I,
-    orders: Annotated[str, typer.Option(help="Renyi orders, separated by commas.")] = _ORDERS,
+    mu: Annotated[str, typer.Option(help="Parameter of Gaussian DP.", metavar="MU")],
+    deltas: Annotated[
+        str, typer.Option(help="Deltas, separated by commas.", metavar="LIST")
+    ] = _DELTAS,
+    type_i: Annotated[
+        str, typer.Option(help="Type I errors, separated by commas.", metavar="LIST")
+    ] = _TYPE_I,
+    orders: Annotated[
+        str, typer.Option(help="Renyi orders, separated by commas.", metavar="LIST")
+    ] = _ORDERS,
     as_json: opt.AsJson = False,
 ) -> None:
     """mu-Gaussian DP seen as (epsilon, delta)-DP, trade-off curve and Renyi DP (all exact)."""
@@ -83,11 +97,17 @@ def gaussian(
 
 @app.command("approx")
 def approx(
-    epsilon: Annotated[str, typer.Option(help="Epsilon of the guarantee.")],
-    delta: Annotated[str, typer.Option(help="Delta of the guarantee.")] = "0",
-    deltas: Annotated[str, typer.Option(help="Deltas, separated by commas.")] = _DELTAS,
-    type_i: Annotated[str, typer.Option(help="Type I errors, separated by commas.")] = _TYPE_I,
-    orders: Annotated[str, typer.Option(help="Renyi orders, separated by commas.")] = _ORDERS,
+    epsilon: Annotated[str, typer.Option(help="Epsilon of the guarantee.", metavar="EPS")],
+    delta: Annotated[str, typer.Option(help="Delta of the guarantee.", metavar="DELTA")] = "0",
+    deltas: Annotated[
+        str, typer.Option(help="Deltas, separated by commas.", metavar="LIST")
+    ] = _DELTAS,
+    type_i: Annotated[
+        str, typer.Option(help="Type I errors, separated by commas.", metavar="LIST")
+    ] = _TYPE_I,
+    orders: Annotated[
+        str, typer.Option(help="Renyi orders, separated by commas.", metavar="LIST")
+    ] = _ORDERS,
     as_json: opt.AsJson = False,
 ) -> None:
     """(epsilon, delta)-DP seen as every other pair it implies, trade-off curve and Renyi DP."""

@@ -14,7 +14,9 @@ __all__ = ["demo"]
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for what it writes.")] = Path("tightrope-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for what it writes.", metavar="FOLDER")] = Path(
+        "tightrope-demo"
+    ),
     as_json: opt.AsJson = False,
 ) -> None:
     """Account, calibrate, train a small private model, and leave evidence; about a minute."""

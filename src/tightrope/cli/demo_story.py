@@ -41,9 +41,9 @@ DELTA = 1e-5
 TITLE = Title(organisation="Tightrope", model="Demonstration", data_set="Handwritten digits")
 NEXT = """
 What to try next:
-  tightrope account --batch-size 256 --dataset-size 60000 --noise 1.1 --epochs 60
-  tightrope sweep --over noise --batch-size 256 --dataset-size 60000 --epochs 60 --noise 1.1
-  tightrope explore    # a page on which epsilon answers while you drag a slider
+  tightrope account --rate 256/60000 --noise 1.1 --epochs 60
+  tightrope sweep --rate 256/60000 --noise 1.1 --epochs 60 --over noise
+  tightrope explore    # a page where epsilon follows the slider that you drag
   your own model: docs/from_opacus.md"""
 MNIST = NoisySGD(PoissonSampling(256 / 60000), noise_multiplier=1.1, steps=14062)
 
@@ -72,7 +72,8 @@ def _fresh_folder(out: Path) -> Path:
 
 
 def _account(console: Console, out: Path) -> dict[str, Any]:
-    console.rule("1. How private is DP-SGD on MNIST? (batch 256 of 60,000, noise 1.1, 60 epochs)")
+    console.rule("1. How private is DP-SGD on MNIST?")
+    console.print("Batches of 256 of 60,000 images, noise multiplier 1.1, 60 epochs.")
     result = account(MNIST)
     view = account_view(result, DELTA)
     show_account(view, console)
@@ -97,7 +98,7 @@ def _train(console: Console, folder: Path) -> dict[str, Any] | None:
     ledger = open_books(folder.with_name(f"{folder.name}-ledger.db"))
     trained = train_digits(folder, ledger)
     console.print(
-        f"accuracy [bold green]{trained.accuracy:.1%}[/] on people it never saw, epsilon "
+        f"accuracy [bold green]{trained.accuracy:.1%}[/] on digits it never saw, epsilon "
         f"[bold green]{rounded_up(trained.epsilon, 7)}[/] at delta = {LEVEL:g} "
         f"(noise multiplier {trained.noise_multiplier:.4f})"
     )

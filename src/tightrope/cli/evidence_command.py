@@ -24,19 +24,31 @@ __all__ = ["certify", "verify", "report", "export"]
 
 Keys = Annotated[
     list[Path] | None,
-    typer.Option("--key", help="A public key; one of those given must have signed it."),
+    typer.Option(
+        "--key",
+        help="A public key that must have signed it; with several, one of them.",
+        metavar="FILE",
+    ),
 ]
 TrustFolder = Annotated[
-    Path | None, typer.Option(help="A folder of public keys, one of which must have signed it.")
+    Path | None,
+    typer.Option(
+        help="A folder of public keys; one of them must have signed it.", metavar="FOLDER"
+    ),
 ]
 Signatures = Annotated[
-    list[Path] | None, typer.Option(help="A detached signature; FILE.sig is found by itself.")
+    list[Path] | None,
+    typer.Option(help="A detached signature; FILE.sig is found without this.", metavar="FILE"),
 ]
-SecretKey = Annotated[Path, typer.Option(help="A secret key, as `tightrope keygen` makes it.")]
-Patience = Annotated[float, typer.Option(help="Seconds to wait.", min=0.1)]
+SecretKey = Annotated[
+    Path, typer.Option(help="A secret key, as `tightrope keygen` makes it.", metavar="FILE")
+]
+Patience = Annotated[float, typer.Option(help="Seconds to wait.", metavar="SECONDS", min=0.1)]
 TitleFile = Annotated[
     Path | None,
-    typer.Option(help="A JSON file with organisation, model, data_set, date, people."),
+    typer.Option(
+        help="A JSON file with organisation, model, data_set, date, people.", metavar="FILE"
+    ),
 ]
 
 
@@ -44,22 +56,29 @@ TitleFile = Annotated[
 def certify(
     setting: Setting,
     source: opt.Source = None,
-    out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("certificate.json"),
+    out: Annotated[Path, typer.Option(help="Where to write it.", metavar="FILE")] = Path(
+        "certificate.json"
+    ),
     title: TitleFile = None,
-    sign: Annotated[Path | None, typer.Option(help="A secret key to sign it with.")] = None,
+    sign: Annotated[
+        Path | None, typer.Option(help="A secret key to sign it with.", metavar="FILE")
+    ] = None,
     force: opt.Force = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Write the certificate of a declared run."""
-    from tightrope.cli.tables import remark
+    """Write the certificate of a declared run.
+
+    Example: `tightrope certify --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5`
+    """
+    from tightrope.cli.tables import remark, screen
     from tightrope.evidence.certificate import certify as make_certificate
     from tightrope.evidence.certificate import write
     from tightrope.evidence.signature import signed
     from tightrope.evidence.title import Title
     from tightrope.report.second_opinion import level_for
 
-    opt.may_write(out, force)
     reading = opt.reading_of(setting, source, "certify")
+    opt.may_write(out, force)
     level = level_for(setting, [reading])
     words = Title() if title is None else Title.read(title)
     made = make_certificate(reading.certifiable(), level.delta, title=words)
@@ -69,6 +88,7 @@ def certify(
         told = {"certificate": str(out), "statement": made["statement"], "remarks": remarks}
         print(json.dumps({"schema": "tightrope.certify/1", **told}))
         return
+    screen().print(made["statement"])
     remark(remarks)
     print(f"Certificate: {out}. Check it with: tightrope verify {out}")
 
@@ -82,18 +102,22 @@ def verify(
     ] = False,
     patience: Annotated[
         float | None,
-        typer.Option(help="Seconds to wait: 10 unless said, 120 with --rigorous.", min=0.1),
+        typer.Option(
+            help="Seconds to wait (default 10, or 120 with --rigorous).", metavar="SECONDS", min=0.1
+        ),
     ] = None,
     key: Keys = None,
     trust: TrustFolder = None,
     signature: Signatures = None,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Recompute every claim from the process alone.
+    """Is a certificate true? Every claim is computed again from the process in it.
 
-    Exit code 0: everything recomputed holds. 1: a line fails. 2: the file cannot be read. 3: no
-    line fails, but time ran out. What cannot be proved here either way (no python-flint, a law
-    beyond ball arithmetic) is "not checked", which is no failure.
+    Example: `tightrope verify certificate.json`
+
+    Exit code 0: every claim holds. 1: one fails. 2: the file cannot be read. 3: none fails, but
+    time ran out. "not checked" is said of what cannot be proved here either way (no python-flint,
+    a law beyond ball arithmetic); it counts as no failure.
     """
     seconds = patience or (120.0 if rigorous else PATIENCE)
     asked = _asked(certificate, signature, key, trust)
@@ -148,12 +172,14 @@ def _checks(seconds: float, **asked: Any) -> list[Check]:
 
 def report(
     where: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
-    out: Annotated[Path, typer.Option(help="An .html or .md file.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="An .html or .md file.", metavar="FILE")] = Path(
+        "report.html"
+    ),
     with_diagnostics: Annotated[
         bool,
         typer.Option(
             "--with-diagnostics",
-            help="Show losses and clipping of a run folder: not covered by epsilon, not for print.",
+            help="Also show losses and clipping. Epsilon does not cover them: never publish.",
         ),
     ] = False,
     key: Keys = None,
@@ -164,6 +190,8 @@ def report(
     as_json: opt.AsJson = False,
 ) -> None:
     """Turn a certificate or a run folder into one page for people.
+
+    Example: `tightrope report certificate.json --out report.html`
 
     Exit code 1 where the certificate fails, 3 where it was not decided: the page says so too.
     """
@@ -198,8 +226,11 @@ class CertificateForm(StrEnum):
 
 def export(
     where: Annotated[Path, typer.Argument(help="A certificate.json, or a run folder.")],
-    form: Annotated[CertificateForm, typer.Option("--as", help="What to write.")],
-    out: Annotated[Path, typer.Option(help="Where to write it.")],
+    form: Annotated[
+        CertificateForm,
+        typer.Option("--as", help="registry, registry-json, nist or model-card.", metavar="FORM"),
+    ],
+    out: Annotated[Path, typer.Option(help="Where to write it.", metavar="FILE")],
     key: Keys = None,
     trust: TrustFolder = None,
     signature: Signatures = None,
@@ -207,11 +238,13 @@ def export(
     force: opt.Force = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Write a certificate that verifies as a registry record, evaluation sheet or model card.
+    """Turn a certificate that verifies into a registry record, evaluation sheet or model card.
+
+    Example: `tightrope export certificate.json --as model-card --out privacy.md`
 
     registry: a draft for the public registry of deployments, as YAML. nist: an evaluation sheet
     after NIST SP 800-226. model-card: a section in Markdown. Nothing is made up: what the
-    certificate does not hold is left out, and named.
+    certificate does not say is left out, and listed.
     """
     from tightrope.cli.tables import remark
     from tightrope.evidence.files import write_text

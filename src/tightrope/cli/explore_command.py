@@ -10,11 +10,18 @@ __all__ = ["explore"]
 
 
 def explore(
-    port: Annotated[int, typer.Option(help="Port on this machine.", min=1, max=65535)] = 8700,
-    host: Annotated[str, typer.Option(help="Address; others than loopback need a token.")] = (
-        "127.0.0.1"
-    ),
-    token: Annotated[str | None, typer.Option(help="Asked for where others can look.")] = None,
+    port: Annotated[
+        int, typer.Option(help="Port on this machine.", metavar="N", min=1, max=65535)
+    ] = 8700,
+    host: Annotated[
+        str, typer.Option(help="Address; one that others can reach needs a token.", metavar="HOST")
+    ] = ("127.0.0.1"),
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="Visitors must give it, where others can reach the page.", metavar="TOKEN"
+        ),
+    ] = None,
 ) -> None:
     """A page on this machine: noise, batch and length as sliders, epsilon while you drag."""
     import uvicorn

@@ -27,19 +27,28 @@ app = typer.Typer(
 Where = Annotated[
     str,
     typer.Option(
-        "--ledger", envvar="TIGHTROPE_LEDGER", help="A file, or postgresql://user@host/db."
+        "--ledger",
+        envvar="TIGHTROPE_LEDGER",
+        help="A file, or postgresql://user@host/db.",
+        metavar="LEDGER",
     ),
 ]
 Heads = Annotated[
     Path | None,
     typer.Option(
         envvar="TIGHTROPE_LEDGER_HEADS",
-        help="Keep the last heads in this file; a store that was rolled back is refused.",
+        help="Keep the newest heads in this file; a ledger set back to an older copy is refused.",
+        metavar="FILE",
     ),
 ]
 Key = Annotated[
     Path | None,
-    typer.Option("--sign", envvar="TIGHTROPE_LEDGER_KEY", help="Sign the entry by a secret key."),
+    typer.Option(
+        "--sign",
+        envvar="TIGHTROPE_LEDGER_KEY",
+        help="A secret key to sign the entry with.",
+        metavar="FILE",
+    ),
 ]
 Name = Annotated[str, typer.Argument(help="The data set.")]
 DEFAULT = "ledger.db"
@@ -47,7 +56,7 @@ DEFAULT = "ledger.db"
 
 @app.command("init")
 def init(ledger: Where = DEFAULT) -> None:
-    """Make a ledger, or bring an older one up to date; in PostgreSQL with its three roles."""
+    """Make a ledger, or bring an older one up to date. In PostgreSQL, its three roles too."""
     from tightrope.ledger import create_ledger
 
     made = create_ledger(ledger)
@@ -65,29 +74,54 @@ def add(
     ledger: Where = DEFAULT,
     heads: Heads = None,
     key: Key = None,
-    epsilon: Annotated[str | None, typer.Option(help="With --delta.", metavar="EPS")] = None,
-    delta: Annotated[str | None, typer.Option(help="With --epsilon.")] = None,
-    mu: Annotated[str | None, typer.Option(help="A Gaussian mu.")] = None,
-    advantage: Annotated[str | None, typer.Option(help="A membership advantage.")] = None,
-    tpr: Annotated[str | None, typer.Option(help="A hit rate, with --fpr.")] = None,
-    fpr: Annotated[str | None, typer.Option(help="The false alarms of --tpr.")] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(help="The total epsilon, with --delta.", metavar="EPS")
+    ] = None,
+    delta: Annotated[
+        str | None, typer.Option(help="The total delta, with --epsilon.", metavar="DELTA")
+    ] = None,
+    mu: Annotated[
+        str | None, typer.Option(help="Or: the total as a Gaussian mu.", metavar="MU")
+    ] = None,
+    advantage: Annotated[
+        str | None, typer.Option(help="Or: the membership advantage allowed in total.", metavar="X")
+    ] = None,
+    tpr: Annotated[
+        str | None, typer.Option(help="Or: the hit rate allowed at --fpr.", metavar="X")
+    ] = None,
+    fpr: Annotated[
+        str | None, typer.Option(help="The false alarm rate for --tpr.", metavar="X")
+    ] = None,
     adjacency: Annotated[
-        str, typer.Option(help="add-or-remove, replace-one or zero-out.")
+        str, typer.Option(help="add-or-remove, replace-one or zero-out.", metavar="RELATION")
     ] = "add-or-remove",
-    unit: Annotated[str, typer.Option(help="Whose privacy it is.")] = "person",
-    records: Annotated[int, typer.Option(help="The most records that one of them has.")] = 1,
+    unit: Annotated[
+        str,
+        typer.Option(
+            help="Whose privacy is protected: person, household, device...", metavar="WORD"
+        ),
+    ] = "person",
+    records: Annotated[
+        int, typer.Option(help="The most records that one such unit has.", metavar="N")
+    ] = 1,
     spender: Annotated[
-        list[str] | None, typer.Option(help="Who may spend; again for more. Default: everybody.")
+        list[str] | None,
+        typer.Option(
+            help="Who may spend; repeat it for several. Default: everybody.", metavar="NAME"
+        ),
     ] = None,
     in_advance: Annotated[
         bool,
         typer.Option(
             "--in-advance",
-            help="No release is chosen by looking at an earlier one: exact composition.",
+            help="Releases are chosen without looking at earlier ones; they are composed exactly.",
         ),
     ] = False,
 ) -> None:
-    """Add a data set with its total, which stays as it is."""
+    """Add a data set with the total that may ever be spent on it. It cannot be changed later.
+
+    Example: `tightrope ledger add patients --epsilon 3 --delta 1e-6`
+    """
     from tightrope.ledger import ALONG_THE_WAY, IN_ADVANCE, Terms, Total
 
     names = ("epsilon", "delta", "mu", "advantage", "true_positive_rate", "false_positive_rate")
@@ -115,10 +149,13 @@ def reserve(
     heads: Heads = None,
     key: Key = None,
     source: opt.Source = None,
-    note: Annotated[str, typer.Option(help="What it is for.")] = "",
+    note: Annotated[str, typer.Option(help="What it is for.", metavar="TEXT")] = "",
 ) -> None:
-    """Put aside what a run may spend, for example of another program; prints its id."""
-    process = opt.reading_of(setting, source, "ledger reserve").certifiable()
+    """Put aside what a run may spend, for instance one of another program; prints an id.
+
+    Example: `tightrope ledger reserve patients --rate 0.01 --noise 1.1 --steps 1000`
+    """
+    process = opt.reading_of(setting, source, f"ledger reserve {name}").certifiable()
     opened = _opened(ledger, heads, key)
     print(opened.reserve(name, opened.book(name).terms.of_one(process), note).id)
 
@@ -132,11 +169,15 @@ def settle(
     key: Key = None,
     released: Annotated[
         int | None,
-        typer.Option(help="Steps that were released. Default: those announced, if any were."),
+        typer.Option(
+            help="Steps that were released. Default: those announced, if any were.", metavar="N"
+        ),
     ] = None,
-    certificate: Annotated[Path | None, typer.Option(help="The run's certificate.json.")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="The run's certificate.json.", metavar="FILE")
+    ] = None,
 ) -> None:
-    """End a reservation; what was neither announced nor released is free again."""
+    """End a reservation. What was neither announced nor released can be spent again."""
     mark = None if certificate is None else sha256(certificate.read_bytes()).hexdigest()
     _opened(ledger, heads, key).settle(name, reservation, released, mark)
     print(f"Settled: {reservation}")
@@ -149,7 +190,7 @@ def status(
     heads: Heads = None,
     as_json: opt.AsJson = False,
 ) -> None:
-    """What is left."""
+    """How much of each budget is left."""
     from tightrope.ledger.views import standing_view
 
     opened = _opened(ledger, heads)
@@ -161,7 +202,7 @@ def status(
     for row in rows:
         total = ", ".join(f"{key} {value:g}" for key, value in row["total"].items())
         state = "OVERSPENT" if row["overspent"] else f"{100 * (1 - row['share']):.1f} % left"
-        print(f"{row['dataset']}: {state} of {total} ({row['open']} open, head {row['head']})")
+        print(f"{row['dataset']}: {state} of {total} ({row['open']} open)\n  head {row['head']}")
 
 
 @app.command("history")
@@ -191,16 +232,18 @@ def forecast(
     if as_json:
         print(json.dumps(view))
         return
-    print(f"{name}: {100 * view['share']:.1f} % are taken.")
+    print(f"{name}: {100 * view['share']:.1f} % of the budget is taken.")
     if "last" in view:
         print(f"{view['more_like_the_last']} more like the last one would fit ({view['last']}).")
     days = view["days_left"]
-    print(f"No date: {view['no_date_because']}." if days is None else f"About {days:.1f} days.")
+    print(f"No forecast: {view['no_date_because']}." if days is None else f"About {days:.1f} days.")
 
 
 @app.command("export")
 def export(
-    out: Annotated[Path, typer.Option(help="Where to write it.")] = Path("ledger.json"),
+    out: Annotated[Path, typer.Option(help="Where to write it.", metavar="FILE")] = Path(
+        "ledger.json"
+    ),
     ledger: Where = DEFAULT,
     heads: Heads = None,
 ) -> None:
@@ -217,15 +260,27 @@ def export(
 @app.command("check")
 def check(
     name: Name,
-    head: Annotated[str | None, typer.Option(help="A head somebody kept: NUMBER:HASH.")] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            help="A head that somebody kept: NUMBER:HASH, as status prints it.", metavar="HEAD"
+        ),
+    ] = None,
     ledger: Where = DEFAULT,
     heads: Heads = None,
     key: Annotated[
-        list[Path] | None, typer.Option("--key", help="Public keys; one signed every entry.")
+        list[Path] | None,
+        typer.Option(
+            "--key",
+            help="A public key; every entry must be signed by one of those given.",
+            metavar="FILE",
+        ),
     ] = None,
-    trust: Annotated[Path | None, typer.Option(help="A folder of such keys.")] = None,
+    trust: Annotated[
+        Path | None, typer.Option(help="A folder of public keys.", metavar="FOLDER")
+    ] = None,
 ) -> None:
-    """Follow the hash chain of a log, work out its prices anew, and look for a head of before."""
+    """Check a log: its hash chain, the price of every entry, and a head that somebody kept."""
     opened = _opened(ledger, heads)
     book = opened.book(name)
     book.check_prices()
@@ -249,10 +304,17 @@ def check(
 def serve(
     ledger: Where = DEFAULT,
     heads: Heads = None,
-    host: Annotated[str, typer.Option(help="Loopback, unless there is a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="A free one.")] = 8410,
+    host: Annotated[
+        str, typer.Option(help="Address; one that others can reach needs a token.", metavar="HOST")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port on this machine.", metavar="N")] = 8410,
     token: Annotated[
-        str | None, typer.Option(envvar="TIGHTROPE_LEDGER_TOKEN", help="Needed off loopback.")
+        str | None,
+        typer.Option(
+            envvar="TIGHTROPE_LEDGER_TOKEN",
+            help="Visitors must give it, where others can reach the page.",
+            metavar="TOKEN",
+        ),
     ] = None,
 ) -> None:
     """A page with what is left, who spent it, a forecast and the certificates. It only reads."""

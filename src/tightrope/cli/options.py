@@ -25,13 +25,14 @@ __all__ = [
     "Plot",
     "Source",
     "with_setting",
+    "needs",
     "reading_of",
     "parse_delta",
     "parse_number",
     "unknown",
 ]
 
-_EXAMPLE = "tightrope account --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5"
+_RUN = "--rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5"
 _SCHEMES = "poisson (default), fixed-size, shuffled, cyclic, balls-in-bins or full"
 
 
@@ -104,17 +105,32 @@ def reading_of(setting: Setting, source: str | None, command: str) -> Reading:
 
     if source is not None:
         return read(source, setting)
-    if not setting.noise or not setting.has_rate:
-        given = (("--rate", setting.has_rate), ("--noise", setting.noise))
-        missing = " and ".join(name for name, value in given if not value)
-        raise InvalidInput(f"{command} needs {missing}. For instance: {_EXAMPLE}")
+    needs(setting, command)
     return Reading(setting.run(), "options")
+
+
+def needs(setting: Setting, command: str, varied: str = "") -> None:
+    """What a run needs was said; `varied` is what the command chooses itself."""
+    given = {
+        "rate": ("--rate (or --batch-size and --dataset-size)", setting.has_rate),
+        "noise": ("--noise", setting.noise),
+        "steps": ("--steps (or --epochs)", setting.steps or setting.epochs),
+    }
+    missing = [words for name, (words, said) in given.items() if not said and name != varied]
+    if missing:
+        raise InvalidInput(
+            f"{command} needs {' and '.join(missing)}. For instance: tightrope {command} {_RUN}"
+        )
 
 
 def may_write(path: Path, force: bool) -> None:
     """Nothing that is there is lost by mistake."""
+    if path.is_dir():
+        raise InvalidInput(f"{path} is a folder. Give the name of a file, for instance in it.")
     if path.exists() and not force:
-        raise InvalidInput(f"{path} exists already; --force overwrites it.")
+        raise InvalidInput(
+            f"{path} exists. Write elsewhere with --out, or overwrite it with --force."
+        )
 
 
 def parse_number(given: object, name: str) -> float:

@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["sweep", "compose"]
 
+_VARIED = {"epochs": "steps", "batch-size": "rate"}  # what each of them stands for
+
 
 @opt.with_setting()
 def sweep(
     setting: Setting,
     over: Annotated[
-        str, typer.Option(help="epochs, noise, steps, rate, batch-size or delta.")
+        str, typer.Option(help="epochs, noise, steps, rate, batch-size or delta.", metavar="NAME")
     ] = "epochs",
     values: Annotated[
-        str | None, typer.Option(help="Values to try, with commas between them.")
+        str | None, typer.Option(help="Values to try, with commas between them.", metavar="LIST")
     ] = None,
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,
@@ -36,8 +38,10 @@ def sweep(
 
     Example: `tightrope sweep --rate 256/60000 --noise 1.1 --epochs 60 --over epochs`
     """
-    from tightrope.report.sweep_view import sweep_view
+    from tightrope.report.sweep_view import OVER, sweep_view
 
+    if over in OVER:
+        opt.needs(setting, "sweep", "" if values is None else _VARIED.get(over, over))
     view = sweep_view(setting, over, values)
     if plot is not None:
         from tightrope.report.plots import sweep_plot
@@ -61,7 +65,9 @@ def compose(
     epsilon: Annotated[
         str | None, typer.Option(help="A budget for all of them together.", metavar="EPS")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write one certificate for all of them.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write one certificate for all of them.", metavar="FILE")
+    ] = None,
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,
 ) -> None:

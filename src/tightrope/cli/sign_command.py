@@ -30,7 +30,7 @@ def sign(
     key: SecretKey,
     title: TitleFile = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where to write; the same file unless said.")
+        Path | None, typer.Option(help="Where to write (default: the same file).", metavar="FILE")
     ] = None,
     apart: Annotated[
         bool, typer.Option("--detached", help="Write FILE.sig and leave the certificate alone.")

@@ -43,7 +43,7 @@ def show_account(view: dict[str, Any], console: Console | None = None) -> None:
         console.print(Text.assemble((f"{', '.join(names)}: ", "bold dim"), (reason, "dim")))
     foreign = sum(row["foreign"] for row in view["analyses"])
     if foreign:
-        said = f"({foreign} analyses of other kinds of processes are in the JSON.)"
+        said = f"({foreign} analyses of other kinds of processes: see --json.)"
         console.print(Text(said, style="dim"))
 
 
@@ -141,11 +141,12 @@ def show_calibration(view: dict[str, Any], console: Console | None = None) -> No
     text = Text.assemble(
         f"{answer['quantity'].replace('_', ' ')} = ",
         (shown, "bold green"),
-        f"  (certified epsilon {epsilon_text(answer['epsilon'])} at delta = {answer['delta']:g})",
-        f"\n{answer['words']}",
+        f"\ncertified: epsilon <= {epsilon_text(answer['epsilon'])} at delta = {answer['delta']:g}",
     )
+    if set(view["target"]) != {"epsilon", "delta"}:
+        text.append(f"\n{answer['words']}")
     if answer["quantity"] == "steps" and value >= _MOST_STEPS:
-        text.append("\nMore steps were not tried: the budget is hardly touched.")
+        text.append("\nMore steps were not tried: these hardly touch the budget.")
     console.print(Panel(text, title="calibrated", title_align="left"))
     remark(view.get("remarks", ()), console)
     console.print(_alternatives(view))

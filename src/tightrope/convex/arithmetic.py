@@ -120,6 +120,6 @@ def _checked(rho: float) -> float:
         return rho
     raise InvalidInput(
         f"Rounding could move what noise is added to by {rho:.2g} of the sensitivity, and at most "
-        f"{LARGEST:g} is charged: these sizes ask more of float64 sums than they hold. Use "
+        f"{LARGEST:g} is allowed: float64 is too coarse for sums of this size. Use "
         "algorithm='descent', fewer or longer steps, a smaller radius, or fewer rows in one fit."
     )

@@ -126,8 +126,8 @@ def checked_size(weights: FloatArray) -> float:
         size = math.sqrt(row_squares(weights.reshape(1, -1))[0])
     if not size < 2.0**_LARGEST_EXPONENT:
         raise InvalidInput(
-            "The weights left the range of floats: the steps are too long for this loss. Choose "
-            "more regularisation, a radius, or leave the step to the algorithm."
+            "The weights became too large for floats: the steps are too long for this loss. Choose "
+            "more regularisation or a radius, or leave the step size to the algorithm."
         )
     return size
 

@@ -162,9 +162,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _checked_norm(self) -> float:
         if self.data_norm is None:
             raise InvalidInput(
-                f"{type(self).__name__} needs data_norm: a bound on the norm of a row, known "
-                "without looking at the data (it sets the noise; longer rows are shortened to it). "
-                "For features scaled to [0, 1] the square root of their number is one."
+                f"{type(self).__name__} needs data_norm: a bound on the length (Euclidean norm) of "
+                "a row, known without looking at the data. It sets the noise, and longer rows are "
+                "shortened to it. If every feature lies in [0, 1] or [-1, 1], the square root of "
+                "the number of features is such a bound."
             )
         norm = float(check_positive(self.data_norm, "data_norm"))
         if not _SMALLEST_NORM <= norm <= _LARGEST_NORM:

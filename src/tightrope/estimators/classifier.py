@@ -26,8 +26,8 @@ def _check_few(classes: NDArray[Any]) -> None:
     if len(classes) > _MOST_LABELS:
         raise InvalidInput(
             f"The target has more than {_MOST_LABELS} different values. If it is a number, use a "
-            "regression (PrivateLinearRegression, model 'regression' of the command); if these are "
-            "classes, list them with classes=[...]: values that occur are not published."
+            "regression (PrivateLinearRegression, or --model regression). If these are classes, "
+            "list them all with classes=[...]: the values that occur are private."
         )
 
 
@@ -65,9 +65,10 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
             check_classification_targets(labels)
         if declared is None and not self.labels_public:
             raise InvalidInput(
-                f"{type(self).__name__} does not take the possible labels from private data: a "
-                "rare label would show that its bearer is there. Give them with classes=[...], or "
-                "say labels_public=True if the set of labels that occur is public."
+                f"{type(self).__name__} does not take the list of labels from private data: a "
+                "rare label would show that its bearer is there. List all possible labels with "
+                "classes=[...] (--classes yes,no), or say labels_public=True (--labels-public) if "
+                "everybody may know which labels occur."
             )
         classes = np.unique(column_or_1d(labels) if declared is None else np.asarray(declared))
         if declared is None:
@@ -75,7 +76,7 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
         if len(classes) < 2:
             raise InvalidInput(
                 f"{type(self).__name__} needs labels of at least 2 classes; got 1 class. Declare "
-                "all possible labels with classes=..., if this part of the data has one only."
+                "all possible labels with classes=[...] if this part of the data has only one."
             )
         return classes
 

@@ -98,7 +98,9 @@ def fit(
     progress bar.
     """
     if classes is not None and "" in classes:
-        raise InvalidInput("One of the declared classes is empty. An empty field is no label.")
+        raise InvalidInput(
+            "One of the declared classes is empty. An empty field is not a label; leave it out."
+        )
     if model in _CLASSIFIERS:
         settings |= {"classes": classes, "labels_public": labels_public}
     else:
@@ -118,7 +120,7 @@ def fit(
 def _labels(table: CsvTable, target: str) -> Any:
     if (table.target == "").any():
         raise InvalidInput(
-            f"Column {target!r}, the target, has empty fields. An empty field is no label: drop "
+            f"Column {target!r}, the target, has empty fields. An empty field is not a label: drop "
             "such rows, or write a label of their own into them."
         )
     return table.target

@@ -123,7 +123,7 @@ def _warn(together: list[Guarantee], delta: float) -> None:
         f"Some of these rows were in {len(together)} private fits of this process (equal rows "
         "count as one person). Each fit speaks for "
         f"itself: this one spends epsilon {_said(one)}, all of them together spend "
-        f"{_said(all_of_them)} at delta {delta:.3g} for whoever is in all, if every model (or "
+        f"{_said(all_of_them)} at delta {delta:.3g} for a person who is in all, if every model (or "
         "anything computed from it, scores included) is seen. Cross-validation, searches, one "
         "against the rest, bagging, calibration, loops and partial_fit on the same rows all do "
         "this. Give each fit its share of the budget (epsilon divided by the number of fits is "

@@ -123,7 +123,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidInput(
                 f"PrivateSearch fits private estimators of this package; got "
                 f"{type(self.estimator).__name__}. Whatever else learns from the rows (scalers, "
-                "pipelines) would be covered by no guarantee."
+                "pipelines) has no guarantee."
             )
         if check_adjacency(self.estimator.adjacency) is not Adjacency.REPLACE_ONE:
             raise InvalidInput(

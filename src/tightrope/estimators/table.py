@@ -64,7 +64,8 @@ def _text(path: Path) -> str:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise InvalidInput(f"{path} cannot be read: {why}.") from None
     encoding = next((name for mark, name in _MARKS.items() if raw.startswith(mark)), "utf-8")
     try:
         text = raw.decode(encoding)
@@ -91,7 +92,9 @@ def _check_header(path: str | Path, header: list[str], target: str) -> None:
     if target not in header:
         raise InvalidInput(f"{path} has no column {target!r}; {_said(header)}.")
     if len(header) < 2:
-        raise InvalidInput(f"{path} has the column {target!r} only: nothing to predict it from.")
+        raise InvalidInput(
+            f"{path} has only the column {target!r}: there is nothing to predict it from."
+        )
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise InvalidInput(f"{path} has more than one column {', '.join(map(repr, twice))}.")
@@ -101,7 +104,7 @@ def _said(header: list[str]) -> str:
     """The names, unless they look like a row: numbers, or a quote that was never closed."""
     if any(_is_row(name) for name in header):
         return "its first line holds values, not names: write a header line"
-    return f"its header is {header or 'empty'}"
+    return f"its columns are {', '.join(header)}" if header else "its header is empty"
 
 
 def _is_row(name: str) -> bool:

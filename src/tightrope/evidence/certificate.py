@@ -32,7 +32,7 @@ from tightrope.process.codec import to_json
 from tightrope.validate import check_delta
 
 __all__ = ["SCHEMA", "SECTIONS", "FILE", "certify", "sections_of", "chain_of", "titled"]
-__all__ += ["read", "known", "write", "write_text"]
+__all__ += ["unedited", "read", "known", "write", "write_text"]
 
 SCHEMA = "tightrope.certificate/2"
 _SECTIONS_1 = ("schema", "library", "process", "setting", "analysis", "claims", "run", "statement")
@@ -154,13 +154,27 @@ def chain_of(content: dict[str, Any]) -> dict[str, str]:
     return links
 
 
-def titled(certificate: dict[str, Any], title: Title) -> dict[str, Any]:
-    """The same certificate about a named model; what was signed before is signed no more."""
-    if certificate.get("schema") != SCHEMA:
-        raise InvalidInput(f"Only {SCHEMA} has a title; certify the process again.")
+def unedited(certificate: dict[str, Any]) -> dict[str, Any]:
+    """The certificate, if it has the right form and nothing in it was changed since."""
     wrong = fault_of(certificate)
     if wrong is not None:
-        raise InvalidInput(f"This is no certificate that could be given a title: {wrong}.")
+        raise InvalidInput(f"This is not a certificate that this version reads: {wrong}.")
+    if certificate["chain"] != chain_of(certificate):
+        raise InvalidInput(
+            "This certificate was changed after it was written: its hash chain is broken. "
+            "`tightrope verify` says where; ask for the original."
+        )
+    return certificate
+
+
+def titled(certificate: dict[str, Any], title: Title) -> dict[str, Any]:
+    """The same certificate about a named model; what was signed before is signed no more.
+
+    One that was edited is refused: its new hash chain would hide that.
+    """
+    if certificate.get("schema") != SCHEMA:
+        raise InvalidInput(f"Only {SCHEMA} has a title; certify the process again.")
+    unedited(certificate)
     kept = {name: certificate[name] for name in SECTIONS} | {"title": title.as_dict()}
     return {**kept, "chain": chain_of(kept)}
 
@@ -181,8 +195,8 @@ def known(data: Any, path: str | Path) -> dict[str, Any]:
     found = data.get("schema") if isinstance(data, dict) else type(data).__name__
     if not isinstance(found, str) or found not in SCHEMAS:
         raise InvalidInput(
-            f"{printable(path)} is not a certificate that this library reads: its schema is "
-            f"{str(found)[:80]!r}, known are {', '.join(SCHEMAS)}. A newer one needs a newer "
-            "Tightrope."
+            f"{printable(path)} is not a certificate that this version reads. Its schema is "
+            f"{str(found)[:80]!r}; known are {', '.join(SCHEMAS)}. `tightrope certify` writes one; "
+            "a newer one needs a newer Tightrope."
         )
     return data  # type: ignore[no-any-return]

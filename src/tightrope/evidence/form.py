@@ -108,7 +108,7 @@ def _others(value: Any, schema: dict[str, Any], root: Mapping[str, Any], at: str
     allowed = schema["additionalProperties"]
     for name in sorted(set(value) - set(schema.get("properties", ()))) if _is_table(value) else ():
         if allowed is False:
-            yield f"{at or 'the certificate'}: nothing is known of the key {name[:80]!r}"
+            yield f"{at or 'the certificate'}: unknown key {name[:80]!r}"
         else:
             yield from faults(value[name], allowed, root, f"{at}.{name[:80]!r}")
 

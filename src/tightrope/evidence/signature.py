@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, final
 
 from tightrope.errors import InvalidInput, MissingTool
+from tightrope.evidence.certificate import unedited
 from tightrope.evidence.check import Check, yours
-from tightrope.evidence.form import fault_of, faults, schema_of
+from tightrope.evidence.form import faults, schema_of
 from tightrope.evidence.strict_json import canonical, printable, read_json
 
 __all__ = [
@@ -64,17 +65,21 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
         raise InvalidInput(
-            f"{printable(path)} is there already; a key is never overwritten."
+            f"{printable(path)} exists, and a key is never overwritten. Give another name."
         ) from None
     with os.fdopen(handle, "wb") as file:
         file.write(content)
 
 
 def _secret(path: str | Path) -> Any:
-    if Path(path).is_file() and os.name == "posix" and Path(path).stat().st_mode & 0o077:
-        raise InvalidInput(f"{path} can be read by others: chmod 600 it, or make a new key.")
-    serial = _serialization()
-    return _loaded(path, lambda raw: serial.load_pem_private_key(raw, None), "PrivateKey", "secret")
+    load = _serialization().load_pem_private_key
+    found = _loaded(path, lambda raw: load(raw, None), "PrivateKey", "secret")
+    if os.name == "posix" and Path(path).stat().st_mode & 0o077:
+        raise InvalidInput(
+            f"{printable(path)} can be read by others. Allow only yourself to read it (chmod 600), "
+            "or make a new key if others may have seen it."
+        )
+    return found
 
 
 def _public(path: str | Path) -> Any:
@@ -91,8 +96,19 @@ def _loaded(path: str | Path, load: Callable[..., object], kind: str, told: str)
     except (OSError, ValueError, TypeError):
         key = None
     if not isinstance(key, getattr(_tools(), f"Ed25519{kind}")):
-        raise InvalidInput(f"{printable(path)} is no {told} Ed25519 key in a PEM file.")
+        raise InvalidInput(f"{printable(path)} {_not_a_key(Path(path), told)}")
     return key
+
+
+def _not_a_key(path: Path, told: str) -> str:
+    """Why a file gives no key, and where one comes from."""
+    if not path.exists():
+        return f"does not exist. Give the file of a {told} key; `tightrope keygen` makes a pair."
+    hint = "the one that ends in .pub" if told == "public" else "the one without .pub"
+    return (
+        f"is not a {told} Ed25519 key in a PEM file. `tightrope keygen` makes two files; give "
+        f"{hint}."
+    )
 
 
 def _hex(public: Any) -> str:
@@ -118,11 +134,8 @@ def _serialization() -> Any:
 
 # ---- signing
 def signature_by(certificate: dict[str, Any], key: str | Path) -> dict[str, str]:
-    """A detached signature by a secret key file."""
-    wrong = fault_of(certificate)
-    if wrong is not None:
-        raise InvalidInput(f"This is no certificate that could be signed: {wrong}.")
-    return signature_of(certificate, key)
+    """A detached signature by a secret key file; nobody signs an edited certificate by mistake."""
+    return signature_of(unedited(certificate), key)
 
 
 def signature_of(content: dict[str, Any], key: str | Path) -> dict[str, str]:
@@ -153,7 +166,9 @@ def read_detached(path: str | Path) -> dict[str, str]:
     inner = {k: v for k, v in data.items() if k != "schema"} if isinstance(data, dict) else data
     wrong = next(faults(inner, schema_of(_NEWEST)["$defs"]["signature"]), None)
     if wrong is not None or data.get("schema") != _DETACHED:
-        raise InvalidInput(f"{printable(path)} is no {_DETACHED} file ({wrong or 'its schema'}).")
+        raise InvalidInput(
+            f"{printable(path)} is not a {_DETACHED} file ({wrong or 'its schema'})."
+        )
     return dict(inner)
 
 
@@ -172,13 +187,16 @@ class Trust:
         if folder is not None:
             inside = sorted(p for p in Path(folder).glob("*") if p.suffix in (".pub", ".pem"))
             if not inside:
-                raise InvalidInput(f"There is no .pub or .pem file in {printable(folder)}.")
+                raise InvalidInput(
+                    f"{printable(folder)} must be a folder with public keys (.pub or .pem files); "
+                    "there are none in it."
+                )
             found += inside
         names: dict[str, str] = {}
         for path in found:
             key = _hex(_public(path))
             if _is_weak(bytes.fromhex(key)):
-                raise InvalidInput(f"{printable(path)}: with this key anybody can sign anything.")
+                raise InvalidInput(f"{printable(path)} is a weak key: anybody could sign with it.")
             name = printable(path.stem)
             names[key] = f"{names[key]} or {name}" if key in names else name
         return Trust(names)
@@ -198,7 +216,7 @@ def signature_line(
     content = payload(certificate)
     wrong = next((one for one in found if not _fits(one, content)), None)
     if wrong is not None:
-        told = f"the one by key {_short(wrong)} does not fit the content"
+        told = f"the one by key {_short(wrong)} does not match the content"
         return Check("signature", False, told), "a broken signature"
     known = [(trust.names[s["key"]], s) for s in found if trust and s["key"] in trust.names]
     if known:
@@ -214,7 +232,7 @@ def signature_line(
 def _unsigned(trust: Trust | None) -> tuple[Check, str]:
     if trust is not None:
         return Check("signature", False, "there is none, and you asked for one"), "unsigned"
-    return yours("signature", "there is none: anybody can have written this file"), "unsigned"
+    return yours("signature", "there is none: anybody could have written this file"), "unsigned"
 
 
 def _fits(signature: dict[str, str], content: bytes) -> bool:

@@ -15,7 +15,7 @@ from typing import IO, Any
 from tightrope.errors import InvalidInput
 
 __all__ = ["MOST_BYTES", "MOST_DEPTH", "read_json", "parse", "check_plain", "canonical"]
-__all__ += ["printable", "read_stream"]
+__all__ += ["printable", "read_stream", "why_unread"]
 
 MOST_BYTES = 4_000_000
 MOST_DEPTH = 40
@@ -31,8 +31,7 @@ def read_json(path: Path) -> Any:
         with path.open("rb") as file:
             return _data(file)
     except (OSError, ValueError) as error:
-        told = error.strerror if isinstance(error, OSError) else str(error)
-        raise InvalidInput(f"{printable(path)} cannot be read: {told}.") from None
+        raise InvalidInput(f"{printable(path)} cannot be read: {why_unread(error)}.") from None
 
 
 def read_stream(file: IO[bytes]) -> Any:
@@ -40,7 +39,24 @@ def read_stream(file: IO[bytes]) -> Any:
     try:
         return _data(file)
     except ValueError as error:
-        raise InvalidInput(f"Standard input cannot be read: {error}.") from None
+        raise InvalidInput(f"Standard input cannot be read: {why_unread(error)}.") from None
+
+
+def why_unread(error: Exception) -> str:
+    """Why there are no data, in words for people."""
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(error, OSError):
+        return str(error.strerror)
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not text in UTF-8"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, json.JSONDecodeError):
+        if not error.doc.strip():
+            return "it is empty"
+        return f"it is not JSON ({error.msg}, line {error.lineno}, column {error.colno})"
+    return str(error)
 
 
 def _data(file: IO[bytes]) -> Any:
@@ -94,7 +110,7 @@ _BEYOND = "the integer {} is beyond 2^53, so readers may differ on it"
 
 
 def _constant(text: str) -> Any:
-    raise InvalidInput(f"{text} is no JSON number")
+    raise InvalidInput(f"{text} is not a JSON number")
 
 
 def check_plain(data: object, depth: int = 0) -> None:
@@ -104,7 +120,7 @@ def check_plain(data: object, depth: int = 0) -> None:
     if isinstance(data, dict):
         for key, value in data.items():
             if not isinstance(key, str):
-                raise InvalidInput(f"the key {key!r} is no text")
+                raise InvalidInput(f"the key {key!r} is not text")
             check_plain(key, depth)
             check_plain(value, depth + 1)
     elif isinstance(data, list):
@@ -120,7 +136,7 @@ def check_plain(data: object, depth: int = 0) -> None:
         if abs(data) > _MOST_INTEGER:
             raise InvalidInput(_BEYOND.format("with so many digits"))
     elif data is not None:
-        raise InvalidInput(f"{type(data).__name__} is no JSON value")
+        raise InvalidInput(f"{type(data).__name__} is not a JSON value")
 
 
 def _acts(character: str) -> bool:

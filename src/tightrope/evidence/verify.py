@@ -131,7 +131,9 @@ def _chain(certificate: dict[str, Any]) -> Check:
         if found[name] != expected[name]:
             told = f"section '{name}' was changed after it was written"
             return Check("hash chain", False, told)
-    return Check("hash chain", True, f"{len(expected)} sections fit together; anybody can do that")
+    return Check(
+        "hash chain", True, f"{len(expected)} sections fit together; no proof of who wrote them"
+    )
 
 
 def _setting(setting: dict[str, Any], guarantee: Guarantee) -> Iterator[Check]:

@@ -47,7 +47,7 @@ def claims_checks(certificate: dict[str, Any], result: Account, best: Guarantee)
         exact = said["kind"] == "exact"
         false = next((row for row in rows if not _holds(row, view, proofs, exact)), None)
         if false is None:
-            yield Check(view.name, True, f"{len(rows)} hold" if view.argument else "holds")
+            yield Check(view.name, True, f"all {len(rows)} hold" if view.argument else "holds")
         elif view.argument:
             yield Check(view.name, False, f"false at {view.argument} = {false[view.argument]}")
         else:

@@ -88,7 +88,7 @@ def _steps(run: dict[str, Any], process: Process) -> Check:
     if run["kind"] != "training":
         return Check("steps", taken is None and length is None, "as the process says")
     if taken is None or counted is None:
-        return Check("steps", False, "a training has steps; none are stated or accounted")
+        return Check("steps", False, "a training has steps, but none are stated or accounted")
     within = 0 < taken <= counted if length in ("planned", "budget") else taken == counted
     return Check("steps", within, f"{taken} stated, {counted} accounted")
 
@@ -96,13 +96,15 @@ def _steps(run: dict[str, Any], process: Process) -> Check:
 def _length(run: dict[str, Any], process: Any, by: str) -> Check:
     """Where nothing held the run to its length, the process must say so."""
     if "length" not in run:
-        return yours("length", "that it was fixed before the first step: this old file has no word")
+        return yours(
+            "length", "that it was fixed before the first step: this old file does not say"
+        )
     ran = process.run if isinstance(process, UserLevel) else process
     length, stopped = run["length"], isinstance(ran, StoppedAtWill)
     if length == "budget" and run["budget"] is None:
         return Check("length", False, "a budget is claimed, but none was set")
     if run["kind"] == "training" and length is None:
-        return Check("length", False, "a training says what its length was held to")
+        return Check("length", False, "a training must say what fixed its length")
     if stopped != (length in ("asked", "at will")):
         return Check("length", False, f"{length}: the process {'is' * stopped or 'is not'} stopped")
     if stopped and ran.within != (length == "asked"):
@@ -113,7 +115,9 @@ def _length(run: dict[str, Any], process: Any, by: str) -> Check:
     if length == "nothing released" and run["steps"] != 0:
         return Check("length", False, f"{length}, but {run['steps']} steps were taken")
     if length == "budget" and _fits_one_more(run["budget"], process):
-        return stated("length", "held to its budget, which allows more by what is known here", by)
+        return stated(
+            "length", "held to its budget, which by today's analyses would allow more", by
+        )
     return Check("length", True, f"{length or 'as the process says'}: the claims cover it")
 
 
@@ -132,7 +136,7 @@ def _history(run: dict[str, Any], process: Process, delta: float) -> Check:
         if said < truth.upper * (1 - _SLACK):
             return Check("history", False, f"false at step {row['step']}")
     if run["steps"] is not None and any(row["step"] > run["steps"] for row in rows):
-        return Check("history", False, f"speaks of more steps than the {run['steps']} taken")
+        return Check("history", False, f"has more steps than the {run['steps']} taken")
     return Check("history", True, f"{len(rows)} points hold")
 
 

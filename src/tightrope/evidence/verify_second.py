@@ -30,7 +30,7 @@ def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) ->
     if isinstance(directions, str):
         return yours(_NAME, directions)
     if math.isinf(main):
-        return yours(_NAME, "nothing finite to compare by the lattice method")
+        return yours(_NAME, "no finite epsilon that the lattice method could check")
     methods = Methods(directions)
     rows = [row for row in claimed(claims, "epsilon", "delta", "upper") if row[1] >= 0.0]
     verdicts = {at: methods.agree(epsilon, share * at) for at, epsilon in rows if 0.0 < at < 1.0}
@@ -60,7 +60,7 @@ def pairs_to_check(guarantee: Guarantee) -> tuple[Components, ...] | str:
     if not all(pair.on_lattice for order in directions for pair, _ in order):
         return "one method only: the law of an epoch of balls in bins is known by its density alone"
     if all(_elementary(order) for order in directions):
-        return "one release of bounded loss: its closed form decides"
+        return "one release of bounded loss: a closed formula gives it"
     return directions
 
 

@@ -223,11 +223,11 @@ def second_look(
 ) -> SecondLook:
     """Both methods' proofs of delta(epsilon) <= delta, the claim behind an answer."""
     if delta >= 1.0 or math.isinf(epsilon):
-        return _closed("Nothing finite is claimed.")
+        return _closed("There is no claim that a second method could check.")
     if all(_is_elementary(order, epsilon) for order in orders):
-        return _closed("A closed form decides; there is no numerical method to hold against it.")
+        return _closed("A closed formula gives it; no second method is needed.")
     if delta == 0.0:
-        return _closed("Losses are bounded; the largest one decides.")
+        return _closed("Losses are bounded; the largest one gives it.")
     opinions = {
         "contour": [_by_contour(order, epsilon) for order in orders],
         "lattice": [_by_lattice(order, epsilon, delta, thorough) for order in orders],
@@ -235,7 +235,7 @@ def second_look(
     factors = {name: _factor(parts, delta) for name, parts in opinions.items()}
     weaker, stronger = sorted(factors, key=lambda name: factors[name], reverse=True)
     if factors[weaker] <= _LARGEST_FACTOR:
-        said = f"Proved twice: the {weaker} proves it too{_up_to(factors[weaker])}."
+        said = f"Proved twice: a second method ({weaker}) proves it too{_up_to(factors[weaker])}."
         return SecondLook(SecondVerdict.CONFIRMED, weaker, factors[weaker], said)
     reasons = [part.reason for part in opinions[weaker] if part.reason]
     why = reasons[0] if reasons else f"its bound is more than {_LARGEST_FACTOR:g} times as large."

@@ -100,8 +100,8 @@ def _without_replacement(event: Event, neighbours: Adjacency) -> Any:
     if neighbours is Adjacency.ADD_OR_REMOVE:
         raise DoesNotApply(
             f"A batch of fixed size needs a dataset of fixed size, so a record can only be "
-            f"replaced or zeroed; got {neighbours.value} neighbours. Say REPLACE_ONE, as "
-            "dp_accounting must, or REPLACE_SPECIAL."
+            f"replaced or zeroed; got {neighbours.value} neighbours. Say REPLACE_ONE (as "
+            "dp_accounting requires) or REPLACE_SPECIAL."
         )
     size = check_count(event["source_dataset_size"], "source_dataset_size", low=1)
     batch = check_count(event["sample_size"], "sample_size")
@@ -203,8 +203,8 @@ def _of_users(parts: list[Any], make: Callable[[list[Any]], Any]) -> Any:
     sizes = {part.records if isinstance(part, UserLevel) else 1 for part in parts}
     if len(sizes) > 1:
         raise DoesNotApply(
-            f"These events protect users of different numbers of records ({sorted(sizes)}), so "
-            "they have no account together. Read them one by one."
+            f"These events protect users with different numbers of records ({sorted(sizes)}), so "
+            "they cannot be accounted for together. Read them one by one."
         )
     runs = [part.run if isinstance(part, UserLevel) else part for part in parts]
     size = sizes.pop()
@@ -232,9 +232,9 @@ def _in_order(parts: list[Any], found: list[Any], neighbours: Adjacency) -> Any:
 
 # --- what becomes of each event ------------------------------------------------------------------
 _LATER = {
-    "UnsupportedDpEvent": "UnsupportedDpEvent says itself that nothing is known about it.",
+    "UnsupportedDpEvent": "UnsupportedDpEvent means that nothing is known about the event.",
     "SampledWithReplacementDpEvent": (
-        "No accountant is known for batches drawn with replacement, theirs included. Draw them "
+        "No accountant, theirs included, covers batches drawn with replacement. Draw them "
         "without replacement, or by Poisson sampling."
     ),
 }

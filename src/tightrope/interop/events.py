@@ -81,8 +81,8 @@ def event_of(given: object) -> Event:
     name, values = _parts(given)
     if name not in FIELDS:
         raise InvalidInput(
-            f"{name} is no event of dp_accounting that is known here, nor what it releases. "
-            f"Known are {', '.join(FIELDS)}."
+            f"{name} is an event of dp_accounting that is not known here. Known are "
+            f"{', '.join(FIELDS)}."
         )
     found = {key: values[key] for key in FIELDS[name] if key in values}
     missing = [key for key in FIELDS[name] if key not in found and key not in _DEFAULTS]

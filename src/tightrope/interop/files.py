@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.evidence.certificate import FILE, chain_of
-from tightrope.evidence.form import SCHEMAS, fault_of
+from tightrope.evidence.certificate import FILE, unedited
+from tightrope.evidence.form import SCHEMAS
 from tightrope.evidence.statement import is_uncovered, main_claim
-from tightrope.evidence.strict_json import parse
+from tightrope.evidence.strict_json import parse, printable, why_unread
 from tightrope.interop import libraries
 from tightrope.interop.events import looks_like_event
 from tightrope.interop.reading import Reading, claims_of, in_order
@@ -41,12 +41,13 @@ def read(source: object, told: Setting = _NOTHING) -> Reading:
     for looks, reader in _KINDS:
         if looks(data):
             return _guarded(reader, data, told)
-    came = f"a table with {', '.join(map(str, data))}" if isinstance(data, Mapping) else repr(data)
+    keys = data[0] if isinstance(data, list) and data else data
+    came = f"the names {', '.join(map(str, keys))}" if isinstance(keys, Mapping) else repr(data)
     raise InvalidInput(
-        f"This is nothing that Tightrope can read: {came:.120}. It reads Opacus' accountant state "
-        "(history, mechanism), events of dp_accounting (class_name), TensorFlow Privacy's "
-        "statement parameters, JAX Privacy's configurations, certificates and processes of its "
-        "own, and settings or schedules (noise, rate, steps)."
+        f"Tightrope does not know what this is: it holds {came:.120}. Give one of: Opacus' "
+        "accountant state (history, mechanism), an event of dp_accounting (class_name), TensorFlow "
+        "Privacy's statement parameters, a configuration of JAX Privacy, a certificate or process "
+        "of Tightrope, a setting or a schedule (noise, rate, steps; in a .csv with commas)."
     )
 
 
@@ -81,8 +82,8 @@ def _file(path: Path) -> Any:
         return parse(text) if ours else data
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(
-            f"Cannot read {str(path)!r} ({error}). Give a JSON file, or a schedule as .csv; what "
-            "torch.save or pickle wrote must be written as JSON first."
+            f"{printable(path)} cannot be read: {why_unread(error)}. Give a JSON file, or a "
+            "schedule as .csv; what torch.save or pickle wrote must be saved as JSON first."
         ) from None
 
 
@@ -111,14 +112,7 @@ def _event(data: object, told: Setting) -> Reading:
 def _certificate(data: Any, told: Setting) -> Reading:
     """A certificate of ours: the process it holds, if it was not edited and its run was private."""
     _alone(told, "A certificate")
-    wrong = fault_of(data)
-    if wrong is not None:
-        raise InvalidInput(f"This is no certificate that this library reads: {wrong}.")
-    if data["chain"] != chain_of(data):
-        raise InvalidInput(
-            "This certificate was changed after it was written: its hash chain is broken. "
-            "`tightrope verify` says where; ask for the original."
-        )
+    unedited(data)
     run, process = data["run"], from_json(data["process"])
     if run is not None and not run["private"]:
         raise InvalidInput(f"This certificate promises nothing. {data['statement']}")
@@ -160,7 +154,7 @@ def _alone(told: Setting, what: str) -> None:
     keys = [key for key in _KEYS if key not in ("delta", "group")]
     given = [f"--{_word(key)}" for key in keys if getattr(told, key) != UNSAID]
     if given:
-        raise InvalidInput(f"{what} says all of its setting itself; leave out {', '.join(given)}.")
+        raise InvalidInput(f"{what} holds the whole setting already; leave out {', '.join(given)}.")
 
 
 def _word(key: str) -> str:

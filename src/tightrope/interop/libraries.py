@@ -37,9 +37,9 @@ def opacus(data: Data, told: Setting) -> Reading:
     notes: tuple[str, ...] = ()
     if told.sampling == UNSAID:
         notes = (
-            "Opacus' state does not say how batches were drawn. Poisson batches are taken for "
-            "granted, as by its accountant: with poisson_sampling=False, or a loader of your own, "
-            "say --sampling shuffled.",
+            "Opacus' state does not say how batches were drawn. Poisson batches are assumed, as "
+            "its accountant assumes them. If you trained with poisson_sampling=False, or with a "
+            "loader of your own, say --sampling shuffled.",
         )
     return Reading(
         in_order(runs),
@@ -54,7 +54,7 @@ def dp_accounting(data: Data, told: Setting) -> Reading:
     """An event, with `neighboring_relation`, `delta` and `epsilon` beside it where known."""
     neighbours, notes = _neighbours(data.get("neighboring_relation"), told)
     if told.sampling != UNSAID:
-        raise InvalidInput("An event says itself how batches are drawn; leave out --sampling.")
+        raise InvalidInput("The event says how batches are drawn; leave out --sampling.")
     event = data["dp_event"]
     return Reading(
         process_of(event, neighbours),
@@ -134,9 +134,9 @@ def jax_privacy(data: Data, told: Setting) -> Reading:
         raise DoesNotApply("Sampled zCDP has no amplification theorem; give the Gaussian noise.")
     if data.get("truncated_batch_size"):
         raise DoesNotApply(
-            "Poisson batches cut at a largest size lose more than plain ones, by an amount that "
-            "depends on the number of records. Give the run as TruncatedSubsampledGaussianDpEvent, "
-            "which says it."
+            "Poisson batches with a largest size cost more privacy than plain ones, by an amount "
+            "that depends on the number of records. Give the run as "
+            "TruncatedSubsampledGaussianDpEvent, which states that number."
         )
     process = _fixed_size(data) if "dataset_size" in data else _banded(data)
     return Reading(process, "JAX Privacy configuration", **claims_of(data))

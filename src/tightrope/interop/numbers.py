@@ -22,6 +22,7 @@ def parse_number(given: object, name: str) -> float:
     except (ValueError, TypeError, ZeroDivisionError, OverflowError):
         raise InvalidInput(
             f"{name} must be a number such as 0.01, 1e-5 or 256/60000; got {_shown(given)}."
+            f"{_advice(str(given))}"
         ) from None
     if math.isnan(value):
         raise InvalidInput(f"{name} must be a finite number; got {_shown(given)}.")
@@ -31,6 +32,15 @@ def parse_number(given: object, name: str) -> float:
             "5e-324. Give a larger number, or 0 if 0 is meant."
         )
     return value
+
+
+def _advice(text: str) -> str:
+    """For people who write a percentage, a decimal comma or a division by zero."""
+    if "%" in text:
+        return " Write a percentage as a fraction: 0.01 or 1/100 for 1%."
+    if "," in text:
+        return " Write decimals with a point: 0.01."
+    return " Nothing can be divided by 0." if text.strip().endswith("/0") else ""
 
 
 def parse_count(given: object, name: str) -> int | float:

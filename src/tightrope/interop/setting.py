@@ -96,10 +96,10 @@ class Setting:
     def _rate(self) -> float:
         rate = parse_number(self.rate, "rate")
         if rate > 1.0:
+            size = f"--batch-size {rate:.0f}" if rate.is_integer() else "--batch-size B"
             raise InvalidInput(
-                f"The rate is a probability, batch size / dataset size; got {self.rate}. If that "
-                f"is the batch size, give the batch size {self.rate} and the dataset size instead "
-                f"(--batch-size {self.rate} --dataset-size N)."
+                f"The rate is a probability, batch size / dataset size, so it is at most 1; got "
+                f"{self.rate}. If you know the batch size, say {size} --dataset-size N instead."
             )
         return rate
 
@@ -110,16 +110,20 @@ class Setting:
             return 1.0 if self.scheme is SamplingName.FULL else self._rate()
         if self.rate != UNSAID:
             raise InvalidInput(
-                f"The rate is batch size / dataset size, so give one of the two; got the rate "
-                f"{self.rate!r} and the batch size {self.batch_size!r}."
+                f"Give the rate or the batch size, not both; got rate {self.rate!r} and batch "
+                f"size {self.batch_size!r}. The rate is batch size / dataset size."
             )
         records = self.records
         batch = check_count(parse_count(self.batch_size, "batch_size"), "batch_size", low=1)
-        if records is None or batch > records:
+        if records is None:
             raise InvalidInput(
-                f"A batch is drawn from the dataset, so a batch size needs a dataset size that is "
-                f"not below it; got a batch of {batch} and a dataset of "
-                f"{'unknown size' if records is None else records}."
+                f"The rate is batch size / dataset size; got a batch size of {batch} and no "
+                "dataset size. Add --dataset-size N."
+            )
+        if batch > records:
+            raise InvalidInput(
+                "A batch is drawn from the dataset, so it cannot be larger; got a batch of "
+                f"{batch} and a dataset of {records}."
             )
         return batch / records
 
@@ -143,7 +147,7 @@ class Setting:
 def level_of(given: object, records: int | None) -> Level:
     """The delta that was asked for, or a default that is told; held against 1/records."""
     if given == UNSAID and records is None:
-        told = f"delta = {_USUAL_DELTA:g} by default; --dataset-size gives one that fits the data."
+        told = f"delta = {_USUAL_DELTA:g} by default. With --dataset-size it would fit your data."
         return Level(_USUAL_DELTA, (told,))
     if given == UNSAID and records is not None:
         found = default_delta(records)
@@ -153,14 +157,15 @@ def level_of(given: object, records: int | None) -> Level:
         return Level(delta)
     if delta >= 1.0:
         raise InvalidInput(
-            f"delta = {delta:g} asks for nothing: every release meets it. Ask for less than "
+            f"delta = {delta:g} promises nothing: every release meets it. Ask for less than "
             f"1/{records}, for instance {default_delta(records):.1g}."
         )
     return Level(
         delta,
         (
-            f"delta = {delta:g} is not below 1/{records:,}: publishing one record drawn at random "
-            f"would meet it. Ask for less, for instance {default_delta(records):.1g}.",
+            f"delta = {delta:g} is too large for {records:,} records: publishing one of them, "
+            f"drawn at random, would meet it. Ask for less than 1/{records}, for instance "
+            f"{default_delta(records):.1g}.",
         ),
     )
 
@@ -202,7 +207,7 @@ def _steps(rate: float, steps: object, epochs: object) -> int:
     if steps != UNSAID:
         return check_count(parse_count(steps, "steps"), "steps")
     if rate == 0.0:
-        raise InvalidInput("Epochs are counted by a rate above 0; got 0. Give steps instead.")
+        raise InvalidInput("At rate 0 there are no epochs. Give steps, or a rate above 0.")
     passes = float(check_positive(parse_number(epochs, "epochs"), "epochs"))
     return check_count(round(Fraction(passes) / Fraction(rate)), "steps")
 

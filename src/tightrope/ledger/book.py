@@ -75,7 +75,7 @@ class Book:
         self.terms.check_process(process)
         price = tuple(math.inf if part is None else float(part) for part in body["price"])
         if len(price) != self.meter.width or not all(part >= 0.0 for part in price):
-            raise InvalidInput(f"{body['price']} is no price.")
+            raise InvalidInput(f"{body['price']} is not a price.")
         return Counter(), Reservation(name, process, price, who, at, note if body["note"] else "")
 
     def _spent(self, body: dict[str, Any]) -> tuple[Counter[Charge], Reservation]:
@@ -102,7 +102,7 @@ class Book:
         if not self.fits(process):
             raise BudgetExceeded(
                 f"This would exceed what is left of {self.terms.name!r} (total {self.terms.total}; "
-                f"{self.meter.unit}: {self.used():.4g} of {self.meter.limit:.4g} are taken)."
+                f"{self.meter.unit}: {self.used():.4g} of {self.meter.limit:.4g} is taken)."
             )
         written = [part if math.isfinite(part) else None for part in price]
         return {"kind": "reserve", "process": to_json(process), "price": written}
@@ -116,15 +116,15 @@ class Book:
         reservation = self._open(name)
         if since is not None and since != reservation.spent:
             raise InvalidInput(
-                f"Reservation {name} was announced up to step {reservation.spent}, and this run "
-                f"knows of {since}: another copy of it is at work. Nothing was released. Go on "
-                "with one of them, or reserve anew for the other."
+                f"Reservation {name} is used up to step {reservation.spent}, but this run has "
+                f"taken {since} steps: another copy of it is at work. Nothing was released. Go on "
+                "with one of the two, or make a new reservation for the other."
             )
         steps = check_count(spent, "spent", low=reservation.spent)
         if steps > reservation.steps:
             raise BudgetExceeded(
-                f"Step {steps} is beyond reservation {name}, which is of {reservation.steps}. "
-                "Settle it, and reserve what comes next."
+                f"Step {steps} is beyond reservation {name}, which is for {reservation.steps} "
+                "steps. Settle it, and make a new reservation for what comes next."
             )
         return {"kind": "spend", "id": name, "spent": steps}
 
@@ -145,14 +145,15 @@ class Book:
         if released is None and reservation.spent == 0:
             raise InvalidInput(
                 f"Nothing was announced of reservation {name}, so the ledger does not know how "
-                f"many of its {reservation.steps} steps were released. Say it (0 if none was)."
+                f"many of its {reservation.steps} steps were released. Say how many (0 if none "
+                "was), with --released."
             )
         steps = reservation.spent if released is None else check_count(released, "released")
         if not reservation.spent <= steps <= reservation.steps:
             raise InvalidInput(
-                f"Reservation {name} is of {reservation.steps}, of which {reservation.spent} were "
-                f"announced and may have been seen; {steps} cannot be what was released. Leave the "
-                "number out to settle what was announced."
+                f"Reservation {name} is for {reservation.steps} steps, of which "
+                f"{reservation.spent} were announced and may have been seen; got {steps} released. "
+                "Give a number between the two, or leave it out to settle what was announced."
             )
         if certificate is not None:
             check_name(certificate, "certificate")
@@ -174,8 +175,8 @@ class Book:
         found = self.reservation(name)
         if found.settled is not None:
             raise InvalidInput(
-                f"Reservation {name} was settled already, with {found.settled} releases. It is "
-                "closed for good: reserve anew for anything more."
+                f"Reservation {name} was settled with {found.settled} releases, and is closed. "
+                "Make a new reservation for anything more."
             )
         return found
 
@@ -212,13 +213,13 @@ class Book:
             if any(part < cost * (1.0 - _SAME) for part, cost in zip(held.price, due, strict=True)):
                 raise LedgerDamaged(
                     f"Reservation {held.id} of {self.terms.name!r}, by {held.who!r}, states a "
-                    f"price of {held.price} where {due} is due. It was not made by this program."
+                    f"price of {held.price}; the right one is {due}. Tightrope did not write it."
                 )
 
 
 def _damaged(entry: LogEntry, how: str) -> LedgerDamaged:
     return LedgerDamaged(
-        f"Entry {entry.head.number} of the log was not written by this program ({how}): the store "
-        "was edited. Nothing is decided on such a log. Restore a copy that leads to the last head "
+        f"Entry {entry.head.number} of the log was not written by Tightrope ({how}): the store was "
+        "edited, so no spending is allowed. Restore a copy that contains the newest head that "
         "somebody kept."
     )

@@ -35,7 +35,7 @@ class Heads:
             return {str(name): Head(int(n), str(chain)) for name, (n, chain) in stored.items()}
         except (ValueError, TypeError, AttributeError):
             raise InvalidInput(
-                f"{self._path} holds no heads of a ledger. Give another file."
+                f"{self._path} is not a file of heads. Give another file, or a new name."
             ) from None
 
     def keep(self, dataset: str, head: Head) -> None:
@@ -46,8 +46,8 @@ class Heads:
             self._write(self._path, dataset, head)
         except OSError as error:
             raise InvalidInput(
-                f"The ledger is as it should be, but {self._path} could not be written ({error}), "
-                "so a rollback to before this moment would not be noticed. Make it writable."
+                f"The ledger was written, but {self._path} was not ({error}), so nobody would "
+                "notice if the ledger were set back to before this entry. Make that file writable."
             ) from error
 
     def _write(self, path: Path, dataset: str, head: Head) -> None:

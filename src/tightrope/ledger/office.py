@@ -75,7 +75,8 @@ class BudgetLedger:
         def decide(book: Book, who: str) -> dict[str, Any]:
             if book.head.number:
                 raise InvalidInput(
-                    f"{terms.name!r} is in the ledger already, and its total stays as it is."
+                    f"{terms.name!r} is in the ledger already, and a total is never changed. Add "
+                    "the data under another name if they are other people's."
                 )
             return {"kind": "add", "terms": with_orders(terms).to_json()}
 
@@ -193,8 +194,8 @@ class BudgetLedger:
 def _check_known(book: Book, dataset: str) -> None:
     if not book.head.number:
         raise InvalidInput(
-            f"There is no data set {dataset!r} in this ledger. Its owner adds one: tightrope "
-            "ledger add."
+            f"There is no data set {dataset!r} in this ledger. `tightrope ledger status` lists "
+            "those it has; the owner adds one with `tightrope ledger add`."
         )
 
 

@@ -47,7 +47,7 @@ _ADVICE = {
     "25006": "it is read-only: nothing was written. Open it where you may write",
     "42501": "your account may not do this: nothing was written. Ask the owner for another role",
     "SQLITE_CANTOPEN": "it cannot be opened. Is the path right, and may you write there?",
-    "SQLITE_NOTADB": "it is no SQLite file. Give the path of a ledger",
+    "SQLITE_NOTADB": "it is not an SQLite file. Give the path of a ledger",
     "SQLITE_CORRUPT": "the file is damaged. Restore it from a copy",
     "SQLITE_BUSY": "other writers held it too long: nothing was written. Try again",
     "55P03": "another writer held it too long: nothing was written. Try again",
@@ -84,7 +84,9 @@ class Store:
         """Refuse a store that is not one, or that an older or a newer version made."""
         path = str(self.url.database)
         if self.is_sqlite and not path.startswith("file:") and not Path(path).exists():
-            raise InvalidInput(f"There is no ledger at {path}. Make one: tightrope ledger init.")
+            raise InvalidInput(
+                f"There is no ledger at {path}. Make one: tightrope ledger init --ledger {path}"
+            )
         with _explained(self.url), self._engine.connect() as connection:
             found = MigrationContext.configure(connection).get_current_revision()
         newest = newest_revision()
@@ -247,8 +249,13 @@ def _code(error: DBAPIError) -> str:
     return str(lite or getattr(error.orig, "sqlstate", None) or "")
 
 
+def _words(error: DBAPIError) -> str:
+    """What the database said, in one line."""
+    return " ".join(str(error.orig).split()).rstrip(".?")
+
+
 def _refusal(url: sql.URL, error: DBAPIError) -> InvalidInput:
     code, lost = _code(error), error.connection_invalidated
     known = (advice for start, advice in _ADVICE.items() if code.startswith(start))
-    told = next(known, f"{str(error.orig).strip()}. {_UNCERTAIN if lost else _NOTHING}")
+    told = next(known, f"{_words(error)}. {_UNCERTAIN if lost else _NOTHING}")
     return InvalidInput(f"{url.render_as_string(hide_password=True)}: {told}.")

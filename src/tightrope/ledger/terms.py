@@ -48,7 +48,7 @@ class Total:
         ):
             raise InvalidInput(
                 "A total is epsilon and delta, or mu, or advantage, or true_positive_rate and "
-                f"false_positive_rate; got {sorted(self.numbers()) or 'nothing'}."
+                f"false_positive_rate; got {' and '.join(self.numbers()) or 'none of them'}."
             )
         if self.mu is not None:
             check_real(self.mu, "mu", low=1e-100, high=1e100)  # so are its square and its root
@@ -136,14 +136,15 @@ class Terms:
             records, run = process.records, process.run
         if isinstance(run, StoppedAtWill):
             raise InvalidInput(
-                "Reserve the longest run that may happen, not one that is stopped at will. It may "
-                "stop earlier all the same, and is settled then."
+                "Reserve the longest run that may happen, not one that is stopped at will. The run "
+                "may still stop earlier; settle it then."
             )
         adjacency = getattr(process, "adjacency", None)
         if adjacency is not self.adjacency:
             raise InvalidInput(
-                f"{self.name!r} counts {self.adjacency} neighbours; got {process!r}, which is "
-                f"about {adjacency}. Describe it for the neighbours of the data set."
+                f"The budget of {self.name!r} is about {self.adjacency} neighbours; got "
+                f"{process!r}, which is about {adjacency}. Describe the process for the neighbours "
+                "of the data set."
             )
         if records != self.records:
             raise InvalidInput(

@@ -10,10 +10,11 @@ __all__ = ["Adjacency", "Released", "check_adjacency", "check_rows"]
 
 
 class Adjacency(Enum):
-    """Which two datasets the guarantee compares.
+    """Which two datasets the guarantee compares: they differ in one record.
 
-    Zero-out: as many records in both, one of them in one of the two being a null record, which is
-    drawn, counted and cut like any other and adds nothing to a sum.
+    Add-or-remove: it is in one of them only. Replace-one: it is another record in the other.
+    Zero-out: it is a null record in the other, which is drawn and counted like any record but adds
+    nothing to a sum.
 
     >>> from tightrope import Adjacency, GaussianMechanism, account
     >>> swapped = GaussianMechanism(2.0, adjacency=Adjacency.REPLACE_ONE)
@@ -54,8 +55,8 @@ def check_adjacency(value: object) -> Adjacency:
     try:
         return Adjacency(value)
     except ValueError:
-        allowed = " or ".join(f"Adjacency.{member.name}" for member in Adjacency)
-        raise InvalidInput(f"adjacency must be {allowed}; got {value!r}.") from None
+        allowed = ", ".join(f"{member} (Adjacency.{member.name})" for member in Adjacency)
+        raise InvalidInput(f"adjacency must be one of {allowed}; got {value!r}.") from None
 
 
 def check_rows(value: object, what: str) -> Adjacency:
@@ -64,7 +65,7 @@ def check_rows(value: object, what: str) -> Adjacency:
     if relation is Adjacency.ZERO_OUT:
         raise InvalidInput(
             f"{what} takes add-or-remove or replace-one neighbours; got {relation}, whose null "
-            "record is no row of data. Use one of these; the run that it declares can be accounted "
-            "under zero-out neighbours by itself, as a process."
+            "record is not a row of data. Use one of the two. The run can still be accounted under "
+            "zero-out neighbours, as a process of its own."
         )
     return relation

@@ -19,7 +19,7 @@ from tightrope.process.training import NoisySGD
 from tightrope.process.users import OneRecord, UserLevel
 from tightrope.validate import check_count
 
-__all__ = ["Process", "Repeated", "Sequence", "parts_of", "same_adjacency"]
+__all__ = ["Process", "Repeated", "Sequence", "check_process", "parts_of", "same_adjacency"]
 
 
 MEMORYLESS = (PoissonSampling, TruncatedPoissonSampling, FixedSizeSampling, FullBatch)
@@ -48,7 +48,7 @@ class Repeated(OneRecord):
     count: int
 
     def __post_init__(self) -> None:
-        _check_process(self.inner)
+        _check_part(self.inner)
         object.__setattr__(self, "count", check_count(self.count, "count"))
 
     @property
@@ -75,21 +75,27 @@ class Sequence(OneRecord):
         if not parts:
             raise InvalidInput("A Sequence needs at least one process; got none.")
         for part in parts:
-            _check_process(part)
+            _check_part(part)
         object.__setattr__(self, "parts", parts)
         object.__setattr__(self, "adjacency", same_adjacency(part.adjacency for part in parts))
 
 
-def _check_process(part: object) -> None:
-    if not isinstance(getattr(part, "adjacency", None), Adjacency):
+def check_process(given: object, what: str) -> None:
+    """A process knows its neighbours."""
+    if not isinstance(getattr(given, "adjacency", None), Adjacency):
         raise InvalidInput(
-            f"A part must be a process such as NoisySGD, GaussianMechanism or DeclaredApproxDP, "
-            f"which knows its neighbours; got {part!r}."
+            f"{what} takes a process, such as NoisySGD(PoissonSampling(rate=0.01), "
+            f"noise_multiplier=1.0, steps=1000), GaussianMechanism or DeclaredApproxDP; got "
+            f"{given!r:.200}."
         )
+
+
+def _check_part(part: object) -> None:
+    check_process(part, "Repeated or Sequence")
     if isinstance(part, UserLevel):
         raise InvalidInput(
-            f"A user's records are said of the whole, not of a part; got {part!r} as a part. Write "
-            f"UserLevel(Sequence(...), {part.records})."
+            f"How many records a user has is stated for the whole, not for a part; got the part "
+            f"{part!r}. Write UserLevel(Sequence(...), {part.records})."
         )
 
 
@@ -99,7 +105,7 @@ def same_adjacency(relations: Iterable[Adjacency]) -> Adjacency:
     if len(found) != 1:
         names = " and ".join(str(relation) for relation in found)
         raise AdjacencyMismatch(
-            f"These parts speak about different neighbours ({names}), so their privacy losses do "
+            f"These parts are about different neighbours ({names}), so their privacy losses do "
             "not add up. Analyse every part under one relation; a replace-one neighbour is at most "
             "one removal and one addition, so add-or-remove guarantees can be turned into "
             "replace-one ones with `.as_replace_one()`."

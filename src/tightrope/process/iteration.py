@@ -65,7 +65,7 @@ class ContractiveIteration:
 def _checked_column(values: Sequence[float], name: str) -> tuple[float, ...]:
     column = np.asarray(check_non_negative(np.asarray(values), name))
     if column.ndim != 1:
-        raise InvalidInput(f"{name} has one number for each step; got {values!r}.")
+        raise InvalidInput(f"{name} must be a list with one number for each step; got {values!r}.")
     return tuple(column.tolist())
 
 

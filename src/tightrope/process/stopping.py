@@ -32,8 +32,8 @@ class StoppedAtWill(OneRecord):
         if not isinstance(last, NoisySGD):
             raise InvalidInput(
                 "Only NoisySGD, whose every step is seen, or a Sequence that ends with it, can be "
-                f"stopped by what it released; got {self.run!r}. What hides its steps has a "
-                "guarantee for a length that was fixed before."
+                f"stopped by what it released; got {self.run!r}. A process that hides its steps "
+                "has a guarantee only for a length that was fixed in advance."
             )
         if self.first is not None:
             object.__setattr__(self, "first", check_count(self.first, "first"))

@@ -49,7 +49,7 @@ class UserLevel:
         if isinstance(self.run, UserLevel):
             raise InvalidInput(
                 f"UserLevel of UserLevel says twice how many records a user has; got {self.run!r}. "
-                "Say it once, by the larger number."
+                "Say it once, with the larger number."
             )
         object.__setattr__(self, "records", check_count(self.records, "records", low=1))
         if not isinstance(self.together, bool):

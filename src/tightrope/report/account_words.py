@@ -44,7 +44,7 @@ def answer_words(process: Process, delta: float, answer: dict[str, Any]) -> str:
     if answer["kind"] != "exact":
         return f"{said}; an upper bound, the truth may be smaller"
     if epsilon["upper"] == 0.0:
-        return f"{said}: at this delta nothing more is asked of the run"
+        return f"{said}: the run meets this delta even with epsilon 0"
     return f"{said}; the truth is at most {epsilon['upper'] - epsilon['lower']:.1g} below"
 
 

@@ -23,11 +23,11 @@ __all__ = ["compose_view", "together"]
 
 SCHEMA = "tightrope.compose/1"
 _FIXED = (
-    "The sum holds for trainings whose settings were fixed without looking at what the others "
+    "This holds if the settings of each training were fixed without looking at what the others "
     "released."
 )
-_ALONE = "For one record: the groups of records that the files name are left out."
-_APART = "No single analysis covers these runs, so their guarantees were added: no certificate."
+_ALONE = "This is for one record; the groups of records that the files name are ignored."
+_APART = "No single analysis covers these runs, so their guarantees were added up. No certificate."
 
 
 def together(readings: list[Reading]) -> Sequence:
@@ -35,15 +35,15 @@ def together(readings: list[Reading]) -> Sequence:
     for reading in readings:
         if isinstance(reading.process, StoppedAtWill):
             raise InvalidInput(
-                "A run that could stop at will states an epsilon for itself alone, which does not "
-                "add up. Fix the length before the first step (`run.plan`), or give the run a "
-                "budget; its certificate can then be composed."
+                "The epsilon of a run that could be stopped at will holds for that run alone and "
+                "does not add up with others. Fix the length before the first step (`run.plan`), "
+                "or give the run a budget; its certificate can then be composed."
             )
     found = sorted({reading.neighbours for reading in readings})
     if len(found) > 1:
         raise AdjacencyMismatch(
-            f"These runs are about different neighbours ({' and '.join(found)}), so that their "
-            "losses do not add up. Account for each of them under one relation first."
+            f"These runs are about different neighbours ({' and '.join(found)}), so their losses "
+            "do not add up. Account for all of them under the same neighbours first."
         )
     return Sequence(tuple(reading.process for reading in readings))
 

@@ -49,7 +49,7 @@ class Page:
     def require_promise(self) -> None:
         if not (self.read and self.shown):
             raise InvalidInput(
-                "Only a certificate that verifies and promises something is exported; `tightrope "
+                "Only a certificate that holds and promises something can be exported. `tightrope "
                 "verify` says what is wrong with this one."
             )
 
@@ -123,11 +123,11 @@ def _lines(page: Page) -> list[Block]:
     return blocks
 
 
-_LINE = ("line", "verdict", "said")
+_LINE = ("check", "verdict", "what was found")
 _STATES = {
     State.RECOMPUTED: "proved from the process when this page was made",
-    State.STATED: "nobody can prove these from the file; they are as good as the writer's word",
-    State.YOURS: "no file can show these; ask before you rely on the page",
+    State.STATED: "the file cannot prove these; you have the writer's word",
+    State.YOURS: "no file can show these; ask before you rely on this page",
 }
 
 
@@ -139,7 +139,7 @@ def _top(page: Page) -> list[Block]:
         return [*top, Callout(f"NOT PRIVATE: {reasons}.", good=False), told]
     if not page.trusted:
         broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if c.holds is False)
-        told = Text("The numbers below are computed from the process that the file names now.")
+        told = Text("The numbers below were computed from the process as it stands in the file.")
         return [*top, Callout(f"Do not trust this certificate. {broken}.", good=False), told]
     if not page.promises:
         return [*top, Callout(page.said, good=False)]
@@ -167,7 +167,7 @@ _TITLE = {
 
 def _subject(run: dict[str, Any] | None) -> str:
     if run is None:
-        return "This page is about a declared process: nothing was run, and all is conditional."
+        return "This page is about a declared process: it says what would hold if that process ran."
     what = "a model trained on" if run["kind"] == "training" else "a model fitted to"
     return f"This page is about {what} private records, and how little it gives away about them."
 
@@ -204,7 +204,7 @@ def _attack(page: Page) -> list[Block]:
         Callout("The attack found more than the claim allows: the code leaks.", good=False)
         if page.attack.contradicted
         else Text(
-            "An attack that stays below the claim is what to expect. It is no proof of privacy: "
+            "An attack should stay below the claim, as this one does. That does not prove privacy: "
             "other attacks may find more, up to the certified number."
         )
     )
@@ -213,9 +213,9 @@ def _attack(page: Page) -> list[Block]:
         Text(
             f"{audit.canaries} made-up records were hidden in the data by coin flips, and the "
             f"attacker guessed {audit.guesses} of the coins from what the training released: "
-            f"{audit.correct} were right. With {audit.confidence:.0%} confidence that proves "
-            f"epsilon at least {rounded_down(audit.epsilon_lower, 3)}; certified is at most "
-            f"{claimed}."
+            f"{audit.correct} were right. With {audit.confidence:.0%} confidence this shows that "
+            f"epsilon is at least {rounded_down(audit.epsilon_lower, 3)}; the certified epsilon is "
+            f"at most {claimed}."
         ),
         verdict,
     ]

@@ -51,8 +51,8 @@ def level_for(setting: Setting, readings: Iterable[Reading]) -> Level:
         return setting.level()
     if len(found) > 1:
         raise InvalidInput(
-            f"These runs are stated at different deltas ({', '.join(map(str, found))}). Say at "
-            "which one they shall be stated together, with --delta."
+            f"These runs are stated at different deltas ({', '.join(map(str, found))}). Choose one "
+            "for all of them with --delta."
         )
     return level_of(found[0], setting.records)
 
@@ -72,7 +72,7 @@ def said_view(
     certified, least = (
         f"{number}{whom}" for number in (rounded_up(truth.upper, 6), rounded_down(truth.lower, 6))
     )
-    over = f", {100 * (epsilon / truth.upper - 1):.2g} % above it" if truth.upper > 0 else ""
+    over = f", {_percent(epsilon / truth.upper - 1)} above it" if truth.upper > 0 else ""
     both = f"Your library said {claim}; certified {certified}"
     words = {
         "safe": f"{both}: safe{over}.",
@@ -89,6 +89,11 @@ def _verdict(claim: str, epsilon: float, truth: Interval, kind: Validity) -> str
     if kind is not Validity.EXACT:
         return "not proved"
     return "rounded" if epsilon + _last_digit(claim) >= truth.upper else "too small"
+
+
+def _percent(share: float) -> str:
+    """Two digits where they fit, no power of ten."""
+    return f"{100 * share:.2g} %" if share < 1.0 else f"{100 * share:,.0f} %"
 
 
 def _last_digit(claim: str) -> float:

@@ -35,7 +35,9 @@ def sweep_view(setting: Setting, over: str, values: str | None) -> dict[str, Any
     name = over.replace("-", "_")
     chosen = _defaults(setting, name) if values is None else values.split(",")
     if len(chosen) > _MOST:
-        raise InvalidInput(f"At most {_MOST} values are tried; got {len(chosen)}. Name --values.")
+        raise InvalidInput(
+            f"At most {_MOST} values can be tried; got {len(chosen)}. Choose some with --values."
+        )
     level = None if name == "delta" else setting.level()
     return {
         "schema": SCHEMA,
@@ -72,4 +74,6 @@ def _defaults(setting: Setting, name: str) -> list[Any]:
     if name == "noise":
         given = parse_number(setting.noise, "noise")
         return [float(f"{given * factor:.6g}") for factor in _FACTORS]
-    raise InvalidInput(f"Say which values of {name} to try: --values with commas between them.")
+    raise InvalidInput(
+        f"Say which values of {name} to try, with commas between them: --values 1,2,3."
+    )

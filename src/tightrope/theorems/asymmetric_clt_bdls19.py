@@ -54,14 +54,14 @@ def applies(process: Process) -> Refusal | None:
     parts = parts_of(process)
     if not parts or all(sampled_gaussian_clt_bdls19.applies(part) is None for part in parts):
         return Refusal(
-            f"{NAME} speaks about releases besides Gaussian steps; got none (see Theorem 5).",
+            f"{NAME} applies to releases besides Gaussian steps; got none (see Theorem 5).",
             "foreign",
         )
     for part in parts:
         components = _components(part)
         if components is None:
             return Refusal(
-                f"{NAME} speaks about releases known through a pair of output laws; got "
+                f"{NAME} applies to releases known through a pair of output laws; got "
                 f"{type(part).__name__}.",
                 "foreign",
             )

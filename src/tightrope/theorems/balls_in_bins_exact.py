@@ -43,7 +43,7 @@ _REACH = (0.05, 2.5)  # mu
 def applies(process: Process) -> Refusal | None:
     if not isinstance(process, NoisySGD) or not isinstance(process.sampling, BallsInBinsSampling):
         return Refusal(
-            f"{NAME} speaks about noisy SGD with BallsInBinsSampling; got {_words(process)}.",
+            f"{NAME} applies to noisy SGD with BallsInBinsSampling; got {_words(process)}.",
             "foreign",
         )
     return None

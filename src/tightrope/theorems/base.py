@@ -56,7 +56,7 @@ class Refusal(str):
 
 def foreign(theorem: str, wanted: str, process: object) -> Refusal:
     """The refusal of a process of another kind."""
-    return Refusal(f"{theorem} speaks about {wanted}; got {type(process).__name__}.", "foreign")
+    return Refusal(f"{theorem} applies to {wanted}; got {type(process).__name__}.", "foreign")
 
 
 class Theorem(Protocol):

@@ -32,7 +32,7 @@ def applies(process: Process) -> Refusal | None:
         return foreign(NAME, "noisy SGD", process)
     if not isinstance(process.sampling, (CyclicSampling, ShuffledSampling)):
         return Refusal(
-            f"{NAME} speaks about cyclic or shuffled batches; got {process.sampling}.", "foreign"
+            f"{NAME} applies to cyclic or shuffled batches; got {process.sampling}.", "foreign"
         )
     return None
 

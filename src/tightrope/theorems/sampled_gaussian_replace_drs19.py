@@ -64,7 +64,8 @@ def applies(process: Process) -> Refusal | None:
         return Refusal(
             f"{NAME} needs replace-one neighbours; got {process.adjacency}. With batches of fixed "
             "size the dataset's size is public, so a record can only be replaced, or zeroed: "
-            "declare Adjacency.REPLACE_ONE, or sample with PoissonSampling.",
+            "declare Adjacency.REPLACE_ONE (--adjacency replace-one), or sample with "
+            "PoissonSampling.",
             "neighbours",
         )
     return None

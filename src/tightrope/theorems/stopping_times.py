@@ -100,7 +100,7 @@ def stated(steps: int, first: int | None) -> tuple[int, float]:
         return first, KEPT
     lengths = _lengths()
     if steps > lengths[-1]:
-        raise InvalidInput(f"No run is longer than {lengths[-1]} steps; got {steps}.")
+        raise InvalidInput(f"At most {lengths[-1]} steps are covered; got {steps}.")
     share = (1.0 if first is None else 1.0 - KEPT) / len(lengths)
     return lengths[bisect.bisect_left(lengths, steps)], share
 

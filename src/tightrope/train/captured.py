@@ -210,7 +210,7 @@ class CapturedStep:
         if getattr(self._run.gradients, "chooses_rows", False):
             self._stay_eager(
                 "the model chooses rows of the batch by numbers that come with the data, and only "
-                "in eager steps it is looked where they go"
+                "an eager step can check where they go"
             )
             return
         trouble = self._compile(program, batch) if self._to_compile else None

@@ -307,7 +307,7 @@ _SIZED = (
 )
 _REMEMBERS = (
     "The loop gives the same batch other losses after another batch than after itself, so it "
-    "remembers examples of earlier batches (a last batch, a memory bank, a mean that runs), whose "
+    "remembers examples of earlier batches (the last batch, a memory bank, a running mean), whose "
     "influence on later steps is not bounded. Compute the losses from the batch and the model "
     "alone, with public constants and schedules."
 )

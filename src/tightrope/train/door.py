@@ -1,9 +1,11 @@
 """From an ordinary model, optimizer and DataLoader to a private run, in one call.
 
+```python
 run, loader = private(model, optimizer, data_loader, records=60_000, epsilon=3.0, epochs=10)
 for epoch in range(10):
     for x, y in loader:
         run.step(cross_entropy(model(x), y, reduction="none"))
+```
 """
 
 from __future__ import annotations

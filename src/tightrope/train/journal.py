@@ -110,7 +110,7 @@ class Journal:
 
     def _damaged(self, how: str) -> InvalidInput:
         return InvalidInput(
-            f"{self._path} is damaged ({how}; its last whole line speaks of release {self.last}), "
+            f"{self._path} is damaged ({how}; its last whole line is about release {self.last}), "
             "so it is not known how much was released. Going on could under-count. Restore the "
             "folder as it was last written, or start a new run and count this one in its history."
         )

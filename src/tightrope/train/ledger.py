@@ -168,7 +168,7 @@ class Ledger:
             raise InvalidInput(
                 "The run whose record is the history of this one released more since the record "
                 "was taken, which nothing here counts. Let the first run end, and begin this one "
-                "with its record() of then."
+                "with the record() it has at its end."
             )
 
     def forfeit(self, reasons: Iterable[str]) -> None:

@@ -219,7 +219,7 @@ class Program:
                 return sums, found
         raise InvalidInput(
             "By chance (dropout) a gradient is not finite in nearly every run of this batch, so "
-            "the step cannot be recorded. Mend the model, or take the step eagerly."
+            "the step cannot be recorded. Fix the model, or take the step eagerly."
         )
 
     @property

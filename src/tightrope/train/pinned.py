@@ -31,7 +31,7 @@ _TIMED = 32
 _PATIENCE = 60.0  # seconds
 _CHANGED = (
     "A run's account is about the records it began with, in their order: other ones could join "
-    "twice in one epoch, and the certificate would speak of data that were not used. Go on with "
+    "twice in one epoch, and the certificate would name data that were not used. Go on with "
     "the first data, or start a new run (history=run.record() counts this one)."
 )
 _NAME_IT = "name the data by run.watch(data, fingerprint='name and version') before the first batch"

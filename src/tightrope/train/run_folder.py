@@ -366,6 +366,6 @@ def _check_without_releases(path: Path) -> None:
     """A crash before the first save leaves a journal without releases: nothing is lost with it."""
     if path.exists() and path.read_bytes().count(b"\n") > 1:
         raise InvalidInput(
-            f"{path} speaks of releases, but there are no stored weights to continue from. Use an "
+            f"{path} counts releases, but there are no stored weights to continue from. Use an "
             "empty folder."
         )

@@ -134,5 +134,5 @@ def test_refuses_a_confidence_outside_its_range(confidence: float) -> None:
 
 
 def test_refuses_impossible_counts() -> None:
-    with pytest.raises(InvalidInput, match="at most as many"):
+    with pytest.raises(InvalidInput, match="cannot be more"):
         p_value(10, 11, 3, 1.0, 0.0)

@@ -358,7 +358,7 @@ def test_users_are_told_of_by_processes_accounts_and_guarantees() -> None:
     one = account(run).guarantee()
     assert one.group(3).epsilon(1e-5) == guarantee.epsilon(1e-5)
     assert one.group(2).group(3).records == 6
-    with pytest.raises(InvalidInput, match="of the whole"):
+    with pytest.raises(InvalidInput, match="for the whole"):
         Sequence((users, run))
     with pytest.raises(InvalidInput, match="Say it once"):
         UserLevel(users, 2)

@@ -120,7 +120,7 @@ def test_a_run_reserves_before_its_first_step_and_gives_back_the_rest(ledger: An
     assert run.process.steps == 40  # the claim is that of the plan
     run.settle()
     assert ledger.book("people").reservation(held.id).settled == 10
-    with pytest.raises(InvalidInput, match="settled already"):
+    with pytest.raises(InvalidInput, match="was settled with"):
         train(run, 10)
     assert run.steps == 10
 

@@ -142,7 +142,7 @@ def test_convex_fit(ledger: Any, tmp_path: Path) -> None:
 
     def fit(epsilon: float, *more: str) -> Any:
         usual = ["--target", "bought", "--epsilon", str(epsilon), "--data-norm", "2"]
-        out = ["--labels-public", "--out", str(tmp_path / f"out-{epsilon}")]
+        out = ["--labels-public", "--out", str(tmp_path / f"out-{epsilon}" / "model.json")]
         return CliRunner().invoke(app, ["convex", "fit", str(table), *usual, *out, *more])
 
     at = ["--ledger", str(tmp_path / "ledger.db"), "--dataset", "rows"]

@@ -211,7 +211,7 @@ def test_heads_of_others_are_seen_while_a_ledger_is_open(tmp_path: Path) -> None
 @pytest.mark.parametrize("content", ["[]", '{"people": ["a", 3]}', '{"people": 3}', "{"])
 def test_heads_that_are_none(ledger: Any, url: str, tmp_path: Path, content: str) -> None:
     (tmp_path / "heads.json").write_text(content)
-    with pytest.raises(InvalidInput, match="no heads"):
+    with pytest.raises(InvalidInput, match="not a file of heads"):
         open_ledger(url, heads=tmp_path / "heads.json")
     with pytest.raises(InvalidInput, match="no folder"):
         open_ledger(url, heads=tmp_path / "none" / "heads.json")

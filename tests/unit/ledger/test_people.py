@@ -56,7 +56,7 @@ def test_the_command_from_init_to_export(tmp_path: Path) -> None:
     certificate.write_text("{}")
     settle = ["people", name, "--released", "100", "--certificate", str(certificate)]
     assert command("settle", *settle, *at) == f"Settled: {name}\n"
-    assert "settled already" in command("settle", *settle, *at)
+    assert "was settled with" in command("settle", *settle, *at)
     (row,) = json.loads(command("history", "people", "--json", *at))
     assert (row["settled"], len(row["certificate"])) == (100, 64)
     (row,) = json.loads(command("status", "--json", *at))
@@ -84,8 +84,8 @@ def test_entries_are_signed_and_the_signatures_checked(tmp_path: Path) -> None:
     ledger.store.run(["DROP TRIGGER tightrope_entries_UPDATE"])
     first = ledger.store.entries("people")[0].signature
     for signature, said in (
-        (first, "does not fit"),
-        ("x", "does not fit"),
+        (first, "does not match"),
+        ("x", "does not match"),
         (None, "there is none"),
     ):
         told = "NULL" if signature is None else "'" + signature.replace(":", r"\:") + "'"

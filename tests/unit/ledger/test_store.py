@@ -115,7 +115,7 @@ def test_a_log_that_was_written_anew_is_noticed(url: str, tmp_path: Path) -> Non
     with pytest.raises(LedgerDamaged):
         open_ledger(tmp_path / "fresh.db", heads=heads).standing("people")
     heads.write_text("[]")
-    with pytest.raises(InvalidInput, match="no heads"):
+    with pytest.raises(InvalidInput, match="not a file of heads"):
         open_ledger(url, heads=heads)
 
 
@@ -132,7 +132,7 @@ def test_versions_are_told_apart(ledger: Any, url: str, tmp_path: Path) -> None:
 def test_stores_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database, " * 100)
     for wrong, said in (
-        (tmp_path / "text.db", "no SQLite file"),
+        (tmp_path / "text.db", "not an SQLite file"),
         ("mysql://somewhere/x", "SQLite or PostgreSQL"),
     ):
         with pytest.raises(InvalidInput, match=said):

@@ -107,7 +107,7 @@ def test_what_does_not_verify_is_not_exported() -> None:
     forged = json.loads(json.dumps(certify(GaussianMechanism(2.0), DELTA)))
     forged["process"]["noise_multiplier"] = 20.0
     for write in (record_of, evaluation_sheet, model_card):
-        with pytest.raises(InvalidInput, match="verifies"):
+        with pytest.raises(InvalidInput, match="holds and promises"):
             write(Page(forged))  # type: ignore[operator]
     infinite = json.loads(json.dumps(certify(GaussianMechanism(2.0), 0.0)))
     with pytest.raises(InvalidInput, match="promises"):

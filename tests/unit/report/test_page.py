@@ -269,7 +269,7 @@ def folder_with(tmp_path: Path, **changed: Any) -> Path:
 
 def test_a_folder_adds_the_attack_and_hides_diagnostics(tmp_path: Path) -> None:
     text = html_page(page_of(folder_with(tmp_path)))
-    assert "An attack was tried" in text and "It is no proof of privacy" in text
+    assert "An attack was tried" in text and "That does not prove privacy" in text
     assert "Clipping and loss" not in text
 
 

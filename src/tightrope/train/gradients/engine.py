@@ -288,7 +288,7 @@ class Gradients:
             self._parts.check(losses)
         if owners.examples != losses.shape[0]:
             raise InvalidInput(
-                f"owners speak of {owners.examples} examples, and there are {len(losses)} losses."
+                f"owners names {owners.examples} examples, but there are {len(losses)} losses."
             )
         if not owners.plain and uses and not any(owners.rows in use.rows for use in uses):
             raise InvalidInput(

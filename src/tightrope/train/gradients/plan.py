@@ -235,10 +235,10 @@ def resolve(plan: BatchPlan, losses: Tensor, rows: int) -> list[tuple[UseSource,
 
 def _refuse_hidden(owner: str) -> None:
     raise ModelNotPrivate(
-        f"gradients of this batch are no numbers (at {owner}) although the losses of their "
+        f"gradients of this batch are NaN or infinite (at {owner}) although the losses of their "
         "examples are, so nobody can see whether the model mixes examples, and it cannot be run "
-        "again with a longer batch to find out; mend what gives such gradients (a square root or a "
-        "norm at zero, a record that is no number), or pass gradients=OneByOne(model)"
+        "again with a longer batch to find out; fix what gives such gradients (a square root or a "
+        "norm at zero, a record that is NaN), or pass gradients=OneByOne(model)"
     )
 
 
