@@ -119,8 +119,8 @@ FAULTS = [
     (JUMPS, "[slack, rounding, relative]", "[slack, rounding]", BOUNDS),
     (
         BLOCKS,
-        'if self.side == "lower":\n            return 0.0\n',
-        "return 0.0\n",
+        'if self.side == "lower":\n            return -math.inf\n',
+        "return -math.inf\n",
         "tests/unit/guarantee/test_lattice_blocks.py",
     ),
     (
