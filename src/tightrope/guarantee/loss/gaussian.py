@@ -12,14 +12,14 @@ from scipy.special import log_ndtr
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
-from tightrope.numerics.rounding import ULP, UNIT
+from tightrope.guarantee.loss.by_chance import log_mix, point_of_log_ratio, point_slack
+from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_positive, check_real
 
 __all__ = ["GaussianPair", "SampledGaussianPair", "FixedSizeGaussianPair", "Direction"]
 
 Direction = Literal["remove", "add"]
 _LARGEST_MU = 20.0  # beyond, e^{mu^2} says nothing that a double can
-_LARGEST_POWER = 700.0  # of e
 
 
 def _normal_error(point: FloatArray, slack: FloatArray) -> FloatArray:
@@ -29,91 +29,9 @@ def _normal_error(point: FloatArray, slack: FloatArray) -> FloatArray:
     return (x + 1.0) * slack + 4.0 * ULP * (0.5 * x * x + np.log(x + 2.0) + 1.0)
 
 
-def log_ratio(
-    point: FloatArray | float, rate: FloatArray | float, mu: FloatArray | float
-) -> FloatArray:
-    """ln r(s), r(s) = 1 + rate (e^{mu s - mu^2/2} - 1), the loss of the sampled pair at s.
-
-    Rates and mu may be arrays; the relative error is small wherever r is near 1.
-    """
-    return log_sampled(np.asarray(mu * as_losses(point) - 0.5 * mu * mu), rate)
-
-
-def log_sampled(u: FloatArray, rate: FloatArray | float) -> FloatArray:
-    """ln(1 + rate (e^u - 1)): what is left of the loss u where the record is there by chance."""
-    if isinstance(rate, float) and rate == 1.0:
-        return u
-    low = _log_one_plus(np.minimum(u, _LARGEST_POWER), rate)
-    if not np.any(u > _LARGEST_POWER):
-        return low
-    high = u + np.log(rate + (1.0 - rate) * np.exp(-np.maximum(u, _LARGEST_POWER)))
-    return np.where(u > _LARGEST_POWER, high, low)
-
-
-def _log_one_plus(u: FloatArray, rate: FloatArray | float) -> FloatArray:
-    """The same where e^u is a number; for rates near 1, 1 - rate is exact and kept apart."""
-    found = np.asarray(np.log1p(rate * np.expm1(u)))
-    apart = (np.asarray(rate) > 0.5) & (u < -0.5)
-    if not apart.any():
-        return found
-    return np.where(apart, np.log((1.0 - rate) + rate * np.exp(u)), found)
-
-
-def log_sampled_error(log: FloatArray, rate: FloatArray | float) -> FloatArray:
-    """Rounding of a value of `log_sampled` for an exact u.
-
-    x = rate (e^u - 1) is right to 5 units, log1p to 4. The first moves the logarithm by 5 x/(1+x),
-    at most 8 of it since x >= -1/2. Kept apart, a sum that is right to 6 units has a logarithm of
-    at least 0.2: 4 + 6/0.2.
-    """
-    return np.asarray(np.where(np.asarray(rate) > 0.5, 34.0, 12.0) * UNIT * np.abs(log))
-
-
-def above_infimum(loss: FloatArray, rate: float) -> tuple[FloatArray, FloatArray]:
-    """e^l - (1 - rate), what r exceeds its infimum by at the loss l <= 30, and its two terms' size.
-
-    For rates near 1 the difference 1 - rate is exact, and e^l - 1 would round a small e^l away.
-    """
-    small, near = np.exp(loss), 1.0 - rate
-    bent = np.expm1(loss)
-    apart = (rate > 0.5) & (loss < -0.5)
-    excess = np.where(apart, small - near, bent + rate)
-    return excess, np.where(apart, small + near, np.abs(bent) + rate)
-
-
-def point_of_log_ratio(loss: ArrayLike, rate: float, mu: float) -> FloatArray:
-    """The s with ln r(s) = loss; -inf at or below the infimum ln(1 - rate)."""
-    x = as_losses(loss)
-    if rate == 1.0:
-        return x / mu + 0.5 * mu
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        # e^u = (e^l - 1 + rate) / rate; for large l factor e^l out
-        small = np.log(np.maximum(above_infimum(np.minimum(x, 30.0), rate)[0], 0.0))
-        large = x + np.log1p(-(1.0 - rate) * np.exp(-np.maximum(x, 30.0)))
-    u = np.where(x > 30.0, large, small) - math.log(rate)
-    return u / mu + 0.5 * mu
-
-
-def _point_slack(loss: FloatArray, point: FloatArray, rate: float, mu: float) -> FloatArray:
-    """Rounding of `point_of_log_ratio`: relative 4 ulp, plus the cancellation in e^l - 1 + rate."""
-    x = np.minimum(loss, 30.0)
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        left, size = above_infimum(x, rate)
-        lost = np.where(left > 0.0, (size + np.abs(x) * np.exp(x)) / left, 0.0)
-    reach = np.abs(np.where(np.isfinite(point), point, 0.0)) + mu - math.log(rate) / mu
-    return 4.0 * ULP * (reach + (lost + 1.0) / mu)
-
-
 def _total_variation(mu: float) -> float:
     """Phi(mu/2) - Phi(-mu/2)."""
     return math.erf(mu / (2.0 * math.sqrt(2.0)))
-
-
-def log_mix(log_base: FloatArray, log_shifted: FloatArray, rate: float) -> FloatArray:
-    """ln((1 - rate) e^base + rate e^shifted)."""
-    if rate == 1.0:
-        return log_shifted
-    return np.logaddexp(math.log1p(-rate) + log_base, math.log(rate) + log_shifted)
 
 
 def _check_rate(rate: ArrayLike) -> float:
@@ -252,7 +170,7 @@ class SampledGaussianPair(AbstractLossPair):
         x = as_losses(loss)
         x = x if self.direction == "remove" else -x
         s = point_of_log_ratio(x, self.rate, self.mu)
-        slack = _point_slack(x, s, self.rate, self.mu)
+        slack = point_slack(x, s, self.rate, self.mu)
         return _normal_error(np.abs(s) + self.mu, slack)
 
 
@@ -316,7 +234,7 @@ class FixedSizeGaussianPair(AbstractLossPair):
     def log_error(self, loss: ArrayLike) -> FloatArray:
         x = np.abs(as_losses(loss))
         s = point_of_log_ratio(x, self.rate, self.mu)
-        return _normal_error(np.abs(s) + self.mu, _point_slack(x, s, self.rate, self.mu))
+        return _normal_error(np.abs(s) + self.mu, point_slack(x, s, self.rate, self.mu))
 
 
 def _where_complement(direct: ArrayLike, log_mass: FloatArray, log_other: FloatArray) -> FloatArray:

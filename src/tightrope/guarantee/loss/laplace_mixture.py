@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
-from tightrope.guarantee.loss.gaussian import above_infimum, log_sampled
+from tightrope.guarantee.loss.by_chance import above_infimum, log_sampled
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_positive, check_probability
 
