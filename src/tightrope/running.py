@@ -1,6 +1,7 @@
 """Accounts that run along: odometers that say what was spent, filters that refuse a step.
 
 Which to use depends on who chose the parameters of the steps:
+
 - chosen in advance (or without looking at the data): `Odometer`, the exact accountant. Its epsilon
   is that of a length that was fixed in advance too; whoever stops by looking at what was released
   may state `epsilon_at_will`;

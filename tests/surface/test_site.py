@@ -57,6 +57,9 @@ def test_examples_of_the_reference_are_shown_as_code(name: str, site: Path) -> N
 
 def test_lists_inside_of_lists_are_nested(site: Path) -> None:
     assert re.search(r"<li>At a glance\s*<ul>", (site / "reproduction" / "index.html").read_text())
+    choose = (site / "how_to_choose.html").read_text()
+    for question in ("How are batches drawn?", "Who is a neighbour?", "Were the parameters"):
+        assert re.search(rf"<li>\s*<p><strong>{re.escape(question)}", choose), question
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -43,6 +43,7 @@ def told(*words: str) -> str:
         (["doctor", "none.py:run"], "no file 'none.py'"),
         (["ledger", "status", "--ledger", "none.db"], "init --ledger none.db"),
         (["audit", "none"], "there is no such file"),
+        (["ledger", "check", "people", "--head", "3:abc"], "A head is NUMBER:HASH"),
     ],
 )
 def test_a_mistake_is_told_with_what_to_type(words, advice, tmp_path, monkeypatch) -> None:

@@ -153,11 +153,12 @@ def _show_routes(view: dict[str, Any], as_json: bool, quantity: str) -> None:
     if as_json:
         print(json.dumps(view))
         return
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from tightrope.cli.tables import screen
 
-    table = Table("route", quantity, "side", "source", header_style="bold")
+    source = Column("source", overflow="fold")  # nothing of it is left out
+    table = Table("route", quantity, "side", source, header_style="bold")
     for row in view["routes"]:
         value = row[quantity]
         rounded = rounded_down if "lower" in row["side"] else rounded_up

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -216,6 +217,8 @@ def history(
     if as_json:
         print(json.dumps(rows))
         return
+    if not rows:
+        print(f"{name}: nothing was reserved yet.")
     for row in rows:
         parts = f"{row['at']}  {row['id']}  {row['who']}  {row['state']}"
         print(f"{parts}  {row['spent']} of {row['reserved']}  {row['words']}  {row['note']}")
@@ -236,7 +239,11 @@ def forecast(
     if "last" in view:
         print(f"{view['more_like_the_last']} more like the last one would fit ({view['last']}).")
     days = view["days_left"]
-    print(f"No forecast: {view['no_date_because']}." if days is None else f"About {days:.1f} days.")
+    print(
+        f"No forecast: {view['no_date_because']}."
+        if days is None
+        else f"At this pace it lasts about {days:.1f} days."
+    )
 
 
 @app.command("export")
@@ -281,6 +288,10 @@ def check(
     ] = None,
 ) -> None:
     """Check a log: its hash chain, the price of every entry, and a head that somebody kept."""
+    if head is not None and not re.fullmatch(r"[0-9]+:[0-9a-f]{64}", head):
+        raise InvalidInput(
+            f"A head is NUMBER:HASH, as `tightrope ledger status` prints it; got {head[:80]!r}."
+        )
     opened = _opened(ledger, heads)
     book = opened.book(name)
     book.check_prices()
@@ -297,7 +308,7 @@ def check(
             f"The log of {name!r} does not lead through {head[:30]}...: it was edited or rolled "
             "back since that head was kept, or it is another log."
         )
-    print(f"{name}: {last.number} entries in their chain, head {last}")
+    print(f"{name}: {last.number} entries; their hash chain and prices hold.\n  head {last}")
 
 
 @app.command("serve")

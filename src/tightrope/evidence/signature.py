@@ -216,7 +216,7 @@ def signature_line(
     content = payload(certificate)
     wrong = next((one for one in found if not _fits(one, content)), None)
     if wrong is not None:
-        told = f"the one by key {_short(wrong)} does not match the content"
+        told = f"the signature by key {_short(wrong)} does not match the content"
         return Check("signature", False, told), "a broken signature"
     known = [(trust.names[s["key"]], s) for s in found if trust and s["key"] in trust.names]
     if known:
@@ -226,13 +226,13 @@ def signature_line(
     by = "signed by key " + ", ".join(map(_short, found))
     if trust is not None:
         return Check("signature", False, f"{by}: none that you trust"), by
-    return yours("signature", f"{by}; whose key that is, say --key or --trust"), by
+    return yours("signature", f"{by}; to check whose key that is, give --key or --trust"), by
 
 
 def _unsigned(trust: Trust | None) -> tuple[Check, str]:
     if trust is not None:
         return Check("signature", False, "there is none, and you asked for one"), "unsigned"
-    return yours("signature", "there is none: anybody could have written this file"), "unsigned"
+    return yours("signature", "none, so anybody could have written this file"), "unsigned"
 
 
 def _fits(signature: dict[str, str], content: bytes) -> bool:

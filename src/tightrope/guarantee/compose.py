@@ -1,6 +1,7 @@
 """Composition and repetition: the one place where guarantees add up.
 
 Rules, tightest first:
+
 1. Gaussian guarantees: mu^2 adds (exact). Steps known by participations alone: one run of them.
 2. Guarantees with dominating pairs: the pairs of the same ordered neighbours are composed, and
    the two orders are compared only afterwards (symmetrising step by step is looser).

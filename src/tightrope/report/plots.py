@@ -37,7 +37,7 @@ __all__ = [
 
 def account_plot(account: Account, delta: float, path: str | Path) -> Path:
     """Left: epsilon over delta by analysis. Right: the attacker's trade-off."""
-    with figure(columns=2) as (made, (left, right)):
+    with figure(width=5.0, columns=2) as (made, (left, right)):
         profile_axes(left, account, delta)
         tradeoff_axes(right, account.guarantee(delta))
         made.tight_layout()
@@ -46,7 +46,7 @@ def account_plot(account: Account, delta: float, path: str | Path) -> Path:
 
 def profile_axes(axes: Axes, account: Account, delta: float) -> None:
     """Epsilon over delta, of the analyses that are near the best; the others are in the tables."""
-    deltas = np.geomspace(min(1e-12, delta / 10) or 1e-12, max(1e-2, min(10 * delta, 0.99)), 15)
+    deltas = np.geomspace(min(1e-12, delta / 10) or 1e-12, max(1e-2, min(10 * delta, 0.99)), 30)
     fine = np.geomspace(deltas[0], deltas[-1], POINTS)
     styles = {kind: cycle(lines) for kind, lines in _LINES.items()}
     most = _MOST_DRAWN * max(_epsilon(account.guarantee(delta), delta), 1e-9)
@@ -68,8 +68,9 @@ def profile_axes(axes: Axes, account: Account, delta: float) -> None:
             )
     axes.set(xscale="log", xlabel="delta", ylabel="epsilon", title="Privacy loss by analysis")
     if delta > 0.0:
-        axes.axvline(delta, color=COLOURS["plain"], linewidth=0.8)
-    axes.legend(fontsize=7)
+        axes.axvline(delta, color=COLOURS["plain"], linewidth=0.8, label=f"delta = {delta:g}")
+    axes.set_ylim(bottom=0.0)
+    axes.legend(fontsize=8, loc="lower left")  # the curves fall from the upper left
 
 
 def _epsilon(outcome: Guarantee | Estimate, delta: float) -> float:
@@ -87,7 +88,7 @@ def tradeoff_axes(axes: Axes, guarantee: Guarantee) -> None:
     axes.plot(alarms, alarms, ":", color=COLOURS["plain"], label="guessing")
     axes.set(xscale="log", xlabel="false positive rate", ylabel="true positive rate", ylim=(0, 1))
     axes.set_title("What an attacker can do")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=9)
 
 
 def compare_plot(views: list[dict[str, Any]], delta: float, path: str | Path) -> Path:

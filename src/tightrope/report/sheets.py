@@ -115,7 +115,7 @@ def model_card(page: Page) -> str:
                 "into."
             ),
             Text(
-                f"Certificate `{link}`, {signed.said}. Check it with "
+                f"Certificate `{link}`. Signature: {signed.said}. Check it with "
                 "`tightrope verify certificate.json`."
             ),
         ]

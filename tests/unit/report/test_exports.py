@@ -112,3 +112,8 @@ def test_what_does_not_verify_is_not_exported() -> None:
     infinite = json.loads(json.dumps(certify(GaussianMechanism(2.0), 0.0)))
     with pytest.raises(InvalidInput, match="promises"):
         record_of(Page(infinite))
+
+
+def test_a_card_says_of_its_signature_what_is_known() -> None:
+    card = model_card(Page(certify(GaussianMechanism(1.0), DELTA)))
+    assert "Signature: none, so anybody could have written this file." in card
