@@ -27,6 +27,7 @@ from torch import Tensor
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.adaptive_clip import AdaptiveClip
+from tightrope.train.aside import Calm
 from tightrope.train.compiled import check_told, compiled_passes
 from tightrope.train.cuda_graph import can_record
 from tightrope.train.feed import slice_rows, tensors_of
@@ -37,7 +38,7 @@ from tightrope.train.gradients.traced import (
     capture_unseen,
     said_to_compile,
 )
-from tightrope.train.held import as_it_was
+from tightrope.train.held import as_it_was, tensors_held, traceless
 from tightrope.train.losses import check_losses
 from tightrope.train.padded import (
     AskAgain,
@@ -45,6 +46,7 @@ from tightrope.train.padded import (
     PaddedBatch,
     Program,
     TextsRead,
+    keeps_places,
     refuse_places,
 )
 from tightrope.train.record import StepReport
@@ -60,6 +62,10 @@ __all__ = ["CapturedStep", "check_capturable"]
 
 Clipped = tuple[ClippedBatch, Tensor]
 _MOST_CHANGES = 8  # each takes as long as the first recording
+_MOVED = (
+    "losses do not come in the order of the rows of the batch, or rows are moved on the way, so "
+    "rows that fill up a batch would be counted"
+)
 _MOST_WAITS = 50  # batches that show too little to record a step with them
 
 
@@ -128,16 +134,14 @@ class CapturedStep:
         assert self._program is not None
         if self._to_look and rows > 1:
             charged = self._run.arithmetic.charged(self._run.clip.sensitivity)
-            refuse_places(self._program, batch, charged)
+            with as_it_was(self._run.model):
+                refuse_places(self._program, batch, charged)
             self._to_look = False
         try:
             return self._program.run(batch, alone=alone)
         except OutOfPlace:
             self._program = self._passes = None
-            self._stay_eager(
-                "losses do not come in the order of the rows of the batch, or rows are moved on "
-                "the way, so rows that fill up a batch would be counted"
-            )
+            self._stay_eager(_MOVED)
             return self._eagerly(batch, rows)
 
     def _eagerly(self, batch: tuple[Any, ...], rows: int) -> Clipped:
@@ -184,7 +188,7 @@ class CapturedStep:
     def _record(self, batch: tuple[Any, ...]) -> None:
         self._program = self._passes = None  # their memory is free for the next
         padded = PaddedBatch(batch, self.size)
-        program = Program(self._compute, padded)
+        program = Program(self._compute, padded, tensors_held(self._run.model))
         try:
             with as_it_was(self._run.model):  # a counter counts steps, not these passes
                 self._prepare(program, padded)
@@ -202,7 +206,8 @@ class CapturedStep:
                 "pass, and a recorded step would leave it as it is; keep it in a buffer instead"
             )
             return
-        alike = self._to_compile and batch.all_alike  # Python may read values of it
+        # Python may read values of it, or the fillers of a random model be elsewhere
+        alike = (self._to_compile or not program.steady) and batch.all_alike
         if alike or not getattr(self._run.gradients, "lasts", True):
             self._wait("no batch so far showed enough of the model to record it (its rows are all "
                        "equal, or rows that it makes of an example have no gradient)")  # fmt: skip
@@ -214,15 +219,31 @@ class CapturedStep:
             )
             return
         trouble = self._compile(program, batch) if self._to_compile else None
-        if can_record(self._run.device):
+        recorded = can_record(self._run.device)
+        if trouble is not None and not recorded:
+            self._stay_eager(trouble)
+        elif (moved := self._moved(program, batch)) is not None:
+            self._passes = None
+            self._stay_eager(moved)
+        elif recorded:
             if trouble is not None:
                 warnings.warn(f"{trouble}; it is captured as it is, with the same result",
                               stacklevel=5)  # fmt: skip
             self._capture(program)
-        elif trouble is None:
-            self._program, self.mode = program, "compiled"
         else:
-            self._stay_eager(trouble)
+            self._program, self.mode = program, "compiled"
+
+    def _moved(self, program: Program, batch: PaddedBatch) -> str | None:
+        """Why rows that fill up may be counted; None: they are not."""
+        in_place = keeps_places(self._calm_losses, batch)
+        if in_place is None and (program.steady or self._passes is not None):
+            return None  # every run shows where they are, or the trace did
+        if in_place is None:
+            return (
+                "the model is random beside its dropout layers, so nobody sees whether losses come "
+                "in the order of the rows; draw in a layer that does not in evaluation mode"
+            )
+        return None if in_place else _MOVED
 
     def _wait(self, why: str) -> None:
         """Another batch may show more; not for ever."""
@@ -277,6 +298,16 @@ class CapturedStep:
 
     def _each(self, *batch: Any) -> Tensor:
         return check_losses(self._losses(*batch), self.size, self._run.views)
+
+    def _calm_losses(self, batch: tuple[Any, ...], seed: int) -> Tensor:
+        """Without dropout, and leaving no trace."""
+        calm = Calm(self._run.model)
+        try:
+            torch.clear_autocast_cache()
+            with traceless(self._run.model, seed=seed):
+                return self._each(*batch).detach()
+        finally:
+            calm.end()
 
     def _compute(self, batch: tuple[Any, ...], present: Tensor) -> Clipped:
         how: Any = {"present": present, "chain": self._chain}

@@ -29,6 +29,7 @@ __all__ = [
     "seed_generator",
     "set_generator",
     "state_of",
+    "tensors_held",
     "traceless",
     "untraced",
     "values_of",
@@ -90,6 +91,12 @@ def _inside(place: Place, value: object, depth: int, seen: set[int]) -> Iterator
     for number, (key, part) in enumerate(parts):
         if number < _LENGTH:
             yield from _inside((f"{place[0]}[{key!r}]", value, key), part, depth - 1, seen)
+
+
+def tensors_held(model: nn.Module) -> list[Tensor]:
+    """Buffers and other tensors, but no weights."""
+    found = [value for _, value in _places(model) if isinstance(value, Tensor)]
+    return [value for value in found if not isinstance(value, nn.Parameter)]
 
 
 def _kept(value: object) -> bool:

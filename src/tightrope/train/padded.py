@@ -18,7 +18,15 @@ from tightrope.train.packed import pack, unpack, whole
 if TYPE_CHECKING:
     from tightrope.train.feed import Batch
 
-__all__ = ["AskAgain", "OutOfPlace", "PaddedBatch", "Program", "TextsRead", "refuse_places"]
+__all__ = [
+    "AskAgain",
+    "OutOfPlace",
+    "PaddedBatch",
+    "Program",
+    "TextsRead",
+    "keeps_places",
+    "refuse_places",
+]
 
 _WARM_UPS = 3
 _MOST_RUNS = 100
@@ -135,8 +143,10 @@ class Program:
         self,
         compute: Callable[[Any, Tensor], tuple[ClippedBatch, Tensor]],
         batch: PaddedBatch,
+        held: Sequence[Tensor] = (),
     ) -> None:
-        self._compute, self._batch = compute, batch
+        """held: tensors of the model's, some of which a run may write to (counters)."""
+        self._compute, self._batch, self._held = compute, batch, held
         self.steady = False  # whether two runs of a batch are known to give the same
         self._graph: torch.cuda.CUDAGraph | None = None
         self._found: tuple[list[Tensor], ClippedBatch, Tensor] | None = None
@@ -152,8 +162,10 @@ class Program:
         first, _ = self.once()
         if _not_finite(first) is not None:
             raise AskAgain
-        before = state()
+        before, versions = state(), [t._version for t in self._held]
         again, _ = self.once()
+        pairs = zip(self._held, versions, strict=True)
+        self._held = [t for t, version in pairs if t._version != version]
         self.steady = torch.equal(first.squared_norms, again.squared_norms)
         return before == state()
 
@@ -196,7 +208,7 @@ class Program:
         saves as much memory as the model takes; else they are copies, as all others always are.
         """
         rows = self._batch.load(batch)
-        draws = self._generator.get_state()
+        draws, held = self._generator.get_state(), [t.clone() for t in self._held]
         sums, found, losses = self._start()
         bad = _not_finite(found)
         if self.steady:
@@ -208,12 +220,19 @@ class Program:
         if not self._batch.replace(bad):
             return _nobody(sums, found, rows), losses
         self._generator.set_state(draws)
-        sums, found = self._start_until_finite()
+        sums, found = self._start_until_finite(held)
         return _without(~self._batch.present[:rows], _copied(sums, found, rows, alone)), losses
 
-    def _start_until_finite(self) -> tuple[list[Tensor], ClippedBatch]:
-        """Every example left is finite once; by chance (dropout) it or a copy may not be again."""
+    def _start_until_finite(self, held: list[Tensor]) -> tuple[list[Tensor], ClippedBatch]:
+        """Every example left is finite once; by chance (dropout) it or a copy may not be again.
+
+        held: what the model held before, and holds at each start: a count that went on would show
+        that somebody is not finite.
+        """
         for _ in range(_MOST_RUNS):
+            with torch.no_grad():
+                for mine, before in zip(self._held, held, strict=True):
+                    mine.copy_(before)
             sums, found, _ = self._start()
             if _not_finite(found) is None:
                 return sums, found
@@ -259,11 +278,31 @@ def _check_fillers(found: ClippedBatch, losses: Tensor, rows: int) -> None:
     if rows == len(losses):
         return
     values = torch.stack([losses.double(), found.squared_norms.double()])
-    first, others = values[:, :1], values[:, rows:]
     usual = values[:, :rows].abs().nan_to_num(0.0, 0.0).median(dim=1, keepdim=True).values
-    same = (others - first).abs() <= _APART * (first.abs() + usual)
-    if not bool((same | ~first.isfinite() & ~others.isfinite()).all()):
+    if not _same(values[:, :1], values[:, rows:], usual):
         raise OutOfPlace
+
+
+def _same(first: Tensor, others: Tensor, usual: Tensor) -> bool:
+    same = (others - first).abs() <= _APART * (first.abs() + usual)
+    return bool((same | ~first.isfinite() & ~others.isfinite()).all())
+
+
+def keeps_places(losses: Callable[[Any, int], Tensor], batch: PaddedBatch) -> bool | None:
+    """Whether losses move as rows do, when the rows of the batch are put in other places.
+
+    losses: from a batch and a seed. None where the seed matters: then nothing can be seen.
+    """
+    rows = torch.arange(len(batch.present), device="cpu")
+    here, again = (losses(batch.rearranged(rows), seed).double() for seed in (0, 1))
+    if not torch.equal(here, again):
+        return None
+    usual = here.abs().median()
+    for places in (rows.flip(0), rows.roll(1)):
+        there = losses(batch.rearranged(places), 0).double()
+        if not _same(here[places.to(here.device)], there, usual):
+            return False
+    return True
 
 
 def _copied(sums: list[Tensor], found: ClippedBatch, rows: int, alone: bool) -> ClippedBatch:

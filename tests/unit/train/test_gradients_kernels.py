@@ -79,6 +79,12 @@ def test_weighted_rows_of_strided_values():
         torch.testing.assert_close(tokens.weighted_rows(values, factors, chain), expected)
 
 
+def test_rows_without_values_have_a_sum_without_values():
+    """Those of a layer without inputs."""
+    found = tokens.weighted_rows(random(5, 0), torch.ones(5, device=DEVICE), 100)
+    assert found.shape == (0,) and found.dtype is torch.float32
+
+
 @pytest.mark.parametrize("batch", [5, 300, 2000])
 @pytest.mark.parametrize("length", [7, 1000, 70_000])
 def test_weighted_rows_are_added_in_float64(batch, length):

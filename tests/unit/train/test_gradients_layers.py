@@ -357,8 +357,8 @@ def test_views_of_an_example_are_clipped_as_one(name, batch, method, device):
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-def test_a_linear_layer_without_inputs_has_its_bias_at_every_place():
-    compare(nn.Linear(0, 3), torch.randn(3, 2, 5, 0))
+def test_a_linear_layer_without_inputs_has_its_bias_at_every_place(device):
+    compare(nn.Linear(0, 3).to(device), torch.randn(3, 2, 5, 0, device=device))
 
 
 class Scaled(nn.Module):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import itertools
 import warnings
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, dropout
 
 from tightrope.train import (
     FlatClip,
@@ -356,22 +357,40 @@ def test_a_count_in_a_buffer_is_recorded():
     assert step.mode == "CUDA graph" and float(run.model.count) == 5
 
 
+def test_a_count_does_not_show_that_an_example_is_not_finite():
+    """The graph runs again without it; a count that went on would be published."""
+    run, _, (x, y) = graph_run("pictures", sampler=PoissonSampler(1.0))
+    run.model.register_buffer("count", torch.zeros(()))
+    run.model.register_forward_pre_hook(lambda model, _: [None, model.count.add_(1)][0])
+    each = lambda x, y: losses(run.model(x), y) * run.model.count  # noqa: E731
+    step, dropped = run.capture(each, size=304), []
+    for number, batch in enumerate(run.batches((x, y), steps=6)):
+        if number == 3:
+            batch[0][7, 0, 3, 3] = float("nan")
+        dropped.append(step(*batch).sensitive)
+    assert step.mode == "CUDA graph" and [d.nonfinite for d in dropped] == [0, 0, 0, 1, 0, 0]
+    assert float(run.model.count) == 6
+
+
 @either
 def test_weights_cast_outside_of_a_graph_are_cast_in_it(how):
     """Autocast keeps what it cast as long as it lasts; a graph would read that for ever."""
-
-    def trained(how):
-        run, _, data = graph_run("pictures", arithmetic="uncovered")
-        each = lambda x, y: losses(run.model(x), y).float()  # noqa: E731
-        step = getattr(run, how)(each) if how else lambda *b: run.step(each(*b))
-        with torch.autocast(data[0].device.type, torch.bfloat16):
-            for batch in run.batches(data, steps=8):
-                step(*batch)
-            assert run.model(data[0]).isfinite().all()  # nothing cast in a graph is used outside
-        assert not how or step.mode == RECORDED[how]
-        return weights_of(run)
-
-    torch.testing.assert_close(trained(None), trained(how), rtol=1e-2, atol=1e-2)
+    run, _, data = graph_run("pictures", arithmetic="uncovered")
+    half = partial(torch.autocast, data[0].device.type, torch.bfloat16)
+    step = getattr(run, how)(lambda x, y: losses(run.model(x), y).float())
+    with half():
+        for batch in run.batches(data, steps=8):
+            step(*batch)
+        seen = run.model(data[0])
+        torch.clear_autocast_cache()  # nothing cast in a graph is used outside of it
+        assert torch.equal(seen, run.model(data[0]))
+    eager, _, data = graph_run("pictures", arithmetic="uncovered")
+    for x, y in eager.batches(data, steps=8):
+        with half():
+            found = losses(eager.model(x), y).float()
+        eager.step(found)
+    assert step.mode == RECORDED[how]
+    torch.testing.assert_close(weights_of(run), weights_of(eager), rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("clip", [FlatClip(0.3), PerLayerClip(0.3)], ids=["flat", "per layer"])
@@ -391,10 +410,40 @@ def test_views_parts_and_passes_have_the_sums_of_the_eager_step(clip, method, vi
             return found.view(-1, views) if views > 1 else found
 
         engine = Gradients(model, method, views=views)
-        run = run_of(model, gradients=engine, clip=clip, views=views, expected_batch_size=4)
+        parts = {"gradients": engine, "clip": clip, "views": views}
+        run = run_of(model, sampler=PoissonSampler(0.5, seed=1), expected_batch_size=20, **parts)
         step = run.capture(each, size=6) if how == "capture" else None
         for batch in run.batches((x, y), steps=6, micro_batch=micro_batch):
             step(*batch) if step else run.step(each(*batch))
         trained.append(weights_of(run))
     assert step.mode == "CUDA graph"
     torch.testing.assert_close(*trained, rtol=1e-3, atol=1e-4)
+
+
+class Always(nn.Module):
+    def forward(self, x):
+        return dropout(x, 0.2)
+
+
+@pytest.mark.parametrize("sorted_at_first", [False, True])
+@pytest.mark.parametrize("drops", [nn.Dropout(0.2), Always()], ids=["layer", "function"])
+def test_random_models_whose_losses_come_in_another_order_are_not_recorded(drops, sorted_at_first):
+    """Rows that fill up are copies of an example, which would be counted several times."""
+    model = nn.Sequential(nn.Flatten(), drops, nn.Linear(144, 3))
+    x, y = torch.randn(40, 1, 12, 12), torch.randint(0, 3, (40,))
+    if sorted_at_first:
+        x, y = (values[x[:, 0, 0, 0].argsort()] for values in (x, y))
+    clip = FlatClip(1e-3)
+    run = run_of(model, clip=clip, noise=GaussianNoise(0.0), sampler=PoissonSampler(1.0))
+    kept = []
+    run.write_ahead = lambda _, sums: kept.append(torch.cat([s.flatten() for s in sums]))
+
+    def each(x, y):
+        order = x[:, 0, 0, 0].argsort()
+        return losses(model(x[order]), y[order])
+
+    step = run.capture(each, size=80)
+    with pytest.warns(UserWarning, match="order of the rows"):
+        for batch in run.batches((x, y), steps=2):
+            step(*batch)
+    assert len(kept) == 2 and step.mode.startswith("eager")

@@ -157,3 +157,27 @@ def test_keywords_dictionaries_and_single_examples_pass(data):
             out = run.model(inputs=x, mask=torch.ones(5), scale=2.0)
             run.step(cross_entropy(out["logits"], y, reduction="none"))
     assert run.steps == 2
+
+
+class Statistics(nn.Module):
+    """A mean of all data, in a tensor, an array or a number."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layer, self.kind = nn.Linear(5, 2), kind
+        self.mean = kind(torch.zeros(()))
+
+    def forward(self, x):
+        self.mean = self.kind(x.detach().mean())
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("kind", [torch.clone, torch.Tensor.numpy, float])
+def test_a_record_without_a_number_does_not_hide_what_is_written(make_run, kind):
+    """All that is written is then no number, on these and on other data."""
+    run = make_run(Statistics(kind), sampler=PoissonSampler(1.0))
+    x = torch.randn(8, 5)
+    x[3] = torch.nan
+    with pytest.raises(ModelNotPrivate, match="mean"):
+        for batch in run.batches(x, steps=2):
+            run.step(run.model(batch).square().sum(1))

@@ -45,6 +45,8 @@ def weighted_rows(values: Tensor, factors: Tensor, chain: int) -> Tensor:
 def _total(values: Tensor, factors: Tensor, chain: int) -> Tensor:
     values = values if values.stride(1) == 1 else values.contiguous()
     batch, length = values.shape
+    if length == 0:  # of a layer without inputs
+        return torch.zeros(0, device=values.device)
     block = 1024 if length >= 1024 * _PROGRAMS else 256
     blocks = triton.cdiv(length, block)
     share = triton.cdiv(batch, max(1, min(batch, _MOST_SPLITS, triton.cdiv(_PROGRAMS, blocks))))
