@@ -16,6 +16,7 @@ FAULTS = [
     (NODES, "size * (self.relative + 4.0 * UNIT)", "size * 4.0 * UNIT", BOUNDS),
     (NODES, "+ self.point_error), axis=1)", "), axis=1)", BOUNDS),
     (NODES, "fixed_error=4.2 * quadrature", "fixed_error=2.0 * quadrature", BOUNDS),
+    (NODES, "1.01 * share, large)", "1.01 * share, 1.01 * share)", BOUNDS),
     (NODES, "+ 2.1 * left_out", "+ 1.0 * left_out", BOUNDS),
     (NODES, "+ 1.01 * rounding,", ",", BOUNDS),
     (NODES, "1.01 * quadrature + rounding", "rounding", BOUNDS),
