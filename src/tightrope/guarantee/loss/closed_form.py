@@ -15,7 +15,7 @@ import numpy as np
 
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, largest_loss
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
@@ -28,7 +28,7 @@ from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.rounding import ULP
+from tightrope.numerics.rounding import ULP, UNIT
 
 __all__ = ["log_delta_single", "log_gaussian_delta"]
 
@@ -161,7 +161,7 @@ def _laplace_mixture(pair: LaplaceMixturePair, epsilon: float) -> Interval:
     base = partial(_log_laplace_delta, top=top)
     if both and epsilon < 0.0:
         return _mirrored(_laplace_mixture(pair, -epsilon), epsilon)
-    if epsilon >= pair.support[1] * (1.0 + 8.0 * ULP):
+    if epsilon >= largest_loss(((pair, 1),)).upper:
         return _NEVER
     if not pair.plus:
         return _sampled_added(pair.rate, epsilon, base)
@@ -174,14 +174,19 @@ def _laplace_mixture(pair: LaplaceMixturePair, epsilon: float) -> Interval:
 
 
 def _discrete(pair: DiscretePair, epsilon: float) -> Interval:
+    """With all losses as low, and as high, as their rounding permits."""
+    low, high = (_log_discrete(pair, epsilon, way) for way in (-1.0, 1.0))
+    error = ULP * (len(pair.losses) + 8.0)
+    lower = low - error - ULP * abs(low) if low > -math.inf else low
+    return Interval(lower, min(0.0, high + error + ULP * abs(high))) if high > lower else _NEVER
+
+
+def _log_discrete(pair: DiscretePair, epsilon: float, way: float) -> float:
     losses, masses = np.array(pair.losses), np.array(pair.masses)
+    losses = losses + way * pair.loss_units * UNIT * np.abs(losses).max()
     above = losses > epsilon
     total = float(np.sum(masses[above] * -np.expm1(epsilon - losses[above]))) + pair.infinite_mass
-    if total == 0.0:
-        return _NEVER
-    value = math.log(total)
-    error = ULP * (len(losses) + 8.0 + abs(value))
-    return Interval(value - error, min(0.0, value + error))
+    return math.log(total) if total > 0.0 else -math.inf
 
 
 def _mixture(pair: GaussianMixturePair, epsilon: float) -> Interval:

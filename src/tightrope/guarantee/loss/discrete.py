@@ -44,6 +44,7 @@ class DiscretePair(AbstractLossPair):
     losses: tuple[float, ...]
     masses: tuple[float, ...]
     infinite_mass: float = 0.0
+    loss_units: float = 8.0  # by which losses may be off, of the largest
 
     def __post_init__(self) -> None:
         losses = np.atleast_1d(check_real(self.losses, "losses"))
@@ -90,6 +91,7 @@ class DiscretePair(AbstractLossPair):
             tuple((-np.array(self.losses)).tolist()),
             tuple(np.minimum(under_q, 1.0).tolist()),
             max(0.0, 1.0 - float(under_q.sum())) if self._has_q_atom else 0.0,
+            self.loss_units,
         )
 
     @property

@@ -19,6 +19,7 @@ from tightrope.validate import FloatArray, check_count, check_positive
 __all__ = ["discrete_gaussian_pair", "discrete_laplace_pair"]
 
 _REACH, _FAR = 38.0, 1e-300  # deviations, and a bound on what lies beyond
+_LARGE = 600.0  # an exponent; next to a tiny rate smaller ones need all digits of log1p
 _Ratio = Callable[
     [int], FloatArray
 ]  # ln of the masses of the noise moved by so much, over those at 0
@@ -77,12 +78,15 @@ def _pair(
     )
     log_p = base + plus
     log_p -= float(logsumexp(log_p))  # what rounding took or gave
-    return DiscretePair(tuple((plus - minus).tolist()), tuple(np.exp(log_p).tolist()), far)
+    # exponents of size -ln rate, where e^u is as rare as the record, are right to 4 units of it
+    units = 8.0 if rate == 1.0 else 16.0 + 4.0 * (2.0 - math.log(rate))
+    masses = tuple(np.exp(log_p).tolist())
+    return DiscretePair(tuple((plus - minus).tolist()), masses, far, units)
 
 
 def _log_sampled(u: FloatArray, rate: float) -> FloatArray:
     if rate == 1.0:
         return u
-    small = np.log1p(rate * np.expm1(np.minimum(u, 30.0)))
-    large = u + np.log(rate + (1.0 - rate) * np.exp(-np.maximum(u, 30.0)))
-    return np.where(u > 30.0, large, small)
+    small = np.log1p(rate * np.expm1(np.minimum(u, _LARGE)))
+    large = u + np.log(rate + (1.0 - rate) * np.exp(-np.maximum(u, _LARGE)))
+    return np.where(u > _LARGE, large, small)
