@@ -37,7 +37,12 @@ FAULTS = [
     (STRIP, "0.5 * w * _log_modulus", "0.0 * w * _log_modulus", BOUNDS),
     (GRID, "return np.asarray(strip + beyond +", "return np.asarray(beyond +", BOUNDS),
     (GRID, "return np.asarray(strip + beyond +", "return np.asarray(strip +", BOUNDS),
-    (GRID, "return value, 1.01 * self._quadrature + rounding", "return value, rounding", BOUNDS),
+    (
+        GRID,
+        "return value, log_error(self._quadrature) + rounding",
+        "return value, rounding",
+        BOUNDS,
+    ),
     (STRIP, "np.minimum(g[:, :-1], g[:, 1:]) - bend", "g[:, :-1] - bend", BOUNDS),
     (STRIP, "variation = 4.0 * np.exp", "variation = 1.0 * np.exp", BOUNDS),
     (

@@ -19,7 +19,7 @@ FAULTS = [
     (NODES, "1.01 * share, large)", "1.01 * share, 1.01 * share)", BOUNDS),
     (NODES, "+ 2.1 * left_out", "+ 1.0 * left_out", BOUNDS),
     (NODES, "+ 1.01 * rounding,", ",", BOUNDS),
-    (NODES, "1.01 * quadrature + rounding", "rounding", BOUNDS),
+    (NODES, "log_error(quadrature) + rounding", "rounding", BOUNDS),
     (NODES, "units = 96.0", "units = 0.0", BOUNDS),
     (LAW, "np.exp(-log_part.real))", "1.0)", BOUNDS),
     (LAW, "+ gap, 0.0)) * (rounding - np.expm1(-gap))", ", 0.0)) * rounding", BOUNDS),

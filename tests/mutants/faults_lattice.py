@@ -81,7 +81,7 @@ FAULTS = [
     ),
     (TAIL, "if math.isinf(m.error):", "if False:", NUMBERS),
     (PAIRS, "8.0 * UNIT * (2.0 + abs(value))", "1e-14", BOUNDS),
-    (PAIRS, "slack = UNIT * (math.fsum", "slack = 0.0 * (math.fsum", ONE),
+    (PAIRS, "slack = UNIT * math.fsum", "slack = 0.0 * math.fsum", ONE),
     ("guarantee/loss/closed_form.py", "way * pair.loss_units * UNIT", "0.0 * UNIT", ONE),
     (PAIRS, "if any(pair.infinite_mass >= 1.0 for", "if any(False for", BOUNDS),
     (LAW, "if epsilon >= self.highest:", "if epsilon >= 0.0:", BOUNDS),
@@ -121,8 +121,8 @@ FAULTS = [
     (JUMPS, "[slack, rounding, relative]", "[slack, rounding]", BOUNDS),
     (
         BLOCKS,
-        'if self.side == "lower":\n            return 0.0\n',
-        "return 0.0\n",
+        'if self.side == "lower":\n            return -math.inf\n',
+        "return -math.inf\n",
         "tests/unit/guarantee/test_lattice_blocks.py",
     ),
     (

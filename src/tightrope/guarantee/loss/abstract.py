@@ -105,11 +105,12 @@ def as_losses(loss: ArrayLike) -> FloatArray:
 
 def largest_loss(components: Components) -> Interval:
     """Bounds on the supremum of the finite losses of a composition."""
-    tops = [(n * pair.support[1], pair.loss_units + 2.0) for pair, n in components if n > 0]
+    tops = [(n * pair.support[1], pair.loss_units) for pair, n in components if n > 0]
     total = math.fsum(top for top, _ in tops)
     if math.isinf(total):
         return Interval.exact(total)
-    slack = UNIT * (math.fsum(units * abs(top) for top, units in tops) + abs(total))
+    added = 0.0 if sum(n for _, n in components) <= 1 else 4.0  # units of products and their sum
+    slack = UNIT * math.fsum((units + added) * abs(top) for top, units in tops)
     return Interval(total - slack, total + slack)
 
 
