@@ -43,7 +43,12 @@ FAULTS = [
     (STRIP, "0.5 * w * _log_modulus", "0.0 * w * _log_modulus", BOUNDS),
     (GRID, "return np.asarray(strip + beyond +", "return np.asarray(beyond +", BOUNDS),
     (GRID, "return np.asarray(strip + beyond +", "return np.asarray(strip +", BOUNDS),
-    (GRID, "return value, 1.01 * self._quadrature + rounding", "return value, rounding", BOUNDS),
+    (
+        GRID,
+        "return value, log_error(self._quadrature) + rounding",
+        "return value, rounding",
+        BOUNDS,
+    ),
     (STRIP, "np.minimum(g[:, :-1], g[:, 1:]) - bend", "g[:, :-1] - bend", BOUNDS),
     (STRIP, "variation = 4.0 * np.exp", "variation = 1.0 * np.exp", BOUNDS),
     (
@@ -81,7 +86,7 @@ FAULTS = [
     (PAIR, "* (3.0 + sizes)", "* (0.0 * sizes)", VALUES),
     (PAIR, "self.only_under_q,\n            self.infinite_mass", "0.0, 0.0", VALUES),
     (PAIR, "self.only_under_q + missing", "self.only_under_q", VALUES),
-    (NOISE, "loss_error=float(np.max(plus_error + minus_error))", "loss_error=0.0", VALUES),
+    (NOISE, "loss_units=off / UNIT", "loss_units=0.0", VALUES),
     (NOISE, "only_under_q=far + left_out", "only_under_q=0.0", VALUES),
     (ARMS, "_LARGEST_POWER = 700.0", "_LARGEST_POWER = 30.0", RATES),
     (ARMS, "(np.asarray(rate) > 0.5) & (u < -0.5)", "(np.asarray(rate) > 2.0)", RATES),

@@ -15,7 +15,7 @@ LAW, STEP, BRANCH, JUMPS, BLOCKS, WHOLE = (
 MIXTURE = "tests/unit/guarantee/test_mixture.py"
 EDGES = "tests/unit/guarantee/test_lattice_edges.py"
 STAGING, PAIRS = "guarantee/loss/lattice_staging.py", "guarantee/loss/abstract.py"
-ROUNDING = "numerics/rounding.py"
+ROUNDING, ONE = "numerics/rounding.py", "tests/unit/guarantee/test_pairs.py"
 
 FAULTS = [
     (LAW, "            if is_cut(p)\n", "            if False\n", MIXTURE),
@@ -81,6 +81,8 @@ FAULTS = [
     ),
     (TAIL, "if math.isinf(m.error):", "if False:", NUMBERS),
     (PAIRS, "8.0 * UNIT * (2.0 + abs(value))", "1e-14", BOUNDS),
+    (PAIRS, "slack = UNIT * math.fsum", "slack = 0.0 * math.fsum", ONE),
+    ("guarantee/loss/closed_form.py", "+ way * pair.loss_error", "", ONE),
     (PAIRS, "if any(pair.infinite_mass >= 1.0 for", "if any(False for", BOUNDS),
     (LAW, "if epsilon >= self.highest:", "if epsilon >= 0.0:", BOUNDS),
     (LAW, "given.append(log_more)", "pass", BOUNDS),

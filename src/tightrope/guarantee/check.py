@@ -23,7 +23,7 @@ from typing import final
 from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified, TightropeError
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.abstract import Components, infinite_log_mass
+from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
 from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.lattice_law import OneSide, one_side
 from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, plain_plan
@@ -88,7 +88,7 @@ class _Look:
 
     def bound(self, epsilon: float, side: Side) -> float:
         """ln of a bound on delta(epsilon) from one side; 0 or -inf where it would take too long."""
-        if epsilon >= math.fsum(count * pair.support[1] for pair, count in self.order):
+        if epsilon >= largest_loss(self.order).upper:
             return infinite_log_mass(self.order).upper if side == "upper" else -math.inf
         nothing = 0.0 if side == "upper" else -math.inf
         if len(self.order) > _MOST_KINDS and not self.thorough:
@@ -263,8 +263,7 @@ def _factor(parts: list[_Opinion], delta: float) -> float:
 
 def _is_elementary(order: Components, epsilon: float) -> bool:
     """One release, Gaussians only, or an epsilon above every loss."""
-    highest = math.fsum(n * pair.support[1] for pair, n in order if n > 0)
-    return _is_closed(order) or epsilon >= highest * (1.0 + 1e-15)
+    return _is_closed(order) or epsilon >= largest_loss(order).upper
 
 
 def _by_contour(order: Components, epsilon: float, width: float = _COARSE) -> _Opinion:

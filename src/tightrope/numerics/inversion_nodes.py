@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from tightrope.numerics.quadrature import FloatArray
 from tightrope.numerics.rounding import UNIT
 
-__all__ = ["ComplexArray", "TiltedNodes", "tilted_nodes", "log1p_complex"]
+__all__ = ["ComplexArray", "TiltedNodes", "tilted_nodes", "log1p_complex", "log_error"]
 
 ComplexArray = NDArray[np.complex128]
 # e^{iyd} - 1 (laws, frequencies, points), and sum_j p_j (e^{iy d_j} - 1 - iy d_j)
 _Turned = tuple[ComplexArray, ComplexArray]
 _TABLE = 1 << 15  # entries of a table, to stay within the cache
 _FEW = 12  # frequencies for which sines cost less than products
+_SMALL, _UNKNOWN = 0.01, 1e100  # -ln(1 - x) <= 1.01 x up to the first
 _NEGLIGIBLE = 1e-26  # weights left out; what they add up to counts as an error
 
 
@@ -153,6 +154,12 @@ class TiltedNodes:
         return np.asarray(1.01 * (y * slope[:, None] + units * UNIT * curved))
 
 
+def log_error(share: FloatArray) -> FloatArray:
+    """What an error of M, as a share of M, does to ln M; of which nothing is known from 1 on."""
+    large = np.where(share < 0.99, -1.01 * np.log1p(-np.minimum(share, 0.99)), _UNKNOWN)
+    return np.where(share <= _SMALL, 1.01 * share, large)
+
+
 def tilted_nodes(
     points: FloatArray,
     exponents: FloatArray,
@@ -174,7 +181,7 @@ def tilted_nodes(
     centre = np.sum(p * x, axis=1)
     return TiltedNodes(
         log_mass=value,
-        log_mass_error=1.01 * quadrature + rounding,
+        log_mass_error=log_error(quadrature) + rounding,
         centre=centre,
         deviations=x - centre[:, None],
         weights=p,

@@ -104,6 +104,8 @@ def normalised(
 ) -> LatticeMeasure:
     """A measure from tilted masses of any total; the error covers their sum and its logarithm."""
     total = float(masses.sum())
+    if not total > 0.0:
+        raise NotCertified("Nothing of a step is left on a lattice this coarse; use a finer one.")
     relative_error += 8.0 * ULP * (8.0 + abs(log_scale) + abs(math.log(total)))
     return LatticeMeasure(
         first,

@@ -62,7 +62,7 @@ class LaplaceMechanism(OneRecord):
 
     >>> from tightrope import LaplaceMechanism, account
     >>> print(account(LaplaceMechanism(2.0)).epsilon(delta=0.0))
-    [0.5, 0.5000000001]
+    0.5
     """
 
     noise_multiplier: float

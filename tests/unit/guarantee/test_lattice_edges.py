@@ -32,7 +32,7 @@ from tightrope.guarantee.loss.pair import (
     approx_pair,
 )
 from tightrope.numerics.interval import Interval
-from tightrope.numerics.lattice import check_size
+from tightrope.numerics.lattice import check_size, normalised
 from tightrope.process import (
     Adjacency,
     DeclaredApproxDP,
@@ -280,6 +280,11 @@ def test_a_lattice_that_no_memory_holds_is_refused() -> None:
         check_size(1e12)
     with pytest.raises(NotCertified, match="points"):
         check_size(math.nan)
+
+
+def test_a_lattice_that_nothing_is_left_on_is_refused() -> None:
+    with pytest.raises(NotCertified, match="coarse"):
+        normalised(0.0, 1.0, np.zeros(3), 0.0, 1.0, 0.0, 0.0)
 
 
 def test_an_error_that_is_no_number_proves_nothing_from_below() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import mpmath as mp
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tightrope.accounting import account
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.loss import closed_form
+from tightrope.guarantee.loss import closed_form, profile
 from tightrope.guarantee.loss.closed_form import log_gaussian_delta
 from tightrope.guarantee.loss.pair import (
     AbstractLossPair,
@@ -21,14 +23,17 @@ from tightrope.guarantee.loss.pair import (
     FixedSizeGaussianPair,
     GaussianMixturePair,
     GaussianPair,
+    LaplaceMixturePair,
     LaplacePair,
     PublicMixturePair,
     SampledGaussianPair,
     approx_pair,
     discrete_gaussian_pair,
+    discrete_laplace_pair,
     log_delta_single,
     randomized_response_pair,
 )
+from tightrope.process import RandomizedResponse
 
 PAIRS: list[AbstractLossPair] = [
     GaussianPair(0.7),
@@ -235,3 +240,39 @@ def test_jumps_and_rare_losses_are_those_of_removed_records() -> None:
     assert PublicMixturePair(0.3, added, removed).has_rare_losses
     for pair in (added, SampledGaussianPair(1.0, 0.8, "remove"), GaussianPair(0.7)):
         assert not pair.has_jumps and not pair.has_rare_losses
+
+
+# ---- next to the largest loss
+@pytest.mark.parametrize(
+    ("pair", "truth"),
+    [
+        (
+            LaplaceMixturePair(1.6194230576340053e-10, 0.052863352321357054, True, False),
+            lambda: mp.log1p(
+                mp.mpf(1.6194230576340053e-10) * mp.expm1(1 / mp.mpf(0.052863352321357054))
+            ),
+        ),
+        (
+            discrete_laplace_pair(9.0, 3, 1e-12),
+            lambda: mp.log1p(mp.mpf(1e-12) * mp.expm1(mp.mpf(27))),
+        ),
+        (LaplacePair(3.0), lambda: 1 / mp.mpf(3)),
+    ],
+)
+def test_the_largest_loss_is_enclosed(pair: AbstractLossPair, truth: Callable[[], mp.mpf]) -> None:
+    with mp.workdps(40):
+        for count in (1, 3):
+            found = profile.epsilon(((pair, count),), 0.0)
+            assert found.lower <= count * truth() <= found.upper
+            assert found.relative_width < 1e-13
+
+
+@pytest.mark.parametrize("flip", [0.9560342718892494, 0.9954002491061312, 0.3])
+@pytest.mark.parametrize("gap", [1e-9, 1e-13, 3e-16])
+def test_one_response_next_to_its_loss(flip: float, gap: float) -> None:
+    """A loss is rounded, and what epsilon leaves of it was not."""
+    epsilon = math.log1p(2.0 * (1.0 - flip) / flip) * (1.0 - gap)
+    found = account(RandomizedResponse(flip)).delta(epsilon)
+    with mp.workdps(40):
+        p = mp.mpf(flip)
+        assert found.lower <= max(1 - p / 2 - mp.exp(mp.mpf(epsilon)) * p / 2, 0) <= found.upper

@@ -14,7 +14,7 @@ from tightrope.numerics import inversion_nodes
 from tightrope.numerics.inversion import Line
 from tightrope.numerics.inversion_decay import Decay, layers_of_steps, no_decay
 from tightrope.numerics.inversion_law import AbstractFamily, SumLaw, Wanted
-from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
+from tightrope.numerics.inversion_nodes import TiltedNodes, log_error, tilted_nodes
 from tightrope.numerics.inversion_saddle import (
     kernel_ratio,
     kernel_slope,
@@ -365,3 +365,10 @@ def test_rounding_of_phases_covers_an_ulp_of_each_operation() -> None:
             angle = line.phase + line.y * (line.mean - x)
             gap = abs(float(np.sum(line.size * np.cos(angle))) - truth)
             assert gap <= line.phase_error + line.phase_slope * (x + abs(line.mean))
+
+
+def test_an_error_as_large_as_the_mass_leaves_its_logarithm_unknown() -> None:
+    shares = np.array([0.0, 1e-9, 0.01, 0.011, 0.7, 1.0])
+    found = log_error(shares)
+    assert (found[:5] >= -np.log1p(-shares[:5])).all()
+    assert found[5] > 1e50

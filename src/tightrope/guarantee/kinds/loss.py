@@ -13,7 +13,7 @@ from tightrope.guarantee import from_profile
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian.composition import group_mu
 from tightrope.guarantee.loss import profile
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, largest_loss
 from tightrope.guarantee.loss.cumulant import renyi
 from tightrope.guarantee.loss.curve import LossCurve
 from tightrope.guarantee.loss.mixture import MOST_MEMBERS
@@ -194,10 +194,10 @@ def _ruled_out(components: Components) -> float:
 
 def _most(components: Components, epsilon: float) -> float:
     """delta(eps) <= P(L = inf) + 1 - e^(eps - largest finite loss): decides next to that loss."""
-    largest = math.fsum(count * pair.support[1] for pair, count in components)
+    largest = largest_loss(components).upper
     if math.isinf(largest) or any(pair.infinite_mass == 1.0 for pair, _ in components):
         return 1.0
-    gap = max(largest + 4e-15 * abs(largest) - epsilon, 0.0)
+    gap = max(largest - epsilon, 0.0)
     finite = math.fsum(count * math.log1p(-pair.infinite_mass) for pair, count in components)
     return min(1.0, max(0.0, -(math.expm1(finite) + math.expm1(-gap)) * (1 + 1e-14)))
 

@@ -17,6 +17,7 @@ from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
 __all__ = ["AbstractLossPair", "Components", "LogMasses", "infinite_log_mass", "is_single"]
+__all__ += ["largest_loss"]
 
 # ln of a mass under P, and ln of the mass of the same event under Q
 LogMasses = tuple[FloatArray, FloatArray]
@@ -51,6 +52,11 @@ class AbstractLossPair(ABC):
     @abstractmethod
     def support(self) -> tuple[float, float]:
         """Infimum and supremum of the finite values of L."""
+
+    @property
+    def loss_units(self) -> float:
+        """By how many units, relative, the ends of the support may be off."""
+        return 8.0
 
     @property
     def atoms(self) -> tuple[tuple[float, float], ...]:
@@ -95,6 +101,17 @@ def is_single(components: Components) -> bool:
 
 def as_losses(loss: ArrayLike) -> FloatArray:
     return np.asarray(loss, dtype=np.float64)
+
+
+def largest_loss(components: Components) -> Interval:
+    """Bounds on the supremum of the finite losses of a composition."""
+    tops = [(n * pair.support[1], pair.loss_units) for pair, n in components if n > 0]
+    total = math.fsum(top for top, _ in tops)
+    if math.isinf(total):
+        return Interval.exact(total)
+    added = 0.0 if sum(n for _, n in components) <= 1 else 4.0  # units of products and their sum
+    slack = UNIT * math.fsum((units + added) * abs(top) for top, units in tops)
+    return Interval(total - slack, total + slack)
 
 
 def infinite_log_mass(components: Components) -> Interval:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.loss.abstract import AbstractLossPair
+from tightrope.guarantee.loss.abstract import AbstractLossPair, largest_loss
 from tightrope.guarantee.loss.by_chance import above_infimum
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
@@ -166,7 +166,7 @@ def _laplace_mixture(pair: LaplaceMixturePair, epsilon: float) -> Interval:
     base = partial(_log_laplace_delta, top=top)
     if both and epsilon < 0.0:
         return mirrored(_laplace_mixture(pair, -epsilon), epsilon)
-    if epsilon >= pair.support[1] * (1.0 + 8.0 * ULP):
+    if epsilon >= largest_loss(((pair, 1),)).upper:
         return _NEVER
     if not pair.plus:
         return _sampled_added(pair.rate, epsilon, base)

@@ -23,6 +23,7 @@ from tightrope.guarantee.loss.abstract import (
     Components,
     infinite_log_mass,
     is_single,
+    largest_loss,
 )
 from tightrope.guarantee.loss.closed_form import (
     log_delta_single,
@@ -79,7 +80,7 @@ def _log_delta(
 ) -> Read:
     held = tuple((pair, count) for pair, count in components if count > 0)
     infinite = infinite_log_mass(held)
-    if epsilon >= _largest_loss(held) or infinite.lower == 0.0:
+    if epsilon >= largest_loss(held).upper or infinite.lower == 0.0:
         return infinite, None
     closed = _closed_form(held, epsilon)
     if closed is not None:
@@ -172,12 +173,6 @@ def _with_missing(problem: NotCertified, missing: float) -> NotCertified:
     return NotCertified(str(problem), (lower, upper + math.exp(min(missing - lower, 700.0))))
 
 
-def _largest_loss(components: Components) -> float:
-    """An upper bound on every finite loss of the composition."""
-    total = math.fsum(count * p.support[1] for p, count in components)
-    return total + 4.0 * UNIT * abs(total)
-
-
 def _closed_form(components: Components, epsilon: float) -> Interval | None:
     """One release, or Gaussians only."""
     if not components:
@@ -239,10 +234,9 @@ def _epsilon(
     if _exceeds(held, infinite.lower, delta):
         return Interval(math.inf, math.inf), None
     if delta == 0.0:
-        top = _largest_loss(held)
-        return Interval(max(0.0, top - 8.0 * UNIT * abs(top)), max(0.0, top)), None
+        return largest_loss(held).clamp(0.0, math.inf), None
     if _closed_form(held, 0.0) is not None:
-        top = _largest_loss(held)
+        top = largest_loss(held).upper
         return invert_closed_form(lambda e: log_delta(held, e), log_target, top), None
     if trivially_zero(held, log_target):
         return Interval(0.0, 0.0), None

@@ -14,7 +14,7 @@ import numpy as np
 
 from tightrope.guarantee.loss.by_chance import log_sampled_error
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, Reach, SampledStrip
-from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
+from tightrope.numerics.inversion_nodes import TiltedNodes, log_error, tilted_nodes
 from tightrope.numerics.quadrature import (
     FloatArray,
     dyadic_floors,
@@ -67,7 +67,7 @@ class SampledGrid:
     def mass(self) -> tuple[FloatArray, FloatArray]:
         """ln G(w) and a proved bound on its error."""
         value, rounding = self._log_mass
-        return value, 1.01 * self._quadrature + rounding
+        return value, log_error(self._quadrature) + rounding
 
     @cached_property
     def _exponents(self) -> FloatArray:
@@ -183,7 +183,7 @@ class Excess:
         w, z, lr, log_weight = self.w, self.tilt, self.lr, self.log_weight
         weight = np.exp(log_weight)
         safe = np.minimum(lr, 50.0)
-        x = np.minimum(z * safe, 200.0)
+        x = np.clip(z * safe, -200.0, 200.0)
         if self.removes:  # r^{1+z} - 1 - (1+z)(r-1) = r h(z l) + z (l (r-1) - h(l)), h = e^x-1-x
             first = np.exp(safe) * expm1_minus(x)
             second = safe * np.expm1(safe) - expm1_minus(safe)

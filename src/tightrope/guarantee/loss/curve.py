@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import lattice
-from tightrope.guarantee.loss.abstract import Components, infinite_log_mass
+from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
 from tightrope.guarantee.loss.lattice import LatticeLaw, build
 from tightrope.guarantee.loss.lattice_plan import guesses, plain_plan
 from tightrope.numerics.interval import Interval
@@ -98,14 +98,14 @@ class _Order:
     def __init__(self, components: Components) -> None:
         self.components = tuple((pair, n) for pair, n in components if n > 0)
         self.steps = sum(n for _, n in self.components)
-        self.highest = math.fsum(n * pair.support[1] for pair, n in self.components)
+        self.highest = largest_loss(self.components).upper
         self.laws: list[LatticeLaw] = []
         self.full = not self.components or len(self.components) > _MOST_KINDS
         self.full |= not all(pair.on_lattice for pair, _ in self.components)
 
     def bounds(self, epsilon: float, room: float, width: float, worst: float) -> Interval:
         """From the laws there are, and one more where they are too wide, and not below `worst`."""
-        if epsilon >= self.highest * (1.0 + 1e-15):
+        if epsilon >= self.highest:
             return _exponential(infinite_log_mass(self.components))
         found = Interval(0.0, 1.0)
         for law in sorted(self.laws, key=lambda law: abs(law.plan.epsilon - epsilon)):

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
-from tightrope.numerics.rounding import ULP
+from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import (
     FloatArray,
     check_count,
@@ -45,7 +45,7 @@ class DiscretePair(AbstractLossPair):
     masses: tuple[float, ...]
     infinite_mass: float = 0.0
     only_under_q: float = 0.0
-    loss_error: float = 0.0
+    loss_units: float = 8.0  # by which losses may be off, of the largest
 
     def __post_init__(self) -> None:
         losses = np.atleast_1d(check_real(self.losses, "losses"))
@@ -90,8 +90,12 @@ class DiscretePair(AbstractLossPair):
             tuple(under_q.tolist()),
             self.only_under_q,
             self.infinite_mass,
-            self.loss_error,
+            self.loss_units,
         )
+
+    @property
+    def loss_error(self) -> float:
+        return self.loss_units * UNIT * max(self.losses[-1], -self.losses[0])
 
     @cached_property
     def log_masses(self) -> FloatArray:

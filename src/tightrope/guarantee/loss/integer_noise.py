@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tightrope.guarantee.loss.by_chance import log_mix, log_sampled
+from tightrope.guarantee.loss.by_chance import log_mix, log_sampled, log_sampled_error
 from tightrope.guarantee.loss.discrete import DiscretePair
-from tightrope.numerics.rounding import ULP
+from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray, check_count, check_positive
 
 __all__ = ["discrete_gaussian_pair", "discrete_laplace_pair"]
@@ -89,12 +89,13 @@ def _pair(
     log_p -= _log_sum(log_p)  # what rounding took or gave
     losses, held = plus - minus, log_p > _LOG_TINY
     left_out = float(np.exp((log_p - losses)[~held]).sum())  # of Q, where P has no normal number
+    off = float(np.max(plus_error + minus_error)) / float(np.max(np.abs(losses[held])))
     return DiscretePair(
         tuple(losses[held].tolist()),
         tuple(np.exp(log_p[held]).tolist()),
         infinite_mass=far,
         only_under_q=far + left_out,
-        loss_error=float(np.max(plus_error + minus_error)),
+        loss_units=off / UNIT,
     )
 
 
@@ -104,7 +105,7 @@ def _arm(u: FloatArray, rate: float) -> tuple[FloatArray, FloatArray]:
         return np.zeros_like(u), np.zeros_like(u)
     found = log_sampled(u, rate)
     slope = np.exp(np.minimum(math.log(rate) + u - found, 0.0))
-    return found, 4.0 * ULP * (slope * np.abs(u) + np.abs(found))
+    return found, 4.0 * UNIT * slope * np.abs(u) + log_sampled_error(found, rate)
 
 
 def _log_sum(logs: FloatArray) -> float:

@@ -41,6 +41,11 @@ class LaplacePair(AbstractLossPair):
         return math.nextafter(found, math.inf)
 
     @property
+    def loss_units(self) -> float:
+        exact = math.isinf(self.top) or Fraction(self.top) * Fraction(self.scale) == 1
+        return 0.0 if exact else 2.0
+
+    @property
     def inner(self) -> float:
         """Between its ends L has the density inner * e^{(l - top)/2} under P."""
         return 0.25

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import final
 
 from tightrope.errors import ContradictoryMethods, NotCertified
-from tightrope.guarantee.loss.abstract import Components, infinite_log_mass
+from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
 from tightrope.guarantee.loss.closed_form import mirrored
 from tightrope.guarantee.loss.lattice_law import OneSide, one_side
 from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, guesses
@@ -187,7 +187,6 @@ def log_delta(components: Components, epsilon: float, relative_width: float = 1e
 
 def _trivial(components: Components, epsilon: float) -> Interval | None:
     """Needs no lattice: nothing composed, epsilon above all finite losses, or none finite."""
-    highest = math.fsum(count * pair.support[1] for pair, count in components)
     infinite = infinite_log_mass(components)
-    above = epsilon >= highest * (1.0 + 1e-15)
+    above = epsilon >= largest_loss(components).upper
     return infinite if above or infinite.lower == 0.0 else None

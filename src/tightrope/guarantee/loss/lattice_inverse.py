@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import final
 
 from tightrope.guarantee.loss import lattice_delta as lattice
-from tightrope.guarantee.loss.abstract import Components, infinite_log_mass
+from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
 from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, guesses
 from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
 from tightrope.numerics.interval import Interval
@@ -30,7 +30,7 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
     """Both ends are verified: delta_upper(upper) <= delta and delta_lower(lower) >= delta."""
     if delta >= 1.0 or not components:
         return Interval.exact(0.0)
-    highest = math.fsum(count * pair.support[1] for pair, count in components) * (1.0 + 1e-15)
+    highest = largest_loss(components).upper
     floor = infinite_log_mass(components)
     target = math.log(delta) if delta > 0.0 else -math.inf
     if target < floor.lower:

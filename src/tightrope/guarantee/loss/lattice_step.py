@@ -39,7 +39,7 @@ from tightrope.guarantee.loss.lattice_public import public_measure
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.lattice import LatticeMeasure, check_size, normalised
-from tightrope.numerics.rounding import ULP
+from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import FloatArray
 
 __all__ = ["Side", "step_measure", "jump_measure", "spacing", "on_one_lattice"]
@@ -91,11 +91,12 @@ def step_measure(
     if isinstance(pair, LaplacePair | BoundedRangePair):
         return _atoms(*laplace_atoms(pair, side, step), side, step, rate, 16.0 * ULP)
     if isinstance(pair, LaplaceMixturePair):
-        return _atoms(*sampled_laplace_atoms(pair, side, step), side, step, rate, 64.0 * ULP)
+        off = 64.0 * ULP, pair.loss_units
+        return _atoms(*sampled_laplace_atoms(pair, side, step), side, step, rate, *off)
     if isinstance(pair, DiscretePair):
         losses, masses = np.array(pair.losses), np.array(pair.masses)
         relative = float(np.max(pair.log_errors[masses > 0.0]))
-        return _atoms(losses, masses, side, step, rate, relative, pair.loss_error)
+        return _atoms(losses, masses, side, step, rate, relative, pair.loss_units)
     if isinstance(pair, PublicMixturePair):
         return public_measure(
             pair, side == "upper", cut, lambda part, end: step_measure(part, side, step, rate, end)
@@ -210,7 +211,7 @@ def _atoms(
     step: float,
     rate: float,
     relative: float,
-    slip: float = 0.0,
+    loss_units: float = 8.0,
 ) -> LatticeMeasure:
     """Atoms anywhere: on the lattice they stay, others are split above or moved down below."""
     keep = masses > 0.0
@@ -235,5 +236,5 @@ def _atoms(
         np.add.at(total, index, weights * (1.0 - to_right))
         np.add.at(total, index + 1, weights * to_right * math.exp(rate * step))
     relative += 8.0 * ULP * (3.0 + float(np.abs(tilted).max()))
-    slip += float(off[aligned].max(initial=0.0)) + 4.0 * ULP * float(np.abs(losses).max())
+    slip = float(off[aligned].max(initial=0.0)) + loss_units * UNIT * float(np.abs(losses).max())
     return normalised(origin, step, np.trim_zeros(total, "b"), top, rate, 0.0, relative, slip)

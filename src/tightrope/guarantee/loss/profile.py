@@ -14,7 +14,7 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.abstract import Components, is_single
+from tightrope.guarantee.loss.abstract import Components, is_single, largest_loss
 from tightrope.guarantee.loss.contour_line import are_reversed, log_chernoff
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval
@@ -148,11 +148,12 @@ _SHARES = (1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7)
 
 def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
     """One release: its closed form, bisected on both sides."""
-    top = pair.support[1] * (1.0 + 4e-16)
+    largest = largest_loss(((pair, 1),))
+    top = largest.upper
     if pair.infinite_mass > delta:
         return Interval.exact(math.inf)
     if delta == 0.0 or pair.infinite_mass == delta:
-        return Interval(0.0 if top == math.inf else max(0.0, pair.support[1]), max(top, 0.0))
+        return Interval(0.0 if top == math.inf else max(0.0, largest.lower), max(top, 0.0))
     target = math.log(delta)
     if log_delta_single(pair, 0.0).upper <= target:
         return Interval.exact(0.0)
@@ -164,8 +165,8 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
         seen[epsilon] = log_delta_single(pair, epsilon)
         return max(seen[epsilon].upper, -1e300) - target
 
-    largest = min(top * (1.0 + 1e-12), 1e8)  # in reach of a search that takes logarithms
-    found = crossing(excess, min(1.0, top), smallest=1e-300, largest=largest, tolerance=1e-12)
+    reach = min(top * (1.0 + 1e-12), 1e8)  # of a search that takes logarithms
+    found = crossing(excess, min(1.0, top), smallest=1e-300, largest=reach, tolerance=1e-12)
     upper = min(found.below, top)
     below = max((e for e, value in seen.items() if value.lower > target), default=0.0)
     for share in _SHARES:  # the search came from above, and may have stayed there

@@ -56,6 +56,10 @@ class PublicMixturePair(AbstractLossPair):
         low, high = zip(self.usual.support, self.rare.support, strict=True)
         return min(low), max(high)
 
+    @property
+    def loss_units(self) -> float:
+        return max(self.usual.loss_units, self.rare.loss_units)
+
     def reversed(self) -> PublicMixturePair:
         return PublicMixturePair(self.share, self.usual.reversed(), self.rare.reversed())
 
