@@ -13,10 +13,12 @@ from mpmath import mpf
 from tightrope.guarantee import risk
 from tightrope.guarantee.approx import simple
 from tightrope.guarantee.approx.curve import tradeoff_interval
+from tightrope.guarantee.approx.optimal import delta_optimal
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.guarantee.loss.pair import GaussianPair, SampledGaussianPair, approx_pair
 from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
 from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
@@ -99,6 +101,15 @@ def test_the_profile_of_a_pair_at_a_negative_epsilon():
     truth = 1 - 1 / at + ahead / at
     lower, upper = ApproxTradeoff(level, failure).delta_bounds(eps)
     assert lower <= truth <= upper
+
+
+@pytest.mark.parametrize("level", [340.0, 360.0, 690.0, 720.0])
+@pytest.mark.parametrize("failure", [0.0, 0.3])
+def test_many_runs_of_a_pair_of_a_large_level(level, failure):
+    found = (ApproxGuarantee(level, failure) ** 5).delta(level)
+    assert found.upper >= delta_optimal(level, level, failure, 5).lower
+    nothing = (ApproxGuarantee(level, failure) ** 5).delta(6.0 * level)
+    assert nothing.upper == pytest.approx(1.0 - (1.0 - failure) ** 5, rel=1e-9, abs=1e-9)
 
 
 # ---- groups
@@ -188,6 +199,18 @@ def test_the_gaussian_parameter_of_nothing_and_of_a_large_level():
     for level in (1e-9, 1.0, 30.0):
         truth = ApproxTradeoff(level).gaussian_mu()  # the smallest Gaussian curve below it
         assert ApproxGuarantee(level).gaussian_mu(0.0).meets(truth)
+
+
+def test_a_gaussian_parameter_that_many_points_do_not_settle_ends():
+    asked = []
+
+    def delta(epsilon: float) -> float:
+        asked.append(epsilon)
+        return GaussianGuarantee(1e8).delta(epsilon).upper
+
+    found = ProfileGuarantee(delta, epsilon_upper=lambda d: 5e15).gaussian_mu()
+    assert len(asked) <= 2000
+    assert found.upper >= 1e8
 
 
 @pytest.mark.parametrize(
