@@ -204,7 +204,7 @@ def find_delta(process: Process, epsilon: float) -> float:
 
     >>> from tightrope import GaussianMechanism, find_delta
     >>> find_delta(GaussianMechanism(noise_multiplier=2.0), epsilon=1.0)
-    0.006829594983114922
+    0.006829594983115006
     """
     return account(process).delta(check_epsilon(epsilon)).upper
 

@@ -25,6 +25,7 @@ __all__ = ["tradeoff", "supporting_epsilon", "gaussian_mu", "invert"]
 
 Profile = Callable[[float], Interval]
 _LARGEST_EPSILON = 700.0  # e^700 is still a double
+_MOST_POINTS = 1000  # of a profile, for one Gaussian parameter
 _FAR_EPSILONS = (_LARGEST_EPSILON, 1e5, 1e8, 1e12)
 
 
@@ -89,6 +90,8 @@ def gaussian_mu(guarantee: Guarantee, smallest_delta: float) -> Interval:
         bad = [(a, b) for a, b in itertools.pairwise(eps) if not _covered(mu, a, b, known)]
         if not bad:
             return Interval(lower, mu)
+        if len(eps) + len(bad) > _MOST_POINTS:
+            break
         for a, b in bad:
             known[0.5 * (a + b)] = guarantee.delta(0.5 * (a + b))
     return Interval(lower, max(_mu_needed(b, known[a].upper) for a, b in itertools.pairwise(eps)))

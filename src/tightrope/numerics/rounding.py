@@ -22,6 +22,7 @@ __all__ = [
     "over_down",
     "rest_up",
     "rest_down",
+    "root_up",
 ]
 
 UNIT = 2.0**-53  # the largest relative error of one operation
@@ -79,3 +80,13 @@ def rest_down(share: float) -> float:
     """1 - share for a share in [0, 1], never above it."""
     found = 1.0 - share
     return found if 1.0 - found >= share else math.nextafter(found, 0.0)
+
+
+def root_up(square: Fraction, guess: float) -> float:
+    """The smallest double whose square is not below this, from a guess a few doubles away."""
+    found = guess
+    while not math.isinf(found) and Fraction(found) ** 2 < square:
+        found = math.nextafter(found, math.inf)
+    while not math.isinf(found) and Fraction(math.nextafter(found, 0.0)) ** 2 >= square:
+        found = math.nextafter(found, 0.0)
+    return found

@@ -13,10 +13,13 @@ from mpmath import mpf
 from tightrope.guarantee import risk
 from tightrope.guarantee.approx import simple
 from tightrope.guarantee.approx.curve import tradeoff_interval
+from tightrope.guarantee.approx.optimal import delta_optimal
+from tightrope.guarantee.gaussian.composition import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.guarantee.loss.pair import GaussianPair, SampledGaussianPair, approx_pair
 from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
 from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
@@ -101,6 +104,15 @@ def test_the_profile_of_a_pair_at_a_negative_epsilon():
     assert lower <= truth <= upper
 
 
+@pytest.mark.parametrize("level", [340.0, 360.0, 690.0, 720.0])
+@pytest.mark.parametrize("failure", [0.0, 0.3])
+def test_many_runs_of_a_pair_of_a_large_level(level, failure):
+    found = (ApproxGuarantee(level, failure) ** 5).delta(level)
+    assert found.upper >= delta_optimal(level, level, failure, 5).lower
+    nothing = (ApproxGuarantee(level, failure) ** 5).delta(6.0 * level)
+    assert nothing.upper == pytest.approx(1.0 - (1.0 - failure) ** 5, rel=1e-9, abs=1e-9)
+
+
 # ---- groups
 def test_a_group_loses_no_less_than_its_size_times_the_level():
     assert Fraction(simple.group(353.8402533848353, 0.0, 10)[0]) >= 10 * Fraction(353.8402533848353)
@@ -117,6 +129,7 @@ def test_a_group_loses_no_less_than_its_size_times_the_level():
         (0.0009041534012324121, 3.445658694827682e-08, 10, 0.9998697205552295),
         (0.1, 0.0, 7, 0.6),
         (2.0, 1e-9, 3, 1e-3),
+        (2.89, 0.0, 2, 0.974),
     ],
 )
 def test_no_attack_on_a_group_beats_the_chain_of_curves(level, failure, size, type_i):
@@ -190,6 +203,18 @@ def test_the_gaussian_parameter_of_nothing_and_of_a_large_level():
         assert ApproxGuarantee(level).gaussian_mu(0.0).meets(truth)
 
 
+def test_a_gaussian_parameter_that_many_points_do_not_settle_ends():
+    asked = []
+
+    def delta(epsilon: float) -> float:
+        asked.append(epsilon)
+        return GaussianGuarantee(1e8).delta(epsilon).upper
+
+    found = ProfileGuarantee(delta, epsilon_upper=lambda d: 5e15).gaussian_mu()
+    assert len(asked) <= 2000
+    assert found.upper >= 1e8
+
+
 @pytest.mark.parametrize(
     ("prior", "false_alarms", "type_ii"),
     [
@@ -212,3 +237,31 @@ def test_belief_after_a_pure_release():
     found = risk.posterior_of_pure(1e-318, 1.0)
     assert found.lower <= truth <= found.upper
     assert GaussianGuarantee(0.0).posterior(0.0, 0.5).upper == 0.0
+
+
+# ---- Gaussian releases
+def test_the_composed_mu_is_the_next_double_above_the_truth():
+    for mu, steps in ((0.1, 3), (0.7, 999), (1e-200, 7), (1e200, 50), (2.0, 4)):
+        found, square = compose_mu([mu], [steps]), steps * Fraction(mu) ** 2
+        assert Fraction(math.nextafter(found, 0.0)) ** 2 < square <= Fraction(found) ** 2
+    assert Fraction(group_mu(0.1, 3)) >= 3 * Fraction(0.1)
+    assert group_mu(math.inf, 2) == compose_mu([math.inf, 1.0]) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("mu", "steps", "epsilon"), [(0.0106, 8887, 30.0), (0.03, 37, 6.6), (0.3, 5, 24.0)]
+)
+def test_the_far_tail_of_composed_gaussian_releases(mu, steps, epsilon):
+    root = mpf(mu) * mpmath.sqrt(steps)
+    with mpmath.workdps(200):
+        tails = [mpmath.ncdf(-mpf(epsilon) / root + sign * root / 2) for sign in (1, -1)]
+        truth = tails[0] - mpmath.exp(mpf(epsilon)) * tails[1]
+    found = (GaussianGuarantee(mu) ** steps).delta(epsilon)
+    assert found.lower <= truth <= found.upper
+    assert found.relative_width <= 3e-11
+
+
+def test_the_divergence_of_a_gaussian_release_too_small_or_large_for_a_double():
+    assert GaussianGuarantee(1e-170).renyi(2.0).upper >= 5e-324
+    assert GaussianGuarantee(1e200).renyi(2.0).lower < math.inf
+    assert GaussianGuarantee(0.0).renyi(2.0) == Interval.exact(0.0)

@@ -10,7 +10,7 @@ Validity: exact (composition, group and analytic noise of the Gaussian mechanism
     formula is a bound.
 Source: Dong, Roth and Su 2019 (arXiv:1905.02383), Corollary 3.3 and Theorem 2.14; Balle and Wang
     2018 (arXiv:1805.06530); Dwork and Roth 2014, Theorem A.1.
-Error: a few roundings; results are rounded up, so that they stay on the safe side.
+Error: mu is the next double above the truth; noise is rounded up by a few roundings.
 Vectors: gaussian_sigma in tests/golden/tradeoff.json.
 """
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from numpy.typing import ArrayLike
 
 from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.guarantee.gaussian import profile
-from tightrope.numerics.rounding import ULP
+from tightrope.numerics.rounding import ULP, root_up, times_up
 from tightrope.validate import check_count, check_positive, check_real
 
 __all__ = ["compose_mu", "group_mu", "analytic_noise", "classical_noise"]
@@ -45,13 +46,14 @@ def compose_mu(mus: Sequence[float], counts: Sequence[int] | None = None) -> flo
     largest = max((m for m, _ in parts), default=0.0)
     if largest in (0.0, math.inf):
         return largest
-    return largest * math.sqrt(math.fsum(c * (m / largest) ** 2 for m, c in parts)) * _UP
+    guess = largest * math.sqrt(math.fsum(c * (m / largest) ** 2 for m, c in parts))
+    return root_up(sum((c * Fraction(m) ** 2 for m, c in parts), Fraction(0)), guess)
 
 
 def group_mu(mu: float, size: int) -> float:
     """mu of `size` records changed together, rounded up."""
     mu, size = check_real(mu, "mu", low=0.0, finite=False), check_count(size, "size", low=1)
-    return float(mu if size == 1 else mu * size * _UP)
+    return times_up(mu, size)
 
 
 def analytic_noise(epsilon: ArrayLike, delta: ArrayLike, sensitivity: float = 1.0) -> Any:

@@ -15,6 +15,7 @@ from tightrope.validate import check_delta, check_order, check_probability, chec
 __all__ = ["ApproxGuarantee"]
 
 _ULPS = 4e-15  # a handful of roundings, each below 2^-52
+_LARGEST_LEVEL = 700.0  # of a pair of outcomes: e^700 is still a double
 
 
 @final
@@ -72,7 +73,7 @@ class ApproxGuarantee(Guarantee):
     def directions(self) -> tuple[Components, ...] | None:
         from tightrope.guarantee.loss.pair import approx_pair
 
-        if self.level == math.inf:
+        if self.level > _LARGEST_LEVEL:
             return None
         return (((approx_pair(self.level, self.failure), 1),),)
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import final
+
+import numpy as np
 
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.gaussian.composition import group_mu
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import ULP
 from tightrope.process import Adjacency
-from tightrope.validate import check_delta, check_order, check_real
+from tightrope.validate import FloatArray, check_delta, check_order, check_real
 
 __all__ = ["GaussianGuarantee"]
+
+_ULPS = 8.0 * ULP
+_LARGEST = sys.float_info.max
 
 
 @final
@@ -30,20 +37,29 @@ class GaussianGuarantee(Guarantee):
 
     def epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
-        if self.mu == 0.0 or profile.delta_interval(0.0, self.mu).upper <= d:
+        if self.mu == 0.0 or self.delta(0.0).upper <= d:
             return Interval.exact(0.0)
-        return profile.epsilon_interval(d, self.mu)
+        lower, upper = profile.epsilon_bounds(d, self._mus)
+        return Interval(lower[0], upper[1])
 
     def delta(self, epsilon: float) -> Interval:
-        return profile.delta_interval(check_real(epsilon, "epsilon"), self.mu)
+        lower, upper = profile.delta_bounds(check_real(epsilon, "epsilon"), self._mus)
+        return Interval(lower[0], upper[1])
+
+    @property
+    def _mus(self) -> FloatArray:
+        """mu is a product of a few rounded factors, 1/noise and a root: it lies between these."""
+        return self.mu * np.array([1.0 - _ULPS, 1.0 + _ULPS])
 
     def renyi(self, order: float) -> Interval:
-        # D_order = order mu^2 / 2, exactly; the products round by a few ulp
-        value = 0.5 * check_order(order) * self.mu * self.mu
-        return Interval(value * (1 - 1e-15), value * (1 + 1e-15))
+        """order mu^2 / 2."""
+        with np.errstate(over="ignore", under="ignore"):
+            low, high = 0.5 * check_order(order) * self._mus * self._mus
+        return Interval(min(low, _LARGEST), np.nextafter(high, np.inf) if self.mu else 0.0)
 
     def tradeoff(self, type_i: float) -> Interval:
-        return profile.tradeoff_interval(type_i, self.mu)
+        lower, upper = profile.tradeoff_bounds(type_i, self._mus)
+        return Interval(lower[1], upper[0])
 
     def gaussian_mu(self, smallest_delta: float = 0.0) -> Interval:
         return Interval.exact(self.mu)
