@@ -69,6 +69,19 @@ def test_what_follows_the_size_is_refused_before_anything_is_released(name, how)
     assert run.ledger.released == 0
 
 
+@pytest.mark.parametrize("rows", [2, 3, 4, 7])
+def test_places_are_found_in_small_batches(rows):
+    """An example that was first stayed first by chance, and one of eight looks sufficed."""
+
+    def weighed(model, x, y):
+        return each(model, x, y) * torch.linspace(1.0, 2.0, len(x))
+
+    run = made()
+    with pytest.raises(ModelNotPrivate, match="half as large"):
+        train(run, weighed, micro_batch=rows)
+    assert run.ledger.released == 0
+
+
 def test_what_begins_to_follow_the_size_is_found_later():
     run = made()
     rehearse_every_batch(run)

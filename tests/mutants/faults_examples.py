@@ -228,4 +228,10 @@ FAULTS = [
         "if True",
         "tests/attacks/test_recorded_steps.py",
     ),
+    (
+        "train/scenes.py",
+        "while size > 1 and any(",
+        "while size < 1 and any(",
+        "tests/attacks/test_other_sizes.py",
+    ),
 ]

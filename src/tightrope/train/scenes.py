@@ -89,8 +89,10 @@ def among_others(batch: Batch, size: int, replaced: list[int], chance: random.Ra
 
 
 def smaller(batch: Batch, size: int, chance: random.Random) -> Pair:
-    """Half of it alone, and in another order: at which place an example comes is not its own."""
+    """Half of it alone, all at other places: at which place an example comes is not its own."""
     kept = chance.sample(range(size), (size + 1) // 2)
+    while size > 1 and any(place == old for place, old in enumerate(kept)):
+        kept = chance.sample(range(size), (size + 1) // 2)
     half = Scene(rows_at(batch, size, kept), len(kept), list(range(len(kept))))
     return half, Scene(batch, size, kept)
 
