@@ -31,4 +31,12 @@ FAULTS = [
     ("guarantee/loss/lattice_staging.py", "grids[0] / _WIDEST", "1.0", _TESTS),
     ("numerics/rounding.py", "if 1.0 - found >= share", "if True", _TESTS),
     ("numerics/rounding.py", "Fraction(found) ** 2 < square", "False", _TESTS),
+    (
+        "guarantee/tradeoff/divergence.py",
+        "(value - error, value + error)",
+        "(value, value)",
+        _TESTS,
+    ),
+    ("guarantee/tradeoff/bracket.py", "int(reach / _FINEST)", "resolution", _TESTS),
+    ("guarantee/tradeoff/bracket.py", "4.0 * UNIT * (len(x)", "0.0 * UNIT * (len(x)", _TESTS),
 ]

@@ -131,4 +131,10 @@ FAULTS = [
         "self.above.log_upper(epsilon) - 1e-9, self.above.log_upper(epsilon)",
         BOUNDS,
     ),
+    (
+        "numerics/lattice_tail.py",
+        "reach = min((high - m.first) / m.step, last)",
+        "reach = (min(high, m.first + m.step * last) - m.first) / m.step",
+        "tests/unit/numerics/test_convolution.py",
+    ),
 ]

@@ -82,7 +82,7 @@ class TailTable:
         """The part of it that answers for points in [low, high]."""
         m, last = self.measure, self.size - 1
         start = min(max(math.floor((max(low, m.first) - m.first) / m.step) - 1, 0), last)
-        reach = (min(high, m.first + m.step * last) - m.first) / m.step
+        reach = min((high - m.first) / m.step, last)  # rounded as in log_call
         stop = min(max(math.ceil(reach) + 2, start + 1), self.size)
         part = slice(start - self.start, stop - self.start)
         return replace(self, mass=self.mass[part].copy(), call=self.call[part].copy(), start=start)

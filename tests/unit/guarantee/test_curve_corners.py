@@ -21,9 +21,11 @@ from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.guarantee.loss.pair import GaussianPair, SampledGaussianPair, approx_pair
+from tightrope.guarantee.tradeoff import divergence
+from tightrope.guarantee.tradeoff.bracket import bracket
 from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
 from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
-from tightrope.guarantee.tradeoff.gaussian import SampledGaussianTradeoff
+from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff
 from tightrope.guarantee.tradeoff.hull import symmetrise
 from tightrope.guarantee.tradeoff.subsampled import SubsampledGaussianTradeoff
 from tightrope.numerics.interval import Interval
@@ -265,3 +267,34 @@ def test_the_divergence_of_a_gaussian_release_too_small_or_large_for_a_double():
     assert GaussianGuarantee(1e-170).renyi(2.0).upper >= 5e-324
     assert GaussianGuarantee(1e200).renyi(2.0).lower < math.inf
     assert GaussianGuarantee(0.0).renyi(2.0) == Interval.exact(0.0)
+
+
+@pytest.mark.parametrize("moved", [1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize(
+    ("generator", "truth"),
+    [
+        (divergence.KULLBACK_LEIBLER, lambda t: t * mpmath.log(t)),
+        (divergence.CHI_SQUARED, lambda t: (t - 1) ** 2),
+        (divergence.TOTAL_VARIATION, lambda t: abs(t - 1) / 2),
+        (divergence.HELLINGER, lambda t: (mpmath.sqrt(t) - 1) ** 2),
+    ],
+)
+def test_divergences_of_laws_that_are_close_lie_between_their_ends(moved, generator, truth):
+    p, q = [0.5, 0.5], [0.5 + moved, 0.5 - moved]
+    under_q = [mpf(mass) / (mpf(q[0]) + mpf(q[1])) for mass in q]
+    exact = mpmath.fsum(b * truth(mpf(a) / b) for a, b in zip(p, under_q, strict=True))
+    found = divergence.of_atoms(generator, DiscreteTradeoff(np.array(p), np.array(q)))
+    assert found.lower <= exact <= found.upper
+
+
+def test_brackets_of_nearly_perfect_privacy_hold():
+    curve = GaussianTradeoff(1e-9)
+    around = bracket(curve, 20_000)
+    low, high = around.delta_bounds(0.0)
+    assert low <= curve.delta(0.0) <= high
+
+
+@pytest.mark.parametrize("type_i", [1e-30, 1e-20])
+def test_brackets_of_little_privacy_hold_where_powers_are_next_to_1(type_i):
+    curve = GaussianTradeoff(20.0)
+    assert bracket(curve, 64).bounds(type_i)[1] >= curve.bounds(type_i)[0]

@@ -380,3 +380,11 @@ def test_a_cell_without_beginning_is_shared_exactly(mu: float, end: float, beyon
         assert abs(right[0] - share) <= size * share
         assert abs(left[0] - (mass - share)) <= size * mass
     assert right[0] >= 0.0 and left[0] >= 0.0
+
+
+def test_a_part_of_a_table_answers_where_the_points_of_its_lattice_are_one_double() -> None:
+    first, step = -2e-3, 2.0**-65  # below the distance of doubles there
+    table = tail_table(normalised(first, step, np.ones(23), 0.0, 1.0, 0.0, 0.0))
+    points = np.array([first, first + 4e-19, -1e-3, 0.0])
+    whole, part = table.log_call(points)[0], table.between(-math.inf, 0.0).log_call(points)[0]
+    assert np.array_equal(whole, part)

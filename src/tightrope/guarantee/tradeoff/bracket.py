@@ -24,6 +24,7 @@ from tightrope.guarantee.tradeoff.closed import ApproxTradeoff
 from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
 from tightrope.guarantee.tradeoff.hull import intersection
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
 
 __all__ = ["TradeoffBracket", "bracket", "coarsened"]
@@ -31,6 +32,7 @@ __all__ = ["TradeoffBracket", "bracket", "coarsened"]
 _ROUNDING = 1e-12
 _INFLATED = 1e-11
 _TAIL = 1e-16
+_FINEST = 1e-9  # step of a grid
 
 
 @final
@@ -66,8 +68,13 @@ def bracket(
     if isinstance(curve, DiscreteTradeoff):
         return TradeoffBracket(curve, curve)
     other = curve.inverse()
-    grids = [np.linspace(0.0, _reach(c, tail), resolution + 1) for c in (curve, other)]
+    grids = [_grid(_reach(c, tail), resolution) for c in (curve, other)]
     return TradeoffBracket(_tangents(curve, other, *grids), _chords(curve, other, *grids))
+
+
+def _grid(reach: float, resolution: int) -> FloatArray:
+    """Slopes that differ by much more than their rounding, and as many as asked if they can."""
+    return np.linspace(0.0, reach, max(min(resolution, int(reach / _FINEST)), 1) + 1)
 
 
 def _reach(curve: AbstractTradeoff, tail: float) -> float:
@@ -113,6 +120,8 @@ def _chords(
     flat_q, flat_p = _drops(y), _drops(co_x)
     # both ends of the middle chord are tangent points of slope -1, so its two masses are equal
     middle = max(1.0 - 0.5 * (co_x[0] + x[0] + power[0] + y[0]), 0.0)
+    # differences of powers near 1 lose units of 1; what tells nothing apart lifts the curve by them
+    middle += 4.0 * UNIT * (len(x) + len(y))
     p = np.concatenate([steep_p[::-1], [middle], flat_p])
     q = np.concatenate([steep_q[::-1], [middle], flat_q])
     return DiscreteTradeoff(p / p.sum(), q / q.sum(), _ROUNDING)

@@ -12,7 +12,8 @@ Validity: exact; the enclosure is rigorous for exact f and f'.
 Source: Csiszar 1967; Ali and Silvey 1966; (2) and (112) of arXiv:2008.06529, whose (112) leaves out
     the mass of Q without P; Dong, Roth and Su 2019 (arXiv:1905.02383), Proposition B.4.
 Error: the two rules above, summed over the mesh; rounding of the sums: 16 ulp of their absolute
-    terms. The upper end is infinite where nothing bounds an end.
+    terms; of atoms, that of every ratio p/q too. The upper end is infinite where nothing bounds an
+    end.
 Vectors: f_divergence in tests/golden/tradeoff.json.
 """
 
@@ -90,10 +91,20 @@ def of_atoms(generator: Generator, curve: DiscreteTradeoff) -> Interval:
     """D_F(P||Q) of the two laws of a piecewise linear f = T(P, Q)."""
     p, q = curve.p, curve.q
     both = (p > 0.0) & (q > 0.0)
-    terms = [q[both] * generator.value(p[both] / q[both])]
+    value, error = _with_error(generator, p[both] / q[both], curve.rounding)
     ends = ((p[q == 0.0].sum(), generator.at_infinity), (q[p == 0.0].sum(), generator.at_zero))
-    terms += [np.array([mass * weight]) for mass, weight in ends if mass > 0.0]
-    return _summed(np.concatenate(terms), np.concatenate(terms), curve.rounding)
+    beside = np.array([mass * weight for mass, weight in ends if mass > 0.0])
+    lower, upper = (np.append(q[both] * one, beside) for one in (value - error, value + error))
+    return _summed(lower, upper, curve.rounding)
+
+
+def _with_error(
+    generator: Generator, ratio: FloatArray, rounding: float
+) -> tuple[FloatArray, FloatArray]:
+    """F, and what errors of the ratio do to it: by convexity no more than at the ends of them."""
+    value, off = generator.value(ratio), 16.0 * ULP + 4.0 * rounding
+    ends = [generator.value(ratio * (1.0 + way * off)) for way in (-1.0, 1.0)]
+    return value, np.maximum(*(np.abs(end - value) for end in ends))
 
 
 def of_tradeoff(
