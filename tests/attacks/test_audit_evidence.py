@@ -22,7 +22,7 @@ from scipy.stats import binom
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from tightrope import NoisySGD, PoissonSampling, account
+from tightrope import FixedSizeSampling, NoisySGD, PoissonSampling, account
 from tightrope.audit import audit_folder, audit_many_runs, audit_one_run, audit_training, planted
 from tightrope.audit.evidence import lines_of
 from tightrope.audit.noise_test import NoiseSeen
@@ -251,3 +251,16 @@ def test_the_noise_is_held_against_a_claim_that_is_longer_than_the_run(tmp_path:
 def test_scores_that_are_no_real_numbers_are_refused(score: Any) -> None:
     with pytest.raises(InvalidInput, match="real numbers"):
         audit_one_run([score] * 8, [True, False] * 4, delta=1e-5)
+
+
+@pytest.mark.parametrize("miss", [0.0, 1e-300, 2.0, float("nan")])
+def test_a_test_of_the_noise_says_what_it_allows_to_miss(miss):
+    run = NoisySGD(PoissonSampling(0.1), 1.0, 1)
+    with pytest.raises(InvalidInput, match="miss"):
+        NoiseSeen(((0.0,),), (100,)).test(run, miss, DELTA)
+
+
+def test_noise_that_is_missing_is_told_where_no_epsilon_is_known():
+    run = NoisySGD(FixedSizeSampling(0.1), 1.0, 1)  # no analysis covers records that are added
+    found = NoiseSeen(((1.0,),), (100,)).test(run, 0.05, DELTA)
+    assert found.refuted and found.epsilon == 0.0

@@ -25,13 +25,14 @@ from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
 from tightrope.accounting import account
-from tightrope.errors import InvalidInput
+from tightrope.errors import DoesNotApply, InvalidInput, NotCertified
 from tightrope.process import NoisySGD, Process, Sequence
-from tightrope.validate import check_positive
+from tightrope.validate import check_positive, check_real
 
 __all__ = ["NoiseSeen", "NoiseTest"]
 
 _LEAST = 0.1  # noise multiplier
+_LEAST_MISS = 1e-100  # quantiles at less are too small for a double
 
 
 @final
@@ -65,6 +66,7 @@ class NoiseSeen:
     def test(self, process: NoisySGD, miss: float, delta: float) -> NoiseTest:
         """Hold what was seen against the noise that this process claims."""
         claimed = check_positive(process.noise_multiplier, "noise_multiplier")
+        check_real(miss, "miss", low=_LEAST_MISS, high=1.0)
         always, once = self.most(miss)
         epsilon = 0.0
         if always < claimed:  # a record's gradient may lie in that parameter alone
@@ -89,8 +91,11 @@ def _reached(noise: float) -> float:
 
 
 def _epsilon(process: Process, delta: float) -> float:
-    """A lower bound; 0 where none is known."""
-    return account(process).epsilon(delta).lower
+    """A lower bound; 0 where none is known: what was seen refutes the claim without one, too."""
+    try:
+        return account(process).epsilon(delta).lower
+    except (DoesNotApply, NotCertified):
+        return 0.0
 
 
 @final
