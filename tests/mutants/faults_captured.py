@@ -15,6 +15,7 @@ COUNTS = f"{GRAPHS}::test_a_model_that_counts_in_python_is_not_recorded"
 TRAINS = f"{GRAPHS}::test_a_captured_step_trains_as_the_eager_one"
 PARTS = f"{GRAPHS}::test_views_parts_and_passes_have_the_sums_of_the_eager_step"
 ORDER = f"{GRAPHS}::test_random_models_whose_losses_come_in_another_order_are_not_recorded"
+FILLS = f"{GRAPHS}::test_a_record_that_fills_up_is_not_counted_where_its_losses_are_elsewhere"
 SHOWN = f"{GRAPHS}::test_a_count_does_not_show_that_an_example_is_not_finite"
 
 FAULTS = [
@@ -71,7 +72,9 @@ FAULTS = [
         "        return True\n    usual",
         ORDER,
     ),
-    ("train/captured.py", "return None if in_place else _MOVED", "return None", ORDER),
+    ("train/captured.py", 'return None if found == "kept" else _MOVED', "return None", ORDER),
+    ("train/padded.py", ", _shuffled(len(rows)))", ")", FILLS),
+    ("train/padded.py", 'return "kept" if found == {True} else "alike"', 'return "kept"', FILLS),
     ("train/padded.py", "mine.copy_(before)", "pass", SHOWN),
     # modules that are run again
     ("train/gradients/again.py", "if not all(map(_same, self._some, now)):", "if False:", UNSEEN),

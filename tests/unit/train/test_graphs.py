@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import warnings
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -447,3 +448,30 @@ def test_random_models_whose_losses_come_in_another_order_are_not_recorded(drops
         for batch in run.batches((x, y), steps=2):
             step(*batch)
     assert len(kept) == 2 and step.mode.startswith("eager")
+
+
+ORDERS = {
+    "halves exchanged": lambda x: x.roll(len(x) // 2, 0),
+    "backwards": lambda x: x.flip(0),
+}
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["equal losses at first", "losses differ"])
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_a_record_that_fills_up_is_not_counted_where_its_losses_are_elsewhere(order, begun):
+    """The first column of weights is moved by the first record alone: by one clip norm at most."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.2), nn.Linear(144, 3, bias=False))
+    if not begun:
+        nn.init.zeros_(model[2].weight)
+    x, y = torch.randn(50, 1, 12, 12), torch.randint(0, 3, (50,))
+    x[:, 0, 0, 0] = torch.arange(50) == 0
+    clip = FlatClip(1e-3)
+    run = run_of(model, clip=clip, noise=GaussianNoise(0.0), sampler=PoissonSampler(1.0))
+    moved = []
+    run.write_ahead = lambda _, sums: moved.append(float(sums[0][:, 0].norm()))
+    step = run.capture(lambda x, y: losses(model(order(x)), order(y)), size=80)
+    with pytest.warns(UserWarning, match="order of the rows") if begun else nullcontext():
+        for batch in run.batches((x, y), steps=3):
+            step(*batch)
+    assert max(moved) <= clip.sensitivity and "graph" not in step.mode
