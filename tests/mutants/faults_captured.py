@@ -19,9 +19,18 @@ TRAINS = f"{GRAPHS}::test_a_captured_step_trains_as_the_eager_one"
 PARTS = f"{GRAPHS}::test_views_parts_and_passes_have_the_sums_of_the_eager_step"
 ORDER = f"{GRAPHS}::test_random_models_whose_losses_come_in_another_order_are_not_recorded"
 FILLS = f"{GRAPHS}::test_a_record_that_fills_up_is_not_counted_where_its_losses_are_elsewhere"
+SETS = f"{GRAPHS}::test_a_recorded_step_follows_what_the_loop_sets"
 SHOWN = f"{GRAPHS}::test_a_count_does_not_show_that_an_example_is_not_finite"
 
 FAULTS = [
+    ("train/settings.py", "t.shape, t.stride(), ", "", SETS),
+    ("train/gradients/state.py", "if isinstance(value, _NUMBERS):", "if False:", SETS),
+    (
+        "train/gradients/state.py",
+        "return _Itself(value) if callable",
+        "return id(value) if callable",
+        SETS,
+    ),
     ("train/captured.py", " or here != self._surroundings", "", FOLLOWS),
     (
         "train/captured.py",

@@ -8,10 +8,11 @@ import warnings
 from contextlib import nullcontext
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, dropout
+from torch.nn.functional import cross_entropy, dropout, pad
 
 from tightrope.train import (
     FlatClip,
@@ -475,3 +476,47 @@ def test_a_record_that_fills_up_is_not_counted_where_its_losses_are_elsewhere(or
         for batch in run.batches((x, y), steps=3):
             step(*batch)
     assert max(moved) <= clip.sensitivity and "graph" not in step.mode
+
+
+class Setting(nn.Linear):
+    """What it reads of itself is set by the loop."""
+
+    def __init__(self):
+        super().__init__(144, 3)
+        self.scale, self.change = 1.0, lambda x: x
+        self.register_buffer("all", torch.ones(144))
+        self.register_buffer("used", self.all[:144])
+
+    def forward(self, x):
+        seen = x.flatten(1)[:, : len(self.used)] * self.used
+        return self.change(
+            super().forward(pad(seen, (0, 144 - len(self.used)))) * float(self.scale)
+        )
+
+
+def _other_function(model, k):
+    model.change = None  # so that the next one may lie where it lay
+    model.change = lambda x: x * (1 + k)
+
+
+SETTINGS = {
+    "a number of NumPy": lambda model, k: setattr(model, "scale", np.float64(1 + k)),
+    "a shorter view": lambda model, k: setattr(model, "used", model.all[: 144 - 9 * k]),
+    "another function": _other_function,
+}
+
+
+@pytest.mark.parametrize("change", SETTINGS.values(), ids=SETTINGS)
+def test_a_recorded_step_follows_what_the_loop_sets(change):
+    trained = []
+    for how in ("eager", "capture"):
+        _, _, data = graph_run("pictures")
+        torch.manual_seed(0)
+        run = run_of(model := Setting())
+        each = lambda x, y, model=model: losses(model(x), y)  # noqa: E731
+        step = run.capture(each) if how == "capture" else None
+        for k, batch in enumerate(run.batches(data, steps=5)):
+            change(model, k)
+            step(*batch) if step else run.step(each(*batch))
+        trained.append(weights_of(run))
+    torch.testing.assert_close(*trained, rtol=1e-4, atol=1e-5)
