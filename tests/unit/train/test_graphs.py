@@ -520,3 +520,14 @@ def test_a_recorded_step_follows_what_the_loop_sets(change):
             step(*batch) if step else run.step(each(*batch))
         trained.append(weights_of(run))
     torch.testing.assert_close(*trained, rtol=1e-4, atol=1e-5)
+
+
+def test_losses_most_of_which_are_zero_show_the_order_of_the_rows():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.1), nn.Linear(144, 1))
+    x, y = torch.randn(300, 1, 12, 12), torch.randn(300)
+    run = run_of(model)
+    step = run.capture(lambda x, y: (model(x)[:, 0] * y - 0.8).relu())
+    for batch in run.batches((x, y), steps=3):
+        step(*batch)
+    assert step.mode == "CUDA graph"
