@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -665,3 +666,52 @@ def test_a_module_that_changes_before_it_is_run_again_is_refused():
     model[1].scale = 2.0
     with pytest.raises(ModelNotPrivate, match="changed since it was called"):
         engine.clipped_sum(losses, FlatClip(0.1))
+
+
+class Hidden(Powers):
+    """Its scale is where nobody looks; `turn` is what the second call does with it."""
+
+    def __init__(self, turn):
+        super().__init__()
+        self.box, self.turn = SimpleNamespace(scale=torch.ones(4)), turn
+        self.register_buffer("factor", torch.ones(4))
+
+    def forward(self, x):
+        return super().forward(x) * self.box.scale * self.factor
+
+
+class Turned(nn.Module):
+    def __init__(self, turn):
+        super().__init__()
+        self.first, self.powers, self.turn = nn.Linear(3, 4), Hidden(turn), turn
+
+    def forward(self, x):
+        h, self.powers.scale, self.powers.box.scale = self.first(x), 1.0, torch.ones(4)
+        self.powers.factor.data.fill_(1.0)
+        one = self.powers(h)
+        self.turn(self.powers)
+        return one + self.powers(h)
+
+
+def _one_channel(powers):
+    powers.factor = torch.tensor([1.0, 1.0, 1.0, 3.0])
+
+
+TURNS = {
+    "sign": lambda powers: setattr(powers, "scale", -1.0),
+    "one channel": _one_channel,
+    "an object": lambda powers: setattr(powers.box, "scale", 3 * torch.ones(4)),
+    "written without a trace": lambda powers: powers.factor.data.fill_(3.0),
+}
+
+
+@pytest.mark.parametrize("large", [1.0, 1e5], ids=["alike", "one is large"])
+@pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
+def test_no_change_of_a_module_that_is_run_again_is_hidden(turn, large):
+    """The sum is that of the slow loop, or there is none."""
+    torch.manual_seed(0)
+    x = torch.randn(9, 3)
+    x[4] *= large
+    check(Turned(lambda powers: None), x if large == 1 else x[:4])
+    with pytest.raises(ModelNotPrivate, match="changed since it was called"):
+        check(Turned(turn), x)

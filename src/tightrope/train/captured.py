@@ -46,7 +46,7 @@ from tightrope.train.padded import (
     PaddedBatch,
     Program,
     TextsRead,
-    keeps_places,
+    places,
     refuse_places,
 )
 from tightrope.train.record import StepReport
@@ -65,6 +65,10 @@ _MOST_CHANGES = 8  # each takes as long as the first recording
 _MOVED = (
     "losses do not come in the order of the rows of the batch, or rows are moved on the way, so "
     "rows that fill up a batch would be counted"
+)
+_ALIKE = (
+    "no batch so far showed whether losses come in the order of the rows: without dropout they are "
+    "nearly the same for all rows"
 )
 _MOST_WAITS = 50  # batches that show too little to record a step with them
 
@@ -102,7 +106,6 @@ class CapturedStep:
         check_count(self.size, "size", low=2)
         self._chain = run.chain(self.size)
         self._program: Program | None = None
-        self._for_now = False  # whether the program is there for one batch only
         self._to_look = False  # whether places are to be compared, see `refuse_places`
         self._told = False  # that a batch does not fit
         self._changes = self._waited = 0  # what it takes for granted changed; a batch said little
@@ -159,8 +162,8 @@ class CapturedStep:
         if self._run.chain() < self._chain:  # room for batches twice as large
             self._chain = self._run.chain() // 2
         here = self._surroundings_now()
-        if self._program is None or self._for_now or here != self._surroundings:
-            self._changes += self._program is not None and not self._for_now
+        if self._program is None or here != self._surroundings:
+            self._changes += self._program is not None
             if self._changes > _MOST_CHANGES:
                 self._stay_eager("the model, its settings or the clip change again and again")
                 return False
@@ -193,11 +196,9 @@ class CapturedStep:
             with as_it_was(self._run.model):  # a counter counts steps, not these passes
                 self._prepare(program, padded)
         except AskAgain:
-            self._program, self._for_now = program, True
+            self._passes = None  # this batch runs eagerly: where its rows go was not seen
         except TextsRead:
             self._stay_eager("the losses read texts of the batch, which cannot be filled up")
-        else:
-            self._for_now = False
 
     def _prepare(self, program: Program, batch: PaddedBatch) -> None:
         if not program.settle(partial(settings_of, self._run.model)):  # or the model is refused
@@ -209,8 +210,11 @@ class CapturedStep:
         # Python may read values of it, or the fillers of a random model be elsewhere
         alike = (self._to_compile or not program.steady) and batch.all_alike
         if alike or not getattr(self._run.gradients, "lasts", True):
-            self._wait("no batch so far showed enough of the model to record it (its rows are all "
-                       "equal, or rows that it makes of an example have no gradient)")  # fmt: skip
+            self._wait()
+            self._stay_eager(
+                "no batch so far showed enough of the model to record it (its rows are all equal, "
+                "or rows that it makes of an example have no gradient)"
+            )
             return
         if getattr(self._run.gradients, "chooses_rows", False):
             self._stay_eager(
@@ -235,22 +239,24 @@ class CapturedStep:
 
     def _moved(self, program: Program, batch: PaddedBatch) -> str | None:
         """Why rows that fill up may be counted; None: they are not."""
-        in_place = keeps_places(self._calm_losses, batch)
-        if in_place is None and (program.steady or self._passes is not None):
+        found = places(self._calm_losses, batch)
+        if found in ("random", "alike") and (program.steady or self._passes is not None):
             return None  # every run shows where they are, or the trace did
-        if in_place is None:
+        if found == "alike":
+            self._wait()
+            return _ALIKE
+        if found == "random":
             return (
                 "the model is random beside its dropout layers, so nobody sees whether losses come "
                 "in the order of the rows; draw in a layer that does not in evaluation mode"
             )
-        return None if in_place else _MOVED
+        return None if found == "kept" else _MOVED
 
-    def _wait(self, why: str) -> None:
+    def _wait(self) -> None:
         """Another batch may show more; not for ever."""
         self._waited += 1
         if self._waited < _MOST_WAITS:
             raise AskAgain
-        self._stay_eager(why)
 
     def _compile(self, program: Program, batch: PaddedBatch) -> str | None:
         """Why not, where that fails: anything may go wrong in a compiler."""
@@ -305,7 +311,7 @@ class CapturedStep:
         try:
             torch.clear_autocast_cache()
             with traceless(self._run.model, seed=seed):
-                return self._each(*batch).detach()
+                return self._each(*batch)
         finally:
             calm.end()
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
+from tightrope.train.answers import any_half
 from tightrope.train.cuda_graph import record
 from tightrope.train.feed import tensors_of, with_tensors
 from tightrope.train.gradients import ClippedBatch
@@ -24,7 +25,7 @@ __all__ = [
     "PaddedBatch",
     "Program",
     "TextsRead",
-    "keeps_places",
+    "places",
     "refuse_places",
 ]
 
@@ -32,6 +33,9 @@ _WARM_UPS = 3
 _MOST_RUNS = 100
 _PLAIN = (str, bytes, int, float, complex, type(None))
 _APART = 3e-2  # of its size and the usual one, by which the same row may differ elsewhere
+# All rows together, of how far losses are from each other; nothing else would show among losses
+# that are nearly the same, as those of models that have just begun are.
+_PLACES, _HALF_PLACES = 1e-2, 0.3
 
 
 class AskAgain(Exception):
@@ -288,21 +292,45 @@ def _same(first: Tensor, others: Tensor, usual: Tensor) -> bool:
     return bool((same | ~first.isfinite() & ~others.isfinite()).all())
 
 
-def keeps_places(losses: Callable[[Any, int], Tensor], batch: PaddedBatch) -> bool | None:
+def places(
+    losses: Callable[[Any, int], Tensor], batch: PaddedBatch
+) -> Literal["kept", "moved", "random", "alike"]:
     """Whether losses move as rows do, when the rows of the batch are put in other places.
 
-    losses: from a batch and a seed. None where the seed matters: then nothing can be seen.
+    losses: from a batch and a seed. Nothing can be seen where the seed matters, or where the losses
+    of all rows are about the same.
     """
     rows = torch.arange(len(batch.present), device="cpu")
-    here, again = (losses(batch.rearranged(rows), seed).double() for seed in (0, 1))
+    first = losses(batch.rearranged(rows), 0)
+    rounding = _HALF_PLACES if any_half([first]) else _PLACES
+    here, again = (x.detach().double() for x in (first, losses(batch.rearranged(rows), 1)))
     if not torch.equal(here, again):
-        return None
-    usual = here.abs().median()
-    for places in (rows.flip(0), rows.roll(1)):
-        there = losses(batch.rearranged(places), 0).double()
-        if not _same(here[places.to(here.device)], there, usual):
-            return False
-    return True
+        return "random"
+    usual, width = here.abs().median(), _width(here[batch.present])
+    found: set[bool] = set()
+    for order in (rows.flip(0), rows.roll(1), _shuffled(len(rows))):
+        there, expected = (
+            losses(batch.rearranged(order), 0).detach().double(),
+            here[order.to(here.device)],
+        )
+        if not _same(expected, there, usual):
+            return "moved"
+        apart = (there - expected).clamp(-width, width).norm()
+        seen = (expected - expected.roll(1)).clamp(-width, width).norm()
+        found.add(bool(apart <= rounding * seen) and bool(seen > 0))
+    return "kept" if found == {True} else "alike"
+
+
+def _width(losses: Tensor) -> Tensor:
+    """How far losses usually are from each other: one that is far off must not hide the others."""
+    far = (losses - losses.median()).abs()
+    usual = far.quantile(0.75)
+    return torch.where(usual > 0, usual, far.max())  # most of a hinge's losses are zero
+
+
+def _shuffled(rows: int) -> Tensor:
+    """An order in which no way of moving rows by halves, steps or the other way round is hidden."""
+    return torch.randperm(rows, generator=torch.Generator().manual_seed(rows), device="cpu")
 
 
 def _copied(sums: list[Tensor], found: ClippedBatch, rows: int, alone: bool) -> ClippedBatch:

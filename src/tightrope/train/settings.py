@@ -23,7 +23,9 @@ def _of_module(module: nn.Module) -> tuple[Any, ...]:
     """Of a module without its children."""
     own = module.__dict__
     tensors = [
-        None if t is None else (t.data_ptr(), t.requires_grad, t._backward_hooks)
+        None
+        if t is None
+        else (t.data_ptr(), t.shape, t.stride(), t.dtype, t.requires_grad, t._backward_hooks)
         for kind in (module._parameters, module._buffers)
         for t in kind.values()
     ]

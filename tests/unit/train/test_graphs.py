@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import itertools
 import warnings
+from contextlib import nullcontext
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, dropout
+from torch.nn.functional import cross_entropy, dropout, pad
 
 from tightrope.train import (
     FlatClip,
@@ -447,3 +449,85 @@ def test_random_models_whose_losses_come_in_another_order_are_not_recorded(drops
         for batch in run.batches((x, y), steps=2):
             step(*batch)
     assert len(kept) == 2 and step.mode.startswith("eager")
+
+
+ORDERS = {
+    "halves exchanged": lambda x: x.roll(len(x) // 2, 0),
+    "backwards": lambda x: x.flip(0),
+}
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["equal losses at first", "losses differ"])
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_a_record_that_fills_up_is_not_counted_where_its_losses_are_elsewhere(order, begun):
+    """The first column of weights is moved by the first record alone: by one clip norm at most."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.2), nn.Linear(144, 3, bias=False))
+    if not begun:
+        nn.init.zeros_(model[2].weight)
+    x, y = torch.randn(50, 1, 12, 12), torch.randint(0, 3, (50,))
+    x[:, 0, 0, 0] = torch.arange(50) == 0
+    clip = FlatClip(1e-3)
+    run = run_of(model, clip=clip, noise=GaussianNoise(0.0), sampler=PoissonSampler(1.0))
+    moved = []
+    run.write_ahead = lambda _, sums: moved.append(float(sums[0][:, 0].norm()))
+    step = run.capture(lambda x, y: losses(model(order(x)), order(y)), size=80)
+    with pytest.warns(UserWarning, match="order of the rows") if begun else nullcontext():
+        for batch in run.batches((x, y), steps=3):
+            step(*batch)
+    assert max(moved) <= clip.sensitivity and "graph" not in step.mode
+
+
+class Setting(nn.Linear):
+    """What it reads of itself is set by the loop."""
+
+    def __init__(self):
+        super().__init__(144, 3)
+        self.scale, self.change = 1.0, lambda x: x
+        self.register_buffer("all", torch.ones(144))
+        self.register_buffer("used", self.all[:144])
+
+    def forward(self, x):
+        seen = x.flatten(1)[:, : len(self.used)] * self.used
+        return self.change(
+            super().forward(pad(seen, (0, 144 - len(self.used)))) * float(self.scale)
+        )
+
+
+def _other_function(model, k):
+    model.change = None  # so that the next one may lie where it lay
+    model.change = lambda x: x * (1 + k)
+
+
+SETTINGS = {
+    "a number of NumPy": lambda model, k: setattr(model, "scale", np.float64(1 + k)),
+    "a shorter view": lambda model, k: setattr(model, "used", model.all[: 144 - 9 * k]),
+    "another function": _other_function,
+}
+
+
+@pytest.mark.parametrize("change", SETTINGS.values(), ids=SETTINGS)
+def test_a_recorded_step_follows_what_the_loop_sets(change):
+    trained = []
+    for how in ("eager", "capture"):
+        _, _, data = graph_run("pictures")
+        torch.manual_seed(0)
+        run = run_of(model := Setting())
+        each = lambda x, y, model=model: losses(model(x), y)  # noqa: E731
+        step = run.capture(each) if how == "capture" else None
+        for k, batch in enumerate(run.batches(data, steps=5)):
+            change(model, k)
+            step(*batch) if step else run.step(each(*batch))
+        trained.append(weights_of(run))
+    torch.testing.assert_close(*trained, rtol=1e-4, atol=1e-5)
+
+
+def test_losses_most_of_which_are_zero_show_the_order_of_the_rows():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.1), nn.Linear(144, 1))
+    x, y = torch.randn(300, 1, 12, 12), torch.randn(300)
+    run = run_of(model)
+    step = run.capture(lambda x, y: (model(x)[:, 0] * y - 0.8).relu())
+    for batch in run.batches((x, y), steps=3):
+        step(*batch)
+    assert step.mode == "CUDA graph"

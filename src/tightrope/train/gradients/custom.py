@@ -52,11 +52,14 @@ def custom_rule(
     """
     _refuse_dropout(module)
     call = Call(module, arguments, named, wanted, autocast)
+    new = not known and not no_values()
     if kept is not None:
-        kept.check(call)
+        kept.check(call, anyway=False)
     grads = values[-len(wanted) :]
-    parameters = tuple(own_parameters(module).values())
-    return [(p, Dense(r)) for p, r in zip(parameters, _of_each(call, grads, known), strict=True)]
+    parameters, found = own_parameters(module).values(), _of_each(call, grads, known)
+    if kept is not None and new:
+        kept.check(call, anyway=True)
+    return [(p, Dense(r)) for p, r in zip(parameters, found, strict=True)]
 
 
 def _of_each(call: Call, grads: tuple[Tensor, ...], known: set[Batched]) -> tuple[Tensor, ...]:
