@@ -22,7 +22,8 @@ from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.reference import loop_clipped_sum
 from tightrope.train.gradients.traced import Traced
 from tightrope.train.held import traceless
-from tightrope.train.padded import OutOfPlace, PaddedBatch, Program
+from tightrope.train.padded import PaddedBatch, Program
+from tightrope.train.row_places import OutOfPlace
 
 CLIP = FlatClip(0.1)
 

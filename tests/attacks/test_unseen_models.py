@@ -668,6 +668,19 @@ def test_a_module_that_changes_before_it_is_run_again_is_refused():
         engine.clipped_sum(losses, FlatClip(0.1))
 
 
+def test_a_module_that_changes_before_a_later_step_is_refused():
+    """Its first call, which is compared in any case, was as it should be."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 4), Powers()), torch.randn(5, 3)
+    engine = Gradients(model)
+    for _ in range(3):
+        engine.clipped_sum(energy(model, x), FlatClip(0.1))
+    losses = energy(model, x)
+    model[1].scale = 2.0
+    with pytest.raises(ModelNotPrivate, match="changed since it was called"):
+        engine.clipped_sum(losses, FlatClip(0.1))
+
+
 class Hidden(Powers):
     """Its scale is where nobody looks; `turn` is what the second call does with it."""
 

@@ -40,16 +40,9 @@ from tightrope.train.gradients.traced import (
 )
 from tightrope.train.held import as_it_was, tensors_held, traceless
 from tightrope.train.losses import check_losses
-from tightrope.train.padded import (
-    AskAgain,
-    OutOfPlace,
-    PaddedBatch,
-    Program,
-    TextsRead,
-    places,
-    refuse_places,
-)
+from tightrope.train.padded import AskAgain, PaddedBatch, Program, TextsRead
 from tightrope.train.record import StepReport
+from tightrope.train.row_places import OutOfPlace, places, refuse_places
 from tightrope.train.settings import settings_of
 from tightrope.train.strict import refuse
 from tightrope.validate import check_count

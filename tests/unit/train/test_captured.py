@@ -29,7 +29,8 @@ from tightrope.train import (
 from tightrope.train.clip import AutomaticClip, Clip
 from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.traced import Traced
-from tightrope.train.padded import PaddedBatch, Program, refuse_places
+from tightrope.train.padded import PaddedBatch, Program
+from tightrope.train.row_places import refuse_places
 
 SIZE = 8
 CLIPS = [FlatClip(0.3), PerLayerClip(0.3), AutomaticClip(0.3)]
