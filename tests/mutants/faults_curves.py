@@ -28,7 +28,6 @@ FAULTS = [
     ),
     ("guarantee/tradeoff/subsampled.py", "x + y - type_i + slack", "x + y - type_i", _TESTS),
     ("guarantee/risk.py", "math.ldexp(prior, _UP)", "math.ldexp(1.0, _UP) * 0.0 + prior", _TESTS),
-    ("guarantee/loss/lattice_staging.py", "grids[0] / _WIDEST", "1.0", _TESTS),
     ("numerics/rounding.py", "if 1.0 - found >= share", "if True", _TESTS),
     ("numerics/rounding.py", "Fraction(found) ** 2 < square", "False", _TESTS),
     (

@@ -197,6 +197,6 @@ def test_cells_before_the_last_margin(mechanism, order):
 
 def test_cumulant_of_a_rare_loss_is_known_as_well_as_its_mass():
     """Tilted by 2 nothing else counts, so a mass that is off moves the cumulant by as much."""
-    pair = DiscretePair((0.0, 300.0), (1.0, 1e-200))
+    pair = DiscretePair((0.0, 300.0), (1.0, 1e-200), loss_units=0.0)
     _, error = DiscreteCumulant(pair, 1).real(2.0, 30.0)
     assert float(error[0]) >= float(pair.log_errors[1])

@@ -18,7 +18,6 @@ _LAID_OUT_TWICE = 0.6  # of the step: a public mixture, its parts first
 _LONGEST_STEP = 98_304  # points of the lattice of one step
 _FAR = 55.0  # nats: what is rarer under the tilt is an error
 _LARGEST_LOG = 600.0  # of how much worse a plan may be called: numbers beyond say no more
-_WIDEST = 300.0  # step, whose exponential tables of tails take
 _STEEPEST = 0.7  # nats of tilt on one step of the coarsest lattice
 
 
@@ -36,8 +35,7 @@ def staging(goal: LatticeGoal, split: LatticeSplit, nats: float) -> tuple[float,
     grids = [g for g in (spacing(pair) for pair, _ in goal.components) if g is not None]
     if grids:
         if len(goal.components) == 1 and on_one_lattice(goal.components[0][0]):
-            step = grids[0] / math.ceil(grids[0] / _WIDEST)
-            return step, 0, wide / step, wide / step  # no loss is rounded at all
+            return grids[0], 0, wide / grids[0], wide / grids[0]  # no loss is rounded at all
         # a bounded loss is laid out whole, however narrow the tilted window is
         spans = [float(losses[-1] - losses[0]) for losses, _, _ in split.small.parts]
         capped = min(max(wides) / MAX_SIZE, 2.0 / (split.saddle.rate + 1.0))
