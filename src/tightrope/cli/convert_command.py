@@ -22,6 +22,9 @@ app = typer.Typer(
 _DELTAS = "1e-2,1e-3,1e-5,1e-7,1e-10"
 _TYPE_I = "1e-3,1e-2,0.05,0.25,0.5"
 _ORDERS = "1.5,2,4,8,16,32"
+Deltas = Annotated[str, typer.Option(help="Deltas, separated by commas.", metavar="LIST")]
+TypeOne = Annotated[str, typer.Option(help="Type I errors, separated by commas.", metavar="LIST")]
+Orders = Annotated[str, typer.Option(help="Renyi orders, separated by commas.", metavar="LIST")]
 
 
 @app.command("renyi")
@@ -78,15 +81,9 @@ def to_renyi(
 @app.command("gaussian")
 def gaussian(
     mu: Annotated[str, typer.Option(help="Parameter of Gaussian DP.", metavar="MU")],
-    deltas: Annotated[
-        str, typer.Option(help="Deltas, separated by commas.", metavar="LIST")
-    ] = _DELTAS,
-    type_i: Annotated[
-        str, typer.Option(help="Type I errors, separated by commas.", metavar="LIST")
-    ] = _TYPE_I,
-    orders: Annotated[
-        str, typer.Option(help="Renyi orders, separated by commas.", metavar="LIST")
-    ] = _ORDERS,
+    deltas: Deltas = _DELTAS,
+    type_i: TypeOne = _TYPE_I,
+    orders: Orders = _ORDERS,
     as_json: opt.AsJson = False,
 ) -> None:
     """mu-Gaussian DP seen as (epsilon, delta)-DP, trade-off curve and Renyi DP (all exact)."""
@@ -99,15 +96,9 @@ def gaussian(
 def approx(
     epsilon: Annotated[str, typer.Option(help="Epsilon of the guarantee.", metavar="EPS")],
     delta: Annotated[str, typer.Option(help="Delta of the guarantee.", metavar="DELTA")] = "0",
-    deltas: Annotated[
-        str, typer.Option(help="Deltas, separated by commas.", metavar="LIST")
-    ] = _DELTAS,
-    type_i: Annotated[
-        str, typer.Option(help="Type I errors, separated by commas.", metavar="LIST")
-    ] = _TYPE_I,
-    orders: Annotated[
-        str, typer.Option(help="Renyi orders, separated by commas.", metavar="LIST")
-    ] = _ORDERS,
+    deltas: Deltas = _DELTAS,
+    type_i: TypeOne = _TYPE_I,
+    orders: Orders = _ORDERS,
     as_json: opt.AsJson = False,
 ) -> None:
     """(epsilon, delta)-DP seen as every other pair it implies, trade-off curve and Renyi DP."""
