@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -25,40 +24,33 @@ from tightrope.train import (
     FlatClip,
     FullBatchSampler,
     GaussianNoise,
-    PrivateOptimizer,
+    PrivateRun,
 )
 from tightrope.train.grid import BOUND
 
 MODELS = ["adult-mlp", "mnist-cnn", "imdb", "gpt", "resnet18-gn"]
 
 
-def examples(case: Case, arithmetic: str, batch: int) -> Iterator[int]:
-    """Takes steps for ever; yields how many examples each call of step() had."""
+def time_of_one(case: Case, arithmetic: str, batch: int, seconds: float) -> float:
+    """Processor time for each example, in milliseconds; the first step is not timed."""
     model, x, y = fresh(case, "cpu")
     noise = DiscreteGaussianNoise(1.0) if arithmetic == "strict" else GaussianNoise(1.0)
-    run = PrivateOptimizer(
+    run = PrivateRun(
         model,
         optimizer_of(case, model),
+        (x[:batch], y[:batch]),
+        case.losses,
         sampler=FullBatchSampler(),
         clip=FlatClip(1.0),
         noise=noise,
         expected_batch_size=batch,
         arithmetic=arithmetic,
     )
-    for part, target in run.batches((x[:batch], y[:batch]), steps=10**6):
-        run.step(case.losses(model, part, target))
-        yield len(part)
-
-
-def time_of_one(case: Case, arithmetic: str, batch: int, seconds: float) -> float:
-    """Processor time for each example, in milliseconds; the first batch is not timed."""
-    steps = examples(case, arithmetic, batch)
-    warm = 0
-    while warm < batch:
-        warm += next(steps)
+    run.take_step()
     done, start = 0, time.process_time()
     while done < batch or time.process_time() - start < seconds:
-        done += next(steps)
+        run.take_step()
+        done += batch
     return 1e3 * (time.process_time() - start) / done
 
 

@@ -48,12 +48,14 @@ from training_timing import (
 from training_turns import Turns, side_by_side
 from training_zoo import ZOO
 
-from tightrope.train.clip import FlatClip
-from tightrope.train.gradients import Gradients
+from tightrope.train import FlatClip
+from tightrope.train.executors.plain import Plain
+from tightrope.train.gradients.rounding import longest_chain, rho_for
+from tightrope.train.program import capture, prove
 
 ALL = CASES | {case.name: case for case in ZOO}
 # Side by side these leave out what takes as much room as two other models.
-LEFT_OUT = {"wrn16-4-4096-bf16": ("tightrope", "tightrope captured")}
+LEFT_OUT = {"wrn16-4-4096-bf16": ("tightrope", "plain captured")}
 COMPILERS = 4  # processes that compile for each model; most of the time they have nothing to do
 _AGAIN, _PAUSE = 12, 15.0  # tries of a variant for which others leave no room, and seconds between
 
@@ -61,21 +63,22 @@ _AGAIN, _PAUSE = 12, 15.0  # tries of a variant for which others leave no room, 
 def clip_check(case: Case, device: str, *, half: bool, tries: int = 8) -> float:
     """Largest norm released for one example over clip norm; it must not exceed 1.
 
-    Two copies of one example pass through the engine as the rules see them; the released sum is
-    twice the contribution of one.
+    Two copies of one example make a batch; the released sum is twice the contribution of one.
     """
-    worst = 0.0
     model, x, y = fresh(case, device)
-    engine, clip = Gradients(model), FlatClip(1e-3)
+    clip, chain = FlatClip(1e-3), longest_chain(2, rho_for(2))
     kind = torch.device(device).type
-    for i in range(min(tries, len(x))):
-        pair = (
-            x[i : i + 1].repeat(2, *(1,) * (x.dim() - 1)),
-            y[i : i + 1].repeat(2, *(1,) * (y.dim() - 1)),
-        )
+
+    def loss(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         with torch.autocast(kind, torch.bfloat16, enabled=half):
-            losses = case.losses(model, *pair)
-        batch = engine.clipped_sum(losses, clip)
+            return case.losses(model, x, y)
+
+    program = capture(model, loss, (x[:2], y[:2]), rows=2)
+    plain = Plain(program, prove(program, 2), 2, list(model.parameters()))
+    worst = 0.0
+    for i in range(min(tries, len(x))):
+        pair = (x[[i, i]], y[[i, i]])
+        batch, _ = plain.clipped_sum(pair, clip, chain)
         squared = sum(float(total.double().square().sum()) for total in batch.sums)
         worst = max(worst, squared**0.5 / 2 / clip.clip_norm)
     return worst
@@ -89,12 +92,9 @@ def variants(case: Case, device: str, options: argparse.Namespace) -> dict[str, 
     }
     if device == "cuda" or options.compiled:
         made["plain compiled"] = lambda: plain_step(case, device, compiled=True)
+        made["tightrope compiled"] = lambda: private_step(case, device, executor="compiled")
     if device == "cuda":
-        made["tightrope compiled"] = lambda: private_step(case, device, compiled=True)
-        made["tightrope captured"] = lambda: private_step(case, device, captured=True)
-    if options.more:
-        made["tightrope two-pass"] = lambda: private_step(case, device, method="two-pass")
-    if options.more and device == "cuda":
+        made["tightrope graph"] = lambda: private_step(case, device, executor="cuda graph")
         made["plain captured"] = lambda: captured_plain_step(case, device)
     if options.vmap:
         made["vmap"] = lambda: vmap_step(case, device)
@@ -206,7 +206,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--models", nargs="*", choices=list(ALL))
     parser.add_argument("--variants", nargs="*", default=[], help="only these, besides plain")
     parser.add_argument("--compiled", action="store_true", help="torch.compile, also on the CPU")
-    parser.add_argument("--more", action="store_true", help="also two passes, and captured plain")
     parser.add_argument("--vmap", action="store_true", help="also torch.func's vmap of grad")
     parser.add_argument("--side-by-side", action="store_true", help="a process for each model")
     parser.add_argument("--minutes", type=float, default=60.0, help="for all of them side by side")

@@ -2,72 +2,46 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from training_models import Case, optimizer_of
 from training_timing import Step, fresh, precision
 
-from tightrope.errors import InvalidInput
-from tightrope.train import FlatClip, FullBatchSampler, GaussianNoise, Gradients, PrivateOptimizer
-from tightrope.train.feed import Ticket
+from tightrope.train import FlatClip, FullBatchSampler, GaussianNoise, PrivateRun
 
 CLIP_NORM, NOISE_MULTIPLIER = 1.0, 1.0
 
 
-def private_step(
-    case: Case,
-    device: str,
-    *,
-    method: str = "auto",
-    compiled: bool = False,
-    captured: bool = False,
-) -> Step:
-    """The whole step of a private run, as a user takes it: checks and accounting included."""
+def loss_of(case: Case, device: str) -> Callable[..., torch.Tensor]:
+    def loss(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with precision(case, device):
+            return case.losses(model, x, y)
+
+    return loss
+
+
+def private_step(case: Case, device: str, **options: Any) -> Step:
+    """The whole step of a private run, as a user takes it: draw, checks and accounting included."""
     model, x, y = fresh(case, device)
-    eager_half = case.half and device == "cuda" and not (captured or compiled)
-    run = PrivateOptimizer(
+    run = PrivateRun(
         model,
         optimizer_of(case, model),
+        (x, y),
+        loss_of(case, device),
         sampler=FullBatchSampler(),
         clip=FlatClip(CLIP_NORM),
         noise=GaussianNoise(NOISE_MULTIPLIER),
         expected_batch_size=len(x),
-        gradients=Gradients(model, method),
-        arithmetic="uncovered" if eager_half else "bounded",  # the same sums either way
+        micro_batch=len(x),
+        **options,
     )
-    ticket = Ticket(len(x), True, len(x), run.sampler.state())
-
-    def losses(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        with precision(case, device):
-            return case.losses(model, x, y)
-
-    record = run.compile if compiled else run.capture
-    graph = record(losses, size=len(x)) if captured or compiled else None
-    wanted = "compiled CUDA graph" if compiled else "CUDA graph"
 
     def step() -> None:
-        run.expect(ticket)
-        if graph is None:
-            run.step(losses(x, y))
-        else:
-            graph(x, y)
-            assert device == "cpu" or graph.mode == wanted, graph.mode
+        run.take_step()
 
-    if graph is not None and device == "cuda":
-        with warnings.catch_warnings(record=True) as told:  # why not, where it is not recorded so
-            warnings.simplefilter("always")
-            run.expect(ticket)
-            try:
-                graph(x, y)
-            except InvalidInput as error:  # of the eager step that took its place
-                raise RuntimeError(_words(told)) from error
-        assert graph.mode == wanted, f"{graph.mode}; {_words(told)}"
     return step
-
-
-def _words(told: list[warnings.WarningMessage]) -> str:
-    return "; ".join(str(warning.message) for warning in told)
 
 
 def vmap_step(case: Case, device: str) -> Step:

@@ -104,7 +104,10 @@ def measure(steps: dict[str, Step], device: str, seconds: float) -> dict[str, di
     while time.perf_counter() < deadline or len(next(iter(times.values()))) < 5:
         for name, step in steps.items():
             times[name] += [milliseconds(step, device) for _ in range(turns[name])]
-    return {n: {"ms": statistics.median(t), "steps": float(len(t))} for n, t in times.items()}
+    return {
+        n: {"ms": statistics.median(t), "least": min(t), "steps": float(len(t))}
+        for n, t in times.items()
+    }
 
 
 def _turn(step: Step, device: str) -> int:

@@ -3,7 +3,7 @@
     python benchmarks/views.py [--batch 4096]
 
 Rows of the model for each second: clipped sums against forward and backward passes of ordinary
-training, both uncompiled. A step of `--batch` examples is that many micro-batches.
+training, both uncompiled. A step of `--batch` examples takes several such sums.
 """
 
 from __future__ import annotations
@@ -21,14 +21,22 @@ from cifar10 import WideResNet
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tightrope.train import CropAndFlip, FlatClip, Gradients
+from tightrope.train import CropAndFlip, FlatClip
+from tightrope.train.executors.plain import Plain
+from tightrope.train.gradients.rounding import longest_chain, rho_for
+from tightrope.train.program import capture, prove
+from tightrope.train.views import with_views
 
 CASES = [(1, 2048), (4, 256), (8, 256), (16, 128)]  # views, examples in a micro-batch
 
 
+def loss_of_rows(model: torch.nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return cross_entropy(model(x), y, reduction="none")
+
+
 def losses_of(model: torch.nn.Module, x: Tensor, y: Tensor, views: int) -> Tensor:
     rows = CropAndFlip()(x, views).flatten(0, 1)
-    return cross_entropy(model(rows), y.repeat_interleave(views), reduction="none")
+    return loss_of_rows(model, rows, y.repeat_interleave(views))
 
 
 def seconds(step: Callable[[], object], device: str) -> float:
@@ -58,10 +66,13 @@ def rates(views: int, micro: int, device: str) -> tuple[float, float]:
         model.zero_grad()
 
     plain = seconds(ordinary, device)
-    engine = Gradients(model, views=views)
+    loss = with_views(loss_of_rows, views, CropAndFlip())
+    program = capture(model, loss, (x, y), rows=micro)
+    run = Plain(program, prove(program, micro), micro, list(model.parameters()))
+    chain = longest_chain(micro, rho_for(micro))
 
     def private() -> None:
-        engine.clipped_sum(losses_of(model, x, y, views).view(-1, views).mean(1), FlatClip(1.0))
+        run.clipped_sum((x, y), FlatClip(1.0), chain)
 
     own = seconds(private, device)
     return micro * views / own, micro * views / plain

@@ -26,17 +26,11 @@ from torch.nn.functional import cross_entropy
 from tightrope.data import Dataset, Split, load_cifar10
 from tightrope.evidence.statement import rounded_up
 from tightrope.train import (
-    Budget,
     CropAndFlip,
     Evaluation,
-    FlatClip,
-    PoissonSampler,
-    RunFolder,
     StandardConv2d,
     Trainer,
     accuracy,
-    noise_for,
-    noisy_sgd,
 )
 
 RECORDS = 50_000  # public: every copy of CIFAR-10 has them
@@ -81,8 +75,8 @@ class WideResNet(nn.Module):
         return self.head(pooled)
 
 
-def losses(outputs: Tensor, labels: Tensor) -> Tensor:
-    return cross_entropy(outputs, labels, reduction="none")
+def loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(model(images), labels, reduction="none")
 
 
 def as_tensors(split: Split, device: str) -> tuple[Tensor, Tensor]:
@@ -121,44 +115,37 @@ def main() -> None:
     data = made_up() if chosen.made_up else load_cifar10()
     records = 400 if chosen.made_up else RECORDS
     steps = chosen.steps or STEPS[chosen.epsilon]
-    budget = Budget(chosen.epsilon, 1e-5)
-    sampler = PoissonSampler(chosen.batch / records)
-    run = noisy_sgd(
-        WideResNet(chosen.width).to(device),
-        learning_rate=chosen.learning_rate,
-        sampler=sampler,
-        clip=FlatClip(1.0),
-        noise=noise_for(budget, sampler, steps=steps),
-        expected_batch_size=chosen.batch,
-        budget=budget,
-        views=chosen.views,
-    )
-    run.plan(steps)
-    test = Evaluation(as_tensors(data.test, device), accuracy, every=100, batch_size=2000)
+    model = WideResNet(chosen.width).to(device)
     trainer = Trainer(
-        run,
-        losses,
+        model,
+        torch.optim.SGD(model.parameters(), lr=chosen.learning_rate),
+        as_tensors(data.train, device),
+        loss,
+        records=records,
+        batch_size=chosen.batch,
+        steps=steps,
+        epsilon=chosen.epsilon,
         delta=1e-5,
-        evaluation=test,
-        micro_batch=chosen.micro,
+        views=chosen.views,
         augment=CropAndFlip(),
         average=0.999,
-        folder=RunFolder(Path(chosen.folder)),
+        micro_batch=chosen.micro,
+        folder=Path(chosen.folder),
         save_every=50,
+        evaluation=Evaluation(as_tensors(data.test, device), accuracy, every=100, batch_size=2000),
         progress=not chosen.quiet,
     )
-    now = steps if chosen.piece is None else min(steps, stored_steps(chosen.folder) + chosen.piece)
-    outcome = trainer.fit(as_tensors(data.train, device), steps=now)
-    print(f"steps           {outcome.steps} of {steps}, noise {run.noise.noise_multiplier:.4g}")
-    print(f"test accuracy   {100 * trainer.evaluate(test):.2f} %  (averaged weights)")
+    run = trainer.run
+    if chosen.piece is None or run.steps + chosen.piece >= steps:
+        trainer.fit()
+    else:
+        for _ in range(chosen.piece):
+            run.take_step()
+        run.folder.save()
+    print(f"steps           {run.steps} of {steps}, noise {run.noise.noise_multiplier:.4g}")
+    print(f"test accuracy   {100 * trainer.evaluate():.2f} %  (averaged weights)")
     spent = rounded_up(run.epsilon(1e-5).upper)
     print(f"privacy         epsilon <= {spent} at delta = 1e-5, whoever is added or removed")
-
-
-def stored_steps(folder: str) -> int:
-    """How far the stored run is; 0 where there is none."""
-    found = sorted(Path(folder).glob("step-*"))
-    return int(found[-1].name.split("-")[1]) if found else 0
 
 
 if __name__ == "__main__":

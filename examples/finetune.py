@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from tightrope.data import load_imdb_texts
 from tightrope.errors import InvalidInput
 from tightrope.evidence.statement import rounded_up
-from tightrope.train import Budget, FlatClip, PoissonSampler, noise_for
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # deprecations inside the frameworks
@@ -55,7 +54,7 @@ class Classifier(nn.Module):
         return {"logits": outputs}
 
 
-def losses(model: nn.Module, batch: dict[str, Any]) -> Tensor:
+def loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
     outputs = model(batch["input_ids"], batch["attention_mask"])["logits"]
     return nn.functional.cross_entropy(outputs, batch["labels"], reduction="none")
 
@@ -126,7 +125,6 @@ def main() -> None:
     mine = kept[: chosen.records].tolist()  # by chance: a choice that looks at no review
     labels = torch.as_tensor(texts.train_labels)[mine]
     data = Reviews([texts.train[i] for i in mine], labels, tokenizer, chosen.length)
-    budget, sampler = Budget(chosen.epsilon, 1e-5), PoissonSampler(chosen.batch / chosen.records)
     model = Classifier(encoder, encoder.config.hidden_size)
     rates = {"head": 0.05, "lora": 0.002, "all": 0.0005}
     with tempfile.TemporaryDirectory() as folder:
@@ -137,13 +135,11 @@ def main() -> None:
             logging_strategy="no",
         )  # fmt: skip
         trainer = PrivateTrainer(
-            model=model, args=arguments, train_dataset=data, losses=losses, sampler=sampler,
-            clip=FlatClip(1.0), noise=noise_for(budget, sampler, steps=chosen.steps), budget=budget,
-            expected_batch_size=chosen.batch, micro_batch=chosen.micro,
+            model=model, args=arguments, train_dataset=data, loss=loss, records=chosen.records,
+            batch_size=chosen.batch, micro_batch=chosen.micro, epsilon=chosen.epsilon, delta=1e-5,
         )  # fmt: skip
         trainer.train()
     run = trainer.run
-    assert run is not None
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     test = Reviews(texts.test, texts.test_labels, tokenizer, chosen.length)
     print(f"trained         {trained:,} weights ({chosen.train}), {run.steps} steps")

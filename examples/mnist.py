@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 
 import torch
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from tightrope.data import Split, load_mnist
@@ -23,17 +24,16 @@ from tightrope.train import (
     PoissonSampler,
     Trainer,
     accuracy,
-    noisy_sgd,
 )
 from tightrope_reproduce.learning.models import mnist_cnn
 from tightrope_reproduce.learning.paper import TABLE_1
 
 
-def losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return cross_entropy(outputs, labels, reduction="none")  # (B,)
+def loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(model(images), labels, reduction="none")  # (B,)
 
 
-def as_tensors(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
+def as_tensors(split: Split) -> tuple[Tensor, Tensor]:
     images = torch.from_numpy(split.x.copy()).float().div_(255.0)[:, None]  # (n, 1, 28, 28)
     return images, torch.from_numpy(split.y.copy()).long()
 
@@ -48,20 +48,25 @@ def main() -> None:
     setting = TABLE_1[chosen.row - 1]
 
     mnist = load_mnist(chosen.data)
-    run = noisy_sgd(
-        mnist_cnn(),
-        learning_rate=setting.learning_rate,
+    model = mnist_cnn()
+    trainer = Trainer(
+        model,
+        torch.optim.SGD(model.parameters(), lr=setting.learning_rate),
+        as_tensors(mnist.train),
+        loss,
         sampler=PoissonSampler(rate=setting.rate),  # 256 / 60,000: the size of MNIST is public
         clip=FlatClip(setting.clip_norm),
         noise=GaussianNoise(setting.noise_multiplier),
         expected_batch_size=setting.batch_size,
+        steps=chosen.steps or setting.steps,
+        delta=setting.delta,
+        evaluation=Evaluation(as_tensors(mnist.test), accuracy, every=500),
+        progress=not chosen.quiet,
     )
-    test = Evaluation(as_tensors(mnist.test), accuracy, every=500)
-    trainer = Trainer(run, losses, delta=setting.delta, evaluation=test, progress=not chosen.quiet)
-    outcome = trainer.fit(as_tensors(mnist.train), steps=chosen.steps or setting.steps)
+    outcome = trainer.fit()
 
     print(f"steps           {outcome.steps}")
-    reached = 100 * trainer.evaluate(test)
+    reached = 100 * trainer.evaluate()
     print(f"test accuracy   {reached:.2f} %  (paper: {setting.claim} %)")
     spent = rounded_up(outcome.epsilon.upper)
     print(f"privacy         epsilon <= {spent} at delta = {setting.delta:g}")

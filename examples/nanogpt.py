@@ -19,14 +19,7 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 from tightrope.data import load_imdb_texts
 from tightrope.evidence.statement import rounded_up
-from tightrope.train import (
-    Budget,
-    FlatClip,
-    GaussianNoise,
-    PoissonSampler,
-    Trainer,
-    noisy_adamw,
-)
+from tightrope.train import noisy_adamw
 
 ALPHABET = "\n abcdefghijklmnopqrstuvwxyz0123456789.,;:!?'\"()-"  # 0 pads
 DELTA = 1e-6
@@ -76,11 +69,11 @@ class GPT(nn.Module):
         return self.head(self.norm(self.blocks(self.letters(ids) + self.places(places))))
 
 
-def losses(guesses: Tensor, ids: Tensor) -> Tensor:
-    """Mean loss of each example over its own letters: (B, T, letters), (B, T) -> (B,)."""
-    told, asked = guesses[:, :-1].transpose(1, 2), ids[:, 1:]
-    each = cross_entropy(told, asked, reduction="none")  # (B, T - 1)
-    real = (asked != 0).float()
+def loss(model: nn.Module, ids: Tensor) -> Tensor:
+    """Mean loss of each example over its own letters: (B, T) -> (B,)."""
+    guesses, wanted = model(ids)[:, :-1].transpose(1, 2), ids[:, 1:]
+    each = cross_entropy(guesses, wanted, reduction="none")  # (B, T - 1)
+    real = (wanted != 0).float()
     return (each * real).sum(1) / real.sum(1).clamp(min=1)
 
 
@@ -123,15 +116,17 @@ def main() -> None:
     model = GPT(chosen.width, 4, chosen.layers, chosen.length)
     run = noisy_adamw(
         model,
+        rows,
+        loss,
         learning_rate=2e-3,
-        sampler=PoissonSampler(rate=chosen.batch / chosen.public_size),
-        clip=FlatClip(1.0),
-        noise=GaussianNoise(0.8),
-        expected_batch_size=chosen.batch,
-        budget=Budget(chosen.epsilon, DELTA),
+        records=chosen.public_size,
+        batch_size=chosen.batch,
+        steps=chosen.steps,
+        epsilon=chosen.epsilon,
+        delta=DELTA,
+        micro_batch=64,
     )
-    trainer = Trainer(run, losses, delta=DELTA, micro_batch=64, progress=not chosen.quiet)
-    outcome = trainer.fit((rows, rows), steps=chosen.steps)
+    outcome = run.fit(progress=not chosen.quiet)
 
     print(f"steps     {outcome.steps} of {chosen.steps}")
     spent = rounded_up(outcome.epsilon.upper)

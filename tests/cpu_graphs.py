@@ -20,8 +20,6 @@ from torch import Tensor
 from torch.utils import _pytree as tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tightrope.train import captured
-
 _READS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 _INDEXING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
 _IN_PYTHON = ("tolist", "numpy", "__array__")
@@ -167,7 +165,6 @@ class _Stream:
 def play(patch: pytest.MonkeyPatch) -> Device:
     """From here on steps are captured on the CPU."""
     device = Device()
-    patch.setattr(captured, "can_record", lambda _: True)
     patch.setattr(torch.cuda, "CUDAGraph", type("CUDAGraph", (CpuGraph,), {"_device": device}))
     patch.setattr(torch.cuda, "graph", lambda *given: _Capture(device, *given))
     patch.setattr(torch.cuda, "graph_pool_handle", lambda: next(device.handles))

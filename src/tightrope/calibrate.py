@@ -19,6 +19,7 @@ from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.roots import crossing, last_integer
 from tightrope.process import BallsInBinsSampling, NoisySGD, PoissonSampling, Process, UserLevel
+from tightrope.process.convex import GradientProcess, NoisyGradientDescent
 from tightrope.target import Target, by_lines
 from tightrope.theorems.catalog import ANALYSES, Analysis
 from tightrope.validate import check_epsilon
@@ -48,9 +49,13 @@ class Calibrated:
 
 
 def find_noise(
-    run: NoisySGD | UserLevel, target: Target, analyses: tuple[Analysis, ...] = ANALYSES
+    run: NoisySGD | UserLevel | GradientProcess,
+    target: Target,
+    analyses: tuple[Analysis, ...] = ANALYSES,
 ) -> Calibrated:
     """The smallest noise_multiplier that meets the target, certified, 1e-7 above the truth.
+
+    Of a gradient method that releases its last iterate: the smallest noise_std.
 
         >>> from tightrope import NoisySGD, PoissonSampling, Target, find_noise
         >>> run = NoisySGD(PoissonSampling(0.01), noise_multiplier=1.0, steps=1000)
@@ -63,6 +68,8 @@ def find_noise(
     _check_target(target)
     if isinstance(run, UserLevel):
         return _noise_for_users(run, target, analyses)
+    if isinstance(run, GradientProcess):
+        return _noise_of_last_iterate(run, target, analyses)
     if isinstance(run, NoisySGD) and (run.steps == 0 or run.sampling.rate == 0.0):
         return Calibrated(
             "noise_multiplier", 0.0, replace(run, noise_multiplier=0.0), target, "none"
@@ -72,7 +79,7 @@ def find_noise(
     def with_noise(noise: float) -> NoisySGD:
         return replace(run, noise_multiplier=noise)
 
-    guess = _noise_guess(run, target)
+    guess = min(max(_noise_guess(run, target), _SMALLEST_NOISE), _LARGEST_NOISE)
     try:
         least = _least(judge, with_noise, guess, _SMALLEST_NOISE, _LARGEST_NOISE)
         value = _safe(least, lambda noise: judge.met_by(with_noise(noise)))
@@ -82,6 +89,28 @@ def find_noise(
             raise
         return find_noise(run, target, others)
     return Calibrated("noise_multiplier", value, with_noise(value), target, judge.key)
+
+
+def _noise_of_last_iterate(
+    run: GradientProcess, target: Target, analyses: tuple[Analysis, ...]
+) -> Calibrated:
+    """By whichever analysis is best at each noise: where one stops to apply, another is asked."""
+
+    def with_noise(noise_std: float) -> GradientProcess:
+        return replace(run, noise_std=noise_std)
+
+    def guarantee(noise_std: float) -> Guarantee:
+        return account(with_noise(noise_std), analyses, check="off").guarantee(target.delta)
+
+    # The noise that one release of one mean gradient needs: a start, never an answer.
+    size = {"batch_size": 1, "records": 1} | vars(run)
+    batch = size["records"] if isinstance(run, NoisyGradientDescent) else size["batch_size"]
+    unit = 2.0 * run.loss.lipschitz / batch
+    limits = {"smallest": _SMALLEST_NOISE * unit, "largest": _LARGEST_NOISE * unit}
+    guess = unit / _target_mu(target)
+    least = crossing(lambda x: target.excess(guarantee(x)), guess, **limits).below
+    value = _safe(least, lambda noise: target.met_by(guarantee(noise)))
+    return Calibrated("noise_std", value, with_noise(value), target, "best")
 
 
 def _noise_for_users(
@@ -206,7 +235,7 @@ def find_delta(process: Process, epsilon: float) -> float:
     >>> find_delta(GaussianMechanism(noise_multiplier=2.0), epsilon=1.0)
     0.006829594983115006
     """
-    return account(process).delta(check_epsilon(epsilon)).upper
+    return account(process).delta(float(check_epsilon(epsilon))).upper
 
 
 @final

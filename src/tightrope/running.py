@@ -78,7 +78,7 @@ class Odometer:
     def epsilon_at_will(self) -> Interval:
         """The certified epsilon that holds at every stopping time (`theorems.stopping_times`)."""
         run = StoppedAtWill(replace(self.run, steps=self.steps))
-        return account(run, check="quick").epsilon(self.delta)
+        return account(run, check="quick").epsilon(float(self.delta))
 
     def allows(self, epsilon: float, count: int = 1) -> bool:
         """Would `count` more steps stay within the budget? Exact where the grid cannot tell."""

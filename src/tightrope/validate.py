@@ -22,6 +22,7 @@ __all__ = [
     "check_count",
     "one_number",
     "default_delta",
+    "no_promise",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -164,3 +165,34 @@ def _within(whole: int, name: str, low: int) -> int:
 def default_delta(records: int) -> float:
     """1/n^1.1: below one over the number of people, which is public."""
     return math.pow(records, -1.1)
+
+
+_EPSILON_OF_CERTAINTY = 36.0
+
+
+def no_promise(epsilon: float, delta: float, records: int | None = None) -> str | None:
+    """Why (epsilon, delta) protects no one, in one sentence; None where it promises something.
+
+    records: how many there are, where that is public; without it any data set of two or more.
+    """
+    if delta >= 1.0:
+        return f"delta = {delta:g} promises nothing: every release meets it."
+    if records is not None and delta * records >= 1.0:
+        return (
+            f"delta = {delta:g} is too large for {records:,} records: publishing one of them, "
+            "drawn at random, would meet it."
+        )
+    if delta >= 0.5:
+        return (
+            f"delta = {delta:g} promises nothing: publishing one of two records, drawn at random, "
+            "would meet it."
+        )
+    if math.isinf(epsilon):
+        return f"No finite epsilon holds at delta = {delta:g}: nothing is promised."
+    # 2 / (1 + e^36) = 4.6e-16: both errors of an attack together, where epsilon alone bounds them.
+    if epsilon >= _EPSILON_OF_CERTAINTY:
+        return (
+            f"epsilon = {epsilon:.6g} promises nothing: an attack that is wrong once in 10^15 "
+            "times would meet it. Epsilons that protect are below 10."
+        )
+    return None

@@ -31,33 +31,39 @@ class Items:
         return self.x[i]
 
 
-def make_run(seed: int | None = None, users: Users | None = None) -> Any:
+def squares(model: nn.Module, x: Tensor) -> Tensor:
+    return model(x).square().sum(dim=1)
+
+
+def make_run(data: Any, seed: int | None = None, users: Users | None = None, **how: Any) -> Any:
     torch.manual_seed(0)
     return noisy_sgd(
         nn.Linear(3, 1),
+        data,
+        squares,
         learning_rate=0.1,
         sampler=PoissonSampler(0.5, seed=seed, users=users),
         clip=FlatClip(1.0),
         noise=GaussianNoise(1.0),
         expected_batch_size=10,
+        steps=10,
+        **how,
     )
 
 
-def refused(data: Any) -> bool:
-    run = make_run()
+def refused(data: Any, **how: Any) -> bool:
     try:
-        for x in run.batches(data, steps=1):
-            run.step(run.model(x).square().sum(dim=1))
+        make_run(data, **how).take_step()
     except InvalidInput as error:
-        assert "equal or overlap" in str(error), error
+        assert "hold equal records" in str(error), error
         return True
     return False
 
 
-def half_seeded_is_refused(rank: int) -> bool:
+def half_seeded_is_refused(rank: int, data: Tensor) -> bool:
     """The certificate is rank 0's, which would know nothing of the seed."""
     try:
-        make_run(seed=rank or None)
+        make_run(data, seed=rank or None)
     except InvalidInput as error:
         return "different private settings" in str(error)
     return False
@@ -66,7 +72,7 @@ def half_seeded_is_refused(rank: int) -> bool:
 def users_are_refused(data: UserData, users: Users) -> str:
     """In which words; nothing where they may be drawn."""
     try:
-        make_run(users=users).watch(data)
+        make_run(data, users=users)
     except InvalidInput as error:
         return str(error)
     return ""
@@ -99,23 +105,22 @@ def main() -> None:
         "the whole of common records": coins,
         "one inside the other": x if rank else x[:30],
         "overlapping slices": x[:60] if rank else x[50:],
+        "one record": x[:51] if rank else x[50:],
+        "records that many people share": coins[rank::2],
     }
     good: dict[str, Any] = {
         "every second row": x[rank::2],
         "halves, as items": Items(x[50 * rank :][:50]),
-        "an empty shard": x if rank else x[:0],
-        "common records": coins[rank::2],
+        "an empty share": x if rank else x[:0],
     }
     for name, data in bad.items():
         assert refused(data), name
     for name, data in good.items():
         assert not refused(data), name
-    assert half_seeded_is_refused(rank)
+    assert not refused(coins[rank::2], fingerprint=f"coins, part {rank}")
+    assert half_seeded_is_refused(rank, x[rank::2])
     check_users(rank, x)
-    alone: Tensor = x[rank::2]
-    run = make_run()
-    run.watch(alone)
-    assert run.data.fingerprint is not None
+    assert make_run(x[rank::2]).fingerprint is not None
     dist.barrier()
     os._exit(0)  # gloo's threads now and then abort a process that ends in the ordinary way
 

@@ -26,33 +26,32 @@ def make_data():
     return x, (x[:, 0] > 0).long()
 
 
-def first_release(data, *, sharded, noise=0.0, sampler=None, steps=1):
+def loss(model, x, y):
+    return cross_entropy(model(x), y, reduction="none")
+
+
+def first_release(data, *, noise=0.0, sampler=None, steps=1):
     """What the first steps release, as the optimizer gets it: all bits, in hexadecimal."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 40), nn.Tanh(), nn.Linear(40, 2))
-    if sharded:
-        from torch.distributed.fsdp import fully_shard
-
-        fully_shard(model)
     run = noisy_sgd(
         model,
+        data,
+        loss,
         learning_rate=0.0,
         sampler=sampler or FullBatchSampler(),
         clip=FlatClip(0.7),
         noise=DiscreteGaussianNoise(noise),
         expected_batch_size=10,
         arithmetic="strict",
+        steps=steps,
     )
     seen = []
     run.write_ahead = lambda step, sums: seen.extend(
         value.hex() for total in sums for value in total.reshape(-1).tolist()
     )
-    for x, y in run.batches(data, steps=steps):
-        if run.next_is_empty:
-            run.step_empty()
-        else:
-            run.step(cross_entropy(run.model(x), y, reduction="none"))
+    assert len(list(run)) == steps
     run.close()
     return seen
 
@@ -61,11 +60,10 @@ def main(report):
     dist.init_process_group("gloo")
     x, y = make_data()
     cut = (slice(0, 9), slice(9, 31))[dist.get_rank()]
-    shard = (x[cut], y[cut])
-    empty = first_release(shard, sharded=False, noise=2.0, sampler=PoissonSampler(0.0), steps=20)
+    share = (x[cut], y[cut])
+    empty = first_release(share, noise=2.0, sampler=PoissonSampler(0.0), steps=20)
     found = {
-        "plain": first_release(shard, sharded=False),
-        "sharded": first_release(shard, sharded=True),
+        "plain": first_release(share),
         "noise": [float.fromhex(value) / (2.0 * 0.7) for value in empty],
     }
     if dist.get_rank() == 0:

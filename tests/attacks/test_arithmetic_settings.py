@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 import torch
+from tests.attacks.conftest import executor_of
 from torch import Tensor, nn
 
-from tightrope.errors import InvalidInput
 from tightrope.train import FlatClip
-from tightrope.train.gradients import Gradients
 from tightrope.train.gradients.buffers import scratch, scratch_scope
 from tightrope.train.gradients.chains import chained_product, chained_total
 from tightrope.train.gradients.forms import Outer, TableRows, combine
@@ -49,34 +48,38 @@ class Last(nn.Module):
         return self.cells(x)[0][:, -1]
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("method", ["book-keeping", "two-pass"])
-def test_a_step_inside_autocast_adds_in_float32_all_the_same(name, method):
-    torch.manual_seed(0)
-    model, x = NETWORKS[name]()
-    engine = Gradients(model, method)
-
-    def losses() -> Tensor:
+def in_bfloat16(model: nn.Module, x: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
         return model(x).float().flatten(1).square().sum(1)
 
+
+def in_float32(model: nn.Module, x: Tensor) -> Tensor:
+    return model(x).flatten(1).square().sum(1)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("loss", [in_float32, in_bfloat16])
+def test_a_step_inside_autocast_adds_in_float32_all_the_same(name, loss):
+    torch.manual_seed(0)
+    model, x = NETWORKS[name]()
+    executor = executor_of(model, loss, x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = engine.clipped_sum(losses(), FlatClip(1.0))
-        later = losses()
-    outside = engine.clipped_sum(later, FlatClip(1.0))
+        inside, _ = executor.clipped_sum((x,), FlatClip(1.0), 64)
+    outside, _ = executor.clipped_sum((x,), FlatClip(1.0), 64)
     assert all(total.dtype is torch.float32 for total in inside.sums)
     assert distance(inside, outside) == 0.0
-    engine.detach()
 
 
 def test_rows_inside_autocast_add_up(rows: int = 257):
     """In bfloat16 a sum of 256 ones and one more would stay where it is, or jump by two."""
-    model = nn.Linear(1, 1, bias=False)
-    engine = Gradients(model)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        losses = model(torch.ones(rows, 1)).squeeze(1)
-        found = engine.clipped_sum(losses, FlatClip(2.0), chain=rows)
+    model, x = nn.Linear(1, 1, bias=False), torch.ones(rows, 1)
+
+    def loss(model: nn.Module, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(x).squeeze(1)
+
+    found, _ = executor_of(model, loss, x).clipped_sum((x,), FlatClip(2.0), rows)
     assert float(found.sums[0]) == rows
-    engine.detach()
 
 
 @contextmanager
@@ -199,29 +202,6 @@ def test_a_scope_that_an_exception_left_open_takes_nobody_s_memory():
         with scratch_scope():
             scratch((2**17,), torch.float32, CPU).fill_(2.0)
         assert bool((mine == 1.0).all())
-
-
-@pytest.mark.parametrize("power", [61, 64, 75, 90, -61])
-def test_a_loss_scale_whose_square_float32_does_not_hold_is_refused(power):
-    """At 2^75 (2^64 where denormals are flushed) every norm became 0, and nothing was clipped."""
-    with pytest.raises(InvalidInput, match=r"from 2\^-60 to 2\^60"):
-        Gradients(nn.Linear(2, 2), loss_scale=2.0**power)
-
-
-@pytest.mark.parametrize("flush", [False, True])
-@pytest.mark.parametrize("shape", [(4,), (5, 4)])
-def test_the_largest_loss_scale_still_clips(flush, shape):
-    scale = 2.0**60
-    model, clip = nn.Linear(4, 3), FlatClip(1e-3)
-    engine = Gradients(model, loss_scale=scale)
-    torch.set_flush_denormal(flush)
-    try:
-        out = model(torch.randn(2, *shape)).flatten(1).sum(1)
-        found = engine.clipped_sum(out * torch.tensor([0.1, 0.0]), clip)
-    finally:
-        torch.set_flush_denormal(False)
-        engine.detach()
-    assert 0.5e-3 < math.sqrt(sum(float(s.double().square().sum()) for s in found.sums)) <= 1e-3
 
 
 def nearly_too_large() -> tuple[Tensor, Tensor]:

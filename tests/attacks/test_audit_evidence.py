@@ -109,7 +109,7 @@ def test_the_ceiling_of_many_runs() -> None:
 
 
 # ---- the noise itself
-WIDTH, RECORDS = 100, 64
+WIDTH, RECORDS, STEPS = 100, 64, 10
 
 
 class Noise:
@@ -136,19 +136,29 @@ class Noise:
         raise NotImplementedError
 
 
+def loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(model(inputs), labels, reduction="none")
+
+
 def private_run(noise: Any, **changed: Any) -> Any:
     torch.manual_seed(0)
+    inputs = torch.randn(RECORDS, WIDTH, generator=torch.Generator().manual_seed(0))
     settings = {"sampler": PoissonSampler(0.25, seed=1), "clip": FlatClip(1.0)} | changed
     return noisy_sgd(
-        nn.Linear(WIDTH, 2), learning_rate=0.1, noise=noise, expected_batch_size=16.0, **settings
+        nn.Linear(WIDTH, 2),
+        (inputs, (inputs[:, 0] > 0).long()),
+        loss,
+        learning_rate=0.1,
+        noise=noise,
+        expected_batch_size=16.0,
+        steps=STEPS,
+        **settings,
     )
 
 
 def train(run: Any) -> None:
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(RECORDS, WIDTH, generator=generator)
-    for x, y in run.batches((inputs, (inputs[:, 0] > 0).long()), steps=10):
-        run.step(nn.functional.cross_entropy(run.model(x), y, reduction="none"))
+    for _ in run:
+        pass
 
 
 def found_in(noise: Any, seed: int = 3, **changed: Any) -> tuple[Any, Any]:
@@ -240,11 +250,11 @@ def test_the_noise_is_held_against_a_claim_that_is_longer_than_the_run(tmp_path:
     run = private_run(Noise(8.0, 0.7, "all", 0))
     with planted(run, 100, seed=3) as canaries:
         train(run)
-    for process in (replace(run.process.run, steps=50), StoppedAtWill(run.process.run)):
+    for process in (replace(run.process, steps=50), StoppedAtWill(run.process)):
         canaries.save(tmp_path, process, delta=DELTA)
         assert audit_folder(tmp_path).contradicted
     with pytest.raises(InvalidInput, match="very run"):
-        canaries.save(tmp_path, replace(run.process.run, steps=2), delta=DELTA)
+        canaries.save(tmp_path, replace(run.process, steps=2), delta=DELTA)
 
 
 @pytest.mark.parametrize("score", [1 + 0j, "high", None])

@@ -18,7 +18,7 @@ from tightrope.estimators import (
 )
 from tightrope.plan import many_tasks, per_person, public_last
 from tightrope.process.convex import ConvexLoss
-from tightrope.train import CorrectedAdam
+from tightrope.train import CorrectedAdam, noisy_adam
 
 
 def _line(rows: int, columns: int, noise: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -118,10 +118,16 @@ def test_one_step_of_corrected_adam_moves_a_weight_by_some_learning_rates() -> N
     assert _moved(1e-8) > 0.5
 
 
-def test_the_floor_can_be_set_where_it_means_something() -> None:
-    from tightrope.train import noisy_adam
+def _no_loss(*_: Any) -> torch.Tensor:
+    raise AssertionError
 
+
+def test_the_floor_can_be_set_where_it_means_something() -> None:
     with pytest.raises(InvalidInput, match="floor"):
-        noisy_adam(torch.nn.Linear(2, 1), learning_rate=0.1, floor=0.1)
-    with pytest.raises(InvalidInput, match="floor"):
-        CorrectedAdam([torch.zeros(1)], lr=0.1, floor=0.0)
+        noisy_adam(torch.nn.Linear(2, 1), (), _no_loss, learning_rate=0.1, floor=0.1)
+    weight = [torch.zeros(1, requires_grad=True)]
+    for nothing in (0.0, -1.0, float("nan")):
+        with pytest.raises(InvalidInput, match="floor"):
+            CorrectedAdam(weight, lr=0.1, floor=nothing)
+    rule = CorrectedAdam(weight, lr=0.1, noise_variance=4.0, floor=0.1)
+    assert rule.param_groups[0]["floor"] == 0.1

@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 import random
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import chi2, nbinom
 
 from tightrope import NoisySGD, PoissonSampling, account, calibrate
 from tightrope.calibrate import Target, find_noise, find_rate, find_steps
+from tightrope.errors import InvalidInput
 from tightrope.plan import many_tasks
 from tightrope.process import Adjacency, FixedSizeSampling, FullBatch, Sequence
 from tightrope.process.convex import ConvexLoss
 from tightrope.report.account_view import account_view
 from tightrope.search import TruncatedNegativeBinomial
+from tightrope.train import Evaluation, accuracy
+from tightrope.train.fitting import evaluate
 
 REPLACED = Adjacency.REPLACE_ONE
 SLOW = pytest.mark.slow
@@ -58,30 +63,16 @@ def test_chances_of_trials_add_up(shape: float, gamma: float) -> None:
     assert draws == sorted(draws) and draws[0] == 1
 
 
-# ---- measures of a trainer
+# ---- measures on public data
 @pytest.mark.parametrize("batch_size", [3, 7, 100])
-def test_a_measure_that_is_already_a_mean_is_not_divided_again(batch_size: int) -> None:
-    torch = pytest.importorskip("torch")
-    from tightrope.errors import InvalidInput
-    from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, Trainer, noisy_sgd
-    from tightrope.train.trainer import Evaluation, accuracy
+def test_a_measure_that_is_already_a_mean_is_not_divided_again(
+    batch_size: int, small_run: Any
+) -> None:
+    rows = (torch.randn(50, 5), torch.randint(0, 2, (50,)))
+    run = small_run()
 
-    torch.manual_seed(0)
-    run = noisy_sgd(
-        torch.nn.Linear(4, 3),
-        learning_rate=0.1,
-        sampler=PoissonSampler(0.5, seed=1),
-        clip=FlatClip(1.0),
-        noise=GaussianNoise(1.0, seed=2),
-        expected_batch_size=5.0,
-    )
-    rows = (torch.randn(50, 4), torch.randint(0, 3, (50,)))
-    trainer = Trainer(
-        run, lambda o, y: torch.nn.functional.cross_entropy(o, y, reduction="none"), delta=1e-5
-    )
-
-    def measured(measure):  # type: ignore[no-untyped-def]
-        return trainer.evaluate(Evaluation(rows, measure, every=1, batch_size=batch_size))
+    def measured(measure: Any) -> float:
+        return evaluate(run, Evaluation(rows, measure, every=1, batch_size=batch_size))
 
     each = measured(accuracy)
     assert measured(lambda o, y: accuracy(o, y).mean()) == pytest.approx(each, abs=1e-6)

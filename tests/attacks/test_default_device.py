@@ -21,10 +21,8 @@ from tightrope.train import (
     Evaluation,
     FlatClip,
     GaussianNoise,
-    OneByOne,
     PerLayerClip,
     PoissonSampler,
-    RunFolder,
     Trainer,
     UserData,
     Users,
@@ -36,7 +34,7 @@ from tightrope.train import (
 
 
 class Scaled(nn.Module):
-    """Owns a parameter, so that it is run one example at a time."""
+    """Owns a parameter that broadcasts over the examples."""
 
     def __init__(self):
         super().__init__()
@@ -56,8 +54,8 @@ class Words(nn.Module):
         return self.out(self.own(self.cell(self.words(x))[0].mean(1)))
 
 
-def loss(outputs, labels):
-    return cross_entropy(outputs, labels, reduction="none")
+def loss(model, words, labels):
+    return cross_entropy(model(words), labels, reduction="none")
 
 
 @pytest.fixture
@@ -76,40 +74,60 @@ OTHERS = {
 }
 
 
+def made(model, data, kind=noisy_sgd, **more):
+    how = {
+        "sampler": PoissonSampler(0.3), "clip": FlatClip(1.0), "noise": GaussianNoise(1.0),
+        "learning_rate": 0.1, "expected_batch_size": 18, "steps": 4, "delta": 1e-5,
+    }  # fmt: skip
+    return kind(model, data, loss, **(how | more))
+
+
 @pytest.mark.parametrize("other", [dict, *OTHERS.values()], ids=["plain", *OTHERS])
 @pytest.mark.parametrize("kind", [noisy_sgd, noisy_adam])
 def test_a_run_says_where_its_numbers_are(parts, other, kind, tmp_path):
     model, data = parts
-    how = {"sampler": PoissonSampler(0.3), "clip": FlatClip(1.0), "noise": GaussianNoise(1.0)}
     with torch.device("meta"):
-        run = kind(model, learning_rate=0.1, expected_batch_size=18, **(how | other()))
-        score = Evaluation(data, accuracy, every=2)
-        trainer = Trainer(run, loss, delta=1e-5, evaluation=score, folder=RunFolder(tmp_path))
-        trainer.fit(data, steps=4)
+        run = made(model, data, kind, folder=tmp_path, **other())
+        run.fit(evaluation=Evaluation(data, accuracy, every=2), progress=False)
+    assert run.steps == 4
     assert all(p.device.type == "cpu" and p.isfinite().all() for p in model.parameters())
 
 
-def test_users_and_examples_one_by_one(parts):
+def test_a_trainer(parts):
+    model, data = parts
+    rule = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torch.device("meta"):
+        trainer = Trainer(
+            model, rule, data, loss, records=60, batch_size=18, steps=3, epsilon=8.0, progress=False
+        )
+        assert trainer.fit().steps == 3
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"isolation": "vmap"}, {"isolation": "one at a time"}, {"micro_batch": 2}]
+)
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # PyTorch's, of vmap
+def test_users_and_the_other_tiers(parts, how, together):
     model, data = parts
     with torch.device("meta"):
-        run = noisy_sgd(
-            model, learning_rate=0.1, sampler=PoissonSampler(0.3, users=Users(6)),
-            clip=FlatClip(1.0), noise=GaussianNoise(1.0), expected_batch_size=3,
-            gradients=OneByOne(model),
-        )  # fmt: skip
-        Trainer(run, loss, delta=1e-5, micro_batch=1).fit(
-            UserData(data, np.arange(60) % 10), steps=3
-        )
+        sampler = PoissonSampler(0.3, users=Users(6, together))
+        run = made(model, UserData(data, np.arange(60) % 10), sampler=sampler, **how)
+        assert len(list(run)) == 4
+
+
+def test_strict_arithmetic(parts):
+    model, data = parts
+    with torch.device("meta"):
+        run = made(model, data, noise=DiscreteGaussianNoise(1.0), arithmetic="strict", steps=2)
+        assert len(list(run)) == 2
+    torch.use_deterministic_algorithms(False)
 
 
 def test_the_doctor(parts):
     model, data = parts
     with torch.device("meta"):
-        run = noisy_sgd(
-            model, learning_rate=0.1, sampler=PoissonSampler(0.3), clip=FlatClip(1.0),
-            noise=GaussianNoise(1.0), expected_batch_size=18,
-        )  # fmt: skip
-        assert check_run(run, loss, data).healthy
+        assert check_run(made(model, data)).healthy
 
 
 MAKERS = {
@@ -117,8 +135,8 @@ MAKERS = {
     "torch.linspace", "torch.ones", "torch.rand", "torch.randint", "torch.randn", "torch.randperm",
     "torch.scalar_tensor", "torch.tensor", "torch.zeros",
 }  # fmt: skip
-# layers are made where the user wants them, and the demonstration is nobody's model
-OF_THE_USER = {"symmetric_convolution.py", "demo_training.py"}
+# layers are made where the user wants them, and the demonstration is a script of its own
+OF_THE_USER = {"fix.py", "demo_training.py"}
 
 
 def made_without_place(tree):

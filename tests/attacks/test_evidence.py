@@ -1,4 +1,4 @@
-"""Certificates and pages that said more than anybody had checked (each fails on commit 5860093)."""
+"""Certificates and pages that said more than anybody had checked."""
 
 from __future__ import annotations
 

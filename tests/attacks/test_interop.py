@@ -112,11 +112,11 @@ def test_an_old_account_of_a_zeroed_record_is_not_read_as_one_of_a_removed_recor
 
 
 def test_what_floating_point_does_not_cover_is_told_of_what_is_read(
-    small_run: Any, small_data: Any, take_steps: Any, tmp_path: Any
+    small_run: Any, take_steps: Any
 ) -> None:
     """A composition of certificates lost the first words of theirs."""
     run = small_run(arithmetic="uncovered")
-    take_steps(run, small_data, 2)
+    take_steps(run, 2)
     certificate = run.certificate(1e-5)
     assert certificate["statement"].startswith("FLOATING POINT IS NOT COVERED")
     assert "floating point" in read(certificate).notes[0]

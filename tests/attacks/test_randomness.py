@@ -24,7 +24,6 @@ from tightrope.train import (
     FixedSizeSampler,
     GaussianNoise,
     PoissonSampler,
-    RunFolder,
     ShuffledSampler,
 )
 from tightrope.train.journal import digest_of
@@ -116,63 +115,52 @@ def test_threads_never_share_noise():
 
 def test_a_run_cannot_be_copied(small_run):
     for clone in (copy.deepcopy, pickle.dumps):
-        with pytest.raises(InvalidInput, match="copied or pickled"):
+        with pytest.raises(InvalidInput, match="cannot be copied"):
             clone(small_run())
 
 
-def test_a_run_that_began_is_not_continued_in_a_fork(small_run, small_data, take_steps):
+def test_a_run_that_began_is_not_continued_in_a_fork(small_run, take_steps):
     run = small_run()
-    take_steps(run, small_data, 1)
-    assert "forked copy" in in_child(lambda: take_steps(run, small_data, 1))
-    take_steps(run, small_data, 1)
+    take_steps(run, 1)
+    assert "forked copy" in in_child(lambda: take_steps(run, 1))
+    take_steps(run, 1)
     assert run.steps == 2
 
 
-def moves(run, data, take_steps, learning_rate):
+def moves(run, take_steps, learning_rate):
     """The noisy sums of two steps without any example, read off the weights."""
     before = torch.cat([p.detach().reshape(-1) for p in run.model.parameters()])
-    take_steps(run, data, 2)
+    take_steps(run, 2)
     after = torch.cat([p.detach().reshape(-1) for p in run.model.parameters()])
     return (after - before) / learning_rate
 
 
-def test_copies_of_a_run_folder_go_on_with_other_noise(small_run, small_data, take_steps, tmp_path):
-    def make(rate):
-        return small_run(learning_rate=rate, sampler=PoissonSampler(0.0))
+def test_copies_of_a_run_folder_go_on_with_other_noise(small_run, take_steps, tmp_path):
+    def make(name, rate):
+        return small_run(learning_rate=rate, sampler=PoissonSampler(0.0), folder=tmp_path / name)
 
-    run, folder = make(1.0), RunFolder(tmp_path / "first")
-    folder.attach(run, small_data)
-    take_steps(run, small_data, 2)
-    folder.save()
-    folder.close()
+    run = make("first", 1.0)
+    take_steps(run, 2)
+    run.folder.save()
+    run.close()
     found = []
     for name, rate in (("second", 1.0), ("third", 2.0)):
         shutil.copytree(tmp_path / "first", tmp_path / name)
-        again = make(rate)
-        RunFolder(tmp_path / name).attach(again, small_data)
+        again = make(name, rate)
         again.optimizer.param_groups[0]["lr"] = rate
-        found.append(moves(again, small_data, take_steps, rate))
+        found.append(moves(again, take_steps, rate))
         assert again.record().private and again.ledger.released == 4
-    found.append(moves(run_of_first(make, tmp_path, small_data), small_data, take_steps, 1.0))
+    found.append(moves(make("first", 1.0), take_steps, 1.0))
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert (found[one] - found[other]).abs().max() > 1e-3
 
 
-def run_of_first(make, tmp_path, data):
-    again = make(1.0)
-    RunFolder(tmp_path / "first").attach(again, data)
-    return again
-
-
 @pytest.mark.parametrize("sampler", [PoissonSampler, BallsInBinsSampler])
-def test_of_a_private_run_no_randomness_is_stored(
-    small_run, small_data, take_steps, tmp_path, sampler
-):
-    run, folder = small_run(sampler=sampler(0.2 if sampler is PoissonSampler else 5)), None
-    folder = RunFolder(tmp_path)
-    folder.attach(run, small_data)
-    take_steps(run, small_data, 3)
-    folder.save()
+def test_of_a_private_run_no_randomness_is_stored(small_run, take_steps, tmp_path, sampler):
+    number = 0.2 if sampler is PoissonSampler else 5
+    run = small_run(sampler=sampler(number), folder=tmp_path)
+    take_steps(run, 3)
+    run.folder.save()
     (state,) = tmp_path.glob("step-*/state.json")
     assert json.loads(state.read_text())["ranks"] == [None]
 
@@ -184,59 +172,54 @@ def seeded(**seeds):
     }
 
 
-@pytest.mark.parametrize("replay", [True, False])
-@pytest.mark.parametrize("saved", [True, False])
-@pytest.mark.parametrize("seeds", [{"noise": 1}, {"sampler": 1}, {"noise": 1, "sampler": 2}])
-def test_a_seeded_run_never_becomes_private(
-    small_run, small_data, take_steps, tmp_path, replay, saved, seeds
-):
-    run, folder = small_run(**seeded(**seeds)), RunFolder(tmp_path / "a")
-    folder.attach(run, small_data)
-    take_steps(run, small_data, 2)
+@pytest.mark.parametrize(
+    ("replay", "saved", "seeds"),
+    [
+        (True, True, {"noise": 1}),
+        (False, True, {"sampler": 1}),
+        (True, False, {"noise": 1, "sampler": 2}),
+        (False, False, {"noise": 1}),
+    ],
+)
+def test_a_seeded_run_never_becomes_private(small_run, take_steps, tmp_path, replay, saved, seeds):
+    run = small_run(**seeded(**seeds), folder=tmp_path / "a")
+    take_steps(run, 2)
     if saved:
-        folder.save()
-    folder.close()
+        run.folder.save()
+    run.close()
     for number in range(2):  # resumed without seeds, stored, copied and resumed again
-        again, folder = small_run(), RunFolder(tmp_path / "ab"[number])
-        folder.attach(again, small_data, replay=replay)
+        again = small_run(folder=tmp_path / "ab"[number], replay=replay)
         assert not again.record().private
-        take_steps(again, small_data, 2)
-        folder.save()
-        folder.close()
+        take_steps(again, 2)
+        again.folder.save()
+        again.close()
         shutil.copytree(tmp_path / "a", tmp_path / "b", dirs_exist_ok=True)
 
 
-def test_the_certificate_of_a_run_that_was_seeded_does_not_verify(
-    small_run, small_data, take_steps, tmp_path
-):
+def test_the_certificate_of_a_run_that_was_seeded_does_not_verify(small_run, take_steps, tmp_path):
     for parts in (seeded(noise=1, sampler=1), {}):
-        run, folder = small_run(**parts), RunFolder(tmp_path)
-        folder.attach(run, small_data, replay=False)
-        take_steps(run, small_data, 2)
-        certificate = json.loads(folder.certify(1e-5).read_text())
-        folder.close()
+        run = small_run(**parts, folder=tmp_path, replay=False)
+        take_steps(run, 2)
+        certificate = json.loads(run.folder.certify(1e-5).read_text())
+        run.close()
     failed = [check.name for check in verify(certificate) if check.holds is False]
     assert failed and run.noise.private and run.sampler.stream.private
 
 
-def test_a_private_run_resumed_with_a_seed_is_not_private_any_more(
-    small_run, small_data, take_steps, tmp_path
-):
+def test_a_private_run_resumed_with_a_seed_is_not_private_any_more(small_run, take_steps, tmp_path):
     for parts in ({}, seeded(noise=1), {}):
-        run, folder = small_run(**parts), RunFolder(tmp_path)
-        folder.attach(run, small_data)
-        take_steps(run, small_data, 2)
-        folder.close()  # never saved: the journal alone knows
+        run = small_run(**parts, folder=tmp_path)
+        take_steps(run, 2)
+        run.close()  # never saved: the journal alone knows
     assert not run.record().private
 
 
-def test_a_seeded_noise_put_in_for_one_step_is_remembered(small_run, small_data, take_steps):
-    run = small_run()
-    run.plan(2)
+def test_a_seeded_noise_put_in_for_one_step_is_remembered(small_run, take_steps):
+    run = small_run(steps=2)
     kept, run.noise = run.noise, GaussianNoise(1.0, seed=0)
-    take_steps(run, small_data, 1)
+    take_steps(run, 1)
     run.noise = kept
-    take_steps(run, small_data, 1)
+    take_steps(run, 1)
     assert not run.record().private
     later = small_run(history=run.record())
     assert not later.record().private and later.process.parts[0] == run.process

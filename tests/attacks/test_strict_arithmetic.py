@@ -15,7 +15,7 @@ from scipy import stats
 from torch import nn
 from torch.nn.functional import cross_entropy, dropout
 
-from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.errors import InvalidInput
 from tightrope.evidence.check import holds
 from tightrope.evidence.verify import verify
 from tightrope.train import (
@@ -24,15 +24,10 @@ from tightrope.train import (
     FlatClip,
     FullBatchSampler,
     GaussianNoise,
-    OneByOne,
     PerLayerClip,
     PoissonSampler,
-    RunFolder,
-    Trainer,
-    check_run,
     noisy_sgd,
 )
-from tightrope.train.adapters.loader import drawn_loader
 from tightrope.train.clip import Clip
 from tightrope.train.grid import BOUND, within_bound
 
@@ -49,19 +44,21 @@ def settings_put_back():
     torch.use_deterministic_algorithms(False)
 
 
-def make_run(model, *, noise=1.0, clip=None, sampler=None, **parts):
+def make_run(model, data, loss=None, *, noise=1.0, clip=None, sampler=None, **parts):
     return noisy_sgd(
         model,
+        data,
+        class_loss if loss is None else loss,
         learning_rate=0.1,
         sampler=sampler or FullBatchSampler(),
         clip=clip or FlatClip(1.0),
         noise=DiscreteGaussianNoise(noise) if isinstance(noise, float) else noise,
         expected_batch_size=10,
-        **{"arithmetic": "strict", **parts},
+        **{"arithmetic": "strict", "steps": 100, **parts},
     )
 
 
-def whole_sums(run, data, losses, steps=1):
+def whole_sums(run, steps=1):
     """The whole numbers that noise is added to, step by step."""
     seen, add = [], run.noise.add_whole_
 
@@ -71,8 +68,8 @@ def whole_sums(run, data, losses, steps=1):
         add(sums, bound)
 
     run.noise.add_whole_ = spy
-    for batch in run.batches(data, steps=steps):
-        run.step_empty() if run.next_is_empty else run.step(losses(run.model, *batch))
+    for _ in range(steps):
+        run.take_step()
     run.close()
     return seen if steps > 1 else seen[0]
 
@@ -93,7 +90,7 @@ def crafted(top, count):
 def sum_of(rows, dtype=torch.float32):
     model = nn.Linear(1, 1, bias=False, dtype=dtype)
     x = torch.from_numpy(rows)[:, None].to(dtype)
-    return whole_sums(make_run(model), (x, x), lambda m, x, _: m(x)[:, 0])
+    return whole_sums(make_run(model, x, lambda m, x: m(x)[:, 0]))
 
 
 def test_crafted_rows_move_float32_and_not_whole_numbers():
@@ -174,7 +171,7 @@ def model_sum(kind, rows, clip):
     build, x = MODELS[kind]
     torch.manual_seed(0)
     labels = torch.arange(len(x)) % 3
-    return whole_sums(make_run(build(), clip=clip), (x[rows], labels[rows]), class_loss)
+    return whole_sums(make_run(build(), (x[rows], labels[rows]), clip=clip))
 
 
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda c: type(c).__name__)
@@ -196,7 +193,7 @@ def test_contributions_are_the_clipped_gradients():
     grads = torch.autograd.grad(class_loss(model, x, y).sum(), list(model.parameters()))
     flat = torch.cat([g.reshape(-1) for g in grads]).double()
     expected = flat * min(1.0, 0.3 / float(flat.norm()))
-    found = whole_sums(make_run(model, clip=FlatClip(0.3)), (x, y), class_loss)
+    found = whole_sums(make_run(model, (x, y), clip=FlatClip(0.3)))
     torch.testing.assert_close(found.double() * 0.3 / BOUND, expected, rtol=1e-3, atol=1e-7)
 
 
@@ -211,7 +208,7 @@ def test_an_example_that_is_no_number_gives_zero_and_spoils_nothing(value):
     for rows, labels in ((bad, y), (x[[0, 1, 3, 4, 5]], y[[0, 1, 3, 4, 5]])):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(4, 5), nn.Softplus(), nn.Linear(5, 3))
-        sums.append(whole_sums(make_run(model), (rows, labels), class_loss))
+        sums.append(whole_sums(make_run(model, (rows, labels))))
     if value == 3e38:  # finite: it may contribute, but no more than its bound
         assert within_bound([sums[0] - sums[1]])
     else:
@@ -234,11 +231,8 @@ class Generous(Clip):
 
 @pytest.mark.parametrize("factor", [1000.0, 1e300, float("nan"), float("inf")])
 def test_a_clip_that_lets_too_much_through_lets_nothing_through(factor):
-    found = whole_sums(
-        make_run(nn.Linear(4, 3), clip=Generous(factor)),
-        (torch.randn(5, 4), torch.arange(5) % 3),
-        class_loss,
-    )
+    data = (torch.randn(5, 4), torch.arange(5) % 3)
+    found = whole_sums(make_run(nn.Linear(4, 3), data, clip=Generous(factor)))
     assert not found.any()
 
 
@@ -253,21 +247,23 @@ def test_the_bound_is_checked_in_whole_numbers():
 
 
 # ---- the release --------------------------------------------------------------------------------
-def released(run, data, steps):
+def released(run, steps):
     seen = []
     run.write_ahead = lambda step, sums: seen.append(
         torch.cat([total.reshape(-1).clone() for total in sums])
     )
-    for batch in run.batches(data, steps=steps):
-        run.step_empty() if run.next_is_empty else run.step(class_loss(run.model, *batch))
+    for _ in range(steps):
+        run.take_step()
     run.close()
     return torch.stack(seen)
 
 
 def test_releases_lie_on_the_grid_and_have_the_accounted_law():
-    run = make_run(nn.Linear(200, 10), noise=1.7, clip=FlatClip(0.3), sampler=PoissonSampler(0.0))
     data = (torch.randn(5, 200), torch.arange(5))
-    values = released(run, data, steps=20).numpy()
+    run = make_run(
+        nn.Linear(200, 10), data, noise=1.7, clip=FlatClip(0.3), sampler=PoissonSampler(0.0)
+    )
+    values = released(run, steps=20).numpy()
     grid = run.arithmetic.grid
     assert grid == 0.3 / BOUND
     units = values.reshape(-1) / grid
@@ -281,10 +277,11 @@ def test_releases_lie_on_the_grid_and_have_the_accounted_law():
 
 def test_record_folder_and_certificate_say_strict(tmp_path):
     data = (torch.randn(30, 4), torch.arange(30) % 3)
-    run = make_run(nn.Linear(4, 3), sampler=PoissonSampler(0.2))
-    trainer = Trainer(run, lambda out, y: cross_entropy(out, y, reduction="none"), delta=1e-5,
-                      folder=RunFolder(tmp_path / "run"), progress=False)  # fmt: skip
-    trainer.fit(data, steps=4)
+    run = make_run(
+        nn.Linear(4, 3), data, sampler=PoissonSampler(0.2), folder=tmp_path / "run", steps=4,
+        delta=1e-5,
+    )  # fmt: skip
+    run.fit(progress=False)
     certificate = json.loads((tmp_path / "run" / "certificate.json").read_text())
     settings = certificate["run"]["settings"]
     assert settings["arithmetic"] == "strict" and settings["rho"] == 0.0
@@ -307,92 +304,60 @@ class Noisy(nn.Module):
 
 def test_random_layers_draw_anew_for_each_example_whatever_the_global_seed():
     """With one public seed, one example more would change the masks of all that follow."""
-    data = (torch.ones(2, 64), torch.zeros(2, dtype=torch.long))
+    data = (torch.ones(1, 64), torch.zeros(1, dtype=torch.long))
     seen = []
     for _ in range(2):
         torch.manual_seed(0)
-        run = make_run(Noisy())
+        run = make_run(Noisy(), data)
         torch.manual_seed(0)
-        clipped = run.gradients.clipped_sum
-        run.gradients.clipped_sum = lambda *args, clipped=clipped, **how: (
-            seen.append(found := clipped(*args, **how)) or found
-        )
-        whole_sums(run, data, class_loss)
-    masks = [batch.sums[0] != 0 for batch in seen]  # the same example, whose inputs are all one
+        seen += whole_sums(run, steps=2)
+    masks = [total != 0 for total in seen]  # the same example, whose inputs are all one
     assert len(masks) == 4
     assert all(not torch.equal(a, b) for i, a in enumerate(masks) for b in masks[:i])
 
 
-def test_random_reading_of_one_example_does_not_move_with_the_others():
-    """Crops and flips drawn while an item is read come from its own seed too."""
+class Warming(nn.Module):
+    """Counts its calls, which would show an example its place."""
 
-    class Cropped(torch.utils.data.Dataset):
-        def __len__(self):
-            return 3
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("passes", torch.zeros(()))
+        self.head = nn.Linear(4, 3)
 
-        def __getitem__(self, i):
-            return torch.rand(64), torch.tensor(0)
-
-    read = []
-    for _ in range(2):
-        run = make_run(nn.Linear(64, 3))
-        torch.manual_seed(0)
-        items = Cropped()
-        run.watch(items, fingerprint="three crops")
-        for x, y in run.batches(items, steps=1):
-            read.append(x)
-            run.step(class_loss(run.model, x, y))
-        run.close()
-    assert len(read) == 6
-    assert all(not torch.equal(a, b) for i, a in enumerate(read) for b in read[:i])
+    def forward(self, x):
+        self.passes += 1
+        return self.head(x * torch.tanh(self.passes / 100))
 
 
-def test_what_one_example_writes_the_next_may_not_read():
-    class Warming(nn.Module):
-        """Not of the data, so elsewhere it may stay; but it tells an example its place."""
-
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("passes", torch.zeros(()))
-            self.head = nn.Linear(4, 3)
-
-        def forward(self, x):
-            self.passes += 1
-            return self.head(x * torch.tanh(self.passes / 100))
-
-    data = (torch.randn(4, 4), torch.arange(4) % 3)
-    with pytest.raises(ModelNotPrivate, match="buffer"):
-        whole_sums(make_run(Warming()), data, class_loss)
+def test_what_one_example_writes_the_next_does_not_read():
+    """A public buffer is written once a step, after all examples."""
+    torch.manual_seed(0)
+    x, y = torch.randn(4, 4), torch.arange(4) % 3
+    model = Warming()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    whole = whole_sums(make_run(model, (x, y)))
+    assert float(model.passes) == 1.0
+    alone = []
+    for i in range(4):
+        model.load_state_dict(state)
+        alone.append(whole_sums(make_run(model, (x[i : i + 1], y[i : i + 1]))))
+    assert torch.equal(whole, sum(alone))
 
 
 # ---- refusals ------------------------------------------------------------------------------------
 def test_parts_that_are_not_strict_are_refused_with_what_to_use():
-    model = nn.Linear(4, 3)
+    model, data = nn.Linear(4, 3), (torch.randn(6, 4), torch.arange(6) % 3)
     with pytest.raises(InvalidInput, match=r"DiscreteGaussianNoise\(1.2\)"):
-        make_run(model, noise=GaussianNoise(1.2))
-    with pytest.raises(InvalidInput, match="OneByOne"):
-        make_run(model, gradients=OneByOne(model))
+        make_run(model, data, noise=GaussianNoise(1.2))
     with pytest.raises(InvalidInput, match=r"'bounded'.*'strict'.*'uncovered'"):
-        make_run(model, arithmetic="exact")
+        make_run(model, data, arithmetic="exact")
 
 
-def test_ways_around_one_example_at_a_time_are_refused():
+@pytest.mark.parametrize("wanted", ["vmap", "one at a time"])
+def test_a_loss_that_is_not_proved_is_refused(wanted):
     data = (torch.randn(6, 4), torch.arange(6) % 3)
-    run = make_run(nn.Linear(4, 3))
-    with pytest.raises(InvalidInput, match="micro_batch=2"):
-        next(run.batches(data, steps=1, micro_batch=2))
-    with pytest.raises(InvalidInput, match="captured"):
-        run.capture(class_loss)
-    with pytest.raises(InvalidInput, match="DataLoader"):
-        drawn_loader(run, torch.utils.data.TensorDataset(*data), steps=1)
-    with pytest.raises(InvalidInput, match="no batches"):
-        check_run(run, lambda out, y: cross_entropy(out, y, reduction="none"), data)
-    x, _ = next(iter(run.batches(data, steps=1, micro_batch=1)))
-    assert len(x) == 1
-    with pytest.raises(InvalidInput, match="one example at a time"):
-        run.split_next(3)
-    with pytest.raises(InvalidInput, match="alone"):
-        run.gradients.clipped_sum(class_loss(run.model, *data), run.clip)
+    with pytest.raises(InvalidInput, match="strict"):
+        make_run(nn.Linear(4, 3), data, isolation=wanted)
 
 
 @pytest.mark.parametrize("change", [
@@ -402,38 +367,15 @@ def test_ways_around_one_example_at_a_time_are_refused():
 ])  # fmt: skip
 def test_settings_that_decide_bits_may_not_change(change):
     data = (torch.randn(6, 4), torch.arange(6) % 3)
-    run = make_run(nn.Linear(4, 3))
+    run = make_run(nn.Linear(4, 3), data)
+    run.take_step()
     try:
+        change()
         with pytest.raises(InvalidInput, match="changed"):
-            for i, (x, y) in enumerate(run.batches(data, steps=1)):
-                run.step(class_loss(run.model, x, y))
-                if i == 2:
-                    change()
+            run.take_step()
     finally:
         torch.backends.cudnn.benchmark = False
-    assert run.ledger.released == 0
-
-
-class OwnForward(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 5), nn.Linear(5, 3)
-
-    def forward(self, x):
-        return self.second(torch.tanh(self.first(x)))
-
-
-@pytest.mark.parametrize("compiled", [
-    lambda m: torch.compile(m, backend="aot_eager"),
-    torch.jit.script,
-])  # fmt: skip
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiled_code_which_remembers_shapes_is_refused(compiled):
-    model = OwnForward()  # of a Sequential under hooks, older versions compile nothing
-    data = (torch.randn(6, 4), torch.arange(6) % 3)
-    called = compiled(model)
-    with pytest.raises(InvalidInput, match="uncompiled"):
-        whole_sums(make_run(model), data, lambda _, x, y: class_loss(called, x, y))
+    assert run.ledger.released == 1
 
 
 # ---- ranks ---------------------------------------------------------------------------------------
@@ -445,15 +387,14 @@ def ranks(torchrun, tmp_path_factory):
     return json.loads(report.read_text())
 
 
-@pytest.mark.parametrize("kind", ["plain", "sharded"])
-def test_ranks_add_up_to_the_sum_of_one_process(ranks, kind):
+def test_ranks_add_up_to_the_sum_of_one_process(ranks):
     """Without noise the release is the sum: the same bits from one process and from two."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     spec = spec_from_file_location("strict_ranks_worker", WORKER)
     worker = module_from_spec(spec)
     spec.loader.exec_module(worker)
-    assert ranks[kind] == worker.first_release(worker.make_data(), sharded=False)
+    assert ranks["plain"] == worker.first_release(worker.make_data())
 
 
 def test_ranks_get_noise_once(ranks):

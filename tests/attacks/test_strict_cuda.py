@@ -46,13 +46,22 @@ CASES = {
 }
 
 
-def whole_sum(kind, rows, half=False, noise=1.0):
-    build, x = CASES[kind]
-    torch.manual_seed(0)
-    model = build().cuda()
-    run = noisy_sgd(model, learning_rate=0.1, sampler=FullBatchSampler(), clip=FlatClip(0.5),
-                    noise=DiscreteGaussianNoise(noise), expected_batch_size=10,
-                    arithmetic="strict")  # fmt: skip
+def loss(model, x, y):
+    return cross_entropy(model(x).float(), y, reduction="none")
+
+
+def loss_in_half(model, x, y):
+    with torch.autocast("cuda", torch.bfloat16):
+        return loss(model, x, y)
+
+
+def whole_sums(model, data, loss=loss, steps=1):
+    """The whole numbers that noise is added to, of each step."""
+    run = noisy_sgd(
+        model.cuda(), data, loss, learning_rate=0.1, sampler=FullBatchSampler(),
+        clip=FlatClip(0.5), noise=DiscreteGaussianNoise(1.0), expected_batch_size=10,
+        arithmetic="strict", steps=steps,
+    )  # fmt: skip
     seen, add = [], run.noise.add_whole_
 
     def spy(sums, bound):
@@ -60,14 +69,17 @@ def whole_sum(kind, rows, half=False, noise=1.0):
         add(sums, bound)
 
     run.noise.add_whole_ = spy
-    labels = torch.arange(len(x)) % 3
-    for part, target in run.batches((x[rows], labels[rows]), steps=1):
-        with torch.autocast("cuda", torch.bfloat16, enabled=half):
-            losses = cross_entropy(model(part).float(), target, reduction="none")
-        run.step(losses)
+    assert len(list(run)) == steps
     run.close()
     assert all(p.isfinite().all() for p in model.parameters())
-    return seen[0]
+    return seen
+
+
+def whole_sum(kind, rows, half=False):
+    build, x = CASES[kind]
+    torch.manual_seed(0)
+    labels = torch.arange(len(x)) % 3
+    return whole_sums(build(), (x[rows], labels[rows]), loss_in_half if half else loss)[0]
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -82,16 +94,9 @@ def test_every_order_gives_the_same_sum(kind, half):
 
 
 def test_random_layers_draw_anew_for_each_example():
-    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 3)).cuda()
-    run = noisy_sgd(model, learning_rate=0.0, sampler=FullBatchSampler(), clip=FlatClip(0.5),
-                    noise=DiscreteGaussianNoise(1.0), expected_batch_size=10,
-                    arithmetic="strict")  # fmt: skip
-    masks = []
-    data = (torch.ones(6, 64), torch.zeros(6, dtype=torch.long))
-    for part, target in run.batches(data, steps=1):
-        report = run.step(cross_entropy(model(part), target, reduction="none"))
-        masks.append(report.sensitive.batch.sums[0].cpu() != 0)
-    run.close()
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 3))
+    data = (torch.ones(1, 64), torch.zeros(1, dtype=torch.long))
+    masks = [total != 0 for total in whole_sums(model, data, steps=6)]
     assert all(not torch.equal(a, b) for i, a in enumerate(masks) for b in masks[:i])
 
 

@@ -14,16 +14,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.attacks.conftest import executor_of
 from torch import Tensor, nn
 
 from tightrope.train import CyclicSampler, FlatClip, GaussianNoise, PerLayerClip, noisy_sgd
 from tightrope.train.arithmetic import bounded
-from tightrope.train.gradients import Gradients
 from tightrope.train.gradients.chains import slices, sum_of_parts
 from tightrope.train.gradients.cost import evenly
 from tightrope.train.gradients.forms import Dense, Outer, RankOne, Signal, TableRows, combine
 from tightrope.train.gradients.rounding import LARGEST_RHO, gamma, longest_chain, rho_for
-from tightrope.train.gradients.rules.convolution import convolution
 
 CLIP = 2.0
 
@@ -79,19 +78,26 @@ def replaced(x: Tensor) -> Tensor:
     return other
 
 
+def output(model: nn.Module, x: Tensor) -> Tensor:
+    return model(x)
+
+
 def released(x: Tensor, **how: Any) -> tuple[Tensor, float]:
     """What the noise of one full-batch step was added to, and the sensitivity charged."""
-    model, seen = OneNumber(), Seen()
+    seen = Seen()
     run = noisy_sgd(
-        model,
+        OneNumber(),
+        x,
+        output,
         learning_rate=0.1,
         sampler=CyclicSampler(1),
         clip=FlatClip(CLIP),
         noise=seen,
         expected_batch_size=len(x),
+        steps=1,
+        **how,
     )
-    for batch in run.batches(x, steps=1, **how):
-        run.step(model(batch))
+    run.take_step()
     run.close()
     return torch.cat([total.flatten() for total in seen.sums[0]]), seen.charged[0]
 
@@ -226,15 +232,15 @@ def test_reads_and_products_that_cancel_are_added_before_examples_are():
 def test_norms_that_underflow_do_not_hide_a_contribution(dims):
     """Inputs of 1e19 and output gradients of 1e-23: the square of the latter is lost in float32."""
     model = nn.Linear(4, 3, bias=False)
-    engine = Gradients(model)
     shape = (2, 4) if dims == 2 else (2, 5, 4)
     x = torch.full(shape, 3e18)
-    out = model(x) * 1e-23
-    losses = out.flatten(1).sum(1)
-    batch = engine.clipped_sum(losses, FlatClip(1e-6))
+
+    def loss(model: nn.Module, x: Tensor) -> Tensor:
+        return (model(x) * 1e-23).flatten(1).sum(1)
+
+    batch, _ = executor_of(model, loss, x).clipped_sum((x,), FlatClip(1e-6), 2)
     norm = math.sqrt(sum(float(total.double().square().sum()) for total in batch.sums))
-    assert norm <= 2 * 1e-6
-    engine.detach()
+    assert 1e-6 < norm <= 2 * 1e-6
 
 
 def networks() -> dict[str, tuple[nn.Module, Tensor]]:
@@ -264,19 +270,22 @@ class Recurrent(nn.Module):
         return self.head(self.cells(self.tokens(ids))[0][:, -1])
 
 
+def squares(model: nn.Module, x: Tensor) -> Tensor:
+    return model(x).square().sum(1)
+
+
 @pytest.mark.parametrize("name", ["convolutional", "dense", "embedding", "recurrent"])
-@pytest.mark.parametrize("method", ["book-keeping", "two-pass"])
 @pytest.mark.parametrize("clip", [FlatClip(0.1), PerLayerClip(0.1)], ids=["flat", "per layer"])
-def test_orders_splits_and_threads_agree_within_rho(name, method, clip):
+def test_orders_splits_and_threads_agree_within_rho(name, clip):
     model, x = networks()[name]
-    engine = Gradients(model, method)
+    executor = executor_of(model, squares, x)
     rho = rho_for(len(x))
     chain = longest_chain(len(x), rho)
 
     def total(order: Tensor, sizes: list[int]) -> Tensor:
-        sums = [torch.zeros_like(p, dtype=torch.float64) for p in engine.parameters]
+        sums = [torch.zeros_like(p, dtype=torch.float64) for p in executor.parameters]
         for part in torch.split(order, sizes):
-            batch = engine.clipped_sum(model(x[part]).square().sum(1), clip, chain=chain)
+            batch, _ = executor.clipped_sum((x[part],), clip, chain)
             for mine, new in zip(sums, batch.sums, strict=True):
                 mine += new
         return torch.cat([s.flatten() for s in sums])
@@ -289,23 +298,23 @@ def test_orders_splits_and_threads_agree_within_rho(name, method, clip):
         torch.set_num_threads(3 - torch.get_num_threads() % 2)
         assert float((total(order, sizes) - first).norm()) <= rho * clip.sensitivity
     torch.set_num_threads(threads)
-    engine.detach()
 
 
 @pytest.mark.parametrize("expected", [4, 256, 50_000])
 def test_the_charged_sensitivity_scales_the_noise_and_is_on_the_certificate(expected):
-    model = nn.Linear(2, 1)
     run = noisy_sgd(
-        model,
+        OneNumber(),
+        torch.randn(8, 1),
+        output,
         learning_rate=0.1,
         sampler=CyclicSampler(2),
         clip=FlatClip(0.5),
         noise=GaussianNoise(1.0),
         expected_batch_size=expected,
+        steps=2,
     )
     assert run.sensitivity_charged == 0.5 * (1 + rho_for(expected))
-    for x in run.batches(torch.randn(8, 2), steps=2):
-        run.step(model(x).squeeze(1))
+    assert len(list(run)) == 2
     settings = run.certificate(1e-5)["run"]["settings"]
     assert settings["arithmetic"] == "bounded"
     assert settings["rho"] == rho_for(expected)
@@ -339,15 +348,3 @@ def test_gradients_that_come_in_parts_are_added_in_chains_no_longer_than_allowed
     found = sum_of_parts(parts, torch.ones(len(values)), chain)
     exact = values.double().sum(0)
     assert ((found - exact).abs() <= gamma(chain + 5) * exact).all()
-
-
-@pytest.mark.parametrize(("channels", "side", "kernel"), [(5, 12, 3), (24, 8, 7), (32, 2, 7)])
-def test_an_examples_depthwise_gradient_is_the_same_in_every_batch(
-    channels: int, side: int, kernel: int
-) -> None:
-    layer = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, groups=channels)
-    x, g = torch.randn(2, 17, channels, side, side)
-    [(_, form), _] = convolution(layer, x, g)
-    for size in range(2, 17):
-        [(_, fewer), _] = convolution(layer, x[:size], g[:size])
-        torch.testing.assert_close(fewer.dense(), form.dense()[:size], rtol=0, atol=1e-5)

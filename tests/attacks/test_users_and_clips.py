@@ -7,7 +7,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 
 from tightrope.errors import InvalidInput
 from tightrope.evidence.verify_run import run_checks
@@ -19,26 +18,39 @@ from tightrope.train import (
     Budget,
     FlatClip,
     PoissonSampler,
-    RunFolder,
     UserData,
     Users,
     first_rows,
 )
+from tightrope.train.clip import Clip
 
 
-def test_a_clip_that_changes_between_the_parts_of_a_batch_is_refused(small_run, small_data):
+class Narrowing(Clip):
+    """States another bound once the first part of a batch was clipped."""
+
+    def __init__(self):
+        self.bound = 10.0
+
+    @property
+    def sensitivity(self):
+        return self.bound
+
+    def factors(self, squared_norms):
+        found = FlatClip(self.bound).factors(squared_norms)
+        self.bound = 0.001
+        return found
+
+
+def test_a_clip_that_changes_between_the_parts_of_a_batch_is_refused(small_run, take_steps):
     """The first parts were clipped to 10, and the noise was scaled to 0.001."""
-    run = small_run(clip=FlatClip(10.0), sampler=PoissonSampler(1.0))
-    with pytest.raises(InvalidInput, match="middle of a batch"):
-        for x, y in run.batches(small_data, steps=1, micro_batch=20):
-            run.step(cross_entropy(run.model(x), y, reduction="none"))
-            run.clip = FlatClip(0.001) if run.pending else run.clip
-    assert run.steps == 0
-    run.abandon_batch()
+    run = small_run(sampler=PoissonSampler(1.0), micro_batch=20)
+    run.clip = Narrowing()
+    with pytest.raises(InvalidInput, match="middle of a step"):
+        take_steps(run, 1)
+    assert run.steps == run.ledger.released == 0
     for clip in (FlatClip(0.001), FlatClip(2.0)):  # between steps it may change
         run.clip = clip
-        for x, y in run.batches(small_data, steps=1, micro_batch=20):
-            run.step(cross_entropy(run.model(x), y, reduction="none"))
+        take_steps(run, 1)
     assert run.steps == 2
 
 
@@ -53,14 +65,12 @@ def test_an_adaptive_clip_follows_one_run(small_run):
 
 def test_users_of_a_run_stopped_at_will_are_refused_in_the_same_words(small_run, small_data):
     """It was an analysis that was missing, said of a process of twenty lines."""
-    users, names = Users(4), np.repeat(np.arange(15), 4)
-    first = small_run(sampler=PoissonSampler(0.2, users=users))
-    first.plan(None)
-    for batch in first.batches(UserData(small_data, names), steps=1):
-        x, y = batch.rows()
-        first.step(batch.mean(cross_entropy(first.model(x), y, reduction="none")))
+    people, users = UserData(small_data, np.repeat(np.arange(15), 4)), Users(4)
+    first = small_run(records=people, sampler=PoissonSampler(0.2, users=users), steps=None)
+    first.take_step()
     with pytest.raises(InvalidInput, match="stopped at will"):
         small_run(
+            records=people,
             sampler=PoissonSampler(0.2, users=users),
             history=first.record(),
             budget=Budget(9.0, 1e-5),
@@ -68,16 +78,14 @@ def test_users_of_a_run_stopped_at_will_are_refused_in_the_same_words(small_run,
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_certificates_of_users_verify_though_nobody_planned_the_run(
-    small_run, small_data, together
-):
+def test_certificates_of_users_verify_though_the_run_had_no_plan(small_run, small_data, together):
     """Every one of them failed: "the process is not stopped", said of the users around it."""
-    run = small_run(sampler=PoissonSampler(0.2, users=Users(2, together)))
-    for batch in run.batches(UserData(small_data, np.repeat(np.arange(30), 2)), steps=1):
-        x, y = batch.rows() if together else batch
-        each = cross_entropy(run.model(x), y, reduction="none")
-        run.step(batch.mean(each) if together else each)
-    for length, wrong in (("asked", []), ("at will", ["length"]), ("planned", ["length"])):
+    people = UserData(small_data, np.repeat(np.arange(30), 2))
+    run = small_run(
+        records=people, sampler=PoissonSampler(0.2, users=Users(2, together)), steps=None
+    )
+    run.take_step()
+    for length, wrong in (("at will", []), ("asked", ["length"]), ("planned", ["length"])):
         facts = run.record().facts(length=length).as_dict()
         lines = run_checks({"run": facts, "process": to_json(run.process)}, run.process, 1e-3, "")
         assert [line.name for line in lines if line.holds is False] == wrong, length
@@ -118,16 +126,11 @@ def test_names_that_may_be_one_or_two_are_refused(names):
 
 
 def test_a_stored_run_of_records_does_not_go_on_as_one_of_users(small_run, small_data, tmp_path):
-    """Rows drawn one by one were stored; resumed, they were told as users drawn as a whole."""
-    first, folder = small_run(), RunFolder(tmp_path)
-    folder.attach(first, small_data, fingerprint="people, 2026")
-    for x, y in first.batches(small_data, steps=1):
-        first.step(cross_entropy(first.model(x), y, reduction="none"))
-    folder.save()
-    folder.close()
-    whole = small_run(sampler=PoissonSampler(0.2, users=Users(30)))
+    """Rows drawn one by one were stored; resumed, they were stated as users drawn as a whole."""
+    named = {"fingerprint": "people, 2026", "folder": tmp_path}
+    first = small_run(**named)
+    first.take_step()
+    first.close()
     people = UserData(small_data, np.arange(60) // 30)
     with pytest.raises(InvalidInput, match=r"users: stored None, now 'Users\(most=30"):
-        RunFolder(tmp_path).attach(whole, people, fingerprint="people, 2026")
-    with pytest.raises(InvalidInput, match="views: stored None, now 2"):
-        RunFolder(tmp_path).attach(small_run(views=2), small_data, fingerprint="people, 2026")
+        small_run(records=people, sampler=PoissonSampler(0.2, users=Users(30)), **named)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.slow_gradients import loop_clipped_sum
 from torch import nn
 
 from tightrope.train.clip import FlatClip
 from tightrope.train.gradients import Gradients
-from tightrope.train.gradients.reference import loop_clipped_sum
 
 
 @st.composite

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +18,8 @@ from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve, TableTerm
+from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
+from tightrope.numerics.interval import Interval
 from tightrope.process import (
     Adjacency,
     DeclaredApproxDP,
@@ -24,6 +27,7 @@ from tightrope.process import (
     LaplaceMechanism,
     NoisySGD,
     PoissonSampling,
+    RandomizedResponse,
     Repeated,
     Sequence,
 )
@@ -219,3 +223,45 @@ def test_a_declared_release_adds_its_epsilon_at_most() -> None:
 def test_integers_and_floats_give_the_same_answer() -> None:
     whole, real = account(GaussianMechanism(2)), account(GaussianMechanism(2.0))
     assert whole.epsilon(1e-5) == real.epsilon(1e-5)
+
+
+@pytest.mark.parametrize("order", [1.5, 4.0])
+def test_renyi_divergences_of_independent_releases_add_up(order: float) -> None:
+    """Additivity: of every kind of part, and as often as it is run."""
+    parts = [GaussianGuarantee(0.7), ApproxGuarantee(0.3), KINDS["renyi"], KINDS["laplace"]]
+    times = [2, 1, 3, 5]
+    each = [part.renyi(order).upper for part in parts]
+    composed = compose(parts, times).renyi(order)
+    total = sum(n * one for n, one in zip(times, each, strict=True))
+    assert composed.upper == pytest.approx(total, rel=1e-9)
+    gaussian = compose([GaussianGuarantee(0.7), GaussianGuarantee(0.2)], [2, 9])
+    assert gaussian.renyi(order).upper == pytest.approx(0.5 * order * (2 * 0.49 + 9 * 0.04))
+
+
+def test_what_is_computed_from_a_release_is_as_private_as_the_release() -> None:
+    """Post-processing: answers that are told apart no longer are one point of both laws."""
+    p, q = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.1, 0.3, 0.2, 0.4])
+    whole = DiscreteTradeoff(p, q)
+    for merged in ([0, 0, 1, 2], [0, 1, 1, 1], [0, 1, 0, 1]):
+        part = DiscreteTradeoff(*(np.bincount(merged, weights=law) for law in (p, q)))
+        for epsilon in (0.0, 0.4, 1.2):
+            assert part.delta(epsilon) <= whole.delta(epsilon) + 1e-15
+        errors = np.linspace(0.0, 1.0, 33)
+        assert (part.type_ii(errors) >= whole.type_ii(errors) - 1e-15).all()
+    ratio = math.exp(0.4)
+    sticks = [np.maximum(a - ratio * b, 0.0).sum() for a, b in ((p, q), (q, p))]
+    assert whole.delta(0.4) == pytest.approx(max(sticks))
+
+
+def test_epsilon_and_delta_are_those_of_the_definition() -> None:
+    """P(S) <= e^epsilon P'(S) + delta for every set of answers, and no smaller delta will do."""
+    flip, epsilon = 0.4, 0.7
+    law = {1: 1 - flip / 2, 0: flip / 2}
+    sets = [(), (0,), (1,), (0, 1)]
+    needed = max(sum(law[s] - math.exp(epsilon) * law[1 - s] for s in chosen) for chosen in sets)
+    release = account(RandomizedResponse(flip)).guarantee()
+    assert release.delta(epsilon).upper == pytest.approx(needed, rel=1e-9)
+    assert release.epsilon(needed).upper == pytest.approx(epsilon, rel=1e-9)
+    assert release.advantage().upper == pytest.approx(1 - flip, rel=1e-9)
+    bound = GaussianGuarantee(1.0)  # nothing is known below a bound
+    assert bound.loss_known(Interval(1.0, 2.0)) == Interval(0.0, 2.0)

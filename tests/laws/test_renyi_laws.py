@@ -9,6 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tightrope.accounting import account
+from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
+from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve, TableTerm
 from tightrope.guarantee.renyi import (
     balle,
     best_delta,
@@ -24,6 +27,7 @@ from tightrope.guarantee.renyi import (
     region_of_level,
     two_sided,
 )
+from tightrope.process import RandomizedResponse
 from tightrope_reproduce.formulas import lemma3
 
 
@@ -222,3 +226,33 @@ def test_the_corners_of_the_range_give_numbers(order, delta, level):
         sound(optimal.epsilon(order, level, delta, sides=sides))
         sound(optimal.delta(order, level, level, sides=sides), high=1.0)
     sound(region_of_level.type_ii(order, level, delta), high=1.0)
+
+
+# --- what Renyi DP is -----------------------------------------------------------------------------
+@pytest.mark.parametrize("order", [1.01, 1.5, 2.0, 7.0, 60.0])
+@pytest.mark.parametrize("flip", [0.02, 0.5, 0.9])
+def test_renyi_dp_is_the_divergence_of_the_worst_neighbours(order, flip):
+    """(1/(a-1)) ln sum p^a q^(1-a), for a release whose laws can be written down."""
+    p = np.array([1 - flip / 2, flip / 2])
+    truth = math.log(np.sum(p**order * p[::-1] ** (1 - order))) / (order - 1)
+    release = account(RandomizedResponse(flip)).guarantee()
+    assert release.renyi(order).lower <= truth * (1 + 1e-12)
+    assert release.renyi(order).upper >= truth * (1 - 1e-12)
+    assert release.renyi(order).upper == pytest.approx(truth, rel=1e-9)
+    view = renyi_guarantee_of(release)
+    assert view.renyi(order).upper == pytest.approx(truth, rel=1e-9)
+    # the log moment alpha(lambda) = ln E_P (p/q)^lambda at lambda = order - 1
+    moment = math.log(np.sum(p * (p / p[::-1]) ** (order - 1)))
+    assert view.renyi(order).upper * (order - 1) == pytest.approx(moment, rel=1e-9)
+
+
+def test_a_renyi_guarantee_is_its_curve_and_epsilon_and_delta_follow_from_it():
+    line = RenyiGuarantee(RenyiCurve.of(LinearTerm(0.2)))
+    for order in (1.5, 3.0, 40.0):
+        assert line.renyi(order).upper == pytest.approx(0.2 * order, rel=1e-12)
+    one = RenyiGuarantee(RenyiCurve.of(TableTerm((4.0,), (0.5,))))
+    for delta in (1e-2, 1e-5):  # nothing is known at other orders than 4
+        known = optimal.epsilon(4.0, 0.5, delta)
+        assert known.lower <= one.epsilon(delta).upper == pytest.approx(known.upper, rel=1e-4)
+    known = optimal.delta(4.0, 0.5, 1.0)
+    assert known.lower <= one.delta(1.0).upper == pytest.approx(known.upper, rel=1e-3)

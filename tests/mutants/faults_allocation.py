@@ -17,6 +17,8 @@ WHOLE = " ".join(
 )
 EXACT = "theorems/balls_in_bins_exact.py"
 
+PARTIAL = "tests/unit/theorems/test_partial_epochs.py"
+
 FAULTS = [
     (MEAN, "slope[0] *= 0.5", "slope[0] *= 1.0", LAW),
     (MEAN, "factor = np.asarray(k / math.pi", "factor = np.asarray(1.0 / math.pi", LAW),
@@ -49,8 +51,8 @@ FAULTS = [
         "epochs = process.steps // batches\n    if",
         WHOLE,
     ),
-    (EXACT, "VALIDITY if whole else Validity.BOUND", "VALIDITY", WHOLE),
-    (EXACT, "epochs = -(-process.steps // batches_of(process))", "epochs = 1", WHOLE),
+    (EXACT, "Validity.BOUND, attained=_attained(process, epochs)\n", "VALIDITY\n", PARTIAL),
+    (EXACT, "epochs = -(-process.steps // batches_of(process))", "epochs = 1", PARTIAL),
     (
         EXACT,
         "adjacency=Adjacency.ADD_OR_REMOVE)).as_replace_one()",

@@ -11,7 +11,12 @@ FAULTS = [
     ("guarantee/approx/simple.py", "(times_up(eps, k), d)", "(eps * k, d)", _TESTS),
     ("guarantee/kinds/group.py", "over_down(epsilon, self.size)", "epsilon / self.size", _TESTS),
     ("guarantee/kinds/group.py", "rest_up(self.inner", "1.0 - (self.inner", _TESTS),
-    ("guarantee/kinds/loss.py", "Interval(rest_down(worst)", "Interval(1.0 - worst", _TESTS),
+    (
+        "guarantee/kinds/loss.py",
+        "Interval(rest_down(worst.upper)",
+        "Interval(1.0 - worst.upper",
+        _TESTS,
+    ),
     ("guarantee/kinds/gaussian.py", "1.0 - _ULPS, ", "1.0 + _ULPS, ", _TESTS),
     (
         "guarantee/tradeoff/of_profile.py",

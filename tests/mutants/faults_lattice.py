@@ -83,7 +83,7 @@ FAULTS = [
     (PAIRS, "8.0 * UNIT * (2.0 + abs(value))", "1e-14", BOUNDS),
     (PAIRS, "slack = UNIT * math.fsum", "slack = 0.0 * math.fsum", ONE),
     ("guarantee/loss/closed_form.py", "+ way * pair.loss_error", "", ONE),
-    (PAIRS, "if any(pair.infinite_mass >= 1.0 for", "if any(False for", BOUNDS),
+    (PAIRS, "if any(mass >= 1.0 for", "if any(False for", BOUNDS),
     (LAW, "if epsilon >= self.highest:", "if epsilon >= 0.0:", BOUNDS),
     (LAW, "given.append(log_more)", "pass", BOUNDS),
     (LAW, "given.append(_log_beyond(pair, plan.last) + math.log(count))", "pass", BOUNDS),

@@ -30,7 +30,30 @@ COPIES = f"{FOLDER}connected.py::test_copies_of_a_run_do_not_spend_a_step_twice"
 SEEDED = f"{FOLDER}connected.py::test_what_is_not_private_has_no_price"
 THREADS = f"{FOLDER}connected.py::test_threads_are_counted_and_other_processes_refuse"
 
+ACCOUNTS, FILES = (f"{FOLDER}{name}.py::test_" for name in ("accounts", "files"))
+LOGIN = f"{ACCOUNTS}the_log_names_who_logged_in_whatever_role_was_put_on"
+BEGINS = f"{ACCOUNTS}a_spender_begins_no_data_set"
+WAITS = f"{ACCOUNTS}a_reader_keeps_no_writer_waiting"
+SECRETS = f"{FILES}a_password_in_the_query_is_not_shown"
+SKIPPED = f"{FILES}no_statement_changes_or_skips_an_entry"
+
 FAULTS = [
+    ("ledger/store.py", "SELECT session_user", "SELECT current_user", LOGIN),
+    ("ledger/roles.py", "= session_user AND", "= current_user AND", LOGIN),
+    ("ledger/roles.py", "number > 1 AND ", "", BEGINS),
+    (
+        "ledger/roles.py",
+        "UPDATE ON tightrope_turns TO {spender}, {owner}",
+        "UPDATE ON tightrope_turns TO {readers}",
+        WAITS,
+    ),
+    ("ledger/store.py", '("password", "sslpassword")', "()", SECRETS),
+    (
+        "ledger/migrations/versions/v0002_order.py",
+        ") OR EXISTS (SELECT 1 FROM tightrope_entries WHERE rowid = NEW.rowid)",
+        ")",
+        SKIPPED,
+    ),
     # a settled run that hangs together, or was fixed in advance, comes back in part
     ("ledger/reservation.py", "and _afresh(self.process):", "and True:", WHOLE),
     ("ledger/reservation.py", "is not None and not in_advance and", "is not None and", ADVANCE),

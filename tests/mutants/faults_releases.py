@@ -34,6 +34,7 @@ SHARES = _further("each_coordinate_has_its_share_of_failure")
 ONE = _further("one_coordinate_is_exact_and_none_is_free")
 K_OF_T = _further("the_bound_for_k_of_t_covers_a_sample_of_the_truth")
 EDGES = _further("one_and_all_of_t_are_exact")
+PARTIAL = "tests/unit/theorems/test_partial_epochs.py"
 SAMPLE, MIXED = "theorems/poisson_releases_exact.py", "guarantee/loss/laplace_mixture.py"
 NOISE, BOUNDED = "guarantee/loss/integer_noise.py", "guarantee/loss/laplace.py"
 VECTORS, ALLOCATION = "theorems/discrete_gaussian_vector.py", "theorems/random_allocation.py"
@@ -170,7 +171,7 @@ FAULTS = [
     ),
     # trees
     ("process/vector.py", "self.leaves.bit_length()", "(self.leaves - 1).bit_length()", TREE),
-    ("process/adjacency.py", "return 2.0 if self is", "return 1.9 if self is", TREE),
+    ("process/adjacency.py", "REPLACE_ONE: 2.0", "REPLACE_ONE: 1.9", TREE),
     (
         "theorems/tree_aggregation.py",
         "math.sqrt(process.depth)",
@@ -205,7 +206,8 @@ FAULTS = [
         "((size + 1, 0), (size, k - longer))",
         K_OF_T + " " + EDGES,
     ),
-    (ALLOCATION, "1 < sampling.joins < sampling", "1 < sampling.joins < 1 < sampling", EDGES),
+    (f"{ALLOCATION}::guarantee", "replace(found, validity=VALIDITY)", "found", PARTIAL),
+    (f"{ALLOCATION}::guarantee", "sampling.joins == 1", "False", PARTIAL),
     # cut batches
     (TRUNCATED, "SampledGaussianPair(kept, 2.0 * mu, d)", "SampledGaussianPair(kept, mu, d)", CUT),
     (TRUNCATED, "FixedSizeGaussianPair(kept, 2.0 * mu)", "FixedSizeGaussianPair(kept, mu)", CUT),
@@ -216,7 +218,7 @@ FAULTS = [
         CUT,
     ),
     (TRUNCATED, "* largest / (records * others)", "* largest / ((records + 1) * others)", CUT),
-    (TRUNCATED, "min(float(kept) * _UP, rate)", "min(float(kept) * (1.0 - 1e-15), rate)", CUT),
+    (TRUNCATED, "min(float(kept) * _UP, 1.0)", "min(float(kept) * (1.0 - 1e-15), 1.0)", CUT),
     (TRUNCATED, "max(float(others), _SMALLEST)", "float(others)", CUT),
     (
         TRUNCATED,
@@ -236,7 +238,7 @@ FAULTS = [
         "process.sampling.rate * (1.0 + 1e-9)",
         CUT,
     ),
-    (TRUNCATED, "replace(found, validity=VALIDITY, by_record=False)", "found", CUT),
+    (TRUNCATED, "replace(found, validity=VALIDITY, by_record=False, attained=())", "found", CUT),
     ("numerics/binomial_tail.py", "odds * (n - k) / (k + 1)", "odds * (n - k - 1) / (k + 1)", CUT),
     (
         "guarantee/loss/public_mixture.py",

@@ -3,18 +3,22 @@
 `python tests/mutants/run.py [-j jobs] [words]` copies the sources and the tests, checks that the
 tests named pass there, plants one fault after the other (those whose file or texts contain one of
 the words; all without words), one to a copy, and prints the survivors. A new fault is one more
-entry of a list in `tests/mutants/faults_*.py`.
+entry of a list in `tests/mutants/faults_*.py`. The best place for it is a function and an
+expression of it, `("convex/algorithms.py::project", "size <= radius", "True", tests)`: such a fault
+stays where it is when lines move or are written in another way.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,19 +27,22 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = "src/tightrope"
+PACKAGE, PAPERS = "src/tightrope", "papers/src"
 MOST_SURVIVORS = 0.05
+LONGEST = 600.0  # seconds for the tests of one fault
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`old` occurs exactly once in the file of the package; `new` takes its place.
+    """`old` occurs exactly once at its place; `new` takes its stead.
 
+    place: a file of the package, whose text holds `old`; or `file::function` or
+    `file::Class.method`, of which `old` is an expression or a statement, however it is written.
     tests: files or single tests, with spaces between them. harmless: why no test can notice it.
     """
 
-    file: str
+    place: str
     old: str
     new: str
     tests: str
@@ -43,11 +50,72 @@ class Fault:
 
     @property
     def words(self) -> str:
-        return f"{self.file}: {self.old!r} -> {self.new!r}"
+        return f"{self.place}: {self.old!r} -> {self.new!r}"
+
+    @property
+    def file(self) -> str:
+        """Of the checkout; a place in the papers' package begins with its name."""
+        name = self.place.partition("::")[0]
+        return (
+            f"{PAPERS}/{name}" if name.startswith("tightrope_reproduce/") else f"{PACKAGE}/{name}"
+        )
+
+    @property
+    def named(self) -> list[str]:
+        """The files or single tests."""
+        return self.tests.partition(" -k ")[0].split()
+
+    def planted(self, text: str) -> str:
+        """The text of its file with the fault in it."""
+        spans = self._spans(text)
+        if len(spans) != 1:
+            raise LookupError(f"occurs {len(spans)} times, must occur once: {self.words}")
+        begin, end = spans[0]
+        return text[:begin] + self.new + text[end:]
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        name = self.place.partition("::")[2]
+        if not name:
+            found = [at for at in range(len(text)) if text.startswith(self.old, at)]
+            return [(at, at + len(self.old)) for at in found]
+        inside, wanted = _definition(ast.parse(text), name), _same(_parsed(self.old))
+        nodes = [node for node in ast.walk(inside) if isinstance(node, ast.expr | ast.stmt)]
+        return [_span(text, node) for node in nodes if _same(node) == wanted]
+
+
+def _definition(tree: ast.AST, name: str) -> ast.AST:
+    """The function or class of that qualified name."""
+    for part in name.split("."):
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        among = [node for node in ast.iter_child_nodes(tree) if isinstance(node, kinds)]
+        [tree] = [node for node in among if node.name == part]
+    return tree
+
+
+def _parsed(code: str) -> ast.AST:
+    """The one expression, or the one statement, that the code is."""
+    [statement] = ast.parse(textwrap.dedent(code)).body
+    return statement.value if isinstance(statement, ast.Expr) else statement
+
+
+def _same(node: ast.AST) -> str:
+    """Equal for nodes that mean the same; whether a name is read or written plays no role."""
+    return ast.dump(node).replace("ctx=Store()", "ctx=Load()")
+
+
+def _span(text: str, node: ast.expr | ast.stmt) -> tuple[int, int]:
+    lines = text.splitlines(keepends=True)
+    starts = [0, *(sum(map(len, lines[:number])) for number in range(1, len(lines) + 1))]
+
+    def at(line: int, byte: int) -> int:
+        return starts[line - 1] + len(lines[line - 1].encode()[:byte].decode())
+
+    assert node.end_lineno is not None and node.end_col_offset is not None
+    return at(node.lineno, node.col_offset), at(node.end_lineno, node.end_col_offset)
 
 
 def faults() -> list[Fault]:
-    """Those of all lists: rows of (file, old, new, tests) or (file, old, new, tests, harmless)."""
+    """Those of all lists: rows of (place, old, new, tests), or with `harmless` as a fifth."""
     found: list[Fault] = []
     for path in sorted(Path(__file__).parent.glob("faults_*.py")):
         spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -61,19 +129,25 @@ def faults() -> list[Fault]:
 def passes(copy: Path, tests: str) -> bool:
     """Whether the tests pass on the sources in the copy."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests.split()]
-    source = {"PYTHONPATH": str(copy / "src"), "PYTHONPYCACHEPREFIX": str(copy / "compiled")}
+    path = os.pathsep.join([str(copy / "src"), str(copy / "papers/src")])
+    source = {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(copy / "compiled")}
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **source}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
+    try:
+        done = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LONGEST
+        )
+    except subprocess.TimeoutExpired:  # a fault may never end, and that is noticed too
+        return False
     if done.returncode not in (0, 1, 2):
         raise RuntimeError(f"pytest {tests} ended with {done.returncode}:\n{done.stdout[-2000:]}")
     return done.returncode == 0
 
 
 def survives(copy: Path, fault: Fault) -> bool:
-    path = copy / PACKAGE / fault.file
+    path = copy / fault.file
     text = path.read_text()
-    path.write_text(text.replace(fault.old, fault.new))
+    path.write_text(fault.planted(text))
     try:
         return passes(copy, fault.tests)
     finally:
@@ -88,7 +162,7 @@ class Copies:
         self.free: SimpleQueue[Path] = SimpleQueue()
         for number in range(jobs):
             copy = folder / str(number)
-            for name in ("src", "tests", "docs"):
+            for name in ("src", "papers/src", "tests", "docs"):
                 ignored = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(ROOT / name, copy / name, ignore=ignored)
             shutil.copy(ROOT / "pyproject.toml", copy)
@@ -108,15 +182,20 @@ class Copies:
 
 
 def misplaced(chosen: list[Fault]) -> list[str]:
-    """Faults whose old text does not occur exactly once."""
-    texts = {f.file: (ROOT / PACKAGE / f.file).read_text() for f in chosen}
-    return [f.words for f in chosen if texts[f.file].count(f.old) != 1]
+    """Faults that cannot be planted, and why."""
+    found = []
+    for fault in chosen:
+        try:
+            ast.parse(fault.planted((ROOT / fault.file).read_text()))
+        except (LookupError, ValueError, SyntaxError, OSError) as error:
+            found.append(f"{fault.words}: {error}")
+    return found
 
 
 def main(words: list[str], jobs: int) -> int:
     chosen = [f for f in faults() if not words or any(word in f.words for word in words)]
     if astray := misplaced(chosen):
-        print("The old text of these must occur exactly once:", *astray, sep="\n  ")
+        print("These cannot be planted:", *astray, sep="\n  ")
         return 1
     alive = []
     with tempfile.TemporaryDirectory() as folder:

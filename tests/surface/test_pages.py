@@ -16,7 +16,7 @@ assert SPEC and SPEC.loader
 PAGES = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(PAGES)
 NEEDS = {"engineer": "torch", "first_model": "torch", "team_budget": "sqlalchemy"}
-NEEDS |= {"auditing_a_run": "torch", "from_opacus": "torch", "data_scientist": "sklearn"}
+NEEDS |= {"auditing_a_run": "torch", "from_opacus": "tensorboard", "data_scientist": "sklearn"}
 NEEDS |= {"private_table": "sklearn"}
 
 

@@ -103,6 +103,8 @@ def test_convert_backwards_and_sideways() -> None:
     assert back["routes"][1]["gamma"] == pytest.approx(6.871166e-4, rel=1e-6)
     gaussian = answer("convert", "gaussian", "--mu", "1.13", "--deltas", "1e-5")
     assert gaussian["epsilon"][0]["upper"] == pytest.approx(5.0456366905784754, rel=1e-10)
+    again = answer("convert", "gaussian", "--mu", "1.13", "--delta", "1e-5")
+    assert again["epsilon"] == gaussian["epsilon"]
     pure = answer("convert", "approx", "--epsilon", "1")
     assert pure["renyi"][-1]["upper"] <= 1.0
 

@@ -45,7 +45,7 @@ def test_words_are_completed(shell, monkeypatch, capsys):
     ("missing", "extra", "words"),
     [
         ("uvicorn", "explore", ["explore"]),
-        ("torch", "train", ["doctor", "x.py:run", "--json"]),
+        ("torch", "train", ["doctor", "run", "x.py:run", "--json"]),
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(missing, extra, words, monkeypatch, capsys):

@@ -40,7 +40,7 @@ def told(*words: str) -> str:
         (["certify"], "tightrope certify --rate"),
         (["certify", *RUN, "--out", "."], "is a folder"),
         (["certify", *RUN, "--sign", "none.key"], "does not exist"),
-        (["doctor", "none.py:run"], "no file 'none.py'"),
+        (["doctor", "run", "none.py:run"], "no file 'none.py'"),
         (["ledger", "status", "--ledger", "none.db"], "init --ledger none.db"),
         (["audit", "none"], "there is no such file"),
         (["ledger", "check", "people", "--head", "3:abc"], "A head is NUMBER:HASH"),

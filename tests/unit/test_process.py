@@ -23,6 +23,14 @@ from tightrope.process import (
     parts_of,
 )
 from tightrope.process.codec import from_json, to_json
+from tightrope.process.convex import ConvexLoss, CyclicSGD
+from tightrope.process.noise_conventions import (
+    langevin_std,
+    noise_std_from_langevin,
+    noise_std_from_multiplier,
+    noise_std_from_relative,
+)
+from tightrope.theorems.hidden_steps import step_mu
 
 SAMPLINGS = [
     PoissonSampling(0.25),
@@ -101,6 +109,28 @@ def test_replacing_moves_the_sum_twice_as_far() -> None:
     run = NoisySGD(PoissonSampling(0.1), 2.0, 1)
     assert run.step_mu == 0.5
     assert NoisySGD(PoissonSampling(0.1), 2.0, 1, Adjacency.REPLACE_ONE).step_mu == 1.0
+
+
+def test_noise_of_the_papers_conventions_makes_the_step_that_they_say() -> None:
+    """Replacing a record moves the sum of gradients by 2 L, so noise 2 sigma L is 1/sigma-GDP."""
+
+    def mu(noise_std: float) -> float:
+        loss = ConvexLoss(0.7, 1.0)
+        run = CyclicSGD(
+            loss=loss, step_size=0.3, noise_std=noise_std, batch_size=8, batches_per_epoch=5
+        )
+        return step_mu(run)
+
+    assert mu(noise_std_from_relative(1.5, 2 * 0.7, 8)) == pytest.approx(1 / 1.5)
+    assert mu(noise_std_from_multiplier(1.5, 0.7, 8)) == pytest.approx(2 / 1.5)
+
+
+def test_langevin_noise_and_gradient_noise_move_the_iterate_alike() -> None:
+    """(6) of the survey: sqrt(2 eta) s on the iterate is eta times the noise on the gradient."""
+    noise = noise_std_from_langevin(0.4, 0.1)
+    assert 0.1 * noise == pytest.approx((2 * 0.1) ** 0.5 * 0.4)
+    assert langevin_std(noise, 0.1) == pytest.approx(0.4)
+    assert langevin_std(noise, 0.1) ** 2 == pytest.approx(0.1 * noise**2 / 2)
 
 
 @pytest.mark.parametrize(

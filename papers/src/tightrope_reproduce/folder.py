@@ -54,8 +54,10 @@ def finished(item: Item, setting: Setting, out: Path) -> dict[str, Any] | None:
         return None
     record: dict[str, Any] = json.loads(path.read_text())
     same = record.get("made_by") == _made_by(item, setting)
-    ran = all(line["verdict"] != Verdict.NOT_RUN for line in record.get("lines", ()))
-    return record if same and ran else None
+    left = [line for line in record.get("lines", ()) if line["verdict"] == Verdict.NOT_RUN]
+    # what only a full run can say would not run now either
+    missing = [line for line in left if not line["because"].startswith("quick run")]
+    return record if same and not missing else None
 
 
 def write_text(path: Path, text: str) -> None:
@@ -108,6 +110,8 @@ def _line(line: Line) -> dict[str, Any]:
         "truth": _number(line.truth),
         "verdict": str(line.verdict),
         "because": line.because,
+        "objection": None if line.objection is None else str(line.objection),
+        "within": line.within,
     }
 
 

@@ -14,24 +14,34 @@ from tightrope_reproduce.index_words import (
     by_paper,
     cells,
     counts,
+    objections,
+    summary,
+    verdict,
 )
 
 __all__ = ["markdown"]
 
 
 def markdown(records: list[dict[str, Any]]) -> str:
-    parts = [f"# {TITLE}\n", INTRODUCTION + "\n", f"**{_summary(records)}.**\n"]
+    parts = [f"# {TITLE}\n", INTRODUCTION + "\n", f"**{summary(records)}.**\n"]
     if any(record["made_by"]["quick"] for record in records):
         parts.append(QUICK + "\n")
-    parts.append(_contents(records))
+    parts += [_objections(records), _contents(records)]
     for paper, group in by_paper(records).items():
         parts.append(f"## {paper}\n")
         parts += [_section(record) for record in group]
     return "\n".join(parts)
 
 
-def _summary(records: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{n} {verdict}" for verdict, n in counts(records).items())
+def _objections(records: list[dict[str, Any]]) -> str:
+    rows = [
+        f"| {name} | {number} | {', '.join(f'[{item}](#{item})' for item in items)} |"
+        for name, number, items in objections(records)
+    ]
+    if not rows:
+        return ""
+    head = ["| what invalid claims come down to | lines | items |", "| --- | --- | --- |"]
+    return "\n".join([*head, *rows]) + "\n"
 
 
 def _contents(records: list[dict[str, Any]]) -> str:
@@ -56,10 +66,10 @@ def _section(record: dict[str, Any]) -> str:
 
 
 def _cells(line: dict[str, Any]) -> tuple[str, ...]:
-    verdict = f"{MARKS[line['verdict']]} {line['verdict']}"
+    words = f"{MARKS[line['verdict']]} {verdict(line)}"
     if line["because"]:
-        verdict += f": {line['because']}"
-    return (line["what"], *cells(line), verdict)
+        words += f": {line['because']}"
+    return (line["what"], *cells(line), words)
 
 
 def _escaped(cell: str) -> str:

@@ -18,6 +18,8 @@ from tightrope_reproduce.index_words import (
     by_paper,
     cells,
     counts,
+    objections,
+    verdict,
 )
 
 __all__ = ["page", "picture_tag"]
@@ -26,7 +28,7 @@ __all__ = ["page", "picture_tag"]
 def page(records: list[dict[str, Any]]) -> str:
     style = files("tightrope_reproduce").joinpath("index.css").read_text()
     body = [f"<header><h1>{TITLE}</h1><p>{INTRODUCTION}</p>{_quick(records)}</header>"]
-    body += [_score(counts(records)), _contents(records)]
+    body += [_score(counts(records)), _objections(records), _contents(records)]
     for paper, group in by_paper(records).items():
         articles = "\n".join(_article(record) for record in group)
         body.append(f"<section><h2>{html.escape(paper)}</h2>\n{articles}</section>")
@@ -62,6 +64,23 @@ def _chip(name: str, words: str, checked: bool = False) -> str:
     return (
         f'<label class="chip {name}"><input type="radio" name="verdict" id="only-{name}"{state}>'
         f"{words}</label>"
+    )
+
+
+def _objections(records: list[dict[str, Any]]) -> str:
+    """What the invalid claims come down to."""
+    items = "".join(
+        f"<li>{html.escape(name)} ({number}: "
+        + ", ".join(f'<a href="#{item}">{item}</a>' for item in where)
+        + ")</li>"
+        for name, number, where in objections(records)
+    )
+    if not items:
+        return ""
+    distinct = len(objections(records))
+    return (
+        f'<details class="objections"><summary>What invalid claims come down to: {distinct} '
+        f"distinct objections</summary><ol>{items}</ol></details>"
     )
 
 
@@ -104,7 +123,7 @@ def _table(record: dict[str, Any]) -> str:
 
 def _row(line: dict[str, Any]) -> str:
     told = "".join(f"<td>{html.escape(cell)}</td>" for cell in (line["what"], *cells(line)))
-    mark = f'<span class="mark">{MARKS[line["verdict"]]} {line["verdict"]}</span>'
+    mark = f'<span class="mark">{MARKS[line["verdict"]]} {verdict(line)}</span>'
     why = f'<span class="why">{html.escape(line["because"])}</span>' if line["because"] else ""
     return f'<tr class="{_class(line["verdict"])}">{told}<td>{mark} {why}</td></tr>'
 

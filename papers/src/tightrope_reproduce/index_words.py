@@ -16,6 +16,9 @@ __all__ = [
     "show",
     "cells",
     "counts",
+    "summary",
+    "verdict",
+    "objections",
     "by_paper",
 ]
 
@@ -24,14 +27,17 @@ INTRODUCTION = (
     "Every figure and table of the five papers, computed by Tightrope. A plain number in the "
     "claim's column is printed in the paper; one marked (formula) is the paper's formula at a "
     "setting of ours. Our number is that of the paper's own method; the exact truth stands beside "
-    "it as a certified interval where one exists. A number is reproduced; an inequality holds "
-    "here, at the settings tried. Where a cell differs from the paper, its verdict says why."
+    "it as a certified interval where one exists, or as a bound where only that is proved. A "
+    "number is reproduced if it meets the printed one within what its verdict names; an inequality "
+    "holds here, at the settings tried. Where a cell differs from the paper, its verdict says why. "
+    "A claim is invalid if it is false as it is printed; most of these lines show a few things "
+    "again and again, which are listed first. Most printed numbers come out as printed."
 )
 QUICK = (
     "Some items come from a quick run: fewer points on each curve, made data in place of real "
     "data. Numbers that were learned mean nothing there."
 )
-HEADS = ("what", "the paper's claim", "our number", "the exact truth", "verdict")
+HEADS = ("what", "the paper's claim", "our number", "the truth", "verdict")
 # a sign for each verdict: colour alone would not reach everybody
 MARKS = {
     str(Verdict.REPRODUCED): "✓",
@@ -58,6 +64,33 @@ def cells(line: dict[str, Any]) -> tuple[str, str, str]:
     claim, ours, truth = (show(line[key]) for key in ("claim", "ours", "truth"))
     formula = isinstance(line["claim"], float) and not line["printed"]
     return f"{claim} (formula)" if formula else claim, ours, truth
+
+
+def verdict(line: dict[str, Any]) -> str:
+    """The verdict, and how far our number may be from the printed one."""
+    within = line.get("within")
+    met = line["verdict"] == str(Verdict.REPRODUCED) and within is not None
+    return f"{line['verdict']} within {within:.2g}" if met else str(line["verdict"])
+
+
+def objections(records: list[dict[str, Any]]) -> list[tuple[str, int, list[str]]]:
+    """What invalid claims come down to: the objection, how many lines show it, in which items."""
+    shown: dict[str, list[str]] = {}
+    for record in records:
+        for line in record["lines"]:
+            if line["verdict"] == str(Verdict.INVALID):
+                shown.setdefault(line.get("objection") or line["what"], []).append(record["item"])
+    rows = [(name, len(items), list(dict.fromkeys(items))) for name, items in shown.items()]
+    return sorted(rows, key=lambda row: -row[1])
+
+
+def summary(records: list[dict[str, Any]]) -> str:
+    """The counts in words; invalid claims with the number of distinct objections."""
+    parts = []
+    for name, number in counts(records).items():
+        distinct = f" ({len(objections(records))} distinct objections)"
+        parts.append(f"{number} {name}" + (distinct if name == Verdict.INVALID else ""))
+    return ", ".join(parts)
 
 
 def counts(records: list[dict[str, Any]]) -> dict[str, int]:

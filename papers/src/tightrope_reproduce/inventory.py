@@ -21,13 +21,18 @@ __all__ = ["Entry", "entries", "page", "KINDS"]
 
 KINDS = {
     "item": "only said with numbers: the item computes them",
-    "proof": "a step of a proof, no statement of its own",
+    "proof": "used in proofs only; what it proves is checked",
     "left out": "not made again; the last column says why",
 }
 _TITLE = "# Every item of the five papers\n"
 _WORDS = """Made by `python -m tightrope_reproduce.inventory` from one list. *Home* is where the
 statement lives in the library, *check* what would notice if it were wrong: an item of
-[the reproduction](index.md) or a test. {kinds}
+[the reproduction](index.md) or a test. Each test notices a fault that is planted in the home
+(`tests/mutants/faults_papers.py`). {kinds}
+"""
+_MISPRINTS = """## Misprints
+
+Slips of print that we met, none of which changes what a paper shows.
 """
 
 
@@ -63,14 +68,26 @@ def page() -> str:
         rows = [_row(entry) for entry in everything if entry.paper == paper]
         head = ["| place | what | home | check |", "|---|---|---|---|"]
         parts.append("\n".join([f"## {paper}\n", *head, *rows, ""]))
-    return "\n".join(parts)
+    return "\n".join([*parts, _misprints()])
+
+
+def _misprints() -> str:
+    """What is printed wrongly, and what is right."""
+    text = files("tightrope_reproduce").joinpath("misprints.csv").read_text()
+    head = ["| paper | place | printed | right | how it is seen |", "|---|---|---|---|---|"]
+    rows = [
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row.values()) + " |"
+        for row in csv.DictReader(text.splitlines())
+    ]
+    return "\n".join([_MISPRINTS, *head, *rows, ""])
 
 
 def _summary(everything: list[Entry]) -> str:
     counted = Counter(entry.checked_by for entry in everything)
     return (
         f"**{len(everything)} places: {counted['item']} checked by an item, {counted['test']} by a "
-        f"test, {counted['proof']} steps of proofs, {counted['words']} in words with a reason.**\n"
+        f"test, {counted['proof']} used in proofs only, {counted['words']} in words with a "
+        "reason.**\n"
     )
 
 

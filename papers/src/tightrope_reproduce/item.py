@@ -13,6 +13,7 @@ from tightrope.numerics.interval import Interval
 
 __all__ = [
     "Verdict",
+    "Objection",
     "Printed",
     "Line",
     "Table",
@@ -20,6 +21,8 @@ __all__ = [
     "Outcome",
     "Setting",
     "Item",
+    "at_least",
+    "at_most",
     "check",
     "Number",
 ]
@@ -48,10 +51,37 @@ class Verdict(StrEnum):
     NOT_RUN = "not run"
 
 
+class Objection(StrEnum):
+    """What is objected to where a claim is invalid: many lines may show one and the same thing."""
+
+    LIMIT = "the number of a central limit theorem is given as a guarantee; a limit is no bound"
+    LEMMA_3 = (
+        "Lemma 3 of Abadi et al. is used where its conditions do not hold (noise below 1, orders "
+        "that are too large or not whole)"
+    )
+    BATCHES = "the rate is that of Poisson batches, and the algorithm draws batches of fixed size"
+    SLICES = "the library used did not clip to the norm that the noise was measured by"
+    BATCH_SIZE = "Algorithm 1 divides by the size of the batch, which is secret"
+    SQUARE = "a square is missing in print"
+    HARMONIC = "1 + 1/2 + .. + 1/n is taken for ln n"
+    CLASSICAL = "sqrt(2 ln(1.25/delta)) is proved for epsilon < 1, and is used above"
+    PUBLIC_LAST = "a factor 2 is missing under the root of the noise"
+    ADVANCED = "advanced composition is shortened under too weak a condition"
+    SAMPLED_ONCE = "q epsilon is no bound on what sampling leaves of epsilon"
+    SAMPLED_OFTEN = "sampling is taken to help small epsilons only"
+    LAST_BATCH = "a bound for the first of the fixed batches is stated for all of them"
+    LOST_FACTOR = "the factor K is lost in a remark"
+    START = "the start of a recursion is printed for every epoch, and holds for the first"
+
+
 @final
 @dataclass(frozen=True)
 class Line:
-    """One line of the index: the paper's claim, our number, the exact truth, the verdict."""
+    """One line of the index: the paper's claim, our number, the truth, the verdict.
+
+    truth: a number or an interval that holds the exact value; where only a bound is proved,
+    `at_most` or `at_least` it. within: how far our number may be from a printed one.
+    """
 
     what: str
     claim: Number
@@ -59,10 +89,24 @@ class Line:
     truth: Number
     verdict: Verdict
     because: str = ""
+    objection: Objection | None = None
+    within: float | None = None
 
     def __post_init__(self) -> None:
+        if self.verdict is not Verdict.INVALID:
+            object.__setattr__(self, "objection", None)
         if self.verdict not in (Verdict.REPRODUCED, Verdict.HOLDS) and not self.because:
             raise InvalidInput(f"{self.what!r} is {self.verdict!s}: say because of what.")
+
+
+def at_most(value: float) -> str:
+    """A truth that is known from above only."""
+    return f"at most {value:.6g}"
+
+
+def at_least(value: float) -> str:
+    """A truth that is known from below only."""
+    return f"at least {value:.6g}"
 
 
 def check(
@@ -75,7 +119,7 @@ def check(
     """
     met = abs(ours - claim) <= within
     verdict = Verdict.REPRODUCED if met else Verdict.DIFFERS
-    return Line(what, claim, ours, truth, verdict, because)
+    return Line(what, claim, ours, truth, verdict, because, within=within)
 
 
 @final

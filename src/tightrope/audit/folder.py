@@ -21,7 +21,7 @@ from tightrope.audit.noise_test import NoiseSeen
 from tightrope.audit.result import Audit, RocComparison, audit_one_run, roc_against
 from tightrope.audit.scores import Bits, real_array
 from tightrope.errors import InvalidInput
-from tightrope.evidence.certificate import write_text
+from tightrope.evidence.files import read_most, write_text
 from tightrope.evidence.strict_json import why_unread
 from tightrope.guarantee.base import Guarantee
 from tightrope.process import NoisySGD, Process, Sequence
@@ -33,6 +33,7 @@ __all__ = ["SCHEMA", "FILE", "FolderAudit", "save_audit", "audit_folder"]
 
 SCHEMA = "tightrope.audit/1"
 FILE = "audit.json"
+_MOST_BYTES = 512_000_000
 
 
 @final
@@ -93,8 +94,8 @@ def audit_folder(folder: str | Path) -> FolderAudit:
     """The audit stored in a run folder, computed from its scores."""
     path = Path(folder) / FILE if Path(folder).is_dir() else Path(folder)
     try:
-        data = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        data = json.loads(read_most(path, _MOST_BYTES).decode("utf-8"))
+    except (InvalidInput, OSError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} cannot be read: {why_unread(error)}. {_FIRST}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise InvalidInput(f"{path} is not a {SCHEMA} file. {_FIRST}")

@@ -32,7 +32,7 @@ from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling, Process
 from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.noise import Noise
-from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.run import PrivateRun
 from tightrope.validate import FloatArray, check_count
 
 __all__ = ["GradientCanaries", "planted", "audit_training"]
@@ -45,7 +45,7 @@ _RAW_NORM = 1e3
 class GradientCanaries:
     """The noise of a run with canaries added to the sum just before it, and watched after it."""
 
-    def __init__(self, run: PrivateOptimizer, canaries: int, seed: int | None = None) -> None:
+    def __init__(self, run: PrivateRun, canaries: int, seed: int | None = None) -> None:
         count = check_count(canaries, "canaries", low=1)
         if isinstance(run.clip, AdaptiveClip):
             raise InvalidInput(
@@ -59,7 +59,7 @@ class GradientCanaries:
         # in or out; or, where one record is replaced by another, the opposite gradient
         self._absent = 0.0 if run.sampler.adjacency is Adjacency.ADD_OR_REMOVE else -1.0
         self._weights = np.where(self.included, 1.0, self._absent)
-        sizes = [p.numel() for p in run.gradients.parameters]
+        sizes = [p.numel() for p in run.parameters]
         whole = _directions(count, sum(sizes), self._random)
         self._directions: tuple[Tensor, ...] = torch.split(whole, sizes, dim=1)
         self._shares = torch.stack([part.square().sum(1) for part in self._directions])
@@ -168,7 +168,7 @@ def _squares(after: Tensor, before: Tensor, unit: float) -> float:
     return float(noise.square().sum()) / unit**2
 
 
-def _rate(run: PrivateOptimizer) -> float:
+def _rate(run: PrivateRun) -> float:
     if run.arithmetic.name == "strict":
         raise InvalidInput(
             'Gradient canaries are added to sums in floating point, and arithmetic="strict" adds '
@@ -194,23 +194,23 @@ def _directions(count: int, size: int, random: np.random.Generator) -> Tensor:
 
 @contextmanager
 def planted(
-    run: PrivateOptimizer, canaries: int = 1000, *, seed: int | None = None
+    run: PrivateRun, canaries: int = 1000, *, seed: int | None = None
 ) -> Iterator[GradientCanaries]:
     """Train inside this block; the canaries watch every step. For audits, not for release."""
-    if run.steps or run.pending:
+    if run.steps:
         raise InvalidInput(f"Plant canaries before the first step; {run.steps} were taken.")
-    held: Noise = run.noise
+    own: Noise = run.noise
     watch = GradientCanaries(run, canaries, seed)
     run.noise = watch
     try:
         yield watch
     finally:
-        run.noise = held
+        run.noise = own
 
 
 def audit_training(
-    run: PrivateOptimizer,
-    train: Callable[[PrivateOptimizer], Any],
+    run: PrivateRun,
+    train: Callable[[PrivateRun], Any],
     *,
     delta: float,
     canaries: int = 1000,

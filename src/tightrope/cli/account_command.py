@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["account", "compare"]
 
 
-@opt.with_setting(group=True)
+@opt.with_setting(group=True, last_iterate=True)
 def account(
     setting: Setting,
     source: opt.Source = None,
@@ -38,12 +38,15 @@ def account(
     """The certified epsilon of a run, with every other analysis beside it.
 
     Example: `tightrope account --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5`
+
+    Exit code 2 where a line of a batch has no answer: the other lines have theirs all the same.
     """
     if batch is not None:
         from tightrope.cli.batch import answer_file
 
         _alone(setting, source, said, plot)
-        answer_file(batch)
+        if not answer_file(batch):
+            raise typer.Exit(2)
         return
     from tightrope.report.second_opinion import opinion
 
@@ -83,6 +86,8 @@ def compare(
 ) -> None:
     """One run under every way of drawing batches, or the runs in several files side by side.
 
+    Exit code 2 where no run has an answer.
+
     Example: `tightrope compare --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5`
     """
     from tightrope.report.second_opinion import level_for
@@ -101,13 +106,15 @@ def compare(
     if as_json:
         content = {"schema": "tightrope.compare/1", "runs": views, "remarks": level.remarks}
         print(json.dumps(content))
-        return
-    from tightrope.cli.tables import compare_table, remark, screen
+    else:
+        from tightrope.cli.tables import compare_table, remark, screen
 
-    screen().print(compare_table(views, level.delta))
-    remark(level.remarks)
-    if plot is not None:
-        print(f"Picture: {plot}")
+        screen().print(compare_table(views, level.delta))
+        remark(level.remarks)
+        if plot is not None:
+            print(f"Picture: {plot}")
+    if all("error" in view for view in views):
+        raise typer.Exit(2)
 
 
 def _schemes(setting: Setting) -> list[Setting]:

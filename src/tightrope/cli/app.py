@@ -16,6 +16,7 @@ from tightrope.cli import (
     convert_command,
     convex_command,
     demo_command,
+    doctor_command,
     evidence_command,
     explore_command,
     ledger_command,
@@ -86,7 +87,7 @@ app.command("export")(evidence_command.export)
 app.command("keygen")(sign_command.keygen)
 app.command("sign")(sign_command.sign)
 app.command("audit")(audit_command.audit)
-app.command("doctor")(audit_command.doctor)
+app.add_typer(doctor_command.app, name="doctor", cls=Commands)
 app.add_typer(convex_command.app, name="convex", cls=Commands)
 app.add_typer(ledger_command.app, name="ledger", cls=Commands)
 plugins.add_commands(app)

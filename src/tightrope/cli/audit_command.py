@@ -1,28 +1,22 @@
-"""`tightrope audit` and `tightrope doctor`: attack a run, examine a run."""
+"""`tightrope audit`: attack a run."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tightrope.cli import options as opt
 from tightrope.cli.roc_drawing import roc_drawing, roc_table, scatter
-from tightrope.errors import InvalidInput, TightropeError
 from tightrope.numerics.digits import rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from tightrope.audit.folder import FolderAudit
-    from tightrope.train.doctor.verdict import Diagnosis
 
-__all__ = ["audit", "doctor"]
+__all__ = ["audit"]
 
 
 def audit(
@@ -81,79 +75,3 @@ def _audit_row(found: FolderAudit) -> dict[str, Any]:
         "noise_claimed": None if noise is None else noise.claimed,
         "contradicted": found.contradicted,
     }
-
-
-def doctor(
-    where: Annotated[str, typer.Argument(help="FILE.py:FUNCTION returning (run, loss, data).")],
-    as_json: opt.AsJson = False,
-) -> None:
-    """Examine a live run: noise, clipping, sampler, leaks, counting; exit 1 on a fault."""
-    from tightrope.train.doctor import check_run
-
-    diagnosis = check_run(*_triple(where, _made(where)))
-    if as_json:
-        print(json.dumps(diagnosis.as_dict()))
-    else:
-        _print_findings(diagnosis)
-    if not diagnosis.healthy:
-        raise typer.Exit(1)
-
-
-def _print_findings(diagnosis: Diagnosis) -> None:
-    table = Table("check", "verdict", "told", header_style="bold")
-    styles = {"good": "green", "note": "yellow", "fault": "bold red"}
-    for finding in diagnosis.findings:
-        word = finding.verdict.value
-        table.add_row(finding.check, word, Text(finding.told), style=styles[word])
-    console = Console()
-    console.print(table)
-    console.print(
-        f"A sound run is accused with probability {diagnosis.false_alarm:g} at most. The findings "
-        "describe private data: keep them to yourself."
-    )
-
-
-def _made(where: str) -> Any:
-    """What the user's function returns."""
-    file, _, name = where.rpartition(":")
-    if file and not Path(file).is_file():
-        raise InvalidInput(f"There is no file {file!r}. doctor takes {_FORM}.")
-    if not file:
-        raise InvalidInput(f"doctor takes {_FORM}; got {where!r}.")
-    spec = importlib.util.spec_from_file_location("examined", file)
-    if spec is None or spec.loader is None:
-        raise InvalidInput(f"{file} is not a Python file; doctor takes {_FORM}.")
-    module = importlib.util.module_from_spec(spec)
-    loader = spec.loader
-    _tried(f"{file} cannot be loaded", lambda: loader.exec_module(module))
-    made = getattr(module, name, None)
-    if not callable(made):
-        raise InvalidInput(f"{file} has no function {name!r}; doctor takes {_FORM}.")
-    return _tried(f"{name}() of {file} failed", made)
-
-
-def _tried(what: str, action: Callable[[], Any]) -> Any:
-    """The user's own code: where it fails, its last line says more than a traceback of ours."""
-    try:
-        return action()
-    except (TightropeError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise InvalidInput(
-            f"{what} ({type(error).__name__}: {error}). doctor takes {_FORM}; try it in Python "
-            "first."
-        ) from error
-
-
-def _triple(where: str, made: Any) -> tuple[Any, Any, Any]:
-    if not isinstance(made, (tuple, list)) or len(made) != 3:
-        came = f"{len(made)} things" if isinstance(made, (tuple, list)) else type(made).__name__
-        raise InvalidInput(f"{where} returned {came}; doctor takes {_FORM}.")
-    run, loss, data = made
-    return run, loss, data
-
-
-_FORM = (
-    "FILE.py:FUNCTION, where FUNCTION() returns (run, loss, data): the private run, the loss as "
-    "loss(output, y), loss(x, y) or loss(model, x, y), and the data set"
-)

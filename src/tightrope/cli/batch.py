@@ -6,30 +6,42 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from tightrope.cli import options as opt
 from tightrope.errors import InvalidInput, TightropeError
+from tightrope.evidence.files import open_ordinary
 from tightrope.evidence.strict_json import why_unread
 from tightrope.interop import Setting
 
 __all__ = ["answer_file", "answers"]
 
 _EXAMPLE = '{"rate": "256/60000", "noise": 1.1, "steps": 14062, "delta": 1e-5}'
+_LONGEST_LINE = 1_000_000  # bytes
 _KNOWN = [field.name for field in fields(Setting)]
 
 
-def answer_file(source: str) -> None:
-    """Print the answers to a file's lines (- for standard input), each as soon as it is known."""
-    for answer in answers(sys.stdin if source == "-" else _lines(source)):
+def answer_file(source: str) -> bool:
+    """Print the answers to a file's lines (- for standard input), each as soon as it is known.
+
+    Was every line answered?
+    """
+    answered = True
+    for answer in answers(_lines(source)):
+        answered = answered and "error" not in answer
         print(json.dumps(answer), flush=True)
+    return answered
 
 
-def _lines(path: str) -> list[str]:
+def _lines(path: str) -> Iterator[str]:
+    """One at a time: neither a file nor a line without an end is read to its end."""
     try:
-        return Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        with sys.stdin.buffer if path == "-" else open_ordinary(path) as file:
+            while line := file.readline(_LONGEST_LINE):
+                if len(line) == _LONGEST_LINE:
+                    raise InvalidInput(f"a line is longer than {_LONGEST_LINE:,} bytes")
+                yield line.decode("utf-8")
+    except (InvalidInput, OSError, UnicodeDecodeError) as error:
         raise InvalidInput(
             f"{path} cannot be read: {why_unread(error)}. Give --batch a text file with one JSON "
             f"object a line, such as {_EXAMPLE}, or - for standard input."
@@ -85,7 +97,8 @@ def _read(line: str) -> Setting:
 def _account(setting: Setting) -> dict[str, Any]:
     from tightrope.accounting import account
     from tightrope.report.account_view import account_view
+    from tightrope.report.second_opinion import remarks_on
 
     level, group = setting.level(), setting.group_size()
     view = account_view(account(setting.run()), level.delta, group)
-    return {**view, "remarks": list(level.remarks)}
+    return {**view, "remarks": [*level.remarks, *remarks_on(view)]}

@@ -20,7 +20,7 @@ __all__ = ["calibrate"]
 _FINDS = ["noise", "steps", "rate"]
 
 
-@opt.with_setting()
+@opt.with_setting(last_iterate=True)
 def calibrate(
     setting: Setting,
     epsilon: Annotated[
@@ -49,20 +49,32 @@ def calibrate(
     Example: `tightrope calibrate --epsilon 3 --delta 1e-5 --rate 256/60000 --steps 14062`
     """
     from tightrope import calibrate as search
+    from tightrope.numerics.digits import rounded_up
     from tightrope.report.calibrate_view import calibrate_view
+    from tightrope.report.second_opinion import remarks_on
 
     level = setting.level()
     target = _target(epsilon, level.delta, advantage, tpr, fpr)
     wanted = find or _missing(setting)
     if wanted not in _FINDS:
         raise InvalidInput(opt.unknown("--find", wanted, _FINDS))
+    if setting.last_iterate and wanted != "noise":
+        raise InvalidInput(
+            f"Of a method that releases its last iterate the noise is found, not {wanted}. Leave "
+            "--noise out, and give the rest."
+        )
     if wanted == "rate" and setting.epochs:
         raise InvalidInput(
             "Epochs depend on the rate, which is to be found here. Give --steps instead."
         )
     finders = {"noise": search.find_noise, "steps": search.find_steps, "rate": search.find_rate}
     view = calibrate_view(finders[wanted], _filled(setting).run(), target, level.delta)
-    view["remarks"] = [*level.remarks, *_batch(view["answer"], setting.records)]
+    batch = _batch(view["answer"], setting.records)
+    if "noise_std" in view["answer"]:
+        scale = _filled(setting).run().noise_std  # of noise 1
+        multiplier = rounded_up(view["answer"]["noise_std"] / scale, 8)
+        batch = [f"On the mean gradient of a batch; as an option: --noise {multiplier}."]
+    view["remarks"] = [*level.remarks, *remarks_on(view), *batch]
     if as_json:
         print(json.dumps(view))
         return
@@ -82,7 +94,7 @@ def _filled(setting: Setting) -> Setting:
     """Any number in the place of the one that is sought."""
     if not setting.has_rate:
         setting = replace(setting, rate="0.01")
-    if not (setting.steps or setting.epochs):
+    if not (setting.steps or setting.epochs or setting.last_iterate):
         setting = replace(setting, steps="1")
     return setting if setting.noise else replace(setting, noise="1")
 
@@ -113,6 +125,8 @@ def _missing(setting: Setting) -> str:
     """What was left out is what is sought."""
     length = setting.steps or setting.epochs
     given = {"noise": setting.noise, "steps": length, "rate": setting.has_rate}
+    if setting.last_iterate and not setting.noise:
+        return "noise"
     absent = [name for name, said in given.items() if not said]
     if len(absent) != 1:
         raise InvalidInput(

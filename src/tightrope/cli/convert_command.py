@@ -81,7 +81,10 @@ def to_renyi(
 @app.command("gaussian")
 def gaussian(
     mu: Annotated[str, typer.Option(help="Parameter of Gaussian DP.", metavar="MU")],
-    deltas: Deltas = _DELTAS,
+    deltas: Annotated[
+        str,
+        typer.Option("--delta", "--deltas", help="Delta, or several with commas.", metavar="LIST"),
+    ] = _DELTAS,
     type_i: TypeOne = _TYPE_I,
     orders: Orders = _ORDERS,
     as_json: opt.AsJson = False,

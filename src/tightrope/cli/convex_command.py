@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from rich.progress import Progress
 from tightrope.cli import options as opt
 from tightrope.errors import InvalidInput
 from tightrope.numerics.digits import rounded_up
+from tightrope.validate import no_promise
 
 if TYPE_CHECKING:
     from tightrope.estimators.table import CsvTable
@@ -137,12 +139,16 @@ def fit(
 
     Example: `tightrope convex fit t.csv --target y --classes 0,1 --epsilon 1 --data-norm 9`
     """
-    from tightrope.estimators import csv_file
+    from tightrope.cli.tables import remark
+    from tightrope.estimators import PromisesNothing, csv_file
+    from tightrope.evidence.files import write_text
 
     for path in (out, out.parent / "certificate.json", out.parent / "data.key"):
         opt.may_write(path, force)  # before the fit: another one would cost as much privacy again
     out.parent.mkdir(parents=True, exist_ok=True)
-    with _spending(ledger, dataset), Progress(console=Console(stderr=True), transient=True) as bar:
+    quiet = warnings.catch_warnings(category=PromisesNothing, action="ignore")  # remarked below
+    progress = Progress(console=Console(stderr=True), transient=True)
+    with quiet, _spending(ledger, dataset), progress as bar:
         task = bar.add_task("passes over the data", total=None)
         fitted = csv_file.fit(
             data,
@@ -159,7 +165,7 @@ def fit(
             records=records,
             on_pass=lambda: bar.advance(task),
         )
-    out.write_text(csv_file.model_card(fitted))
+    write_text(out, csv_file.model_card(fitted))
     table = csv_file.read_csv(data, target)
     certificate = _certify(fitted, table, out)
     if as_json:
@@ -171,6 +177,7 @@ def fit(
     spent = fitted.guarantee_.epsilon(fitted.delta_).upper
     console.print(f"epsilon <= [bold green]{rounded_up(spent, 6)}[/] at delta = {fitted.delta_:g}")
     _remark_on_delta(delta, records or len(table.target))
+    remark(filter(None, [no_promise(spent, 0.0)]))
     console.print(fitted.reason_, highlight=False)
     console.print(f"Model: [bold]{out}[/]")
     console.print(f"Certificate: [bold]{certificate}[/]. Check it: tightrope verify {certificate}")

@@ -39,13 +39,11 @@ def train_digits(folder: Path, ledger: BudgetLedger | None = None) -> Trained:
 
     ledger: where given, the run reserves in it what it may spend, and settles at its end.
     """
-    from tightrope.train import Evaluation, RunFolder, Trainer, accuracy
+    from tightrope.train import Evaluation, accuracy
 
-    private, public = _digits()
-    run = _run(ledger)
-    evaluation = Evaluation(public, accuracy, every=STEPS // 10)
-    trainer = Trainer(run, _losses, delta=DELTA, evaluation=evaluation, folder=RunFolder(folder))
-    outcome = trainer.fit(private, steps=STEPS)
+    private_part, public = _digits()
+    run = _run(private_part, ledger, folder=folder)
+    outcome = run.fit(evaluation=Evaluation(public, accuracy, every=STEPS // 10))
     measured = list(outcome.measured.values())[-1]
     return Trained(measured, outcome.epsilon.upper, run.noise.noise_multiplier)
 
@@ -54,10 +52,10 @@ def attack_digits(folder: Path) -> Any:
     """The same training once more, with canaries; the folder then holds what the attacker saw."""
     from tightrope.audit import audit_folder, planted
 
-    run, (private, _) = _run(), _digits()
+    run = _run(_digits()[0])
     with planted(run, CANARIES) as canaries:
-        for images, labels in run.batches(private, steps=STEPS):
-            run.step(_losses(run.model(images), labels))
+        for _ in run:
+            pass
     canaries.save(folder, run.process, delta=DELTA)
     return audit_folder(folder)
 
@@ -75,31 +73,28 @@ def open_books(path: Path) -> Any:
     return ledger
 
 
-def _run(ledger: BudgetLedger | None = None) -> Any:
+def _run(data: Any, ledger: BudgetLedger | None = None, folder: Path | None = None) -> Any:
     """The run before its first step, its noise found by the exact accountant."""
     import torch
     from torch import nn
 
-    from tightrope.train import Budget, FlatClip, PoissonSampler, noise_for, noisy_sgd
+    from tightrope.train import Budget, PoissonSampler, noise_for, private
 
     torch.set_num_threads(1)  # so small a model only waits for other threads
-    sampler, alone = PoissonSampler(rate=EXPECTED_BATCH / PEOPLE), Budget(EPSILON, DELTA)
+    sampler = PoissonSampler(rate=EXPECTED_BATCH / PEOPLE)
     shared = Budget(EPSILON, DELTA, ledger=ledger, dataset=DATASET if ledger else None)
-    return noisy_sgd(
-        nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10)),
-        learning_rate=1.0,
-        sampler=sampler,
-        clip=FlatClip(1.0),
-        noise=noise_for(alone, sampler, steps=STEPS),
-        expected_batch_size=EXPECTED_BATCH,
-        budget=shared,
-    )
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
+    return private(
+        model, torch.optim.SGD(model.parameters(), lr=1.0), data, _losses,
+        sampler=sampler, noise=noise_for(Budget(EPSILON, DELTA), sampler, steps=STEPS),
+        batch_size=EXPECTED_BATCH, steps=STEPS, budget=shared, folder=folder,
+    )  # fmt: skip
 
 
-def _losses(outputs: Tensor, labels: Tensor) -> Any:
+def _losses(model: Any, images: Tensor, labels: Tensor) -> Any:
     from torch.nn.functional import cross_entropy
 
-    return cross_entropy(outputs, labels, reduction="none")
+    return cross_entropy(model(images), labels, reduction="none")
 
 
 def _digits() -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from tightrope.cli.task import PATIENCE, Late, rows_of
 from tightrope.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from tightrope.evidence.check import Check
+    from tightrope.evidence.check import Check, Verdict
     from tightrope.interop import Setting
 
 __all__ = ["certify", "verify", "report", "export"]
@@ -40,6 +40,13 @@ Signatures = Annotated[
     list[Path] | None,
     typer.Option(help="A detached signature; FILE.sig is found without this.", metavar="FILE"),
 ]
+Ledger = Annotated[
+    str | None,
+    typer.Option(
+        help="The ledger of the data set: it must have counted what the run folder released.",
+        metavar="LEDGER",
+    ),
+]
 SecretKey = Annotated[
     Path, typer.Option(help="A secret key, as `tightrope keygen` makes it.", metavar="FILE")
 ]
@@ -52,7 +59,7 @@ TitleFile = Annotated[
 ]
 
 
-@opt.with_setting()
+@opt.with_setting(last_iterate=True)
 def certify(
     setting: Setting,
     source: opt.Source = None,
@@ -109,49 +116,69 @@ def verify(
     key: Keys = None,
     trust: TrustFolder = None,
     signature: Signatures = None,
+    ledger: Ledger = None,
+    program: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A stored program of a training, to be proved again (one for each shape).",
+            metavar="FILE",
+        ),
+    ] = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """Is a certificate true? Every claim is computed again from the process in it.
 
     Example: `tightrope verify certificate.json`
 
-    Exit code 0: every claim holds. 1: one fails. 2: the file cannot be read. 3: none fails, but
-    time ran out. "not checked" is said of what cannot be proved here either way (no python-flint,
-    a law beyond ball arithmetic); it counts as no failure.
+    Of a run folder also: is its journal whole, and is the certificate about all releases that it
+    counts, with the settings and the data of the stored run?
+
+    Exit code 0: every claim holds, and promises something. 1: one fails. 2: the file cannot be
+    read. 3: none fails, but time ran out. 4: all hold and promise nothing (no finite epsilon, or a
+    delta or epsilon that protects no one). "not checked" is what cannot be proved here either way
+    (no python-flint, a law beyond ball arithmetic); it counts as no failure.
     """
-    seconds = patience or (120.0 if rigorous else PATIENCE)
-    asked = _asked(certificate, signature, key, trust)
+    seconds = patience or (120.0 if rigorous else 6 * PATIENCE if program else PATIENCE)
+    asked = _asked(certificate, signature, key, trust, ledger)
+    asked["programs"] = [*map(str, program or ())]
     if str(certificate) == "-":
         from tightrope.evidence.strict_json import read_stream
 
         asked |= {"path": "standard input", "content": read_stream(sys.stdin.buffer)}
     checks = _checks(seconds, rigorous=rigorous, **asked)
-    from tightrope.evidence.check import outcome
+    from tightrope.evidence.check import verdict
 
+    found = verdict(checks)
     if as_json:
-        print(json.dumps({"holds": outcome(checks), "checks": list(map(asdict, checks))}))
+        answer = {"holds": found.holds, "verdict": found, "checks": list(map(asdict, checks))}
+        print(json.dumps(answer))
     else:
         from tightrope.cli.tables import screen
         from tightrope.cli.verdict import verdict_of
 
         screen().print(verdict_of(checks))
-    _leave(outcome(checks))
+    _leave(found)
 
 
-def _leave(holds: bool | None) -> None:
-    if holds is not True:
-        raise typer.Exit(1 if holds is False else 3)
+def _leave(found: Verdict) -> None:
+    if found.code:
+        raise typer.Exit(found.code)
 
 
 def _asked(
-    path: Path, signatures: list[Path] | None, keys: list[Path] | None, folder: Path | None
+    path: Path,
+    signatures: list[Path] | None,
+    keys: list[Path] | None,
+    folder: Path | None,
+    ledger: str | None,
 ) -> dict[str, Any]:
-    """What a task is told: the file, its detached signatures, and whom the reader trusts."""
+    """For a task: the file, its detached signatures, whom the reader trusts, and the ledger."""
     return {
         "path": str(path),
         "signatures": [*map(str, signatures or ())],
         "keys": [*map(str, keys or ())],
         "trust": None if folder is None else str(folder),
+        "ledger": ledger,
     }
 
 
@@ -162,12 +189,13 @@ def _checks(seconds: float, **asked: Any) -> list[Check]:
         rows = rows_of("verify", seconds, **asked)
     except Late as error:
         rows, late = error.rows, str(error)
-    from tightrope.evidence.check import DECISIVE, Check, State, yours
+    from tightrope.evidence.check import DECISIVE, NO_PROMISE, Check, State, yours
 
     checks = [Check(**{**row, "state": State(row["state"])}) for row in rows]
     if not late:
         return checks
-    return [*(c for c in checks if c.name != DECISIVE or not c.holds), yours("time", late)]
+    last = (DECISIVE, NO_PROMISE)
+    return [*(c for c in checks if c.name not in last or not c.holds), yours("time", late)]
 
 
 def report(
@@ -185,6 +213,7 @@ def report(
     key: Keys = None,
     trust: TrustFolder = None,
     signature: Signatures = None,
+    ledger: Ledger = None,
     patience: Patience = 6 * PATIENCE,
     force: opt.Force = False,
     as_json: opt.AsJson = False,
@@ -193,8 +222,10 @@ def report(
 
     Example: `tightrope report certificate.json --out report.html`
 
-    Exit code 1 where the certificate fails, 3 where it was not decided: the page says so too.
+    Exit code 1 where the certificate fails, 3 where it was not decided, 4 where it promises
+    nothing: the page says so too.
     """
+    from tightrope.evidence.check import Verdict
     from tightrope.evidence.files import write_text
 
     if out.suffix not in (".html", ".md"):
@@ -205,7 +236,7 @@ def report(
         patience,
         markdown=out.suffix == ".md",
         with_diagnostics=with_diagnostics,
-        **_asked(where, signature, key, trust),
+        **_asked(where, signature, key, trust, ledger),
     )
     write_text(out, row.pop("text"))
     if as_json:
@@ -214,7 +245,7 @@ def report(
         print(f"Report: {out}")
         if with_diagnostics:
             print("It shows private data without noise: do not publish it.")
-    _leave(row["holds"])
+    _leave(Verdict(row["verdict"]))
 
 
 class CertificateForm(StrEnum):
@@ -234,6 +265,7 @@ def export(
     key: Keys = None,
     trust: TrustFolder = None,
     signature: Signatures = None,
+    ledger: Ledger = None,
     patience: Patience = 6 * PATIENCE,
     force: opt.Force = False,
     as_json: opt.AsJson = False,
@@ -250,7 +282,7 @@ def export(
     from tightrope.evidence.files import write_text
 
     opt.may_write(out, force)
-    asked = _asked(where, signature, key, trust)
+    asked = _asked(where, signature, key, trust, ledger)
     (row,) = rows_of("export", patience, kind=form.value, **asked)
     write_text(out, row["text"])
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -123,7 +124,9 @@ def add(
 
     Example: `tightrope ledger add patients --epsilon 3 --delta 1e-6`
     """
+    from tightrope.cli.tables import remark
     from tightrope.ledger import ALONG_THE_WAY, IN_ADVANCE, Terms, Total
+    from tightrope.validate import no_promise
 
     names = ("epsilon", "delta", "mu", "advantage", "true_positive_rate", "false_positive_rate")
     given = dict(zip(names, (epsilon, delta, mu, advantage, tpr, fpr), strict=True))
@@ -137,8 +140,21 @@ def add(
         spenders=tuple(spender or ("*",)),
         choices=IN_ADVANCE if in_advance else ALONG_THE_WAY,
     )
-    _opened(ledger, heads, key).add(terms)
+    opened = _opened(ledger, heads, key)
+    opened.add(terms)
     print(f"{name}: {total}")
+    remark([_look_alike(name, other) for other in opened.alike(name)])
+    why = None if epsilon is None else no_promise(total.epsilon or 0.0, total.delta or 0.0)
+    remark([] if why is None else [why])
+
+
+def _look_alike(name: str, other: str) -> str:
+    from tightrope.evidence.strict_json import printable
+
+    return (
+        f"{name!r} looks like {printable(other)!r}, which is in this ledger with a budget of its "
+        "own. If they are the same people, their losses add up: spend from one of the two."
+    )
 
 
 @app.command("reserve")
@@ -179,7 +195,12 @@ def settle(
     ] = None,
 ) -> None:
     """End a reservation. What was neither announced nor released can be spent again."""
-    mark = None if certificate is None else sha256(certificate.read_bytes()).hexdigest()
+    from tightrope.evidence.files import read_most
+    from tightrope.evidence.strict_json import MOST_BYTES
+
+    mark = None
+    if certificate is not None:
+        mark = sha256(read_most(certificate, MOST_BYTES)).hexdigest()
     _opened(ledger, heads, key).settle(name, reservation, released, mark)
     print(f"Settled: {reservation}")
 
@@ -191,19 +212,23 @@ def status(
     heads: Heads = None,
     as_json: opt.AsJson = False,
 ) -> None:
-    """How much of each budget is left."""
-    from tightrope.ledger.views import standing_view
+    """How much of each budget is left. Exit code 1 where a log is damaged."""
+    from tightrope.evidence.strict_json import printable
+    from tightrope.ledger.views import standing_view, standings
 
     opened = _opened(ledger, heads)
-    names = opened.names() if name is None else [name]
-    rows = [standing_view(opened, each) for each in names]
+    rows = standings(opened) if name is None else [standing_view(opened, name)]
     if as_json:
         print(json.dumps(rows))
-        return
-    for row in rows:
+    for row in () if as_json else rows:
+        if "damaged" in row:
+            print(f"{printable(row['dataset'])!r}: DAMAGED: {printable(row['damaged'])}")
+            continue
         total = ", ".join(f"{key} {value:g}" for key, value in row["total"].items())
         state = "OVERSPENT" if row["overspent"] else f"{100 * (1 - row['share']):.1f} % left"
         print(f"{row['dataset']}: {state} of {total} ({row['open']} open)\n  head {row['head']}")
+    if any("damaged" in row for row in rows):
+        raise typer.Exit(1)
 
 
 @app.command("history")
@@ -253,15 +278,26 @@ def export(
     ),
     ledger: Where = DEFAULT,
     heads: Heads = None,
+    force: opt.Force = False,
 ) -> None:
-    """Every log with its hash chain, as JSON: for auditors, and for safe keeping."""
+    """Every log with its hash chain, as JSON: for auditors, and for safe keeping.
+
+    Exit code 1 where a log is damaged: it is named, and left out.
+    """
+    from tightrope.evidence.files import write_text
+    from tightrope.evidence.strict_json import printable
     from tightrope.ledger.views import export_view
 
     opened = _opened(ledger, heads)
-    for each in opened.names():
-        opened.book(each)  # nothing that is damaged is handed on
-    out.write_text(json.dumps(export_view(opened), indent=1) + "\n")
+    opened.store.check_not_its_file(out)
+    opt.may_write(out, force)
+    view = export_view(opened)
+    write_text(out, json.dumps(view, indent=1) + "\n")
     print(f"Export: {out}")
+    for name, why in view["damaged"].items():
+        print(f"Left out: {printable(name)!r}: {printable(why)}", file=sys.stderr)
+    if view["damaged"]:
+        raise typer.Exit(1)
 
 
 @app.command("check")

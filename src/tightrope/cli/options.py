@@ -6,6 +6,7 @@ Nothing heavy is imported before it is used, here and in the commands: `--help` 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -54,6 +55,16 @@ _SETTING: dict[str, Any] = {
         "add-or-remove (default), replace-one or zero-out neighbours.", "RELATION"
     ),
 }
+_LAST_ITERATE: dict[str, Any] = {
+    "last_iterate": _option(
+        "Only the last iterate is released: descent, cyclic, skip, stop or subsampled.", "METHOD"
+    ),
+    "smoothness": _option("Of the loss: the largest eigenvalue of its Hessian.", "B"),
+    "strong_convexity": _option("Of the loss: the smallest eigenvalue; 0 if left out.", "M"),
+    "lipschitz": _option("Most of the length of a gradient; 1 if left out.", "L"),
+    "step_size": _option("Step size of the method.", "ETA"),
+    "diameter": _option("Of the set that iterates are projected on, if any.", "D"),
+}
 _GROUP = _option("Also for this many records that change together (a user's).", "K")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema: docs/json.md).")]
@@ -72,9 +83,12 @@ Source = Annotated[
 ]
 
 
-def with_setting(group: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_setting(
+    group: bool = False, last_iterate: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of a setting; it takes them as its first argument, a Setting."""
     options = {**_SETTING, **({"group": _GROUP} if group else {})}
+    options |= _LAST_ITERATE if last_iterate else {}
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
@@ -114,7 +128,10 @@ def needs(setting: Setting, command: str, varied: str = "") -> None:
     given = {
         "rate": ("--rate (or --batch-size and --dataset-size)", setting.has_rate),
         "noise": ("--noise", setting.noise),
-        "steps": ("--steps (or --epochs)", setting.steps or setting.epochs),
+        "steps": (
+            "--steps (or --epochs)",
+            setting.steps or setting.epochs or setting.last_iterate,  # it says what it needs
+        ),
     }
     missing = [words for name, (words, said) in given.items() if not said and name != varied]
     if missing:
@@ -127,7 +144,7 @@ def may_write(path: Path, force: bool) -> None:
     """Nothing that is there is lost by mistake."""
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder. Give the name of a file, for instance in it.")
-    if path.exists() and not force:
+    if os.path.lexists(path) and not force:  # a link that leads nowhere is there as well
         raise InvalidInput(
             f"{path} exists. Write elsewhere with --out, or overwrite it with --force."
         )

@@ -36,6 +36,8 @@ def sweep(
 ) -> None:
     """Epsilon after each epoch, or against noise, rate, steps, batch size or delta.
 
+    Exit code 2 where no row has an answer.
+
     Example: `tightrope sweep --rate 256/60000 --noise 1.1 --epochs 60 --over epochs`
     """
     from tightrope.report.sweep_view import OVER, sweep_view
@@ -49,13 +51,15 @@ def sweep(
         sweep_plot(view, plot)
     if as_json:
         print(json.dumps(view))
-        return
-    from tightrope.cli.tables import remark, screen
+    else:
+        from tightrope.cli.tables import remark, screen
 
-    screen().print(_sweep_table(view))
-    remark(view["remarks"])
-    if plot is not None:
-        print(f"Picture: {plot}")
+        screen().print(_sweep_table(view))
+        remark(view["remarks"])
+        if plot is not None:
+            print(f"Picture: {plot}")
+    if all("error" in row for row in view["rows"]):
+        raise typer.Exit(2)
 
 
 @opt.with_setting()

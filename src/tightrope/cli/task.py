@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,7 +112,9 @@ def _verify(
     signatures: list[str],
     keys: list[str],
     trust: str | None,
+    ledger: str | None = None,
     content: object = None,
+    programs: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
     from tightrope.evidence.certificate import known, read
     from tightrope.evidence.verify import lines_of
@@ -120,10 +122,15 @@ def _verify(
     certificate = read(path) if content is None else known(content, path)
     lines = list[bool | None]()
     detached = _signed(path if content is None else None, signatures)
-    for line in lines_of(certificate, detached, _trust(keys, trust)):
+    folder = path if content is None and Path(path).is_dir() else None
+    for line in lines_of(certificate, detached, _trust(keys, trust), folder, ledger):
         lines.append(line.holds)
         yield asdict(line)
-    if rigorous and lines[0]:  # of the right form
+    if programs and lines[0]:  # of the right form
+        from tightrope.train.doctor.program import program_checks
+
+        yield from map(asdict, program_checks(certificate, programs))
+    if rigorous and lines[0]:
         from tightrope.evidence.rigorous import reprove
 
         yield asdict(reprove(certificate))
@@ -136,8 +143,9 @@ def _report(
     signatures: list[str],
     keys: list[str],
     trust: str | None,
+    ledger: str | None = None,
 ) -> Iterator[dict[str, Any]]:
-    from tightrope.evidence.check import outcome
+    from tightrope.evidence.check import verdict
     from tightrope.report.page import html_page, markdown_page, page_of
 
     page = page_of(
@@ -145,19 +153,31 @@ def _report(
         with_diagnostics=with_diagnostics,
         signatures=_signed(path, signatures),
         trust=_trust(keys, trust),
+        ledger=ledger,
     )
     text = markdown_page(page) if markdown else html_page(page)
-    holds = outcome(page.checks)
-    yield {"text": text, "holds": holds, "statement": page.said if holds else None}
+    found = verdict(page.checks)
+    yield {
+        "text": text,
+        "holds": found.holds,
+        "verdict": found,
+        "statement": page.said if found.holds else None,
+    }
 
 
 def _export(
-    path: str, kind: str, signatures: list[str], keys: list[str], trust: str | None
+    path: str,
+    kind: str,
+    signatures: list[str],
+    keys: list[str],
+    trust: str | None,
+    ledger: str | None = None,
 ) -> Iterator[dict[str, Any]]:
     from tightrope.report import registry, sheets
     from tightrope.report.page import page_of
 
-    page = page_of(path, signatures=_signed(path, signatures), trust=_trust(keys, trust))
+    signed, known = _signed(path, signatures), _trust(keys, trust)
+    page = page_of(path, signatures=signed, trust=known, ledger=ledger)
     if kind in ("nist", "model-card"):
         made = sheets.evaluation_sheet(page) if kind == "nist" else sheets.model_card(page)
         yield {"text": made, "missing": []}
@@ -176,7 +196,7 @@ _TASKS: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
 
 def _answer() -> None:
     asked = json.load(sys.stdin)
-    _load(asked["task"])
+    _load(asked["task"], bool(asked.get("programs")))
     warnings.simplefilter("ignore")  # numbers at the edge of the doubles are judged, not told
     print(flush=True)  # the clock starts here
     try:
@@ -190,9 +210,12 @@ def _answer() -> None:
         _tell("NotCertified", f"This file asks for more than is allowed ({type(error).__name__}).")
 
 
-def _load(task: str) -> None:
+def _load(task: str, programs: bool) -> None:
     """What takes long, and no file can make longer."""
     from tightrope.evidence import verify  # noqa: F401
+
+    if programs:
+        from tightrope.train.doctor import program  # noqa: F401
 
     if task != "verify":
         from tightrope.report import page  # noqa: F401
@@ -211,7 +234,9 @@ def _bound_memory() -> None:
         import resource
     except ImportError:  # not on every system; time is bounded all the same
         return
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[1]  # no process may raise its own
+    most = _MOST_MEMORY if allowed == resource.RLIM_INFINITY else min(_MOST_MEMORY, allowed)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 if __name__ == "__main__":

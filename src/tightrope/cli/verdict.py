@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
-from tightrope.evidence.check import DECISIVE, Check, State, outcome
+from tightrope.evidence.check import DECISIVE, NO_PROMISE, Check, State, Verdict, verdict
 
 __all__ = ["verdict_of"]
 
@@ -17,7 +17,7 @@ def verdict_of(checks: list[Check]) -> Group:
     """The lines, grouped by who answers for them; the statement at the end."""
     groups = dict[tuple[State, str], list[Check]]()
     for check in checks:
-        if check.name != DECISIVE or not check.holds:
+        if check.name not in (DECISIVE, NO_PROMISE) or not check.holds:
             groups.setdefault((check.state, check.by), []).append(check)
     ordered = sorted(groups, key=lambda key: [*State].index(key[0]))
     parts = [_group(state, by, groups[state, by]) for state, by in ordered]
@@ -38,11 +38,17 @@ def _group(state: State, by: str, checks: list[Check]) -> Table:
 
 
 def _conclusion(checks: list[Check]) -> Text:
-    """One sentence: the statement that holds, what fails, or that nothing was decided."""
-    holds = outcome(checks)
-    if holds:
-        told = next(check.said for check in checks if check.name == DECISIVE)
-        return Text(f"HOLDS: {told}", "bold green")
-    wrong = ", ".join(check.name for check in checks if check.holds is False)
-    told = f"FAILS: {wrong}." if wrong else "NOT DECIDED: no line fails, and not all were computed."
-    return Text(told, "bold red" if wrong else "bold yellow")
+    """One sentence: what holds, what fails, what is not promised, or that nothing was decided."""
+    found = verdict(checks)
+    if found is Verdict.HOLDS:
+        return Text(f"HOLDS: {_last(checks, DECISIVE)}", "bold green")
+    if found is Verdict.PROMISES_NOTHING:
+        return Text(f"PROMISES NOTHING: {_last(checks, NO_PROMISE)}", "bold red")
+    if found is Verdict.FAILS:
+        wrong = ", ".join(check.name for check in checks if check.holds is False)
+        return Text(f"FAILS: {wrong}.", "bold red")
+    return Text("NOT DECIDED: no line fails, and not all were computed.", "bold yellow")
+
+
+def _last(checks: list[Check], name: str) -> str:
+    return next(check.said for check in checks if check.name == name)

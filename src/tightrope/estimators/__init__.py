@@ -15,7 +15,13 @@ from tightrope.estimators.logistic import PrivateLogisticRegression
 from tightrope.estimators.regression import PrivateLinearRegression, PrivateRidge
 from tightrope.estimators.search import PrivateSearch
 from tightrope.estimators.tuning import TuningCostsPrivacy, tuning_cost
-from tightrope.estimators.watch import FitElsewhere, SeededByOthers, TransformerNotPrivate
+from tightrope.estimators.watch import (
+    FitElsewhere,
+    LearnsFromPredictions,
+    PromisesNothing,
+    SeededByOthers,
+    TransformerNotPrivate,
+)
 from tightrope.guarantee.selection import selection_guarantee
 
 __all__ = [
@@ -28,6 +34,8 @@ __all__ = [
     "PublicRows",
     "FitsAddUp",
     "FitElsewhere",
+    "LearnsFromPredictions",
+    "PromisesNothing",
     "TransformerNotPrivate",
     "SeededByOthers",
     "TuningCostsPrivacy",

@@ -29,7 +29,7 @@ from tightrope.convex.continued import check_promise, continued
 from tightrope.convex.exact import Features
 from tightrope.convex.rows import INTERCEPT
 from tightrope.errors import InvalidInput
-from tightrope.estimators.around import tell
+from tightrope.estimators.around import tell, tell_of_prediction
 from tightrope.process import Adjacency
 from tightrope.process.adjacency import check_adjacency
 from tightrope.validate import (
@@ -100,7 +100,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             start=start,
         )
         self._keep(learned if start is None else continued(self._learned, learned))
-        tell(self, features, learned.plan.guarantee)
+        tell(self, features, learned.plan.guarantee, self._counted(features))
 
     def _delta(self, features: Features, first: bool) -> float:
         counted = self._counted(features)
@@ -198,8 +198,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         )
 
     def _scores(self, features: Features) -> FloatArray:
-        """Linear scores, of each row whatever its company; rows are shortened as in the fit."""
+        """Linear scores, of each row whatever the others are; rows are shortened as in the fit."""
         check_is_fitted(self)
+        tell_of_prediction()
         rows = validate_data(
             self, features, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32)
         )

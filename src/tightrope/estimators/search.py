@@ -115,7 +115,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         best = max(trials, key=lambda trial: trial[0])
         self.best_score_, self.best_params_, self.best_estimator_ = best
         self._release(process, entropy.private)
-        tell(self, X, self.guarantee_)
+        tell(self, X, self.guarantee_, records)
         return self
 
     def _check_promise(self) -> None:

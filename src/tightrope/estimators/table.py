@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Any, final
 import numpy as np
 
 from tightrope.errors import InvalidInput
+from tightrope.evidence.files import open_ordinary
+from tightrope.evidence.strict_json import why_unread
 from tightrope.validate import FloatArray
 
 __all__ = ["CsvTable", "read_csv", "numbers"]
@@ -62,10 +65,10 @@ def read_csv(path: str | Path, target: str) -> CsvTable:
 
 def _text(path: Path) -> str:
     try:
-        raw = path.read_bytes()
-    except OSError as error:
-        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise InvalidInput(f"{path} cannot be read: {why}.") from None
+        with open_ordinary(path) as file:
+            raw = file.read()
+    except (InvalidInput, OSError) as error:
+        raise InvalidInput(f"{path} cannot be read: {why_unread(error)}.") from None
     encoding = next((name for mark, name in _MARKS.items() if raw.startswith(mark)), "utf-8")
     try:
         text = raw.decode(encoding)
@@ -95,7 +98,7 @@ def _check_header(path: str | Path, header: list[str], target: str) -> None:
         raise InvalidInput(
             f"{path} has only the column {target!r}: there is nothing to predict it from."
         )
-    twice = sorted({name for name in header if header.count(name) > 1})
+    twice = sorted(name for name, times in Counter(header).items() if times > 1)
     if twice:
         raise InvalidInput(f"{path} has more than one column {', '.join(map(repr, twice))}.")
 

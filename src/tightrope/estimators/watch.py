@@ -15,21 +15,28 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, PolynomialFeatures
 from sklearn.utils import get_tags
 
 from tightrope.convex.exact import Features
 from tightrope.estimators.told import warn
+from tightrope.validate import no_promise
 
 __all__ = [
     "TransformerNotPrivate",
     "SeededByOthers",
     "FitElsewhere",
+    "LearnsFromPredictions",
+    "PromisesNothing",
     "original_rows",
     "warn_of_transformers",
     "warn_if_seeded",
+    "warn_if_it_promises_nothing",
+    "warn_of_learning_from_predictions",
     "warn_of_workers",
 ]
 
@@ -40,6 +47,14 @@ class TransformerNotPrivate(UserWarning):
 
 class SeededByOthers(UserWarning):
     """A meta-estimator set the seed of a private estimator, which is therefore not private."""
+
+
+class LearnsFromPredictions(UserWarning):
+    """Something around a fitted private estimator learns from its predictions, without noise."""
+
+
+class PromisesNothing(UserWarning):
+    """The epsilon and delta of a private fit protect no one."""
 
 
 class FitElsewhere(UserWarning):
@@ -89,6 +104,35 @@ def _given(frame: FrameType) -> Any:
         return np.asarray(given)
     except (TypeError, ValueError):
         return None
+
+
+def warn_of_learning_from_predictions() -> None:
+    """Warn where a prediction is asked for by the fit of something else.
+
+    A threshold, a calibration map or a stacked model is fitted to what the private model says
+    about rows, and to their targets. That a model was fitted before (cv="prefit", FrozenEstimator)
+    makes no difference: then no private fit happens that could say so.
+    """
+    for frame in _frames():
+        owner, name = frame.f_locals.get("self"), frame.f_code.co_name
+        if not isinstance(owner, BaseEstimator) or not name.lstrip("_").startswith("fit"):
+            continue
+        if isinstance(owner, BaseSearchCV):  # has a warning of its own, with the price
+            return
+        warn(
+            f"{_name(owner)} learns from what a private model predicts for the rows it is given, "
+            "and from their targets, without noise. If these rows are private, what it learns "
+            "(thresholds, calibration, weights, a choice of columns) is covered by no epsilon. "
+            "Give it public rows; or choose a threshold known beforehand, and leave the rest out.",
+            LearnsFromPredictions,
+        )
+        return
+
+
+def warn_if_it_promises_nothing(epsilon: float, delta: float, records: int) -> None:
+    why = no_promise(epsilon, delta, records)
+    if why is not None:
+        warn(f"{why} Nothing of this fit is protected.", PromisesNothing)
 
 
 def warn_if_seeded(seed: int | None) -> bool:

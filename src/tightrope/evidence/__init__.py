@@ -8,7 +8,7 @@ True
 """
 
 from tightrope.evidence.certificate import certify, read, write
-from tightrope.evidence.check import Check, State, holds
+from tightrope.evidence.check import Check, State, Verdict, holds, verdict
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.evidence.signature import Trust, new_key_pair, signed
 from tightrope.evidence.title import Title
@@ -20,6 +20,8 @@ __all__ = [
     "holds",
     "Check",
     "State",
+    "Verdict",
+    "verdict",
     "read",
     "write",
     "Title",

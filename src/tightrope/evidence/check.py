@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import final
 
-__all__ = ["State", "Check", "stated", "yours", "outcome", "holds", "DECISIVE"]
+__all__ = ["State", "Verdict", "Check", "stated", "yours", "verdict", "holds"]
+__all__ += ["DECISIVE", "NO_PROMISE"]
 
 DECISIVE = "statement"  # the last check: it is made from what all others have recomputed
+NO_PROMISE = "no promise"  # in its place where all is true, and protects no one
 
 
 class State(StrEnum):
@@ -17,6 +19,24 @@ class State(StrEnum):
     RECOMPUTED = "recomputed here"
     STATED = "stated by the writer"
     YOURS = "yours to check"
+
+
+class Verdict(StrEnum):
+    """What all lines together come to. `code` is the exit code of the command."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNDECIDED = "not decided"
+    PROMISES_NOTHING = "promises nothing"
+
+    @property
+    def code(self) -> int:
+        return {"holds": 0, "fails": 1, "not decided": 3, "promises nothing": 4}[self]
+
+    @property
+    def holds(self) -> bool | None:
+        """For programs that ask one question: true for a promise that holds, and for no other."""
+        return None if self is Verdict.UNDECIDED else self is Verdict.HOLDS
 
 
 @final
@@ -51,13 +71,16 @@ def yours(name: str, said: str) -> Check:
     return Check(name, None, said, State.YOURS)
 
 
-def outcome(checks: list[Check]) -> bool | None:
-    """False where anything fails; True where the statement was composed; None: not decided."""
+def verdict(checks: list[Check]) -> Verdict:
+    """Undecided where a verification was cut short before its last line."""
     if any(check.holds is False for check in checks):
-        return False
-    return True if any(check.name == DECISIVE and check.holds for check in checks) else None
+        return Verdict.FAILS
+    names = {check.name for check in checks if check.holds}
+    if DECISIVE in names:
+        return Verdict.HOLDS
+    return Verdict.PROMISES_NOTHING if NO_PROMISE in names else Verdict.UNDECIDED
 
 
 def holds(checks: list[Check]) -> bool:
-    """Does everything that was recomputed hold?"""
-    return outcome(checks) is True
+    """Does everything that was recomputed hold, and promise something?"""
+    return verdict(checks) is Verdict.HOLDS

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.errors import InvalidInput
+from tightrope.evidence.files import read_most
 
 __all__ = ["new_key", "commit", "opens", "read_key", "write_key", "fingerprint_of_arrays"]
 
@@ -72,8 +73,8 @@ def write_key(key: str, path: str | Path) -> Path:
 
 def read_key(path: str | Path) -> str:
     try:
-        key = Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
+        key = read_most(path, 1000).decode("utf-8").strip()
+    except (InvalidInput, OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} is not a readable key: {error}") from None
     _bytes(key)
     return key

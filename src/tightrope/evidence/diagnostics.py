@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import final
 
 from tightrope.errors import InvalidInput
+from tightrope.evidence.files import open_ordinary
 
 __all__ = ["FILE", "Diagnostic", "read_diagnostics"]
 
@@ -35,8 +36,10 @@ def read_diagnostics(folder: str | Path) -> list[Diagnostic]:
     path = Path(folder) / FILE
     if not path.is_file():
         return []
-    whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
     try:
+        with open_ordinary(path) as file:
+            text = file.read().decode("utf-8")
+        whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
         rows = [Diagnostic(**json.loads(line)) for line in whole]
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{path} is damaged: {error}.") from None

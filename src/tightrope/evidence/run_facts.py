@@ -7,10 +7,11 @@ covers; they stay in the run folder.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
-__all__ = ["RunFacts", "Spent", "Measured"]
+__all__ = ["IsolationFacts", "IsolationPeriod", "Measured", "RunFacts", "Spent", "isolation_words"]
 
 
 @final
@@ -34,6 +35,70 @@ class Measured:
 
 @final
 @dataclass(frozen=True)
+class IsolationPeriod:
+    """How the examples of a batch were kept apart from a step on.
+
+    how: "proved" (the loss is a program that was proved), "vmap" (the loss of one example, mapped
+    over the batch), or "one at a time" (the owner's Python, which the owner vouches for).
+    rows: of a batch as the program takes it. programs: SHA-256 of their canonical texts.
+    """
+
+    from_step: int
+    how: str
+    rows: int
+    programs: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class IsolationFacts:
+    """How examples were kept apart, and what happened to a training beside its steps.
+
+    private_values_shown: whether its loop could read losses and norms of private examples.
+    weights_set_by_owner: how often its weights were set between steps.
+    """
+
+    examples: tuple[IsolationPeriod, ...]
+    private_values_shown: bool
+    weights_set_by_owner: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The section as JSON data."""
+        periods = [{**asdict(one), "programs": list(one.programs)} for one in self.examples]
+        return {**asdict(self), "examples": periods}
+
+    @staticmethod
+    def from_dict(section: dict[str, Any]) -> IsolationFacts:
+        """From a section that has the right form."""
+        periods = (
+            IsolationPeriod(**{**one, "programs": tuple(one["programs"])})
+            for one in section["examples"]
+        )
+        return IsolationFacts(**{**section, "examples": tuple(periods)})
+
+
+def isolation_words(section: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The section `isolation` of a run in words: a name and a sentence for each part."""
+    periods = section["examples"]
+    yield "examples apart", "; ".join(map(_period_words, periods)) or "no step was taken"
+    if section["private_values_shown"]:
+        yield "private values", "the training loop was shown losses and norms of private examples"
+    if times := section["weights_set_by_owner"]:
+        yield "weights", f"set {times} times between steps, beside the releases"
+
+
+def _period_words(period: dict[str, Any]) -> str:
+    start, rows = f"from step {period['from_step']} on", f"batches of {period['rows']} rows"
+    if period["how"] == "one at a time":
+        return f"{start} by code that ran on one example at a time"
+    if period["how"] == "vmap":
+        return f"{start} by vmap over single examples, in {rows}"
+    named = ", ".join(digest[:16] for digest in period["programs"])
+    return f"{start} by proof of the program {named}, in {rows}"
+
+
+@final
+@dataclass(frozen=True)
 class RunFacts:
     """Everything public about an execution.
 
@@ -43,7 +108,7 @@ class RunFacts:
     budget: (epsilon, delta) that the run was not allowed to pass, or None.
     length: what its length was held to, as far as that was said before the first step: "planned",
     "budget", "asked" (named, but nothing held it there), "at will", "nothing released"; None for a
-    fit, whose process says it.
+    fit, whose process says it. isolation: of a training, how its examples were kept apart.
     """
 
     kind: str
@@ -58,6 +123,7 @@ class RunFacts:
     length: str | None = None
     data: str | None = None
     budget: tuple[float, float] | None = None
+    isolation: IsolationFacts | None = None
     history: tuple[Spent, ...] = ()
     measured: tuple[Measured, ...] = ()
 
@@ -68,8 +134,12 @@ class RunFacts:
             if self.budget is None
             else dict(zip(("epsilon", "delta"), self.budget, strict=True))
         )
+        section = asdict(self)
+        del section["isolation"]
+        if self.isolation is not None:
+            section["isolation"] = self.isolation.as_dict()
         return {
-            **asdict(self),
+            **section,
             "not_private_because": list(self.not_private_because),
             "budget": budget,
             "history": [asdict(row) for row in self.history],

@@ -18,6 +18,7 @@ from typing import Any, final
 from tightrope.errors import InvalidInput, MissingTool
 from tightrope.evidence.certificate import unedited
 from tightrope.evidence.check import Check, yours
+from tightrope.evidence.files import open_ordinary
 from tightrope.evidence.form import faults, schema_of
 from tightrope.evidence.strict_json import canonical, printable, read_json
 
@@ -89,11 +90,9 @@ def _public(path: str | Path) -> Any:
 
 def _loaded(path: str | Path, load: Callable[..., object], kind: str, told: str) -> Any:
     try:
-        if Path(path).exists() and not Path(path).is_file():
-            raise OSError  # a pipe may never end
-        with Path(path).open("rb") as file:
+        with open_ordinary(path) as file:
             key = load(file.read(10_000))
-    except (OSError, ValueError, TypeError):
+    except (InvalidInput, OSError, ValueError, TypeError):
         key = None
     if not isinstance(key, getattr(_tools(), f"Ed25519{kind}")):
         raise InvalidInput(f"{printable(path)} {_not_a_key(Path(path), told)}")

@@ -11,7 +11,7 @@ from typing import Any
 from tightrope.numerics.digits import rounded_up
 from tightrope.process import Process
 
-__all__ = ["statement", "statement_here", "main_claim", "declared_in", "is_uncovered"]
+__all__ = ["statement", "statement_here", "main_claim", "declared_in", "footnotes", "is_uncovered"]
 
 _NEWEST = "tightrope.certificate/2"
 _SUBJECTS = {
@@ -29,10 +29,14 @@ def statement(content: dict[str, Any]) -> str:
     epsilon, delta = main_claim(content["claims"], setting["delta"]), rounded_up(setting["delta"])
     if epsilon is None:
         return f"NOT PRIVATE: no finite epsilon holds at delta = {delta}."
-    return _uncovered(run) + (
-        f"{_subject(content)} has ({rounded_up(epsilon)}, {delta})-differential privacy for "
-        f"{setting['unit_of_privacy']} under {setting['adjacency']} neighbours."
-        f"{_declared(content)}{_length(content)}"
+    return (
+        _uncovered(run)
+        + (
+            f"{_subject(content)} has ({rounded_up(epsilon)}, {delta})-differential privacy for "
+            f"{setting['unit_of_privacy']} under {setting['adjacency']} neighbours."
+            f"{_declared(content)}{_length(content)}"
+        )
+        + "".join(f" {note}" for note in footnotes(run))
     )
 
 
@@ -86,6 +90,31 @@ def _length(content: dict[str, Any]) -> str:
         return _UNSAID
     said = _LENGTHS.get(run.get("length"), "")
     return said if content["schema"] == _NEWEST else said.replace("By its own word, its", "Its")
+
+
+def footnotes(run: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """What of a training only its owner can vouch for: one sentence each."""
+    section = (run or {}).get("isolation")
+    if section is None:
+        return ()
+    notes = []
+    alone = [one["from_step"] for one in section["examples"] if one["how"] == "one at a time"]
+    if alone:
+        notes.append(
+            f"From step {min(alone)} on, code of the owner ran on one example at a time; that it "
+            "kept nothing from one example to the next is the owner's word."
+        )
+    if section["private_values_shown"]:
+        notes.append(
+            "The training loop was shown losses and norms of private examples, which no epsilon "
+            "covers; that nothing of them reached the weights is the owner's word."
+        )
+    if times := section["weights_set_by_owner"]:
+        notes.append(
+            f"The weights were set between steps ({times} times); that they came from public or "
+            "released numbers is the owner's word."
+        )
+    return tuple(notes)
 
 
 def is_uncovered(run: Mapping[str, Any] | None) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tightrope.errors import InvalidInput
+from tightrope.evidence.files import open_ordinary
 
 __all__ = ["MOST_BYTES", "MOST_DEPTH", "read_json", "parse", "check_plain", "canonical"]
 __all__ += ["printable", "read_stream", "why_unread"]
@@ -26,11 +27,9 @@ _ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # controls, format characters, surroga
 def read_json(path: Path) -> Any:
     """The data in an ordinary file; InvalidInput says why there are none."""
     try:
-        if path.exists() and not path.is_file():
-            raise InvalidInput("it is not an ordinary file")
-        with path.open("rb") as file:
+        with open_ordinary(path) as file:
             return _data(file)
-    except (OSError, ValueError) as error:
+    except (InvalidInput, OSError, ValueError) as error:
         raise InvalidInput(f"{printable(path)} cannot be read: {why_unread(error)}.") from None
 
 

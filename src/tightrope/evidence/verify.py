@@ -10,23 +10,25 @@ loss for Renyi divergences.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from tightrope.accounting import account
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.certificate import analysis_of, chain_of, sections_of
-from tightrope.evidence.check import DECISIVE, Check, holds, stated, yours
+from tightrope.evidence.check import DECISIVE, NO_PROMISE, Check, holds, stated, yours
 from tightrope.evidence.code import library
 from tightrope.evidence.form import fault_of
+from tightrope.evidence.run_folder import folder_checks
 from tightrope.evidence.signature import Trust, signature_line
-from tightrope.evidence.statement import statement, statement_here
+from tightrope.evidence.statement import footnotes, main_claim, statement, statement_here
 from tightrope.evidence.verify_claims import claims_checks
 from tightrope.evidence.verify_run import run_checks, writer_lines
 from tightrope.evidence.verify_second import second_method
 from tightrope.evidence.verify_views import second_renyi, second_tradeoff
 from tightrope.guarantee.base import Guarantee
 from tightrope.process.codec import from_json, to_json
-from tightrope.validate import check_delta
+from tightrope.validate import check_delta, no_promise
 
 __all__ = ["Check", "verify", "lines_of", "holds"]
 
@@ -47,27 +49,42 @@ def verify(
     certificate: dict[str, Any],
     signatures: Sequence[dict[str, str]] = (),
     trust: Trust | None = None,
+    folder: str | Path | None = None,
+    ledger: str | None = None,
 ) -> list[Check]:
     """Every line of the verdict, in order. For files of strangers see also `--patience`.
 
     signatures: detached ones (`signature.read_detached`). trust: one of its keys must have signed.
+    folder: the run folder that the certificate lies in, verified with it. ledger: that of the data
+    set, which must have counted the releases of the folder.
     """
-    return list(lines_of(certificate, signatures, trust))
+    return list(lines_of(certificate, signatures, trust, folder, ledger))
 
 
 def lines_of(
     certificate: dict[str, Any],
     signatures: Sequence[dict[str, str]] = (),
     trust: Trust | None = None,
+    folder: str | Path | None = None,
+    ledger: str | None = None,
 ) -> Iterator[Check]:
-    """The lines as they are found; the statement comes last, and only where all others hold."""
+    """The lines as they are found. The last one comes only where all others hold: the statement,
+    or why what is stated promises nothing.
+    """
+    if ledger is not None and folder is None:
+        raise InvalidInput(
+            "A ledger is held against the journal of a run folder. Give the folder, not the "
+            "certificate alone."
+        )
     sound = length = True
+    asked = {"signature"} if trust is not None else set[str]()
+    asked |= {"ledger"} if ledger is not None else set()
     try:
-        for line in _lines(certificate, signatures, trust):
+        for line in _lines(certificate, signatures, trust, folder, ledger):
             sound = sound and line.holds is not False
             length = length and (line.name != "length" or line.holds is True)
-            if line.name == "signature" and trust is not None and line.holds is None:
-                sound = False  # who signed was asked, and could not be checked here
+            if line.name in asked and line.holds is None:
+                sound = False  # it was asked for, and could not be checked here
             yield line
     except _BREAKDOWN as error:
         sound = False
@@ -77,7 +94,11 @@ def lines_of(
 
 
 def _lines(
-    certificate: dict[str, Any], signatures: Sequence[dict[str, str]], trust: Trust | None
+    certificate: dict[str, Any],
+    signatures: Sequence[dict[str, str]],
+    trust: Trust | None,
+    folder: str | Path | None,
+    ledger: str | None,
 ) -> Iterator[Check]:
     wrong = fault_of(certificate)
     yield Check("form", wrong is None, wrong or f"every field is as {certificate['schema']} asks")
@@ -105,6 +126,8 @@ def _lines(
     yield second_method(claims, guarantee, level)
     yield from (second_tradeoff(claims, guarantee), second_renyi(claims, guarantee))
     yield from run_checks(certificate, process, level, by)
+    if folder is not None:
+        yield from folder_checks(Path(folder), certificate, ledger)
     yield from _readers_part(certificate)
 
 
@@ -163,6 +186,7 @@ def _readers_part(certificate: dict[str, Any]) -> Iterator[Check]:
     yield yours("the process", f"that it {ran}: audits look for code that lies")
     unit = certificate["setting"]["unit_of_privacy"]
     yield yours("people", f"that one person is {unit}, and not more")
+    yield from (yours("the owner's word", note) for note in footnotes(certificate["run"]))
     yield yours("other releases", "what else these data went into: losses add up (`compose`)")
 
 
@@ -172,5 +196,15 @@ def _statement(certificate: dict[str, Any], length: bool) -> Check:
         same = certificate["statement"] == statement(certificate)
     except (KeyError, TypeError, ValueError, ArithmeticError):
         same = False
-    told = statement_here(certificate, length) if same else "is not what the sections say"
-    return Check(DECISIVE, same, told)
+    if not same:
+        return Check(DECISIVE, False, "is not what the sections say")
+    words = statement_here(certificate, length)
+    delta = float(certificate["setting"]["delta"])
+    claimed = main_claim(certificate["claims"], delta)
+    if claimed is None:
+        return Check(NO_PROMISE, True, words)
+    people = (certificate.get("title") or {}).get("people")  # by the word of the writer
+    why = no_promise(float(claimed), delta, people)
+    if why is not None:
+        return Check(NO_PROMISE, True, f"{why} What the file states: {words}")
+    return Check(DECISIVE, True, words)

@@ -12,6 +12,7 @@ from tightrope.accounting import account
 from tightrope.errors import TightropeError
 from tightrope.evidence.check import Check, stated, yours
 from tightrope.evidence.code import library
+from tightrope.evidence.run_facts import isolation_words
 from tightrope.evidence.statement import declared_in
 from tightrope.numerics.digits import rounded_up
 from tightrope.process import Process, StoppedAtWill, UserLevel
@@ -37,6 +38,8 @@ def writer_lines(certificate: dict[str, Any], by: str) -> Iterator[Check]:
         return
     yield stated("run", f"a {run['kind']}", by)
     yield from (stated(name, _brief(run[name]), by) for name in _FACTS if run[name] is not None)
+    if "isolation" in run:
+        yield from (stated(*row, by) for row in isolation_words(run["isolation"]))
 
 
 def _brief(value: object) -> str:
@@ -60,6 +63,7 @@ def run_checks(
         yield _kind(run, certificate["process"], process)
         yield _steps(run, process)
         yield _length(run, process, by)
+        yield _isolation(run)
         yield _history(run, process, delta)
         yield _budget(run, process)
     except (TightropeError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -125,6 +129,27 @@ def _fits_one_more(budget: dict[str, Any], process: Process) -> bool:
     """Would a longer run have kept to the budget, so that something else ended this one?"""
     longer = with_steps(process, (steps_of(process) or 0) + 1)
     return account(longer).epsilon(float(budget["delta"])).upper <= float(budget["epsilon"])
+
+
+def _isolation(run: dict[str, Any]) -> Check:
+    """The periods must cover every step of a training, and proved ones name their programs."""
+    section = run.get("isolation")
+    if section is None:
+        if run["kind"] == "training":
+            return yours("isolation", "how examples were kept apart: this file does not say")
+        return Check("isolation", True, "no batches: a fit reads records one by one")
+    first = [period["from_step"] for period in section["examples"]]
+    if run["kind"] != "training" or run["steps"] is None:
+        return Check("isolation", False, "a fit has no batches whose examples could meet")
+    covered = first == sorted(set(first)) and (first[:1] or [1]) == [1]
+    if not covered or bool(first) != bool(run["steps"]) or max(first, default=0) > run["steps"]:
+        return Check("isolation", False, f"steps 1 to {run['steps']}, but periods from {first}")
+    for period in section["examples"]:
+        if (period["how"] == "proved") != bool(period["programs"]):
+            return Check(
+                "isolation", False, f"{period['how']}, with {len(period['programs'])} programs"
+            )
+    return Check("isolation", True, "every step is in a period, and proved ones name programs")
 
 
 def _history(run: dict[str, Any], process: Process, delta: float) -> Check:

@@ -14,22 +14,21 @@ member.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import final
 
 from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified, TightropeError
-from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
 from tightrope.guarantee.loss.curve import LatticeCurve
+from tightrope.guarantee.loss.grouping import grouped
 from tightrope.guarantee.loss.lattice_law import OneSide, one_side
 from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, plain_plan
 from tightrope.guarantee.loss.lattice_sketch import sketch_of
 from tightrope.guarantee.loss.lattice_step import Side
-from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.pair import GaussianPair
 from tightrope.numerics.interval import Interval
 
 __all__ = [
@@ -40,13 +39,12 @@ __all__ = [
     "confirm_delta",
     "second_look",
 ]
-__all__ += ["grouped_upwards"]
 
 _MOST_KINDS, _MOST_WORK = 16, 2e5  # of a quick look: kinds of steps, points of windows
 # widths of ln delta asked for: to contradict, to prove again, to do either thoroughly
 _ROUGH, _QUICK, _THOROUGH = 0.3, 0.1, 1e-3
 _COARSE = 1e-3  # of the contour
-_FAR = 0.7  # nats below the claim, several times what the rough picture is off
+_FAR = 0.7  # nats below the claim: such an order is probably not the worse one
 _VACUOUS = 5.0  # times the width: a law further off than this is not the last one tried
 _LARGEST_FACTOR = 20.0  # beyond, a bound says too little to count as a second proof
 _SLACK = 1e-9  # rounding of a claim that sits on the bound itself
@@ -77,11 +75,8 @@ class _Look:
     def with_jumps(self) -> LatticePlan:
         return best_plan(self.order, self.epsilon, math.log(self.delta), self.width)
 
-    def is_far_below(self) -> bool:
-        """Does a rough picture put this order where no lattice of this width would reach delta?
-
-        Only without rare large losses, where the picture is a good one.
-        """
+    def seems_far_below(self) -> bool:
+        """Does a rough picture, which proves nothing, put this order well below the claim?"""
         if self.thorough or any(pair.has_jumps for pair, _ in self.order):
             return False
         return sketch_of(self.order).saddle(self.epsilon).log_delta < math.log(self.delta) - _FAR
@@ -154,21 +149,26 @@ def _confirm(
         return
     width = _THOROUGH if thorough else _ROUGH
     looks = [_Look(order, *planned, width) for order in orders]
-    if len(looks) > 1:
-        looks = [look for look in looks if not look.is_far_below()] or looks
-    epsilon, delta = at_most
-    if 0.0 < delta < 1.0:
-        found = max(look.bound(epsilon, "lower") for look in looks)
-        if found > math.log(delta) + _SLACK:
-            raise _contradiction(f"at most {delta!r}", epsilon, f"at least {math.exp(found)!r}")
+    far = [look.seems_far_below() for look in looks] if len(looks) > 1 else [False]
+    looks = [looks[i] for i in sorted(range(len(looks)), key=far.__getitem__)]  # likely worst first
+    needed = far.count(False) or len(looks)
     epsilon, delta = at_least
     if 0.0 < delta < 1.0:
-        largest = -math.inf
-        for look in looks:  # the first order that reaches the claim settles it
-            largest = max(largest, look.bound(epsilon, "upper"))
-            if largest >= math.log(delta) - _SLACK:
-                return
-        raise _contradiction(f"at least {delta!r}", epsilon, f"at most {math.exp(largest)!r}")
+        proved: list[float] = []  # upper bounds: no order may be left out of a contradiction
+        for look in looks:
+            proved.append(look.bound(epsilon, "upper"))
+            if proved[-1] >= math.log(delta) - _SLACK:
+                break
+        else:
+            raise _contradiction(
+                f"at least {delta!r}", epsilon, f"at most {math.exp(max(proved))!r}"
+            )
+        needed = max(needed, len(proved))
+    epsilon, delta = at_most
+    if 0.0 < delta < 1.0:  # any order may contradict
+        found = max(look.bound(epsilon, "lower") for look in looks[:needed])
+        if found > math.log(delta) + _SLACK:
+            raise _contradiction(f"at most {delta!r}", epsilon, f"at least {math.exp(found)!r}")
 
 
 def _contradiction(claimed: str, epsilon: float, found: str) -> ContradictoryMethods:
@@ -279,7 +279,7 @@ def _by_contour(order: Components, epsilon: float, width: float = _COARSE) -> _O
 
 def _by_lattice(order: Components, epsilon: float, delta: float, thorough: bool) -> _Opinion:
     """An upper bound on ln delta(epsilon) from a lattice planned for the claim."""
-    held = grouped_upwards(order, _MOST_KINDS)
+    held = grouped(order, _MOST_KINDS, "upper")
     if len(held) > _MOST_KINDS:
         return _Opinion(math.inf, f"{len(held)} kinds of steps are too many for it.")
     try:
@@ -297,47 +297,6 @@ def _by_lattice(order: Components, epsilon: float, delta: float, thorough: bool)
 
 def _first_sentence(problem: Exception) -> str:
     return str(problem).split(". ")[0].rstrip(".") + "."
-
-
-def grouped_upwards(order: Components, most: int) -> Components:
-    """At most about `most` kinds of steps that together lose at least as much.
-
-    Gaussian steps are one Gaussian step; sampled ones of neighbouring mu count as the worst of
-    their group. Unchanged where there are few kinds.
-    """
-    held = tuple((pair, n) for pair, n in order if n > 0)
-    if len(held) <= most:
-        return held
-    plain = [(pair.mu, n) for pair, n in held if isinstance(pair, GaussianPair)]
-    sampled = [(pair, n) for pair, n in held if isinstance(pair, SampledGaussianPair)]
-    total: Counter[AbstractLossPair] = Counter()
-    for pair, n in held:
-        if not isinstance(pair, GaussianPair | SampledGaussianPair):
-            total[pair] += n
-    if plain:
-        total[GaussianPair(compose_mu([mu for mu, _ in plain], [n for _, n in plain]))] += 1
-    room = max(most - len(total), 1)
-    for direction in ("remove", "add"):
-        group = [(pair, n) for pair, n in sampled if pair.direction == direction]
-        for members in _split(sorted(group, key=lambda member: member[0].mu), room):
-            rate = max(pair.rate for pair, _ in members)
-            mu = max(pair.mu for pair, _ in members)
-            total[SampledGaussianPair(rate, mu, direction)] += sum(n for _, n in members)
-    return tuple(total.items())
-
-
-def _split(
-    members: list[tuple[SampledGaussianPair, int]], parts: int
-) -> list[list[tuple[SampledGaussianPair, int]]]:
-    """Into so many groups, of equal ratio of the largest to the smallest mu."""
-    if not members:
-        return []
-    low, high = math.log(members[0][0].mu), math.log(members[-1][0].mu)
-    groups: dict[int, list[tuple[SampledGaussianPair, int]]] = {}
-    for pair, n in members:
-        at = (math.log(pair.mu) - low) / max(high - low, 1e-300)
-        groups.setdefault(min(int(parts * at), parts - 1), []).append((pair, n))
-    return list(groups.values())
 
 
 # ---- many claims of one run

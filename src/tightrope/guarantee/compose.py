@@ -72,9 +72,9 @@ def compose(guarantees: Sequence[Guarantee], times: Sequence[int] | None = None)
 def _one_chain(parts: list[tuple[GroupGuarantee, int]]) -> Guarantee | None:
     """Chains of equally many neighbours: one chain of what is composed for its links."""
     first, links = parts[0][0], [part.inner for part, _ in parts]
-    if any((part.size, part.relation) != (first.size, first.relation) for part, _ in parts):
-        return None
-    return replace(first, inner=compose(links, [count for _, count in parts]))
+    inner = compose(links, [count for _, count in parts])
+    chained = replace(first, inner=inner)
+    return chained if all(replace(part, inner=inner) == chained for part, _ in parts) else None
 
 
 def _counted(
@@ -147,17 +147,42 @@ def _by_pairs(
     if any(directions is None for directions, _ in known):
         return None
     width = max(len(directions) for directions, _ in known if directions is not None)
+    orders = _together([(directions or (), count) for directions, count in known], width)
+    by_record = all(_is_by_record(part) for part, _ in parts)
+    records = max(part.records for part, _ in parts)
+    attained: tuple[Components, ...] = ()
+    exact = validity is Validity.EXACT
+    if not exact or any(isinstance(part, LossGuarantee) and part.attained for part, _ in parts):
+        least = [(_attained(part, exact), count) for part, count in parts]
+        if all(directions for directions, _ in least):
+            attained = _together(least, max(len(directions) for directions, _ in least))
+    return LossGuarantee(orders, adjacency, validity, by_record, records, attained=attained)
+
+
+def _attained(part: Guarantee, exact: bool) -> tuple[Components, ...]:
+    """The pairs that two data sets attain in this part; none where only a bound is known.
+
+    exact: all parts are, so that these serve only where the exact pairs are hard to compose.
+    """
+    if part.validity is Validity.EXACT and not exact:
+        return part.directions() or ()
+    if isinstance(part, LossGuarantee):
+        return part.least_pairs()
+    return (part.directions() or ()) if part.validity is Validity.EXACT else ()
+
+
+def _together(
+    known: list[tuple[tuple[Components, ...], int]], width: int
+) -> tuple[Components, ...]:
+    """All parts, so often each, for each order of the neighbours."""
     orders = []
     for order in range(width):
-        total: Counter[object] = Counter()
+        total: Counter[AbstractLossPair] = Counter()
         for directions, count in known:
-            assert directions is not None
             for pair, times in directions[order if len(directions) > 1 else 0]:
                 total[pair] += times * count
         orders.append(tuple(total.items()))
-    by_record = all(_is_by_record(part) for part, _ in parts)
-    records = max(part.records for part, _ in parts)
-    return LossGuarantee(tuple(orders), adjacency, validity, by_record, records)  # type: ignore[arg-type]
+    return tuple(orders)
 
 
 def _by_renyi(parts: list[tuple[Guarantee, int]], adjacency: Adjacency) -> Guarantee:

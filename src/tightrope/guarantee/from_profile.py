@@ -16,12 +16,12 @@ from scipy.special import log_ndtr
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.gaussian import profile as gaussian
-from tightrope.guarantee.tradeoff import of_profile
-from tightrope.numerics.interval import Interval
+from tightrope.guarantee.tradeoff import of_profile, whole_curve
+from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.numerics.roots import crossing
-from tightrope.validate import check_delta
+from tightrope.validate import FloatArray, check_delta
 
-__all__ = ["tradeoff", "supporting_epsilon", "gaussian_mu", "invert"]
+__all__ = ["tradeoff", "tradeoff_curve", "supporting_epsilon", "gaussian_mu", "invert"]
 
 Profile = Callable[[float], Interval]
 _LARGEST_EPSILON = 700.0  # e^700 is still a double
@@ -35,6 +35,14 @@ def tradeoff(guarantee: Guarantee, type_i: float) -> Interval:
         least = min(guarantee.delta(epsilon).upper for epsilon in _FAR_EPSILONS)
         return Interval(max(1.0 - least - 1e-15, 0.0), 1.0)
     return _supporting_line(guarantee, type_i)[0]
+
+
+def tradeoff_curve(guarantee: Guarantee, type_i: FloatArray) -> IntervalArray:
+    """The trade-off function at many points, by one set of values of the profile.
+
+    Wider than one point at a time: about a thousandth of the hit rate.
+    """
+    return whole_curve.tradeoff_curve(_kept_profile(guarantee), type_i)
 
 
 def supporting_epsilon(guarantee: Guarantee, type_i: float) -> float:

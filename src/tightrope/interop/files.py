@@ -12,6 +12,7 @@ from typing import Any
 
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.certificate import FILE, unedited
+from tightrope.evidence.files import read_most
 from tightrope.evidence.form import SCHEMAS
 from tightrope.evidence.statement import is_uncovered, main_claim
 from tightrope.evidence.strict_json import parse, printable, why_unread
@@ -26,6 +27,7 @@ __all__ = ["read"]
 
 _KEYS = [field.name for field in fields(Setting)]
 _NOTHING = Setting()
+_MOST_BYTES = 64_000_000
 
 Reader = Callable[[Any, Setting], Reading]
 
@@ -74,13 +76,13 @@ def _guarded(reader: Reader, data: object, told: Setting) -> Reading:
 def _file(path: Path) -> Any:
     path = path / FILE if path.is_dir() else path
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_most(path, _MOST_BYTES).decode("utf-8")
         if path.suffix.lower() == ".csv":
             return list(csv.DictReader(io.StringIO(text), skipinitialspace=True))
         data = json.loads(text)
-        ours = isinstance(data, dict) and data.get("schema") in SCHEMAS
+        ours = isinstance(data, dict) and data.get("schema") in (*SCHEMAS,)
         return parse(text) if ours else data
-    except (OSError, ValueError, RecursionError) as error:
+    except (InvalidInput, OSError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"{printable(path)} cannot be read: {why_unread(error)}. Give a JSON file, or a "
             "schedule as .csv; what torch.save or pickle wrote must be saved as JSON first."
@@ -184,7 +186,7 @@ def _row(row: Mapping[str, Any], told: Setting) -> Setting:
         if getattr(told, key) != UNSAID and row[key] is not None:
             raise InvalidInput(f"The file says {key} = {row[key]}; leave out --{_word(key)}.")
     setting = replace(told, **{key: value for key, value in row.items() if value is not None})
-    unsaid = setting.steps == UNSAID and setting.epochs == UNSAID
+    unsaid = {setting.steps, setting.epochs, setting.last_iterate} == {UNSAID}
     return replace(setting, steps=1) if unsaid else setting
 
 

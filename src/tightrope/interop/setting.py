@@ -21,18 +21,42 @@ from tightrope.process import (
     PoissonSampling,
     ShuffledSampling,
 )
+from tightrope.process.convex import (
+    ConvexLoss,
+    CyclicSGD,
+    GradientProcess,
+    NoisyGradientDescent,
+    SkipSGD,
+    StopSGD,
+    SubsampledSGD,
+)
 from tightrope.validate import (
     check_count,
     check_delta,
     check_positive,
     check_probability,
     default_delta,
+    no_promise,
 )
 
-__all__ = ["SamplingName", "Setting", "Level", "build_sampling", "choice", "level_of", "unknown"]
+__all__ = [
+    "SamplingName",
+    "LastIterateName",
+    "Setting",
+    "Level",
+    "build_sampling",
+    "choice",
+    "level_of",
+    "unknown",
+]
 
 UNSAID = ""  # what people leave out; null in a file is not the same
 _USUAL_DELTA = 1e-5
+
+
+_OF_THE_LOSS = ("smoothness", "strong_convexity", "lipschitz", "step_size", "diameter")
+_ONE_PASS = ("skip", "stop")
+_BY_EPOCHS = ("cyclic", *_ONE_PASS)
 
 
 class SamplingName(StrEnum):
@@ -44,6 +68,16 @@ class SamplingName(StrEnum):
     CYCLIC = "cyclic"
     BALLS_IN_BINS = "balls-in-bins"
     FULL = "full"
+
+
+class LastIterateName(StrEnum):
+    """Gradient methods on a convex loss that release nothing but their last iterate."""
+
+    DESCENT = "descent"
+    CYCLIC = "cyclic"
+    SKIP = "skip"
+    STOP = "stop"
+    SUBSAMPLED = "subsampled"
 
 
 @final
@@ -70,12 +104,107 @@ class Setting:
     sampling: Any = UNSAID
     adjacency: Any = UNSAID
     group: Any = UNSAID
+    last_iterate: Any = UNSAID
+    smoothness: Any = UNSAID
+    strong_convexity: Any = UNSAID
+    lipschitz: Any = UNSAID
+    step_size: Any = UNSAID
+    diameter: Any = UNSAID
 
-    def run(self) -> NoisySGD:
+    def run(self) -> Any:
         """The run that the words describe."""
+        if self.last_iterate != UNSAID:
+            return self._last_iterate_run()
+        loss = [name for name in _OF_THE_LOSS if getattr(self, name) != UNSAID]
+        if loss:
+            raise InvalidInput(
+                f"{' and '.join(loss)} matter where only the last iterate is released. Name the "
+                f"method too, last_iterate: one of {', '.join(LastIterateName)}."
+            )
         how = build_sampling(self.scheme, self.sampling_rate)
         count = _steps(how.rate, self.steps, self.epochs)
         return NoisySGD(how, parse_number(self.noise, "noise"), count, self.neighbours)
+
+    def _last_iterate_run(self) -> GradientProcess:
+        """The noise multiplier is relative to the Lipschitz constant, on the sum over a batch."""
+        name = choice(self.last_iterate, LastIterateName, "last_iterate", "")
+        records = self.records
+        missing = [key for key in ("smoothness", "step_size") if getattr(self, key) == UNSAID]
+        missing += ["dataset_size"] if records is None else []
+        if missing or records is None:
+            raise InvalidInput(
+                f"A method that releases its last iterate needs {', '.join(missing)} too: the "
+                "smoothness of the loss (the largest eigenvalue of its Hessian), the step size, "
+                "and the public number of records."
+            )
+        self._check_last_iterate(name)
+        batch = self._batch(name, records)
+        lipschitz = self._number("lipschitz", 1.0)
+        described: dict[str, Any] = {
+            "loss": ConvexLoss(
+                lipschitz,
+                self._number("smoothness", 0.0),
+                self._number("strong_convexity", 0.0),
+            ),
+            "step_size": self._number("step_size", 0.0),
+            "noise_std": parse_number(self.noise, "noise") * lipschitz / batch,
+            "diameter": None if self.diameter == UNSAID else self._number("diameter", 0.0),
+        }
+        if name in (LastIterateName.SKIP, LastIterateName.STOP):
+            one_pass = SkipSGD if name is LastIterateName.SKIP else StopSGD
+            return one_pass(records=records, **described)
+        if name is LastIterateName.CYCLIC:
+            epochs = check_count(parse_count(self.epochs, "epochs"), "epochs", low=1)
+            described |= {"batch_size": batch, "batches_per_epoch": records // batch}
+            return CyclicSGD(epochs=epochs, **described)
+        steps = _steps(batch / records, self.steps, self.epochs)
+        if name is LastIterateName.DESCENT:
+            return NoisyGradientDescent(records=records, steps=steps, **described)
+        return SubsampledSGD(records=records, batch_size=batch, steps=steps, **described)
+
+    def _number(self, name: str, otherwise: float) -> float:
+        given = getattr(self, name)
+        return otherwise if given == UNSAID else parse_number(given, name)
+
+    def _check_last_iterate(self, name: LastIterateName) -> None:
+        """Words of other runs are refused, so that none is passed over in silence."""
+        wrong = {
+            "rate": self.rate,
+            "sampling": self.sampling,
+            "group": self.group,
+            "steps": self.steps if name in _BY_EPOCHS else UNSAID,
+            "epochs": self.epochs if name in _ONE_PASS else UNSAID,
+            "batch_size": self.batch_size if name in (*_ONE_PASS, "descent") else UNSAID,
+        }
+        given = [key for key, value in wrong.items() if value != UNSAID]
+        if given:
+            raise InvalidInput(
+                f"last_iterate {name} has no {' and no '.join(given)}; leave it out. (descent: all "
+                "records, steps. cyclic: batch_size, epochs. skip, stop: one record a step, one "
+                "pass. subsampled: batch_size, steps.)"
+            )
+        if name is LastIterateName.CYCLIC and self.epochs == UNSAID:
+            raise InvalidInput("last_iterate cyclic needs epochs: passes over the data.")
+        asked = UNSAID if self.adjacency == UNSAID else self.neighbours
+        if asked not in (UNSAID, Adjacency.REPLACE_ONE):
+            raise InvalidInput(
+                f"The theorems about last iterates are for replace-one neighbours; got {asked}. "
+                "Leave adjacency out."
+            )
+
+    def _batch(self, name: LastIterateName, records: int) -> int:
+        if name is LastIterateName.DESCENT:
+            return records
+        if self.batch_size == UNSAID and name is not LastIterateName.SUBSAMPLED:
+            return 1
+        batch = check_count(parse_count(self.batch_size, "batch_size"), "batch_size", low=1)
+        if batch > records or (name is LastIterateName.CYCLIC and records % batch):
+            raise InvalidInput(
+                f"{records:,} records have no batches of {batch:,}: a cyclic method visits whole "
+                "batches, and no batch is larger than the data. Give a batch_size that divides "
+                "dataset_size."
+            )
+        return batch
 
     @property
     def scheme(self) -> SamplingName:
@@ -90,6 +219,8 @@ class Setting:
     @property
     def has_rate(self) -> bool:
         """Is it said how many records a batch has?"""
+        if self.last_iterate != UNSAID:
+            return True
         said = (self.rate, self.batch_size)
         return self.scheme is SamplingName.FULL or any(word != UNSAID for word in said)
 
@@ -153,21 +284,14 @@ def level_of(given: object, records: int | None) -> Level:
         found = default_delta(records)
         return Level(found, (f"delta = {found:.3g}, the default for {records:,} records.",))
     delta = float(check_delta(parse_number(given, "delta")))
-    if records is None or delta * records < 1.0:
+    wrong = no_promise(0.0, delta, records)
+    if wrong is None:
         return Level(delta)
-    if delta >= 1.0:
-        raise InvalidInput(
-            f"delta = {delta:g} promises nothing: every release meets it. Ask for less than "
-            f"1/{records}, for instance {default_delta(records):.1g}."
-        )
-    return Level(
-        delta,
-        (
-            f"delta = {delta:g} is too large for {records:,} records: publishing one of them, "
-            f"drawn at random, would meet it. Ask for less than 1/{records}, for instance "
-            f"{default_delta(records):.1g}.",
-        ),
-    )
+    least, usual = (2, _USUAL_DELTA) if records is None else (records, default_delta(records))
+    told = f"{wrong} Ask for less than 1/{least}, for instance {usual:.1g}."
+    if delta >= 1.0 and records is not None:
+        raise InvalidInput(told)
+    return Level(delta, (told,))
 
 
 def build_sampling(name: SamplingName, given: float) -> AbstractSampling:

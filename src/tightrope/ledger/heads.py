@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import stat
 from pathlib import Path
 from typing import final
 
@@ -53,14 +55,23 @@ class Heads:
     def _write(self, path: Path, dataset: str, head: Head) -> None:
         import fcntl  # not on every system
 
-        with path.with_name(f"{path.name}.lock").open("a") as lock:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        with os.fdopen(os.open(path.with_name(f"{path.name}.lock"), flags, 0o666), "r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             known = self.read()
             if known.get(dataset, START).number < head.number:
                 known[dataset] = head
-            fresh = path.with_name(f"{path.name}.new")
-            with fresh.open("w") as file:
-                json.dump({name: list(head) for name, head in known.items()}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
+            # A name that no other account can foresee: what waits there may be a link elsewhere.
+            fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            try:
+                with os.fdopen(handle, "w") as file:
+                    json.dump({name: list(head) for name, head in known.items()}, file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if path.exists():
+                    os.chmod(fresh, stat.S_IMODE(path.stat().st_mode))
+                os.replace(fresh, path)
+            except BaseException:
+                fresh.unlink(missing_ok=True)
+                raise

@@ -19,7 +19,7 @@ from tightrope.ledger.log import START, Head, LogEntry, Sign, next_entry
 from tightrope.ledger.meter import with_orders
 from tightrope.ledger.reservation import Reservation
 from tightrope.ledger.store import Store
-from tightrope.ledger.terms import Terms, check_name
+from tightrope.ledger.terms import Terms, check_name, skeleton
 from tightrope.process import Process
 
 __all__ = ["BudgetLedger", "Standing"]
@@ -140,6 +140,11 @@ class BudgetLedger:
     def names(self) -> list[str]:
         """The data sets, those included that are known from before and have vanished."""
         return sorted({*self.store.names(), *self._heads.read()})
+
+    def alike(self, dataset: str) -> list[str]:
+        """Other data sets whose names look like this one: each has a budget of its own."""
+        mine = skeleton(dataset)
+        return [name for name in self.names() if name != dataset and skeleton(name) == mine]
 
     def book(self, dataset: str) -> Book:
         """The data set as it stands now."""

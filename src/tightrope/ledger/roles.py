@@ -1,7 +1,8 @@
 """Who may do what, enforced by PostgreSQL's own accounts.
 
-reader: sees everything. spender: also reserves, spends and settles, under the name of the account
-and no other. owner: also adds data sets. Nobody changes or removes an entry.
+reader: sees everything. spender: also reserves, spends and settles in data sets that are there,
+under the name of the account that logged in and no other. owner: also adds data sets. No account
+changes or removes an entry, and readers keep no writer waiting.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ END $$
 _POLICY = """
 CREATE POLICY {name} ON tightrope_entries FOR {what} TO {role} {test}
 """
-_OWN = "(content::json ->> 'who') = current_user AND (content::json ->> 'dataset') = dataset"
-_NO_TERMS = "(content::json ->> 'kind') IN ('reserve', 'spend', 'settle')"
+_OWN = "(content::json ->> 'who') = session_user AND (content::json ->> 'dataset') = dataset"
+_NO_TERMS = "number > 1 AND (content::json ->> 'kind') IN ('reserve', 'spend', 'settle')"
 
 
 def grant_roles(store: Store) -> None:
@@ -44,6 +45,8 @@ def grant_roles(store: Store) -> None:
             *(_ROLE.format(role=role) for role in ROLES),
             f"GRANT SELECT ON tightrope_entries, alembic_version TO {readers}",
             f"GRANT INSERT ON tightrope_entries TO {spender}, {owner}",
+            # a row of it is locked by whoever writes; that needs the right to update
+            f"GRANT SELECT, UPDATE ON tightrope_turns TO {spender}, {owner}",
             "ALTER TABLE tightrope_entries ENABLE ROW LEVEL SECURITY",
             *(f"DROP POLICY IF EXISTS {name} ON tightrope_entries" for name, *_ in policies),
             *(_POLICY.format(name=n, what=w, role=r, test=t) for n, w, r, t in policies),

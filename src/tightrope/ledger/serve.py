@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from tightrope.ledger.office import BudgetLedger
-from tightrope.ledger.views import forecast_view, history_view, standing_or_damage
+from tightrope.ledger.views import forecast_view, history_view, standing_or_damage, standings
 from tightrope.serving import local_app
 
 __all__ = ["page_app"]
@@ -27,7 +27,7 @@ def page_app(ledger: BudgetLedger, host: str = "127.0.0.1", token: str | None = 
     pages = Environment(loader=FileSystemLoader(_PAGES), autoescape=True, undefined=StrictUndefined)
 
     async def index(request: Request) -> Response:
-        rows = [standing_or_damage(ledger, name) for name in ledger.names()]
+        rows = standings(ledger)
         return HTMLResponse(pages.get_template("index.html").render(rows=rows))
 
     async def dataset(request: Request) -> Response:

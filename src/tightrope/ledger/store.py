@@ -1,20 +1,25 @@
 """Where the logs are kept: SQLite or PostgreSQL, one table, nothing ever changed in it.
 
-A write holds the lock of its data set (SQLite: of the file), reads what is there, decides, and adds
-one entry, in one serialisable transaction. The primary key (data set, number) makes it impossible
-that two entries follow the same one, whatever else goes wrong.
+A write waits for the turn of its data set (SQLite: the lock of the file; PostgreSQL: the lock of a
+row that readers may not take), reads what is there, decides, and adds one entry, in one
+transaction. The primary key (data set, number) makes it impossible that two entries follow the same
+one, and a trigger that an entry follows none, whatever else goes wrong.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import sqlite3
 import time
 import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, final
+from urllib.parse import quote
 
 import sqlalchemy as sql
 from alembic.runtime.migration import MigrationContext
@@ -25,7 +30,7 @@ from tightrope.errors import InvalidInput
 from tightrope.ledger.log import Head, LogEntry
 from tightrope.ledger.migrate import newest_revision, upgrade
 
-__all__ = ["Store", "ENTRIES"]
+__all__ = ["Store", "ENTRIES", "shown"]
 
 ENTRIES = sql.Table(
     "tightrope_entries",
@@ -37,7 +42,9 @@ ENTRIES = sql.Table(
     sql.Column("signature", sql.Text),
 )
 _PATIENCE_S = 60.0
-_LOCKS = 7410 << 32  # apart from the advisory locks of others
+_LOCKS = 7410 << 32  # for whoever makes the tables: apart from the advisory locks of others
+_TURNS = 256  # rows of tightrope_turns
+_SECRETS = ("password", "sslpassword")  # of a URL's query
 # Another writer was faster: the same again, on what is there now.
 _AGAIN = {"40001", "40P01", "23505", "SQLITE_BUSY", "SQLITE_CONSTRAINT_PRIMARYKEY"}
 _ADVICE = {
@@ -63,21 +70,29 @@ class Store:
     def __init__(self, url: str | Path) -> None:
         self.url = _url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self._only_read = _path_to_read(self.url) if self.is_sqlite else None
         options: dict[str, Any] = {"connect_args": {"timeout": _PATIENCE_S}}
+        if self._only_read is not None:
+            options = {"creator": partial(_reader, self._only_read), "poolclass": sql.NullPool}
         if not self.is_sqlite:
             waiting = {"options": f"-c lock_timeout={_PATIENCE_S:.0f}s", "connect_timeout": 10}
-            options = {"isolation_level": "SERIALIZABLE", "pool_pre_ping": True}
+            # Each statement sees what was committed before it: a writer reads after its turn came.
+            options = {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
             options["connect_args"] = waiting
         self._home = here()
-        self._engine = sql.create_engine(self.url, **options)
+        try:
+            self._engine = sql.create_engine(self.url, **options)
+        except (sql.exc.SQLAlchemyError, ModuleNotFoundError) as error:
+            raise InvalidInput(f"{shown(self.url)} cannot be used: {error}. {_FORMS}") from None
         weakref.finalize(self, self._engine.dispose)
         if self.is_sqlite:
-            sql.event.listen(self._engine, "connect", _prepare_sqlite)
+            prepare = _prepare_sqlite if self._only_read is None else _prepare_reader
+            sql.event.listen(self._engine, "connect", prepare)
             sql.event.listen(self._engine, "begin", _begin_sqlite)
 
     def create(self) -> None:
         """Make the tables, or bring older ones up to date."""
-        with _explained(self.url), self._alone("") as connection, connection.begin():
+        with _explained(self.url), self._alone_as_owner() as connection, connection.begin():
             upgrade(connection)
 
     def check_version(self) -> None:
@@ -103,16 +118,21 @@ class Store:
                 "tightrope."
             )
 
+    def check_not_its_file(self, path: str | Path) -> None:
+        """Refuse to write over the ledger, or over the log that belongs to it."""
+        own = str(self.url.database) if self.is_sqlite else ""
+        for file in (own, f"{own}-wal", f"{own}-shm") if own else ():
+            if os.path.exists(file) and os.path.exists(path) and os.path.samefile(file, path):
+                raise InvalidInput(f"{path} is the ledger itself. Give the name of another file.")
+
     def names(self) -> list[str]:
         """The data sets."""
         asked = sql.select(ENTRIES.c.dataset).where(ENTRIES.c.number == 1)
-        with self._reading() as connection:
-            return sorted(row.dataset for row in connection.execute(asked))
+        return sorted(row.dataset for row in self._read(lambda c: [*c.execute(asked)]))
 
     def entries(self, dataset: str, since: int = 0) -> list[LogEntry]:
         """Those from number `since` on."""
-        with self._reading() as connection:
-            return _entries(connection, dataset, since)
+        return self._read(lambda connection: _entries(connection, dataset, since))
 
     def append(
         self, dataset: str, since: int, decide: Callable[[list[LogEntry], str | None], LogEntry]
@@ -124,7 +144,7 @@ class Store:
         begun = time.monotonic()
         while True:
             try:
-                with self._alone(dataset) as connection, connection.begin():
+                with self._turn_of(dataset) as connection:
                     known = _entries(connection, dataset, since)
                     entry = decide(known, self._account(connection))
                     connection.execute(ENTRIES.insert(), _row(dataset, entry))
@@ -135,34 +155,47 @@ class Store:
                 time.sleep(random.uniform(0.0, 0.05))
 
     def _account(self, connection: sql.Connection) -> str | None:
-        """Who PostgreSQL says is writing; SQLite has no accounts."""
+        """Who logged in to PostgreSQL, whatever role was put on since; SQLite has no accounts."""
         if self.is_sqlite:
             return None
-        return str(connection.execute(sql.text("SELECT current_user")).scalar_one())
+        return str(connection.execute(sql.text("SELECT session_user")).scalar_one())
 
     @contextmanager
-    def _alone(self, dataset: str) -> Iterator[sql.Connection]:
-        """A connection that holds the data set's lock, which goes with the process if it dies."""
+    def _turn_of(self, dataset: str) -> Iterator[sql.Connection]:
+        """A transaction that no other writer of the data set is in; it ends with the process."""
         with self._connected() as connection:
-            if self.is_sqlite:
-                connection.info["writing"] = True
-                try:
+            connection.info["writing"] = True  # SQLite: the lock of the file
+            try:
+                with connection.begin():
+                    if not self.is_sqlite:
+                        turn = zlib.crc32(dataset.encode()) % _TURNS
+                        connection.execute(_TURN, {"id": turn})
                     yield connection
-                finally:
-                    connection.info["writing"] = False
-                return
-            key = {"key": _LOCKS + zlib.crc32(dataset.encode())}
-            _at_once(connection, "SELECT pg_advisory_lock(:key)", key)
+            finally:
+                connection.info["writing"] = False
+
+    @contextmanager
+    def _alone_as_owner(self) -> Iterator[sql.Connection]:
+        """A connection of whoever makes the tables, where there may be no row to lock yet."""
+        with self._connected() as connection:
+            connection.info["writing"] = True
+            if not self.is_sqlite:
+                _at_once(connection, "SELECT pg_advisory_lock(:key)", {"key": _LOCKS})
             try:
                 yield connection
             finally:
-                if not connection.invalidated:
-                    _at_once(connection, "SELECT pg_advisory_unlock(:key)", key)
+                connection.info["writing"] = False
+                if not self.is_sqlite and not connection.invalidated:
+                    _at_once(connection, "SELECT pg_advisory_unlock(:key)", {"key": _LOCKS})
 
-    @contextmanager
-    def _reading(self) -> Iterator[sql.Connection]:
-        with _explained(self.url), self._connected() as connection:
-            yield connection
+    def _read(self, ask: Callable[[sql.Connection], list[Any]]) -> list[Any]:
+        """The answer to one question. A file that is only read must not change meanwhile."""
+        while True:
+            before = _marks(self._only_read)
+            with _explained(self.url), self._connected() as connection:
+                found = ask(connection)
+            if before is None or before == _marks(self._only_read):
+                return found
 
     def _connected(self) -> sql.Connection:
         if self._home != here():  # a connection of the parent process is not ours to use
@@ -172,7 +205,7 @@ class Store:
 
     def run(self, statements: list[str]) -> None:
         """Statements of the owner (roles), all or none of them."""
-        with _explained(self.url), self._alone("") as connection, connection.begin():
+        with _explained(self.url), self._alone_as_owner() as connection, connection.begin():
             for statement in statements:
                 connection.execute(sql.text(statement))
 
@@ -180,7 +213,17 @@ class Store:
         self._engine.dispose()
 
     def __str__(self) -> str:
-        return str(self.url.render_as_string(hide_password=True))
+        return shown(self.url)
+
+
+def shown(url: sql.URL) -> str:
+    """A URL for people: without its passwords, wherever in it they are."""
+    hidden = {key: "***" for key in url.query if key.lower() in _SECRETS}
+    safe = url.update_query_dict(hidden).render_as_string(hide_password=True)
+    return str(safe).replace(quote("***", safe=""), "***")
+
+
+_FORMS = "A ledger is a path, sqlite:///path or postgresql://user@host/name."
 
 
 def _url(given: str | Path) -> sql.URL:
@@ -188,19 +231,49 @@ def _url(given: str | Path) -> sql.URL:
     text = str(given)
     if "://" not in text:
         return sql.URL.create("sqlite", database=text)
-    url = sql.make_url(text)
-    if url.get_backend_name() not in ("sqlite", "postgresql"):
-        raise InvalidInput(
-            "A ledger is kept in SQLite or PostgreSQL: a path, sqlite:///path or "
-            f"postgresql://user@host/name; got {url.get_backend_name()!r}."
-        )
+    try:
+        url = sql.make_url(text)
+        backend = url.get_backend_name()
+    except (sql.exc.SQLAlchemyError, ValueError):  # their messages repeat it, password and all
+        raise InvalidInput(f"What was given for the ledger is no URL. {_FORMS}") from None
+    if backend not in ("sqlite", "postgresql"):
+        raise InvalidInput(f"A ledger is kept in SQLite or PostgreSQL; got {backend!r}. {_FORMS}")
     return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
+
+
+def _path_to_read(url: sql.URL) -> str | None:
+    """The file, where this account may read it and not write beside it, as SQLite's log needs."""
+    path = url.database or ""
+    if path.startswith((":", "file:")) or not path or not os.path.exists(path):
+        return None
+    writable = os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK)
+    return None if writable else path
+
+
+def _reader(path: str) -> sqlite3.Connection:
+    """With the log that a writer has open, or of the file alone where there is none."""
+    alone = "" if os.path.exists(f"{path}-wal") else "&immutable=1"
+    where = f"file:{quote(path)}?mode=ro{alone}"
+    return sqlite3.connect(where, uri=True, timeout=_PATIENCE_S, check_same_thread=False)
+
+
+def _marks(path: str | None) -> tuple[Any, ...] | None:
+    """What changes when a writer comes or goes, or moves its log into the file."""
+    if path is None:
+        return None
+    log = os.path.exists(f"{path}-wal")
+    facts = os.stat(path)
+    return (log, None if log else (facts.st_mtime_ns, facts.st_size, facts.st_ino))
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
     connection.isolation_level = None  # transactions begin below, not by themselves
     for pragma in ("journal_mode = WAL", "synchronous = FULL"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _prepare_reader(connection: Any, record: Any) -> None:
+    connection.isolation_level = None
 
 
 def _begin_sqlite(connection: sql.Connection) -> None:
@@ -235,6 +308,9 @@ def _row(dataset: str, entry: LogEntry) -> dict[str, Any]:
     }
 
 
+_TURN = sql.text("SELECT id FROM tightrope_turns WHERE id = :id FOR UPDATE")
+
+
 @contextmanager
 def _explained(url: sql.URL) -> Iterator[None]:
     try:
@@ -258,4 +334,4 @@ def _refusal(url: sql.URL, error: DBAPIError) -> InvalidInput:
     code, lost = _code(error), error.connection_invalidated
     known = (advice for start, advice in _ADVICE.items() if code.startswith(start))
     told = next(known, f"{_words(error)}. {_UNCERTAIN if lost else _NOTHING}")
-    return InvalidInput(f"{url.render_as_string(hide_password=True)}: {told}.")
+    return InvalidInput(f"{shown(url)}: {told}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -14,7 +15,7 @@ from tightrope.process.adjacency import check_adjacency
 from tightrope.process.users import unit_name
 from tightrope.validate import check_count, check_order, check_real
 
-__all__ = ["Total", "Terms", "ALONG_THE_WAY", "IN_ADVANCE", "EVERYBODY", "check_name"]
+__all__ = ["Total", "Terms", "ALONG_THE_WAY", "IN_ADVANCE", "EVERYBODY", "check_name", "skeleton"]
 
 # How the releases are chosen: by looking at earlier ones, or without.
 ALONG_THE_WAY, IN_ADVANCE = "along the way", "in advance"
@@ -180,3 +181,15 @@ def check_name(value: object, what: str) -> str:
             f"{what} must be 1 to {_LONGEST_NAME} printable characters; got {str(value)[:60]!r}."
         )
     return value
+
+
+# Letters of other alphabets that look like these; the full list is Unicode's confusables.
+_CYRILLIC = str.maketrans("авекмнорстухіјѕԁԛԝһ", "abekmhopctyxijsdqwh")
+_GREEK = str.maketrans("αβεικνορτυχ", "abeiknoptux")
+
+
+def skeleton(name: str) -> str:
+    """The same text for names that people take for one another: case, blanks, marks, alphabets."""
+    plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold())
+    letters = "".join(c for c in plain if c.isalnum())
+    return letters.translate(_CYRILLIC).translate(_GREEK)

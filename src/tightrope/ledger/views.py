@@ -7,15 +7,16 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from tightrope.errors import LedgerDamaged
+from tightrope.errors import InvalidInput, LedgerDamaged
 from tightrope.ledger.book import Book
 from tightrope.ledger.office import BudgetLedger
 from tightrope.ledger.reservation import Reservation
-from tightrope.ledger.terms import IN_ADVANCE
+from tightrope.ledger.terms import IN_ADVANCE, check_name
 from tightrope.process import Process
 from tightrope.process.codec import to_json
 
-__all__ = ["standing_view", "standing_or_damage", "history_view", "forecast_view", "export_view"]
+__all__ = ["standing_view", "standing_or_damage", "standings", "history_view", "forecast_view"]
+__all__ += ["export_view"]
 
 _MOST_REPEATS = 10_000
 _DAY_S = 86400.0
@@ -48,6 +49,21 @@ def standing_or_damage(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
         return standing_view(ledger, dataset)
     except LedgerDamaged as error:
         return {"dataset": dataset, "damaged": str(error)}
+
+
+def standings(ledger: BudgetLedger) -> list[dict[str, Any]]:
+    """All data sets, also those whose name this program would not have written."""
+    return [_listed(ledger, name) for name in ledger.names()]
+
+
+def _listed(ledger: BudgetLedger, name: str) -> dict[str, Any]:
+    try:
+        check_name(name, "the name")
+    except InvalidInput as error:
+        told = f"Tightrope writes no such name ({error}) Somebody edited the store."
+        shown = name.encode("unicode_escape").decode("ascii")
+        return {"dataset": shown, "damaged": told}
+    return standing_or_damage(ledger, name)
 
 
 def history_view(ledger: BudgetLedger, dataset: str) -> list[dict[str, Any]]:
@@ -106,7 +122,11 @@ def _days_left(times: list[float], share: float) -> tuple[float | None, str | No
 
 
 def export_view(ledger: BudgetLedger) -> dict[str, Any]:
-    """Every log as it is stored, with its chain: whoever has it can check all of it."""
+    """Every log as it is stored, with its chain: whoever has it can check all of it.
+
+    A damaged log is not handed on; `damaged` says which and why.
+    """
+    rows = standings(ledger)
     logs = {
         name: [
             {
@@ -117,9 +137,10 @@ def export_view(ledger: BudgetLedger) -> dict[str, Any]:
             }
             for entry in ledger.store.entries(name)
         ]
-        for name in ledger.names()
+        for name in (row["dataset"] for row in rows if "damaged" not in row)
     }
-    return {"format": "tightrope ledger 1", "logs": logs}
+    damaged = {row["dataset"]: row["damaged"] for row in rows if "damaged" in row}
+    return {"format": "tightrope ledger 1", "logs": logs, "damaged": damaged}
 
 
 def words(data: object) -> str:

@@ -59,7 +59,7 @@ def _summed(n: int, k: int, hit: Decimal, way: int) -> Decimal:
     """The masses from k on, upwards or downwards, away from the mean: they fall ever faster."""
     odds = hit / (1 - hit)
     term = total = _mass(n, k, hit)
-    while 0 <= k + way <= n:
+    while 0 <= k + way <= n and term > 0:  # 0: below 10^-(10^9), and so is all that follows
         ratio = odds * (n - k) / (k + 1) if way > 0 else Decimal(k) / ((n - k + 1) * odds)
         term, k = term * ratio, k + way
         total += term

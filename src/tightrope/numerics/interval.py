@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tightrope.errors import ContradictoryMethods, InvalidInput
 from tightrope.numerics.digits import rounded_down, rounded_up
 
-__all__ = ["Interval"]
+__all__ = ["Interval", "IntervalArray"]
 
 
 @final
@@ -78,3 +82,47 @@ class Interval:
         if self.lower == self.upper:
             return rounded_up(self.upper, 6)
         return f"[{rounded_down(self.lower, 10)}, {rounded_up(self.upper, 10)}]"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class IntervalArray:
+    """Several answers, each with both of its sides: lower <= truth <= upper, elementwise.
+
+    >>> import numpy as np
+    >>> from tightrope import GaussianMechanism, account
+    >>> found = account(GaussianMechanism(2.0)).epsilon(np.array([1e-6, 1e-5]))
+    >>> found.upper.round(6).tolist(), str(found[1])
+    ([2.263374, 1.993092], '[1.993091404, 1.993091405]')
+    """
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
+        if self.lower.shape != self.upper.shape or not bool(np.all(self.lower <= self.upper)):
+            raise InvalidInput(
+                "Intervals need as many lower as upper ends, lower <= upper and no NaN; got shapes "
+                f"{self.lower.shape} and {self.upper.shape}."
+            )
+
+    @classmethod
+    def of(cls, parts: Iterable[Interval], shape: tuple[int, ...]) -> IntervalArray:
+        ends = np.array([(part.lower, part.upper) for part in parts]).reshape(*shape, 2)
+        return cls(ends[..., 0], ends[..., 1])
+
+    @property
+    def width(self) -> NDArray[np.float64]:
+        with np.errstate(invalid="ignore"):
+            return np.where(self.lower == self.upper, 0.0, self.upper - self.lower)
+
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    def __getitem__(self, place: int) -> Interval:
+        return Interval(float(self.lower[place]), float(self.upper[place]))
+
+    def __iter__(self) -> Iterator[Interval]:
+        return (self[i] for i in range(len(self)))

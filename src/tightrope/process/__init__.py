@@ -3,6 +3,11 @@
 from tightrope.process.adjacency import Adjacency, Released
 from tightrope.process.choice import ExponentialMechanism, PermuteAndFlip
 from tightrope.process.composite import Process, Repeated, Sequence, parts_of, same_adjacency
+from tightrope.process.given import (
+    CutDiscreteGaussianMechanism,
+    DeclaredPair,
+    MixtureOfGaussians,
+)
 from tightrope.process.mechanism import (
     DeclaredApproxDP,
     DeclaredGaussianDP,
@@ -26,7 +31,11 @@ from tightrope.process.sampling import (
     ShuffledSampling,
     TruncatedPoissonSampling,
 )
-from tightrope.process.selection import NegativeBinomialSelection, PoissonSelection
+from tightrope.process.selection import (
+    NegativeBinomialSelection,
+    PoissonSelection,
+    RepeatAndSelect,
+)
 from tightrope.process.stopping import StoppedAtWill
 from tightrope.process.training import NoiseSchedule, NoisySGD
 from tightrope.process.users import UserLevel
@@ -55,17 +64,21 @@ __all__ = [
     "FullBatch",
     "PoissonSelection",
     "NegativeBinomialSelection",
+    "RepeatAndSelect",
     "GaussianMechanism",
     "LaplaceMechanism",
     "DiscreteLaplaceMechanism",
     "DiscreteGaussianMechanism",
+    "CutDiscreteGaussianMechanism",
     "DiscreteGaussianVector",
     "TreeAggregation",
     "SampledRelease",
     "ExponentialMechanism",
     "PermuteAndFlip",
     "RandomizedResponse",
+    "MixtureOfGaussians",
     "DeclaredApproxDP",
+    "DeclaredPair",
     "DeclaredRenyi",
     "DeclaredGaussianDP",
     "DeclaredZeroConcentrated",

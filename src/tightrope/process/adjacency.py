@@ -32,7 +32,17 @@ class Adjacency(Enum):
     @property
     def moved(self) -> float:
         """How far a sum of clipped terms moves, the rest of the batch staying, in clip norms."""
-        return 2.0 if self is Adjacency.REPLACE_ONE else 1.0
+        if self not in _MOVED:
+            raise InvalidInput(
+                f"How far a sum of clipped terms moves between {self} neighbours is not known; it "
+                f"is for {', '.join(map(str, _MOVED))}. Use one of these, or prove it for yours "
+                "and add a row to the table beside Adjacency."
+            )
+        return _MOVED[self]
+
+
+# every relation has a row of its own: nothing is assumed of a new one
+_MOVED = {Adjacency.ADD_OR_REMOVE: 1.0, Adjacency.REPLACE_ONE: 2.0, Adjacency.ZERO_OUT: 1.0}
 
 
 class Released(Enum):

@@ -17,6 +17,7 @@ from tightrope.process import (
     choice,
     composite,
     convex,
+    given,
     iteration,
     loss_constants,
     mechanism,
@@ -58,6 +59,7 @@ for _module in (
     stopping,
     users,
     choice,
+    given,
     sampled,
     vector,
 ):

@@ -116,6 +116,8 @@ class DiscreteGaussianMechanism(OneRecord):
 class RandomizedResponse(OneRecord):
     """Keep one of `categories` answers, or with probability `flip` answer uniformly at random.
 
+    A null record (zero-out neighbours) always answers uniformly at random.
+
     >>> from tightrope import RandomizedResponse, account
     >>> print(account(RandomizedResponse(flip=0.5)).epsilon(delta=0.0))
     [1.098612288, 1.098612289]

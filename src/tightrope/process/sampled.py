@@ -8,6 +8,7 @@ from typing import final
 from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency, check_adjacency
 from tightrope.process.mechanism import (
+    DeclaredZeroConcentrated,
     DiscreteGaussianMechanism,
     DiscreteLaplaceMechanism,
     LaplaceMechanism,
@@ -17,7 +18,12 @@ from tightrope.validate import check_probability, one_number
 
 __all__ = ["SampledRelease"]
 
-_Release = LaplaceMechanism | DiscreteLaplaceMechanism | DiscreteGaussianMechanism
+_Release = (
+    LaplaceMechanism
+    | DiscreteLaplaceMechanism
+    | DiscreteGaussianMechanism
+    | DeclaredZeroConcentrated
+)
 
 
 @final
@@ -39,7 +45,8 @@ class SampledRelease(OneRecord):
         if not known or self.release.adjacency is not Adjacency.ADD_OR_REMOVE:
             raise InvalidInput(
                 f"A sampled release is Laplace, discrete Laplace or discrete Gaussian noise whose "
-                f"sensitivity is that to one record added or removed; got {self.release!r}. "
+                "sensitivity is that to one record added or removed, or DeclaredZeroConcentrated "
+                f"for such neighbours; got {self.release!r}. "
                 "Sampled Gaussian noise is NoisySGD(PoissonSampling(rate), noise_multiplier, 1)."
             )
         rate = one_number(check_probability(self.rate, "rate"), "rate")

@@ -8,9 +8,11 @@ from typing import final
 
 from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency, check_adjacency
+from tightrope.process.composite import Process, check_process
+from tightrope.process.users import UserLevel
 from tightrope.validate import check_positive, check_real
 
-__all__ = ["PoissonSelection", "NegativeBinomialSelection", "mean_trials"]
+__all__ = ["PoissonSelection", "NegativeBinomialSelection", "RepeatAndSelect", "mean_trials"]
 
 
 @final
@@ -79,3 +81,48 @@ class NegativeBinomialSelection:
             above = middle < 0.0 and mean_trials(self.shape, math.exp(middle)) >= self.mean_trials
             low, high = (middle, high) if above else (low, middle)
         return math.exp(low) * (1.0 - 1e-14)  # rounding of a mean near 1 moves ln gamma by 1e-15
+
+
+@final
+@dataclass(frozen=True)
+class RepeatAndSelect:
+    """The best of a secret number of independent runs of `trial`, each with a score of its own.
+
+    shape None: Poisson(mean_trials) of them, perhaps none. Otherwise at least one, by the truncated
+    negative binomial law of this shape and mean.
+
+    >>> from tightrope import LaplaceMechanism, account
+    >>> from tightrope.process import RepeatAndSelect
+    >>> search = RepeatAndSelect(LaplaceMechanism(10.0), mean_trials=10.0, shape=1.0)
+    >>> print(account(search).epsilon(1e-5).upper <= 3 * 0.1 + 1e-9)
+    True
+    """
+
+    trial: Process
+    mean_trials: float
+    shape: float | None = None
+
+    def __post_init__(self) -> None:
+        check_process(self.trial, "RepeatAndSelect")
+        if isinstance(self.trial, UserLevel):
+            raise InvalidInput(
+                "How many records a user has is not said of a trial; got the trial "
+                f"{self.trial!r:.200}. Say it of the release."
+            )
+        if self.shape is None:
+            mean = float(check_positive(self.mean_trials, "mean_trials"))
+            object.__setattr__(self, "mean_trials", mean)
+        else:
+            law = self.law
+            object.__setattr__(self, "mean_trials", law.mean_trials)
+            object.__setattr__(self, "shape", law.shape)
+
+    @property
+    def adjacency(self) -> Adjacency:
+        return self.trial.adjacency
+
+    @property
+    def law(self) -> NegativeBinomialSelection:
+        """The law of the number of trials, where it is not Poisson's."""
+        assert self.shape is not None
+        return NegativeBinomialSelection(1.0, self.mean_trials, self.shape)

@@ -36,7 +36,7 @@ def together(readings: list[Reading]) -> Sequence:
         if isinstance(reading.process, StoppedAtWill):
             raise InvalidInput(
                 "The epsilon of a run that could be stopped at will holds for that run alone and "
-                "does not add up with others. Fix the length before the first step (`run.plan`), "
+                "does not add up with others. Fix the length before the first step (steps=), "
                 "or give the run a budget; its certificate can then be composed."
             )
     found = sorted({reading.neighbours for reading in readings})

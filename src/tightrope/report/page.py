@@ -28,11 +28,13 @@ def page_of(
     with_diagnostics: bool = False,
     signatures: Sequence[dict[str, str]] = (),
     trust: Trust | None = None,
+    ledger: str | None = None,
 ) -> Page:
     """The page about a certificate.json, or about a run folder with its attack.
 
     with_diagnostics: show losses and clipping too, which no epsilon covers; folders only.
-    signatures: detached ones. trust: one of its keys must have signed the certificate.
+    signatures: detached ones. trust: one of its keys must have signed the certificate. ledger: it
+    must have counted the releases of the folder.
     """
     certificate, folder = read(path), Path(path)
     if with_diagnostics and not folder.is_dir():
@@ -41,7 +43,8 @@ def page_of(
         )
     attack = _attack(folder, certificate) if (folder / AUDIT).is_file() else None
     seen = read_diagnostics(folder) if with_diagnostics else ()
-    return Page(certificate, attack, seen, signatures, trust)
+    within = folder if folder.is_dir() else None
+    return Page(certificate, attack, seen, signatures, trust, within, ledger)
 
 
 def _attack(folder: Path, certificate: dict[str, Any]) -> FolderAudit | None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, final
 
 from tightrope.accounting import Account, account
 from tightrope.audit.folder import FolderAudit
 from tightrope.errors import InvalidInput, MissingTool
-from tightrope.evidence.check import Check, State, holds
+from tightrope.evidence.check import Check, State, Verdict, verdict
 from tightrope.evidence.diagnostics import Diagnostic
+from tightrope.evidence.run_facts import isolation_words
 from tightrope.evidence.signature import Trust
-from tightrope.evidence.statement import main_claim
+from tightrope.evidence.statement import footnotes, main_claim
 from tightrope.evidence.verify import verify
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.digits import rounded_down, rounded_up
@@ -29,22 +31,24 @@ __all__ = ["Page", "blocks_of"]
 @final
 @dataclass(frozen=True)
 class Page:
-    """A certificate, checked again; an attack and diagnostics where a run folder has them."""
+    """A certificate, checked again; with the files of its run folder, where it lies in one."""
 
     certificate: dict[str, Any]
     attack: FolderAudit | None = None
     diagnostics: Sequence[Diagnostic] = ()
     signatures: Sequence[dict[str, str]] = ()
     trust: Trust | None = None
+    folder: Path | None = None
+    ledger: str | None = None
 
     @cached_property
     def checks(self) -> list[Check]:
-        return verify(self.certificate, self.signatures, self.trust)
+        return verify(self.certificate, self.signatures, self.trust, self.folder, self.ledger)
 
     @property
     def shown(self) -> bool:
         """May the guarantee be told in words and pictures?"""
-        return self.private and self.trusted and self.promises
+        return self.private and self.verdict is Verdict.HOLDS
 
     def require_promise(self) -> None:
         if not (self.read and self.shown):
@@ -59,8 +63,8 @@ class Page:
         return bool(self.checks[0].holds)
 
     @property
-    def trusted(self) -> bool:
-        return holds(self.checks)
+    def verdict(self) -> Verdict:
+        return verdict(self.checks)
 
     @property
     def said(self) -> str:
@@ -68,7 +72,7 @@ class Page:
         return self.checks[-1].said
 
     @property
-    def promises(self) -> bool:
+    def is_finite(self) -> bool:
         """Is a finite epsilon claimed?"""
         return main_claim(self.certificate["claims"], self.delta) is not None
 
@@ -137,13 +141,14 @@ def _top(page: Page) -> list[Block]:
         reasons = "; ".join((page.run or {}).get("not_private_because", ()))
         told = Text("The numbers below would hold for a run whose randomness nobody knows.")
         return [*top, Callout(f"NOT PRIVATE: {reasons}.", good=False), told]
-    if not page.trusted:
+    if page.verdict is Verdict.PROMISES_NOTHING:
+        return [*top, Callout(f"This certificate promises nothing. {page.said}", good=False)]
+    if page.verdict is not Verdict.HOLDS:
         broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if c.holds is False)
         told = Text("The numbers below were computed from the process as it stands in the file.")
         return [*top, Callout(f"Do not trust this certificate. {broken}.", good=False), told]
-    if not page.promises:
-        return [*top, Callout(page.said, good=False)]
-    return [*top, Text(_subject(page.run)), Callout(headline(page.guarantee))]
+    notes = map(Text, footnotes(page.run))
+    return [*top, Text(_subject(page.run)), Callout(headline(page.guarantee)), *notes]
 
 
 def _title(page: Page) -> Block:
@@ -240,6 +245,7 @@ def _run(page: Page) -> list[Block]:
         return [Heading("The process"), described]
     rows = [(label, str(run[key])) for key, label in _LABELS.items() if run[key] is not None]
     rows += [(name.replace("_", " "), str(value)) for name, value in run["settings"].items()]
+    rows += isolation_words(run["isolation"]) if "isolation" in run else ()
     if run["measured"]:
         last = run["measured"][-1]
         told = f"{last['value']:.4g} after step {last['step']}"
@@ -296,7 +302,7 @@ def _specialists(page: Page) -> list[Block]:
             f"{answer['source']}). "
             f"{answer['second_method']['words']}"
         ),
-        *(_drawn(lambda: draw.profile(page.account, page.delta)) if page.promises else ()),
+        *(_drawn(lambda: draw.profile(page.account, page.delta)) if page.is_finite else ()),
         TableBlock(
             f"Every analysis of this process, at delta = {rounded_up(page.delta)}",
             ("analysis", "epsilon", "kind", "source, or why refused"),
@@ -329,7 +335,7 @@ def _checks(page: Page) -> list[Block]:
     certificate = page.certificate
     library, link = certificate["library"], certificate["chain"]["statement"][:16]
     made = [check.holds for check in page.checks if check.state is State.RECOMPUTED]
-    told = "all hold" if page.trusted else "NOT all hold"
+    told = "NOT all hold" if any(check.holds is False for check in page.checks) else "all hold"
     return [
         Heading("Check it yourself"),
         Text(

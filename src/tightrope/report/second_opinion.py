@@ -18,9 +18,9 @@ from tightrope.interop.setting import UNSAID, Level, level_of
 from tightrope.numerics.digits import rounded_down, rounded_up
 from tightrope.numerics.interval import Interval
 from tightrope.report.account_view import account_view
-from tightrope.validate import check_epsilon
+from tightrope.validate import check_epsilon, no_promise
 
-__all__ = ["opinion", "said_view", "level_for"]
+__all__ = ["opinion", "said_view", "level_for", "remarks_on"]
 
 
 def opinion(
@@ -31,7 +31,7 @@ def opinion(
     group = reading.group if setting.group == UNSAID else setting.group_size()
     result = account(reading.process, check="full")
     view = account_view(result, level.delta, group, reading.neighbours)
-    view["remarks"] = [*reading.notes, *level.remarks]
+    view["remarks"] = [*reading.notes, *level.remarks, *remarks_on(view)]
     if reading.source != "options":
         view["from"] = {"source": reading.source, "notes": list(reading.notes)}
     claim = reading.said if said is None else said
@@ -42,6 +42,13 @@ def opinion(
             truth, kind = together.epsilon(level.delta), together.validity
         view["said"] = said_view(claim, truth, kind, reading.suspects, group)
     return view, result
+
+
+def remarks_on(view: dict[str, Any]) -> list[str]:
+    """That an epsilon protects no one; of an infinite one the answer's own words speak."""
+    epsilon = view["answer"]["epsilon"]["upper"]
+    why = None if epsilon == "infinity" else no_promise(epsilon, 0.0)
+    return [] if why is None else [why]
 
 
 def level_for(setting: Setting, readings: Iterable[Reading]) -> Level:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from tightrope.errors import InvalidInput, MissingTool
+from tightrope.evidence.files import write_bytes
 
 __all__ = ["COLOURS", "figure", "save"]
 
@@ -71,7 +73,8 @@ def save(made: Any, path: str | Path) -> Path:
     target = Path(path)
     if target.suffix.lower() not in _FORMATS:
         raise InvalidInput(f"Pictures are written as .png, .svg or .pdf; got {target.name!r}.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    undated = {"Date": None} if target.suffix.lower() == ".svg" else None
-    made.savefig(target, dpi=150, bbox_inches="tight", metadata=undated)
-    return target
+    form = target.suffix.lower().removeprefix(".")
+    undated = {"Date": None} if form == "svg" else None
+    drawn = io.BytesIO()
+    made.savefig(drawn, format=form, dpi=150, bbox_inches="tight", metadata=undated)
+    return write_bytes(target, drawn.getvalue())

@@ -34,11 +34,12 @@ from tightrope.theorems import (
     sampled_gaussian_replace_drs19,
     single_releases_exact,
 )
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, require
 
 NAME = "Central limit theorem, any releases"
 SOURCE = Source("Bu, Dong, Long, Su 2019", "Theorem 7", "bdls19")
 VALIDITY = Validity.ESTIMATE
+RELATIONS = ONE_RECORD
 _WHY = "a limit for many releases of which none stands out; its error here is not bounded"
 _PAIRS: tuple[Any, ...] = (
     poisson_gaussian_exact_zdw22,

@@ -11,9 +11,11 @@ Statement: with t batches an epoch and mu = 1/noise_multiplier, one epoch is dom
 Conditions: fresh and secret batches each epoch, chosen independently of the data. A null record
     (zero-out neighbours) adds what an absent one does: the pairs are those of a record removed.
 Validity: exact for whole epochs of a record added, removed or zeroed; an upper bound where the
-    last epoch is cut off (the whole of it is counted), for replaced records, and outside the reach
-    of the numbers (noise below 0.4 or above 20), where the place in the epoch is not counted as
-    secret.
+    last epoch is cut off (the whole of it is counted; the lower ends are those of the epochs
+    before, or of the first step, which show less), for replaced records (lower ends: those of a
+    record that is replaced by one of gradient 0, so removed), and outside the reach of the numbers
+    (noise below 0.4 or above 20), where the place in the epoch is not counted as secret, and the
+    lower ends are those of the first step of each epoch.
 Source: Choquette-Choo et al. 2024 (arXiv:2410.06266), Lemma 3.2; Chua et al. 2024
     (arXiv:2412.16802).
 Error: none here; the density of ln S and the numerical composition state their own.
@@ -26,18 +28,25 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.pair import AllocationPair
+from tightrope.guarantee.loss.pair import (
+    AllocationPair,
+    Direction,
+    GaussianPair,
+    SampledGaussianPair,
+)
 from tightrope.process import Adjacency, BallsInBinsSampling, NoisySGD, Process
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, other_neighbours, require
 
 NAME = "Balls in bins, exact"
 SOURCE = Source("Choquette-Choo et al. 2024", "Lemma 3.2", "cghm24")
 VALIDITY = Validity.EXACT
+RELATIONS = ONE_RECORD
 
-_REACH = (0.05, 2.5)  # mu
+_REACH, _LARGEST_MU = (0.05, 2.5), 20.0  # mu, of epochs and of single steps
 
 
 def applies(process: Process) -> Refusal | None:
@@ -46,7 +55,7 @@ def applies(process: Process) -> Refusal | None:
             f"{NAME} applies to noisy SGD with BallsInBinsSampling; got {_words(process)}.",
             "foreign",
         )
-    return None
+    return other_neighbours(NAME, process, RELATIONS)
 
 
 def _words(process: Process) -> str:
@@ -70,7 +79,8 @@ def through_removal(process: NoisySGD, analyse: Callable[[NoisySGD], Guarantee])
         return analyse(process)
     if batches == 1 or noise == 0.0 or process.steps == 0:
         return gaussian_bound(process)
-    return analyse(replace(process, adjacency=Adjacency.ADD_OR_REMOVE)).as_replace_one()
+    found = analyse(replace(process, adjacency=Adjacency.ADD_OR_REMOVE)).as_replace_one()
+    return replace(found, replaces_by_nothing=True) if isinstance(found, GroupGuarantee) else found
 
 
 def gaussian_bound(process: NoisySGD) -> GaussianGuarantee:
@@ -83,8 +93,26 @@ def gaussian_bound(process: NoisySGD) -> GaussianGuarantee:
 def _add_or_remove(process: NoisySGD) -> Guarantee:
     batches, mu = batches_of(process), process.step_mu
     epochs = -(-process.steps // batches)
-    if epochs == 0 or batches == 1 or not _REACH[0] <= mu <= _REACH[1]:
+    if epochs == 0 or batches == 1 or mu == math.inf:
         return gaussian_bound(process)
+    if not _REACH[0] <= mu <= _REACH[1]:
+        plain, attained = ((GaussianPair(mu), epochs),), _attained(process, epochs)
+        return LossGuarantee(
+            (plain,), process.adjacency, Validity.BOUND, by_record=True, attained=attained
+        )
     orders = tuple(((AllocationPair(batches, mu, way), epochs),) for way in ("remove", "add"))
-    whole = process.steps == epochs * batches
-    return LossGuarantee(orders, process.adjacency, VALIDITY if whole else Validity.BOUND)
+    if process.steps == epochs * batches:
+        return LossGuarantee(orders, process.adjacency, VALIDITY)
+    return LossGuarantee(
+        orders, process.adjacency, Validity.BOUND, attained=_attained(process, epochs)
+    )
+
+
+def _attained(process: NoisySGD, epochs: int) -> tuple[Components, ...]:
+    """What a part of the run shows: its whole epochs, or the first step of each."""
+    batches, mu = batches_of(process), process.step_mu
+    ways: tuple[Direction, ...] = ("remove", "add")
+    if epochs > 1 and _REACH[0] <= mu <= _REACH[1]:
+        return tuple(((AllocationPair(batches, mu, way), epochs - 1),) for way in ways)
+    rate, shift = (1.0 - 2e-16) / batches, min(mu, _LARGEST_MU)  # more noise shows less
+    return tuple(((SampledGaussianPair(rate, shift, way), epochs),) for way in ways)

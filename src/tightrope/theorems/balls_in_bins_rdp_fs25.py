@@ -32,6 +32,7 @@ from tightrope.validate import FloatArray
 NAME = "Balls in bins, Renyi"
 SOURCE = Source("Feldman, Shenfeld 2025", "Section 4", "fs25")
 VALIDITY = Validity.BOUND
+RELATIONS = exact.RELATIONS
 _LARGEST_MU = 1e3
 
 _ORDERS = (*range(2, 64), *range(64, 129, 8), *range(144, 257, 16))

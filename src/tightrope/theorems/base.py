@@ -1,7 +1,8 @@
 """What every theorem module offers, and the small helpers they share.
 
 A theorem module has a docstring with the headings Statement, Conditions, Validity, Source, Error
-and Vectors, the constants NAME, SOURCE and VALIDITY, and two functions:
+and Vectors, the constants NAME, SOURCE, VALIDITY and RELATIONS (the neighbouring relations that it
+is proved for, by name: a new relation is in none of them), and two functions:
 
     applies(process) -> None | Refusal     None, or the refusal: a full sentence, and its kind
     guarantee(process) -> Guarantee        for one run; raises DoesNotApply where it is refused
@@ -17,9 +18,10 @@ from typing import Literal, Protocol, final
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.estimate import Estimate
-from tightrope.process import Process
+from tightrope.process import Adjacency, Process
 
-__all__ = ["Source", "Theorem", "Refusal", "foreign", "require"]
+__all__ = ["Source", "Theorem", "Refusal", "foreign", "other_neighbours", "require"]
+__all__ += ["ONE_RECORD", "PRESENCE", "REPLACED"]
 
 # It is about other processes; a condition fails; or only the neighbours do (checked last).
 Kind = Literal["foreign", "condition", "neighbours"]
@@ -59,12 +61,32 @@ def foreign(theorem: str, wanted: str, process: object) -> Refusal:
     return Refusal(f"{theorem} applies to {wanted}; got {type(process).__name__}.", "foreign")
 
 
+# relations that theorems name; who adds a relation adds it to those that are proved for it
+ONE_RECORD = (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)
+PRESENCE = (Adjacency.ADD_OR_REMOVE, Adjacency.ZERO_OUT)  # a record, or nothing in its place
+REPLACED = (Adjacency.REPLACE_ONE,)
+
+
+def other_neighbours(
+    theorem: str, process: Process, proved: tuple[Adjacency, ...]
+) -> Refusal | None:
+    """The refusal of neighbours for whom a theorem is not proved; the last condition checked."""
+    if process.adjacency in proved:
+        return None
+    return Refusal(
+        f"{theorem} is proved for {' or '.join(map(str, proved))} neighbours; got "
+        f"{process.adjacency}. Declare one of these if that is what your data sets differ in.",
+        "neighbours",
+    )
+
+
 class Theorem(Protocol):
     """The face of a theorem module."""
 
     NAME: str
     SOURCE: Source
     VALIDITY: Validity
+    RELATIONS: tuple[Adjacency, ...]
 
     @staticmethod
     def applies(process: Process) -> Refusal | None: ...

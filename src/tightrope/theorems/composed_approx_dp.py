@@ -14,6 +14,7 @@ Vectors: advanced_composition, subsample_eps_delta.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from tightrope.guarantee.approx.advanced import advanced
 from tightrope.guarantee.approx.simple import amplified
@@ -22,21 +23,20 @@ from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling, Process
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import ONE_RECORD, PRESENCE, Refusal, Source, other_neighbours, require
 
 NAME = "Basic and advanced composition"
 SOURCE = Source("Dwork, Rothblum, Vadhan 2010", "Theorem III.3", "drv10")
 VALIDITY = Validity.BOUND
+RELATIONS = ONE_RECORD
 
 
 def applies(process: Process) -> Refusal | None:
     if not isinstance(process, NoisySGD):
         return Refusal(f"{NAME} is offered for one run of noisy SGD; got {type(process).__name__}.")
     if isinstance(process.sampling, FullBatch):
-        return None
-    if not isinstance(process.sampling, PoissonSampling) or (
-        process.adjacency is Adjacency.REPLACE_ONE
-    ):
+        return other_neighbours(NAME, process, RELATIONS)
+    if not isinstance(process.sampling, PoissonSampling) or process.adjacency not in PRESENCE:
         return Refusal(
             f"{NAME} with sampling needs Poisson batches and add-or-remove or zero-out neighbours; "
             f"got {process.sampling} and {process.adjacency}.",
@@ -53,7 +53,7 @@ def guarantee(process: NoisySGD) -> Guarantee:
         return GaussianGuarantee(math.inf, process.adjacency, VALIDITY)
     rate, mu, steps = process.sampling.rate, process.step_mu, process.steps
     return ProfileGuarantee.from_epsilon(
-        lambda delta: epsilon_upper(rate, mu, steps, delta), process.adjacency, VALIDITY
+        partial(epsilon_upper, rate, mu, steps), process.adjacency, VALIDITY
     )
 
 

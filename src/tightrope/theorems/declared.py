@@ -24,18 +24,19 @@ from tightrope.process import (
     DeclaredZeroConcentrated,
     Process,
 )
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, other_neighbours, require
 
 NAME = "Declared guarantee"
 SOURCE = Source("the declaration", "taken at its word", "declared")
 VALIDITY = Validity.BOUND
+RELATIONS = ONE_RECORD
 
 _DECLARED = (DeclaredApproxDP, DeclaredGaussianDP, DeclaredRenyi, DeclaredZeroConcentrated)
 
 
 def applies(process: Process) -> Refusal | None:
     if isinstance(process, _DECLARED):
-        return None
+        return other_neighbours(NAME, process, RELATIONS)
     return Refusal(f"{NAME} needs a declared release; got {type(process).__name__}.")
 
 

@@ -26,11 +26,13 @@ from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
 from tightrope.guarantee.loss.pair import GaussianPair, approx_pair, discrete_gaussian_pair
 from tightrope.process import DiscreteGaussianVector, Process
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
+from tightrope.theorems.discrete_gaussian import close_gaussians, is_wide
 
 NAME = "Discrete Gaussian on several numbers"
 SOURCE = Source("Canonne, Kamath, Steinke 2020", "Theorem 7; smoothing of the own page", "cks20")
 VALIDITY = Validity.BOUND
+RELATIONS = ONE_RECORD
 
 _SMOOTHING, _SMALL = 2.0, 8.0  # t, and the sigma from which it costs less than zCDP
 _UP = 1.0 + 1e-14
@@ -38,7 +40,7 @@ _UP = 1.0 + 1e-14
 
 def applies(process: Process) -> Refusal | None:
     if isinstance(process, DiscreteGaussianVector):
-        return None
+        return other_neighbours(NAME, process, RELATIONS)
     return foreign(NAME, "DiscreteGaussianVector", process)
 
 
@@ -51,6 +53,9 @@ def guarantee(process: Process) -> Guarantee:
     if sigma == 0.0:
         return GaussianGuarantee(math.inf, process.adjacency, VALIDITY)
     if moved * moved < 2.0 * (1.0 - 1e-15):
+        if is_wide(sigma, 1):
+            below, above = close_gaussians(sigma, 1)
+            return LossGuarantee((above,), process.adjacency, VALIDITY, attained=(below,))
         alone = (((discrete_gaussian_pair(sigma, 1), 1),),)
         return LossGuarantee(alone, process.adjacency, Validity.EXACT)
     if sigma < _SMALL:

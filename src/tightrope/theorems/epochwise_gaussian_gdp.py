@@ -20,11 +20,12 @@ import math
 from tightrope.guarantee.base import Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import CyclicSampling, NoisySGD, Process, ShuffledSampling
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 
 NAME = "Once an epoch, composed"
 SOURCE = Source("Dong, Roth, Su 2019", "Corollary 3.3", "drs19")
 VALIDITY = Validity.BOUND
+RELATIONS = ONE_RECORD
 
 
 def applies(process: Process) -> Refusal | None:
@@ -34,7 +35,7 @@ def applies(process: Process) -> Refusal | None:
         return Refusal(
             f"{NAME} applies to cyclic or shuffled batches; got {process.sampling}.", "foreign"
         )
-    return None
+    return other_neighbours(NAME, process, RELATIONS)
 
 
 def guarantee(process: NoisySGD) -> GaussianGuarantee:

@@ -26,16 +26,17 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pair import BoundedRangePair
 from tightrope.process import ExponentialMechanism, Process
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 
 NAME = "Exponential mechanism, bounded range"
 SOURCE = Source("Dong, Durfee, Rogers 2020", "Lemma 3.4", "ddr20")
 VALIDITY = Validity.BOUND
+RELATIONS = ONE_RECORD
 
 
 def applies(process: Process) -> Refusal | None:
     if isinstance(process, ExponentialMechanism):
-        return None
+        return other_neighbours(NAME, process, RELATIONS)
     return foreign(NAME, "ExponentialMechanism", process)
 
 

@@ -16,20 +16,42 @@ import math
 
 from tightrope.guarantee.base import Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.process import FullBatch, GaussianMechanism, NoisySGD, Process
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.process import (
+    BallsInBinsSampling,
+    CyclicSampling,
+    FixedSizeSampling,
+    FullBatch,
+    GaussianMechanism,
+    NoisySGD,
+    PoissonSampling,
+    Process,
+    RandomAllocationSampling,
+    ShuffledSampling,
+)
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, other_neighbours, require
 
 NAME = "Gaussian mechanism"
 SOURCE = Source("Dong, Roth, Su 2019", "Theorem 2.7", "drs19")
 VALIDITY = Validity.EXACT
+RELATIONS = ONE_RECORD
+# with rate 1 each of these takes every record into every batch, once, and nothing gives way to it
+_ALL_AT_RATE_ONE = (
+    FullBatch,
+    PoissonSampling,
+    FixedSizeSampling,
+    ShuffledSampling,
+    CyclicSampling,
+    BallsInBinsSampling,
+    RandomAllocationSampling,
+)
 
 
 def applies(process: Process) -> Refusal | None:
     if isinstance(process, GaussianMechanism):
-        return None
+        return other_neighbours(NAME, process, RELATIONS)
     if isinstance(process, NoisySGD):
-        if isinstance(process.sampling, FullBatch) or process.sampling.rate == 1.0:
-            return None
+        if isinstance(process.sampling, _ALL_AT_RATE_ONE) and process.sampling.rate == 1.0:
+            return other_neighbours(NAME, process, RELATIONS)
         return Refusal(
             f"{NAME} needs every record in every step; got {process.sampling}. "
             "Use the sampled Gaussian analyses."

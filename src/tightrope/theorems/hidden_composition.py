@@ -25,12 +25,13 @@ from tightrope.process.convex import (
     SkipSGD,
     StopSGD,
 )
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require
 from tightrope.theorems.hidden_steps import step_mu
 
 NAME = "Composition of noisy gradient steps"
 SOURCE = Source("Dong, Roth, Su 2019", "Corollary 3.3", "drs19")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 _KINDS = (NoisyGradientDescent, CyclicSGD, SkipSGD, StopSGD, ContractiveIteration)
 

@@ -9,7 +9,8 @@ Statement: l batches, E epochs, batch k holds the record; c <= 1 the Lipschitz c
     The dataset's guarantee is that of the worst batch, k = l.
 Conditions: convex smooth loss for every record, step_size <= 2 / smoothness, no clipping (unless
     the clipped gradient is that of such a loss), replace-one neighbours, last iterate only.
-Validity: upper bound; attained for c = 1 by linear losses with E = 1.
+Validity: upper bound; attained by linear losses for c = 1, E = 1 and the first batch (k = 1): with
+    them all noise of the pass adds up, so later batches lose mu_1^2/l, less than the bound.
 Source: Feldman et al. 2018 (arXiv:1808.06651), Theorem 23 (batch 1, E = 1) and Theorem 35;
     Boninsegna's survey, VI-A (batches of size B); Bok, Su, Altschuler 2024 (c < 1). Corrected:
     survey VI-A prints s_t with its two cases swapped, T - kappa + 1 for Q - kappa + 1, and a final
@@ -32,7 +33,7 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import Process
 from tightrope.process.convex import CyclicSGD
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
 from tightrope.validate import FloatArray
 
@@ -41,6 +42,7 @@ SOURCE = Source(
     "Feldman et al. 2018; Bok, Su, Altschuler 2024", "Theorems 23, 35; cyclic", "fmtt18"
 )
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 _LEAST_SQUARE = 1e-280  # powers of c below this are rounded up to it
 

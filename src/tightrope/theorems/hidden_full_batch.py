@@ -22,12 +22,13 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import Process
 from tightrope.process.convex import NoisyGradientDescent
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
 
 NAME = "Last iterate of noisy gradient descent"
 SOURCE = Source("Bok, Su, Altschuler 2024", "strongly convex NoisyGD", "bsa24")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 
 def squared_mu(factor: float, steps: int) -> float:

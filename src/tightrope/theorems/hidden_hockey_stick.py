@@ -29,7 +29,7 @@ from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.process import Process
 from tightrope.process.convex import ConvexLoss, CyclicSGD
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_cyclic import squared_mu
 from tightrope.theorems.hidden_projected import diameter_refusal
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
@@ -37,6 +37,7 @@ from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refu
 NAME = "Hockey-stick contraction of the steps after the last use"
 SOURCE = Source("Asoodeh, Diaz, Calmon 2020", "contraction coefficient of E_gamma", "adc20")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 _SPLITS = 64
 

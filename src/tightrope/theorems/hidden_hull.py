@@ -27,12 +27,13 @@ from tightrope.numerics.hull import least_cost, rounding
 from tightrope.numerics.hull_window import least_window_cost
 from tightrope.process import Process
 from tightrope.process.convex import ContractiveIteration, IterationNoise
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_steps import columns, refusal
 
 NAME = "Last iterate by shifted interpolation (optimal shifts)"
 SOURCE = Source("Feldman et al. 2018; Bok, Su, Altschuler 2024", "Theorem 22; Section 3", "bsa24")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 
 def squared_mu(process: ContractiveIteration) -> float:

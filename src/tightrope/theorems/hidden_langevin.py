@@ -25,12 +25,13 @@ from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
 from tightrope.process import Process
 from tightrope.process.convex import ConvexLoss, NoisyGradientDescent
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_steps import convexity_refusal, refusal, step_mu
 
 NAME = "Langevin diffusion bound for noisy gradient descent"
 SOURCE = Source("Chourasia, Ye, Shokri 2021", "survey Theorem VII.1", "cys21")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 
 def rho_log_sobolev(

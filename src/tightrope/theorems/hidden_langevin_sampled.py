@@ -27,13 +27,14 @@ from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
 from tightrope.process import Process
 from tightrope.process.convex import ConvexLoss, SubsampledSGD
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
 from tightrope.validate import FloatArray
 
 NAME = "Langevin recursion for noisy SGD on random batches"
 SOURCE = Source("Ye, Shokri 2022", "survey Theorem VII.2", "ys22")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 _HOPELESS = 1e4  # ln S: no epsilon worth stating follows
 

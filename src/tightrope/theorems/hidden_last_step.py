@@ -24,13 +24,14 @@ from tightrope.process.convex import (
     StopSGD,
     SubsampledSGD,
 )
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_projected import diameter_refusal
 from tightrope.theorems.hidden_steps import refusal
 
 NAME = "Last step on a bounded set, any clipped loss"
 SOURCE = Source("Feldman et al. 2018", "Theorem 22, last step", "fmtt18")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 _KINDS = (NoisyGradientDescent, CyclicSGD, SkipSGD, StopSGD, SubsampledSGD)
 

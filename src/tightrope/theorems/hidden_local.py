@@ -18,11 +18,12 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import Adjacency, Process
 from tightrope.process.convex import LocalGradient
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require
 
 NAME = "Local privacy of one noisy gradient"
 SOURCE = Source("Feldman et al. 2018", "Lemma 27", "fmtt18")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 
 def applies(process: Process) -> Refusal | None:

@@ -21,13 +21,14 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import Process
 from tightrope.process.convex import CyclicSGD, NoisyGradientDescent, SmoothLoss
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_projected import diameter_refusal, squared_mu
 from tightrope.theorems.hidden_steps import refusal
 
 NAME = "Last iterate, smooth non-convex loss on a bounded set"
 SOURCE = Source("Feldman et al. 2018", "Theorem 22 with expanding maps", "fmtt18")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 
 def applies(process: Process) -> Refusal | None:

@@ -26,12 +26,13 @@ from tightrope.numerics.hull import rounding
 from tightrope.numerics.hull_window import least_window_cost
 from tightrope.process import Process
 from tightrope.process.convex import CyclicSGD, NoisyGradientDescent
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_steps import columns, convexity_refusal, refusal
 
 NAME = "Last iterate of projected gradient descent"
 SOURCE = Source("Bok, Su, Altschuler 2024", "projected NoisyGD and NoisyCGD", "bsa24")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 _LONGEST_WINDOW = 2**20
 

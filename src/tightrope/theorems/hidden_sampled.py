@@ -34,7 +34,7 @@ from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pair import FixedSizeGaussianPair, GaussianPair
 from tightrope.process import Process
 from tightrope.process.convex import SubsampledSGD
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_cyclic import geometric_sum
 from tightrope.theorems.hidden_full_batch import squared_mu
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
@@ -43,6 +43,7 @@ from tightrope.validate import FloatArray
 NAME = "Last iterate of noisy SGD on random batches"
 SOURCE = Source("Altschuler, Talwar 2022; Bok, Su, Altschuler 2024", "NoisySGD", "at22")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 _SHARES = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
 

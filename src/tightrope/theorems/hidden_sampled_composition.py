@@ -20,12 +20,13 @@ from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pair import FixedSizeGaussianPair
 from tightrope.process import Adjacency, Process
 from tightrope.process.convex import SubsampledSGD
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require
 from tightrope.theorems.hidden_steps import step_mu
 
 NAME = "Composition of noisy steps on random batches"
 SOURCE = Source("Dong, Roth, Su 2019", "Theorem 4.2", "drs19")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 
 def applies(process: Process) -> Refusal | None:

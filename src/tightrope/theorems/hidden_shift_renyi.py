@@ -29,13 +29,14 @@ from tightrope.numerics.hull import least_cost_shifts, rounding
 from tightrope.numerics.hull_window import least_window_cost
 from tightrope.process import Process
 from tightrope.process.convex import ContractiveIteration, IterationNoise
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_steps import columns, refusal
 from tightrope.validate import FloatArray
 
 NAME = "Amplification by iteration, any noise (Renyi)"
 SOURCE = Source("Feldman et al. 2018", "Theorem 22", "fmtt18")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 ShiftDivergence = Callable[[float, FloatArray], FloatArray]
 

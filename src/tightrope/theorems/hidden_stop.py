@@ -26,7 +26,7 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.process import Process
 from tightrope.process.convex import StopSGD
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_cyclic import squared_mu
 from tightrope.theorems.hidden_mixture import blocks, profile_of_mixture
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
@@ -35,6 +35,7 @@ from tightrope.validate import FloatArray
 NAME = "Last iterate of a pass with a secret end (Stop-PNSGD)"
 SOURCE = Source("Feldman et al. 2018", "Theorem 26", "fmtt18")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 _EXACT_UP_TO = 4096
 

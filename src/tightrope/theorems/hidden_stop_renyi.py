@@ -27,7 +27,7 @@ from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
 from tightrope.process import Process
 from tightrope.process.convex import StopSGD
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, require
 from tightrope.theorems.hidden_mixture import blocks, renyi_of_mixture
 from tightrope.theorems.hidden_steps import contraction, convexity_refusal, refusal, step_mu
 from tightrope.theorems.hidden_stop import squared_mus
@@ -36,6 +36,7 @@ from tightrope.validate import FloatArray
 NAME = "Last iterate of a pass with a secret end (Stop-PNSGD), Renyi"
 SOURCE = Source("Feldman et al. 2018", "Theorem 26", "fmtt18")
 VALIDITY = Validity.BOUND
+RELATIONS = REPLACED
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tightrope.theorems.base import Refusal, Source, require
 NAME = "Moments accountant"
 SOURCE = Source("Abadi et al. 2016", "Theorem 2", "acgmmtz16")
 VALIDITY = Validity.BOUND
+RELATIONS = renyi.RELATIONS
 
 
 def applies(process: Process) -> Refusal | None:

@@ -28,16 +28,17 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.selection import binomial_selection
 from tightrope.process import NegativeBinomialSelection, Process
 from tightrope.process.selection import mean_trials
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 
 NAME = "Selection among a secret negative binomial number of trials"
 SOURCE = Source("Papernot, Steinke 2022", "Theorem 2", "ps22")
 VALIDITY = Validity.BOUND
+RELATIONS = ONE_RECORD
 
 
 def applies(process: Process) -> Refusal | None:
     if isinstance(process, NegativeBinomialSelection):
-        return None
+        return other_neighbours(NAME, process, RELATIONS)
     return foreign(NAME, "NegativeBinomialSelection", process)
 
 

@@ -34,12 +34,13 @@ from tightrope.theorems import (
     poisson_gaussian_exact_zdw22,
     poisson_replace_one_exact,
 )
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, require
 from tightrope.validate import FloatArray
 
 NAME = "Scheduled noise, composed"
 SOURCE = Source("Zhu, Dong, Wang 2022", "Theorem 10", "zdw22")
 VALIDITY = Validity.EXACT
+RELATIONS = ONE_RECORD
 
 _MANY, _GRID = 1000, 1e-3
 

@@ -30,16 +30,17 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pair import LaplacePair
 from tightrope.process import PermuteAndFlip, Process
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 
 NAME = "Permute-and-flip, as Laplace noise"
 SOURCE = Source("McKenna, Sheldon 2020; Ding et al. 2021", "and the page's proof", "ms20")
 VALIDITY = Validity.BOUND
+RELATIONS = ONE_RECORD
 
 
 def applies(process: Process) -> Refusal | None:
     if isinstance(process, PermuteAndFlip):
-        return None
+        return other_neighbours(NAME, process, RELATIONS)
     return foreign(NAME, "PermuteAndFlip", process)
 
 

@@ -28,12 +28,13 @@ from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import PairsTerm, RenyiCurve
 from tightrope.guarantee.loss.pair import SampledGaussianPair
-from tightrope.process import Adjacency, NoisySGD, PoissonSampling, Process
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.process import NoisySGD, PoissonSampling, Process
+from tightrope.theorems.base import PRESENCE, Refusal, Source, foreign, require
 
 NAME = "Poisson-sampled Gaussian, exact"
 SOURCE = Source("Zhu, Dong, Wang 2022", "Theorem 11", "zdw22")
 VALIDITY = Validity.EXACT
+RELATIONS = PRESENCE
 _LARGEST_MU, _MOST_STEPS = 20.0, 10**15
 
 
@@ -46,7 +47,7 @@ def applies(process: Process) -> Refusal | None:
             f"{process.sampling}. Other schemes can lose several times more privacy: train with a "
             "Poisson sampler, or use the analysis of the scheme you run."
         )
-    if process.adjacency is Adjacency.REPLACE_ONE:
+    if process.adjacency not in RELATIONS:
         return Refusal(
             f"{NAME} needs add-or-remove or zero-out neighbours (its pair compares a record's "
             f"presence with its absence); got {process.adjacency}. Declare "
@@ -90,7 +91,9 @@ def by_participations(process: NoisySGD, mu: float) -> Guarantee:
     rate, steps = process.sampling.rate, process.steps
     if steps > _MOST_STEPS:  # sampling only helps
         return GaussianGuarantee(mu * math.sqrt(steps), process.adjacency, Validity.BOUND)
-    return ParticipationGuarantee(rate, mu, steps, process.adjacency)
+    # a replaced record may give way to one of gradient 0, and a record in the place of another too
+    shown = 1.0 / process.noise_multiplier
+    return ParticipationGuarantee(rate, mu, steps, process.adjacency, shown=shown)
 
 
 def within_reach(rate: float, mu: float, steps: int) -> bool:

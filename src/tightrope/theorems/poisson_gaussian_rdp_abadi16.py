@@ -33,6 +33,7 @@ from tightrope.validate import FloatArray
 NAME = "Leading-term moments (Abadi)"
 SOURCE = Source("Abadi et al. 2016", "Lemma 3, remainder dropped", "acgmmtz16")
 VALIDITY = Validity.ESTIMATE
+RELATIONS = exact.RELATIONS
 _WHY = "the remainder O(q^3 order^3 / noise^3) of Lemma 3 is dropped"
 
 

@@ -29,6 +29,7 @@ from tightrope.validate import FloatArray
 NAME = "Closed-form Renyi bound"
 SOURCE = Source("Mironov, Talwar, Zhang 2019", "Theorem 11", "mtz19")
 VALIDITY = Validity.BOUND
+RELATIONS = exact.RELATIONS
 
 
 @final

@@ -21,6 +21,7 @@ from tightrope.theorems.base import Refusal, Source, require
 NAME = "Improved moments accountant"
 SOURCE = Source("Mironov, Talwar, Zhang 2019; Asoodeh et al. 2021", "Section 3; Theorem 3", "mtz19")
 VALIDITY = Validity.BOUND
+RELATIONS = exact.RELATIONS
 
 
 def applies(process: Process) -> Refusal | None:

@@ -44,6 +44,8 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.kinds.renyi import RenyiGuarantee
+from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
 from tightrope.guarantee.loss.pair import (
     AbstractLossPair,
     LaplaceMixturePair,
@@ -59,12 +61,15 @@ from tightrope.process import (
     Process,
     SampledRelease,
 )
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
+from tightrope.theorems.discrete_gaussian import close_gaussians, is_wide
 
 NAME = "Sampled Laplace and discrete noise, exact"
 SOURCE = Source("Zhu, Dong, Wang 2022", "Theorem 11; replaced records by the page's proof", "zdw22")
 VALIDITY = Validity.EXACT
+RELATIONS = ONE_RECORD
 
+_FAR = 10**6  # points of discrete noise
 _LARGEST = 40.0  # loss of one Laplace release
 _Sides = tuple[bool, bool]  # is the record in P, in Q?
 _REMOVED, _REPLACED = ((True, False), (False, True)), ((True, True),)
@@ -76,9 +81,9 @@ _ORDERS: dict[Adjacency, tuple[_Sides, ...]] = {
 
 
 def applies(process: Process) -> Refusal | None:
-    if isinstance(process, SampledRelease):
-        return None
-    return foreign(NAME, "SampledRelease", process)
+    if isinstance(process, SampledRelease) and type(process.release) in _PAIRS:
+        return other_neighbours(NAME, process, RELATIONS)
+    return foreign(NAME, "SampledRelease of Laplace or discrete noise", process)
 
 
 def guarantee(process: Process) -> Guarantee:
@@ -91,9 +96,29 @@ def guarantee(process: Process) -> Guarantee:
         return GaussianGuarantee(math.inf, process.adjacency, Validity.BOUND)
     if isinstance(release, LaplaceMechanism) and release.noise_multiplier * _LARGEST < 1.0:
         return _by_epsilon(process)
+    if isinstance(release, DiscreteGaussianMechanism):
+        wide = _wide_discrete_gaussian(release, rate, process.adjacency)
+        if wide is not None:
+            return wide
     make = _PAIRS[type(release)]
     orders = tuple(((make(release, rate, sides), 1),) for sides in _ORDERS[process.adjacency])
     return LossGuarantee(orders, process.adjacency, VALIDITY)
+
+
+def _wide_discrete_gaussian(
+    release: DiscreteGaussianMechanism, rate: float, relation: Adjacency
+) -> Guarantee | None:
+    """Of more points than are to be listed (theorems/discrete_gaussian); None where fewer."""
+    sigma, moved = release.sigma, release.sensitivity
+    if is_wide(sigma, moved):
+        ends = [close_gaussians(sigma, moved, rate, *sides) for sides in _ORDERS[relation]]
+        below, above = zip(*ends, strict=True)
+        return LossGuarantee(above, relation, Validity.BOUND, attained=below)
+    if moved < _FAR:
+        return None
+    links = 2.0 if relation is Adjacency.REPLACE_ONE else 1.0
+    rho = 0.5 * (links * moved / sigma) ** 2 * (1.0 + 1e-14)  # a sample loses no more than all
+    return RenyiGuarantee(RenyiCurve.of(LinearTerm(rho)), relation)
 
 
 def _by_epsilon(process: SampledRelease) -> Guarantee:

@@ -44,7 +44,8 @@ Validity: exact; outside the reach of the numerical composition (as for add-or-r
 Source: our own; the proof above. Numerical tests of the lemma and of the domination over angles and
     lengths: tests/unit/theorems/test_poisson_replace_one.py. The bound used before, C_q(G_{2/s}),
     is 18.454 where the truth is 4.2213 (rate 256/60000, noise 1.1, 14062 steps, delta 1e-5).
-Error: none here; the numerical composition states its own.
+Error: none here; the numerical composition states its own. Where it is wide, the lower end is that
+    of a record whose replacement has a gradient of 0: the Poisson pair of an absent record.
 Vectors: poisson_replace_one.
 """
 
@@ -55,15 +56,16 @@ import math
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.pair import GaussianMixturePair
-from tightrope.process import Adjacency, NoisySGD, PoissonSampling, Process
+from tightrope.guarantee.loss.pair import Direction, GaussianMixturePair, SampledGaussianPair
+from tightrope.process import NoisySGD, PoissonSampling, Process
 from tightrope.theorems import sampled_gaussian_replace_drs19
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require
 from tightrope.theorems.poisson_gaussian_exact_zdw22 import by_participations, within_reach
 
 NAME = "Poisson-sampled Gaussian, replace-one, exact"
 SOURCE = Source("Tightrope", "the interpolation lemma on its page", "own")
 VALIDITY = Validity.EXACT
+RELATIONS = REPLACED
 
 
 def applies(process: Process) -> Refusal | None:
@@ -71,7 +73,7 @@ def applies(process: Process) -> Refusal | None:
         return foreign(NAME, "noisy SGD", process)
     if not isinstance(process.sampling, PoissonSampling):
         return Refusal(f"{NAME} needs Poisson sampling; got {process.sampling}.")
-    if process.adjacency is not Adjacency.REPLACE_ONE:
+    if process.adjacency not in RELATIONS:
         return Refusal(
             f"{NAME} needs replace-one neighbours; got {process.adjacency}.", "neighbours"
         )
@@ -92,4 +94,8 @@ def guarantee(process: NoisySGD) -> Guarantee:
         return by_participations(process, moved)
     pair = GaussianMixturePair(rate, mu, 1, 1)
     bound = sampled_gaussian_replace_drs19.guarantee(process)
-    return LossGuarantee((((pair, steps),),), process.adjacency, VALIDITY, otherwise=bound)
+    ways: tuple[Direction, ...] = ("remove", "add")
+    zeroed = tuple(((SampledGaussianPair(rate, mu, way), steps),) for way in ways)
+    return LossGuarantee(
+        (((pair, steps),),), process.adjacency, VALIDITY, otherwise=bound, attained=zeroed
+    )

@@ -26,6 +26,7 @@ Vectors: none; held against exact selections in tests/unit/theorems/test_selecti
 from __future__ import annotations
 
 import math
+from functools import lru_cache, partial
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -35,12 +36,13 @@ from tightrope.guarantee.gaussian.profile import delta_bounds
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.process import Process
 from tightrope.process.selection import PoissonSelection
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 from tightrope.validate import FloatArray
 
 NAME = "Selection among a secret Poisson number of trials, by their profile"
 SOURCE = Source("Koskela, Redberg, Wang 2024", "selection by profiles", "krw24")
 VALIDITY = Validity.BOUND
+RELATIONS = ONE_RECORD
 
 _CELLS, _FIRST = 2000, 1e-9  # of the integral, and where the second cell begins
 _ROUNDING = 1e-12
@@ -48,22 +50,30 @@ _ROUNDING = 1e-12
 
 def applies(process: Process) -> Refusal | None:
     if isinstance(process, PoissonSelection):
-        return None
+        return other_neighbours(NAME, process, RELATIONS)
     return foreign(NAME, "PoissonSelection", process)
 
 
 def guarantee(process: PoissonSelection) -> Guarantee:
     require(applies(process))
-    mu, mean = process.trial_mu, process.mean_trials
+    # by name, not as a closure: a fitted search is pickled with its guarantee
+    bound = partial(_delta_upper, process.trial_mu, process.mean_trials)
+    return ProfileGuarantee(bound, process.adjacency)
+
+
+def _delta_upper(mu: float, mean: float, epsilon: float) -> float:
+    weights, moved = _cells(mu, mean)
+    found = weights @ delta_bounds(epsilon - moved, mu)[1]
+    return min(1.0, float(found) * (1.0 + _ROUNDING) + mean * mean * 1e-300)
+
+
+@lru_cache(maxsize=64)
+def _cells(mu: float, mean: float) -> tuple[FloatArray, FloatArray]:
+    """Of each cell of the integral: its weight, and how far epsilon is moved at its right end."""
     p = np.append(0.0, np.geomspace(_FIRST, 1.0, _CELLS))
     weights = np.append(-np.diff(mean * np.exp(-mean * p)), mean * math.exp(-mean))
     moved = mean * np.append(_most_moved(p[1:], mu), _most_moved(p[-1:], mu)) + _ROUNDING
-
-    def delta_upper(epsilon: float) -> float:
-        found = weights @ delta_bounds(epsilon - moved, mu)[1]
-        return min(1.0, float(found) * (1.0 + _ROUNDING) + mean * mean * 1e-300)
-
-    return ProfileGuarantee(delta_upper, process.adjacency)
+    return weights, moved
 
 
 def _most_moved(p: FloatArray, mu: float) -> FloatArray:

@@ -19,16 +19,17 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.selection import selection_guarantee
 from tightrope.process import Process
 from tightrope.process.selection import PoissonSelection
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 
 NAME = "Selection among a secret Poisson number of trials"
 SOURCE = Source("Papernot, Steinke 2022", "Theorem 6", "ps22")
 VALIDITY = Validity.BOUND
+RELATIONS = ONE_RECORD
 
 
 def applies(process: Process) -> Refusal | None:
     if isinstance(process, PoissonSelection):
-        return None
+        return other_neighbours(NAME, process, RELATIONS)
     return foreign(NAME, "PoissonSelection", process)
 
 

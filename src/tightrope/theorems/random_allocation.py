@@ -9,8 +9,8 @@ Proof: cut the t batches into k blocks of these sizes by a uniformly random perm
     the steps of each block are one epoch of balls in bins beside releases that do not depend on its
     choice; joint convexity over the permutation.
 Conditions: fresh and secret batches each epoch, chosen independently of the data.
-Validity: upper bound; exact where k = 1 and where k = t. An epoch that is cut off counts as a
-    whole.
+Validity: upper bound; that of balls in bins where k = 1, and exact where k = t. An epoch that is
+    cut off counts as a whole.
 Source: Feldman, Shenfeld 2025 (arXiv:2502.08202), Section 4 for k that divides t; the proof above.
 Error: none here; the exact analysis of balls in bins states its own.
 Vectors: balls_in_bins (by its parts).
@@ -36,11 +36,12 @@ from tightrope.process import (
     parts_of,
 )
 from tightrope.theorems import balls_in_bins_exact, gaussian_gdp_drs19
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 
 NAME = "Random allocation to several batches"
 SOURCE = Source("Feldman, Shenfeld 2025", "Section 4", "fs25")
 VALIDITY = Validity.BOUND
+RELATIONS = ONE_RECORD
 
 
 def applies(process: Process) -> Refusal | None:
@@ -48,7 +49,7 @@ def applies(process: Process) -> Refusal | None:
         return foreign(NAME, "noisy SGD", process)
     if not isinstance(process.sampling, RandomAllocationSampling):
         return Refusal(f"{NAME} needs RandomAllocationSampling; got {process.sampling}.", "foreign")
-    return None
+    return other_neighbours(NAME, process, RELATIONS)
 
 
 def guarantee(process: Process) -> Guarantee:
@@ -58,11 +59,14 @@ def guarantee(process: Process) -> Guarantee:
     assert isinstance(sampling, RandomAllocationSampling)
     if process.steps == 0:
         return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
+    if sampling.joins == 1:  # an epoch that is cut off is not a whole one: its page knows
+        bins = BallsInBinsSampling(sampling.batches_per_epoch)
+        return balls_in_bins_exact.guarantee(replace(process, sampling=bins))
+    if sampling.joins == sampling.batches_per_epoch:
+        return gaussian_gdp_drs19.guarantee(replace(process, sampling=FullBatch()))
     parts = parts_of(as_blocks(process, sampling))
     found = compose([_of_block(part) for part in parts], list(parts.values()))
-    if isinstance(found, LossGuarantee) and 1 < sampling.joins < sampling.batches_per_epoch:
-        return replace(found, validity=VALIDITY)
-    return found
+    return replace(found, validity=VALIDITY) if isinstance(found, LossGuarantee) else found
 
 
 def as_blocks(process: NoisySGD, sampling: RandomAllocationSampling) -> Sequence:

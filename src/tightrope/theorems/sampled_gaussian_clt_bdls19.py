@@ -36,17 +36,18 @@ from tightrope.process import (
     PoissonSampling,
     Process,
 )
-from tightrope.theorems.base import Refusal, Source, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, other_neighbours, require
 
 NAME = "Central limit theorem (GDP)"
 SOURCE = Source("Bu, Dong, Long, Su 2019", "Theorem 5", "bdls19")
 VALIDITY = Validity.ESTIMATE
+RELATIONS = ONE_RECORD
 _WHY = "a limit for many steps of small rate; its error at this setting is not bounded"
 
 
 def applies(process: Process) -> Refusal | None:
     if isinstance(process, (GaussianMechanism, DeclaredGaussianDP)):
-        return None
+        return other_neighbours(NAME, process, RELATIONS)
     if isinstance(process, NoiseSchedule):
         return applies(NoisySGD(process.sampling, 1.0, 1, process.adjacency))
     if not isinstance(process, NoisySGD):
@@ -54,7 +55,7 @@ def applies(process: Process) -> Refusal | None:
             f"{NAME} is stated here for (sampled) Gaussian steps; got {type(process).__name__}."
         )
     if isinstance(process.sampling, (PoissonSampling, FullBatch)):
-        return None
+        return other_neighbours(NAME, process, RELATIONS)
     if isinstance(process.sampling, FixedSizeSampling):
         if process.adjacency is Adjacency.REPLACE_ONE:
             return None

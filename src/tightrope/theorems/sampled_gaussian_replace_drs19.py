@@ -41,14 +41,13 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pair import Direction, FixedSizeGaussianPair, SampledGaussianPair
 from tightrope.process import Adjacency, FixedSizeSampling, NoisySGD, PoissonSampling, Process
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require
 from tightrope.theorems.poisson_gaussian_exact_zdw22 import by_participations, within_reach
 
 NAME = "Sampled Gaussian, replace-one"
 SOURCE = Source("Dong, Roth, Su 2019", "Theorem 4.2", "drs19")
 VALIDITY = Validity.BOUND
-
-_OF_FIXED_SIZE = (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)
+RELATIONS = (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)  # zeroed with fixed-size batches only
 
 
 def applies(process: Process) -> Refusal | None:
@@ -60,7 +59,7 @@ def applies(process: Process) -> Refusal | None:
             f"{process.sampling}. Epoch-wise schemes have analyses of their own."
         )
     fixed = isinstance(process.sampling, FixedSizeSampling)
-    if process.adjacency not in (_OF_FIXED_SIZE if fixed else (Adjacency.REPLACE_ONE,)):
+    if process.adjacency not in (RELATIONS if fixed else REPLACED):
         return Refusal(
             f"{NAME} needs replace-one neighbours; got {process.adjacency}. With batches of fixed "
             "size the dataset's size is public, so a record can only be replaced, or zeroed: "

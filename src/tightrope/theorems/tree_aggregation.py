@@ -22,16 +22,17 @@ import math
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import Process, TreeAggregation
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 
 NAME = "Tree aggregation"
 SOURCE = Source("Kairouz et al. 2021", "Section 3", "kmstx21")
 VALIDITY = Validity.EXACT
+RELATIONS = ONE_RECORD
 
 
 def applies(process: Process) -> Refusal | None:
     if isinstance(process, TreeAggregation):
-        return None
+        return other_neighbours(NAME, process, RELATIONS)
     return foreign(NAME, "TreeAggregation", process)
 
 

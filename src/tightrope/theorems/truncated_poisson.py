@@ -39,6 +39,7 @@ from typing import Any
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.loss.pair import (
     AbstractLossPair,
     Direction,
@@ -60,14 +61,16 @@ from tightrope.theorems import (
     poisson_replace_one_exact,
     sampled_gaussian_replace_drs19,
 )
-from tightrope.theorems.base import Refusal, Source, foreign, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 
 NAME = "Poisson batches cut at a largest size"
 SOURCE = Source("Ganesh et al. 2025", "public mixture of two sampled Gaussians", "g25")
 VALIDITY = Validity.BOUND
+RELATIONS = ONE_RECORD
 
 _DIRECTIONS: tuple[Direction, ...] = ("remove", "add")
-_SMALLEST, _UP = 1e-300, 1.0 + 1e-15
+_NEARLY_ALL = 1.0 - 2.0**-53  # weighs 1e-15 at most where it stands for 1: see `cut`
+_SMALLEST, _UP = 1e-300, 1.0 + 4e-15
 
 
 def applies(process: Process) -> Refusal | None:
@@ -75,7 +78,7 @@ def applies(process: Process) -> Refusal | None:
         return foreign(NAME, "noisy SGD", process)
     if not isinstance(process.sampling, TruncatedPoissonSampling):
         return Refusal(f"{NAME} needs TruncatedPoissonSampling; got {process.sampling}.", "foreign")
-    return None
+    return other_neighbours(NAME, process, RELATIONS)
 
 
 def guarantee(process: Process) -> Guarantee:
@@ -91,7 +94,7 @@ def guarantee(process: Process) -> Guarantee:
     if tau == 0.0:  # there is never anything to cut
         return _poisson(replace(process, sampling=PoissonSampling(rate)))
     coarse = _half_noise(process)
-    if rate == 1.0 or not poisson_gaussian_exact_zdw22.within_reach(kept, 2.0 * mu, steps):
+    if not poisson_gaussian_exact_zdw22.within_reach(kept, 2.0 * mu, steps):
         return coarse
     orders = tuple(((pair, steps),) for pair in _pairs(process, tau, kept))
     return LossGuarantee(
@@ -105,18 +108,22 @@ def _sampling(process: NoisySGD) -> TruncatedPoissonSampling:
 
 
 def cut(rate: float, largest: int, records: int) -> tuple[float, float]:
-    """tau, and p rounded up; tau = 0 only where a batch cannot be too large."""
+    """tau, at most 1 - 1e-15, and p rounded up; tau = 0 only where a batch cannot be too large.
+
+    Every delta of the second pair grows at least as fast as p (it is convex in p, and 0 at p = 0),
+    so that p (1 + 4e-15) makes up for a tau that is 1e-15 too small.
+    """
     if records <= largest:
         return 0.0, rate
     if rate == 1.0:
-        return 1.0, largest / records
+        return 1.0 - 1e-15, min(largest / records * _UP, 1.0)
     others = binomial_tail(records - 1, rate, largest)
     kept = binomial_tail(records, rate, largest + 1) * largest / (records * others)
-    return min(max(float(others), _SMALLEST), 1.0 - 1e-15), min(float(kept) * _UP, rate)
+    return min(max(float(others), _SMALLEST), 1.0 - 1e-15), min(float(kept) * _UP, 1.0)
 
 
 def _pairs(process: NoisySGD, tau: float, kept: float) -> list[AbstractLossPair]:
-    rate, mu = _sampling(process).join_rate, 1.0 / process.noise_multiplier
+    rate, mu = min(_sampling(process).join_rate, _NEARLY_ALL), 1.0 / process.noise_multiplier
     if process.adjacency is Adjacency.ADD_OR_REMOVE:
         return [
             PublicMixturePair(
@@ -125,6 +132,8 @@ def _pairs(process: NoisySGD, tau: float, kept: float) -> list[AbstractLossPair]
             for d in _DIRECTIONS
         ]
     full = FixedSizeGaussianPair(kept, 2.0 * mu)
+    if _sampling(process).join_rate == 1.0:  # all are drawn, and the others alone fill the batch
+        return [full]
     if process.adjacency is Adjacency.REPLACE_ONE:
         return [PublicMixturePair(tau, GaussianMixturePair(rate, mu, 1, 1), full)]
     return [PublicMixturePair(tau, SampledGaussianPair(rate, mu, d), full) for d in _DIRECTIONS]
@@ -152,10 +161,18 @@ def _half_noise(process: NoisySGD) -> Guarantee:
             sampling=PoissonSampling(_sampling(process).join_rate),
             adjacency=Adjacency.REPLACE_ONE,  # of a null record too: it takes a place
         )
-        found: Any = sampled_gaussian_replace_drs19.guarantee(plain)
+        found = _as_bound(sampled_gaussian_replace_drs19.guarantee(plain))
         return replace(found, adjacency=process.adjacency)  # type: ignore[no-any-return]
     noise, sampling = process.noise_multiplier / 2.0, PoissonSampling(_sampling(process).join_rate)
-    found = _poisson(replace(process, sampling=sampling, noise_multiplier=noise))
-    if isinstance(found, LossGuarantee):  # the pairs are a bound here, not one record's own
-        return replace(found, validity=VALIDITY, by_record=False)
+    return _as_bound(  # type: ignore[no-any-return]
+        _poisson(replace(process, sampling=sampling, noise_multiplier=noise))
+    )
+
+
+def _as_bound(found: Any) -> Any:
+    """What is proved of the steps that stand in for the cut ones: no data set attains any of it."""
+    if isinstance(found, LossGuarantee):
+        return replace(found, validity=VALIDITY, by_record=False, attained=())
+    if isinstance(found, ParticipationGuarantee):
+        return replace(found, shown=0.0)
     return replace(found, validity=VALIDITY) if isinstance(found, GaussianGuarantee) else found

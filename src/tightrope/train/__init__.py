@@ -1,10 +1,11 @@
 """Private training on PyTorch: what is trained is what is accounted.
 
-run = noisy_sgd(model, learning_rate=0.25, sampler=PoissonSampler(rate=256 / 60_000),
-                clip=FlatClip(1.5), noise=GaussianNoise(1.3), expected_batch_size=256,
-                budget=Budget(epsilon=3.0, delta=1e-5))
-for x, y in run.batches((images, labels), steps=3_500):
-    run.step(cross_entropy(model(x), y, reduction="none"))
+def loss(model, x, y):                                    # one loss for each example
+    return cross_entropy(model(x), y, reduction="none")
+
+run = private(model, optimizer, data, loss, records=60_000, batch_size=256, epochs=30, epsilon=3.0)
+for step in run:                                          # what `step` holds may be published
+    ...
 print(run.epsilon(delta=1e-5))
 """
 
@@ -19,44 +20,42 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 from tightrope.train.adaptive_clip import AdaptiveClip
-from tightrope.train.augment import CropAndFlip
 from tightrope.train.clip import AutomaticClip, FlatClip, PerLayerClip
-from tightrope.train.constructions import (
-    noise_for,
+from tightrope.train.discrete_noise import DiscreteGaussianNoise
+from tightrope.train.doctor import check_program, check_run
+from tightrope.train.epoch_samplers import BallsInBinsSampler, CyclicSampler, ShuffledSampler
+from tightrope.train.fitting import Evaluation, Outcome, accuracy
+from tightrope.train.fix import StandardConv2d, fix
+from tightrope.train.ledger import Budget
+from tightrope.train.noise import GaussianNoise
+from tightrope.train.optimizers import (
+    CorrectedAdam,
     noisy_adagrad,
     noisy_adam,
     noisy_adamw,
     noisy_sgd,
 )
-from tightrope.train.corrected_adam import CorrectedAdam
-from tightrope.train.discrete_noise import DiscreteGaussianNoise
-from tightrope.train.doctor import check_model, check_run
-from tightrope.train.door import private
-from tightrope.train.epoch_samplers import BallsInBinsSampler, CyclicSampler, ShuffledSampler
-from tightrope.train.fix import fix
-from tightrope.train.gradients import Gradients
-from tightrope.train.gradients.one_by_one import OneByOne
-from tightrope.train.ledger import Budget
-from tightrope.train.noise import GaussianNoise
-from tightrope.train.optimizer import PrivateOptimizer
+from tightrope.train.private import Trainer, noise_for, private
 from tightrope.train.protected import Users
-from tightrope.train.record import RunRecord, StepReport
-from tightrope.train.run_folder import RunFolder
+from tightrope.train.record import RunRecord
+from tightrope.train.run import Epoch, PrivateRun, Sensitive, Step
 from tightrope.train.samplers import (
     FixedSizeSampler,
     FullBatchSampler,
     PoissonSampler,
     TruncatedPoissonSampler,
 )
-from tightrope.train.standard_convolution import StandardConv2d
-from tightrope.train.symmetric_convolution import SymmetricConv2d
-from tightrope.train.trainer import Evaluation, Outcome, Trainer, accuracy
+from tightrope.train.store.folder import RunFolder
 from tightrope.train.users import UserData, first_rows
+from tightrope.train.views import CropAndFlip
 
 __all__ = [
     "private",
     "fix",
-    "PrivateOptimizer",
+    "PrivateRun",
+    "Step",
+    "Epoch",
+    "Sensitive",
     "noisy_sgd",
     "noisy_adam",
     "noisy_adamw",
@@ -69,7 +68,6 @@ __all__ = [
     "accuracy",
     "CropAndFlip",
     "StandardConv2d",
-    "SymmetricConv2d",
     "Budget",
     "PoissonSampler",
     "TruncatedPoissonSampler",
@@ -85,14 +83,11 @@ __all__ = [
     "PerLayerClip",
     "AutomaticClip",
     "AdaptiveClip",
-    "Gradients",
-    "OneByOne",
     "GaussianNoise",
     "DiscreteGaussianNoise",
     "RunFolder",
     "RunRecord",
-    "StepReport",
-    "check_model",
+    "check_program",
     "check_run",
 ]
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["AutomaticClip", "Clip", "FlatClip", "OneNorm", "PerLayerClip"]
+__all__ = ["AutomaticClip", "Clip", "FlatClip", "PerLayerClip"]
 
 # A norm computed in float32 may lie below the true one by at most this fraction: a square is a sum
 # of at most 8192 rounded squares in one chain (4096 each for the two sides of an outer product),
@@ -133,26 +133,6 @@ class AutomaticClip(Clip):
     def factors(self, squared_norms: Tensor) -> Tensor:
         norms = _together(squared_norms).sqrt()
         return (self.clip_norm * _MARGIN) / norms.add_(self.stability)
-
-
-@final
-class OneNorm:
-    """All parts of a batch are clipped to one norm, the one that its noise is scaled to."""
-
-    def __init__(self) -> None:
-        self.bound = 0.0
-
-    def check(self, clip: Clip, *, first: bool) -> None:
-        """Before a part is clipped; `first` of its batch."""
-        bound = float(clip.sensitivity)
-        if first:
-            self.bound = bound
-        elif bound != self.bound:
-            raise InvalidInput(
-                f"The clip changed in the middle of a batch, from sensitivity {self.bound:g} to "
-                f"{bound:g}, and its noise can be scaled to one of them only. Change the clip "
-                "between steps; call abandon_batch() and go on."
-            )
 
 
 def _together(squared: Tensor) -> Tensor:

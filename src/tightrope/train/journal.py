@@ -19,26 +19,19 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from tightrope.entropy import here
 from tightrope.errors import InvalidInput, ModelNotPrivate
+from tightrope.evidence.run_folder import Mark, next_mark
 from tightrope.train.storage import append_whole, open_private, overwrite
 
 __all__ = ["Journal", "Mark", "digest_of"]
 
 _HEAD_BYTES = 128
-
-
-@final
-class Mark(NamedTuple):
-    """A place in a journal: how many lines there are, and the hash that they chain up to."""
-
-    lines: int
-    chain: str
 
 
 @final
@@ -94,7 +87,7 @@ class Journal:
         marks = [self._mark]
         for number, line in enumerate(lines, start=1):
             content, _, chain = line.rpartition(b" ")
-            marks.append(_next_mark(marks[-1], content))
+            marks.append(next_mark(marks[-1], content))
             if chain.decode("ascii", "replace") != marks[-1].chain:
                 raise self._damaged(f"line {number} is not as it was written")
             self._note(json.loads(content))
@@ -117,7 +110,7 @@ class Journal:
 
     def _append(self, entry: dict[str, Any]) -> None:
         content = json.dumps(entry).encode()
-        mark = _next_mark(self._mark, content)
+        mark = next_mark(self._mark, content)
         line = content + b" " + mark.chain.encode() + b"\n"
         append_whole(self._descriptor, self._size, line, self._path)
         head = f"{mark.lines} {mark.chain}".ljust(_HEAD_BYTES - 1) + "\n"
@@ -167,10 +160,6 @@ class Journal:
     def close(self) -> None:
         os.close(self._descriptor)
         os.close(self._head)
-
-
-def _next_mark(mark: Mark, content: bytes) -> Mark:
-    return Mark(mark.lines + 1, hashlib.sha256(mark.chain.encode() + content).hexdigest())
 
 
 def digest_of(sums: Sequence[Tensor]) -> str:

@@ -7,7 +7,7 @@ that run, so what is accounted is what is trained.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from tightrope.accounting import account
@@ -111,9 +111,9 @@ class Ledger:
         if isinstance(self.history, StoppedAtWill) and not self.history.within:
             raise InvalidInput(
                 "The run before this one was stopped at will, so no fixed epsilon bounds it, and "
-                "the two cannot be counted in one budget. Give the first run a budget or a plan "
-                "(run.plan(steps)) before its first step, or state both runs, each at a delta of "
-                "its own: their epsilons and their deltas add up."
+                "the two cannot be counted in one budget. Give the first run a budget or a length "
+                "(steps=), or state both runs, each at a delta of its own: their epsilons and "
+                "their deltas add up."
             )
         self._check_history()
         self.length = Length()
@@ -220,8 +220,8 @@ class Ledger:
         if self.released == 0:
             return Claim(self.process(), "nothing released")
         if self.budget is None and self.length.planned is None:
-            unbound = self.length.unbound(self._whole(self.released))
-            return replace(unbound, process=self._for_users(unbound.process))
+            stopped = StoppedAtWill(self._whole(self.released))
+            return Claim(self._for_users(stopped), "at will")
         steps = max(self.steps_allowed, self.released)
         planned = self.length.planned is not None and steps == self.length.planned
         return Claim(self.process(steps), "planned" if planned else "budget")
@@ -236,30 +236,10 @@ class Ledger:
         length, share = stated(self.released, process.first)
         return self.epsilon(share * level * (1 - 1e-15), length)  # as StoppedGuarantee has it
 
-    def odometer(self, delta: float) -> Interval:
-        """An epsilon for those who state this one whenever they stop."""
-        process = StoppedAtWill(self._whole(self.released))
-        return account(self._for_users(process)).epsilon(float(check_delta(delta)))
-
     def plan(self, steps: int | None) -> None:
-        """Fix the length before the first step; None: it will be stopped at will."""
-        if self.released:
-            raise InvalidInput(
-                f"{self.released} steps were released already. A plan counts only if it is made "
-                "before the first one; start a new run for it."
-            )
-        if self.journal is not None:
-            raise InvalidInput(
-                "A run folder is attached already, and a plan that a crash could lose is none. "
-                "Call plan(steps) before attach(run, data)."
-            )
+        """Fix the length of a run that is being made; None: it will be stopped at will."""
         self.length.plan(steps)
         self.forget_allowance()
-
-    def ask(self, steps: int) -> None:
-        """A loop is about to begin that asks for so many steps."""
-        if self.released == 0:
-            self.length.ask(steps)
 
     @property
     def steps_allowed(self) -> int:
@@ -267,18 +247,30 @@ class Ledger:
         if self._allowed is None:
             if self.reserved is not None and self.reserved.id is None:
                 self._reserve(self.reserved)
-            within = LONGEST_RUN if self.budget is None else self._steps_within(self.budget)
-            planned = self.length.planned
-            self._allowed = within if planned is None else min(within, planned)
+            self._allowed = self._within(self.length.planned)
         return self._allowed
+
+    def _within(self, planned: int | None) -> int:
+        """A plan that the budget allows needs one account; without one the longest run is found."""
+        if self.budget is None:
+            return LONGEST_RUN if planned is None else planned
+        if planned is not None and self._fits(self.budget, planned):
+            return planned
+        within = self._steps_within(self.budget)
+        return within if planned is None else min(within, planned)
+
+    def _fits(self, budget: Budget, steps: int) -> bool:
+        assert budget.pair is not None
+        epsilon, delta = budget.pair
+        return self._noise.noise_multiplier > 0 and self.epsilon(delta, steps).upper <= epsilon
 
     def _reserve(self, reserved: Reserved) -> None:
         """The longest run that may happen, which is its plan from now on."""
-        longest = self.length.asked if self.length.planned is None else self.length.planned
+        longest = self.length.planned
         if longest is None:
             raise InvalidInput(
-                "A run that spends from a ledger reserves its length before its first step, and "
-                "nobody has said how long it is. Call run.plan(steps) first."
+                "A run that spends from a ledger reserves its length before its first step, so it "
+                "must be known how long it is. Say steps= or epochs=."
             )
         check_private((*self.forfeited, *not_private_because(self._sampler, self._noise)))
         within = longest if self.budget is None else self._steps_within(self.budget)

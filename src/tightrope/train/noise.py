@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tightrope.entropy import WordStream, open_stream
-from tightrope.train.gradients.buffers import scratch, scratch_scope
+from tightrope.train.gradients.forms import scratch, scratch_scope
 from tightrope.train.packed import neighbours, unpack, whole
 from tightrope.validate import check_non_negative
 

@@ -9,7 +9,7 @@ from tightrope.errors import InvalidInput
 from tightrope.process import Process, UserLevel
 from tightrope.validate import check_count
 
-__all__ = ["Users", "check_users", "rows_each"]
+__all__ = ["Users", "check_users"]
 
 
 @final
@@ -37,16 +37,3 @@ def check_users(value: object) -> Users | None:
     raise InvalidInput(
         f"users must say how many rows a user has at most, as Users(most=64); got {value!r}."
     )
-
-
-def rows_each(views: int, users: Users | None) -> int:
-    """Rows of the model for each example: those of a user, where whole users are drawn."""
-    views = check_count(views, "views", low=1)
-    if users is None or not users.together:
-        return views
-    if views > 1:
-        raise InvalidInput(
-            f"The sampler draws whole users of at most {users.most} rows, and views={views} asks "
-            "for several rows of each of them again. Leave views out."
-        )
-    return users.most

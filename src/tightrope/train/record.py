@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
-from torch import Tensor
-
-from tightrope.evidence.run_facts import RunFacts
+from tightrope.evidence.run_facts import IsolationFacts, RunFacts
 from tightrope.process import Process
 from tightrope.theorems.stopping_times import covering
 from tightrope.train.arithmetic import Arithmetic
 
-__all__ = ["RunRecord", "Sensitive", "StepReport"]
+__all__ = ["RunRecord"]
 
 
 @final
@@ -40,6 +38,7 @@ class RunRecord:
     ranks: int
     views: int
     data: str
+    isolation: IsolationFacts | None = None
     now: Callable[[], Process] | None = field(default=None, compare=False, repr=False)
 
     def is_current(self) -> bool:
@@ -70,46 +69,6 @@ class RunRecord:
                 "views": self.views,
                 "data": self.data,
             },
+            isolation=self.isolation,
             **more,
         )
-
-
-@final
-class Sensitive(NamedTuple):
-    """Facts about private data, for the trainer's eyes only: no epsilon covers publishing them.
-
-    Computed when asked for, since asking waits for the device.
-    """
-
-    batch: Any  # its sums are used up by the step: noise is added to them in place
-    losses: Tensor
-
-    @property
-    def batch_size(self) -> int:
-        return len(self.losses)
-
-    @property
-    def clipped_fraction(self) -> float:
-        return float(self.batch.clipped_fraction)
-
-    @property
-    def nonfinite(self) -> int:
-        """Examples whose gradient was not finite; each contributed zero."""
-        return int(self.batch.nonfinite)
-
-    @property
-    def mean_norm(self) -> float:
-        return float(self.batch.norms.float().mean()) if self.batch_size else 0.0
-
-    @property
-    def mean_loss(self) -> float:
-        return float(self.losses.float().mean()) if self.batch_size else 0.0
-
-
-@final
-class StepReport(NamedTuple):
-    """What one call of step() did. `released` is False for all but the last micro-batch."""
-
-    step: int
-    released: bool
-    sensitive: Sensitive

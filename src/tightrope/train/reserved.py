@@ -16,7 +16,7 @@ from tightrope.entropy import here
 from tightrope.errors import InvalidInput
 from tightrope.ledger import open_ledger
 from tightrope.process import NoisySGD, Process
-from tightrope.train.distributed import by_rank_0, rank_and_size
+from tightrope.train.parallel.ranks import by_rank_0, rank_and_size
 
 if TYPE_CHECKING:
     from tightrope.ledger.office import BudgetLedger

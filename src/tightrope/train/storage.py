@@ -71,10 +71,13 @@ def latest_snapshot(folder: Path) -> Path | None:
     pointer = folder / "latest"
     if not pointer.exists():
         return None
-    snapshot = folder / pointer.read_text(errors="replace").strip().replace("\0", "")
-    if not (snapshot / "state.json").exists():
+    name = pointer.read_text(errors="replace").strip()
+    # Neither a path nor a link: what is read stays in the folder.
+    if not name.startswith("step-") or name != Path(name).name or (folder / name).is_symlink():
         raise _damaged(pointer)
-    return snapshot
+    if not (folder / name / "state.json").exists():
+        raise _damaged(pointer)
+    return folder / name
 
 
 def read_snapshot(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
@@ -160,8 +163,8 @@ def _write_all(descriptor: int, data: bytes) -> None:
 def _not_written(path: Path, error: OSError) -> OSError:
     return OSError(
         error.errno,
-        f"{path} could not be written ({error.strerror}), so nothing was released. Make room, then "
-        "call abandon_batch() and go on; the step stays counted",
+        f"{path} could not be written ({error.strerror}), so nothing was released. Make room, "
+        "and go on; the step stays counted",
     )
 
 

@@ -9,7 +9,8 @@ Two ways, both accounted exactly under Poisson sampling:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from collections.abc import Callable
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -17,33 +18,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
-from tightrope.train.distributed import from_all_ranks
-from tightrope.train.feed import Rows, as_rows, item_rows
+from tightrope.train.data import arrays_of
+from tightrope.train.parallel.ranks import from_all_ranks
 from tightrope.train.protected import Users
 from tightrope.validate import check_count
 
-if TYPE_CHECKING:
-    from tightrope.train.feed import Data
-
-__all__ = ["UserData", "UserRows", "first_rows", "rows_for"]
-
-
-class UserRows(NamedTuple):
-    """The rows of some users: parts (users, most, ...), and what each row weighs in its mean.
-
-    A user of fewer rows has copies of the first one, which weigh nothing.
-    """
-
-    parts: Any
-    weights: Tensor
-
-    def mean(self, losses: Tensor) -> Tensor:
-        """(users,): the mean loss of each user, from the losses of all rows, side by side."""
-        return (losses.view_as(self.weights) * self.weights).sum(1)
-
-    def rows(self) -> tuple[Any, ...]:
-        """The parts with the rows of all users side by side: (users * most, ...)."""
-        return tuple(part.flatten(0, 1) for part in self.parts)
+__all__ = ["UserData", "Users", "UsersAsRecords", "first_rows", "loss_of_users", "rows_of_users"]
 
 
 @final
@@ -54,33 +34,25 @@ class UserData:
     users: one name (a number or a text) for each row. The rows of one user may stand anywhere.
     """
 
-    def __init__(self, data: Data, users: ArrayLike) -> None:
-        self.data = as_rows(data)
-        if self.data.arrays is None:
+    def __init__(self, data: Any, users: ArrayLike) -> None:
+        arrays = arrays_of(data)
+        if arrays is None:
             raise InvalidInput(
                 "UserData needs arrays or tensors, whose rows can be put together by user; got "
                 f"{type(data).__name__}. Stack the items first, with one entry of `users` for each."
             )
-        self.names, owners = np.unique(_names(users, self.data.length), return_inverse=True)
+        self.arrays = arrays
+        self.names, owners = np.unique(_names(users, len(arrays[0])), return_inverse=True)
         self._order = np.argsort(owners, kind="stable").astype(np.int64)
         self._counts = np.bincount(owners, minlength=len(self.names))
         self._first = np.cumsum(self._counts) - self._counts
-        self._made: dict[Users, Rows] = {}  # the same object for the same run
 
     @property
     def most(self) -> int:
         """The most rows that any user has. Private: state a public bound instead."""
         return int(self._counts.max(initial=0))
 
-    def for_run(self, users: Users) -> Rows:
-        """What a run draws from that protects such users."""
-        if users not in self._made:
-            self._check(users.most)
-            rows = item_rows(_Items(self, users.most), _collate) if users.together else self.data
-            self._made[users] = rows
-        return self._made[users]
-
-    def _check(self, most: int) -> None:
+    def check(self, most: int) -> None:
         """A user has at most so many rows, all on one rank; every rank refuses what one does."""
         mine = int((self._counts > most).sum()), self._texts()
         over, shards = zip(*from_all_ranks(mine), strict=True)
@@ -107,8 +79,11 @@ class UserData:
 
 
 @final
-class _Items:
-    """One item for each user, all of one shape."""
+class UsersAsRecords:
+    """A data set whose records are users: (parts (most, ...), weights (most,)) for each.
+
+    A user of fewer rows has copies of the first one, which weigh nothing.
+    """
 
     def __init__(self, data: UserData, most: int) -> None:
         self._data, self._most = data, most
@@ -116,19 +91,34 @@ class _Items:
     def __len__(self) -> int:
         return len(self._data.names)
 
-    def __getitem__(self, user: int) -> UserRows:
-        held = self._data.indices(user)
-        rows = np.concatenate([held, np.full(self._most - len(held), held[0])])
-        taken = self._data.data.take(rows)
+    def __getitem__(self, user: int) -> tuple[Tensor, ...]:
+        own = self._data.indices(user)
+        rows = torch.from_numpy(np.concatenate([own, np.full(self._most - len(own), own[0])]))
         weights = torch.zeros(self._most, device="cpu")
-        weights[: len(held)] = 1.0 / len(held)
-        return UserRows(taken if isinstance(taken, tuple) else (taken,), weights)
+        weights[: len(own)] = 1.0 / len(own)
+        return (*(part[rows.to(part.device)] for part in self._data.arrays), weights)
 
 
-def _collate(items: list[UserRows]) -> UserRows:
-    parts = zip(*(item.parts for item in items), strict=True)
-    stacked = tuple(torch.stack(part) for part in parts)
-    return UserRows(stacked, torch.stack([item.weights for item in items]))
+def rows_of_users(data: Any, users: Users) -> Any:
+    """What a run draws from that protects users: whole users, or single rows of theirs."""
+    if not isinstance(data, UserData):
+        raise InvalidInput(
+            "The run protects users, and its data do not name the owner of each row. Pass "
+            "UserData(data, users)."
+        )
+    data.check(users.most)
+    return UsersAsRecords(data, users.most) if users.together else data.arrays
+
+
+def loss_of_users(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The mean loss of each user's rows, where rows are a dimension inside the example."""
+
+    def mean(model: Any, *arguments: Tensor) -> Tensor:
+        *parts, weights = arguments
+        each = loss(model, *(part.flatten(0, 1) for part in parts))
+        return (each.unflatten(0, weights.shape[:2]) * weights).sum(1)
+
+    return mean
 
 
 def first_rows(users: ArrayLike, most: int) -> np.ndarray:
@@ -153,16 +143,3 @@ def _names(users: ArrayLike, length: int) -> np.ndarray:
             f"got {names.dtype} of shape {names.shape}."
         )
     return names
-
-
-def rows_for(data: Any, collate: Any, users: Users | None) -> Rows:
-    """The rows that a run draws from, which must be keyed by user where users are protected."""
-    if isinstance(data, UserData) != (users is not None):
-        raise InvalidInput(
-            "The run protects users, and its data do not say whose each row is. Pass "
-            "UserData(data, users)."
-            if users is not None
-            else "The data are keyed by user, and the run protects single records. Say in the "
-            "sampler what it draws: PoissonSampler(rate, users=Users(most=64))."
-        )
-    return as_rows(data, collate) if users is None else data.for_run(users)

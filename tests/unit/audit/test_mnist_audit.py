@@ -22,7 +22,7 @@ from tightrope.train import (  # noqa: E402
     FlatClip,
     GaussianNoise,
     PoissonSampler,
-    PrivateOptimizer,
+    PrivateRun,
     noisy_sgd,
 )
 
@@ -100,9 +100,16 @@ class NoiseOff:
         raise NotImplementedError
 
 
-def start(setting: Setting, noise: Any) -> PrivateOptimizer:
+def loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    return losses(model(images), labels)
+
+
+def start(setting: Setting, noise: Any, data: tuple[Tensor, Tensor]) -> PrivateRun:
     return noisy_sgd(
         network(),
+        data,
+        loss,
+        steps=setting.steps,
         learning_rate=setting.learning_rate,
         sampler=PoissonSampler(setting.rate, seed=1),
         clip=FlatClip(1.0),
@@ -111,12 +118,7 @@ def start(setting: Setting, noise: Any) -> PrivateOptimizer:
     )
 
 
-def train(run: PrivateOptimizer, data: tuple[Tensor, Tensor], steps: int) -> None:
-    for images, labels in run.batches(data, steps=steps):
-        run.step(losses(run.model(images), labels))
-
-
-def told(name: str, found: Audit, claimed: float) -> None:
+def show(name: str, found: Audit, claimed: float) -> None:
     print(
         f"\n{name}: epsilon >= {found.epsilon_lower:.3f}, mu >= {found.mu_lower:.3f} "
         f"({found.correct} of {found.guesses} right, {found.attack}); certified {claimed:.3f}"
@@ -124,10 +126,10 @@ def told(name: str, found: Audit, claimed: float) -> None:
 
 
 def gradient_audit(noise: Any) -> tuple[Audit, float]:
-    run, rows = start(GRADIENT, noise), mnist(GRADIENT)[:2]
+    run = start(GRADIENT, noise, mnist(GRADIENT)[:2])
     found = audit_training(
         run,
-        lambda r: train(r, rows, GRADIENT.steps),
+        list,
         delta=DELTA,
         canaries=GRADIENT.canaries,
         seed=3,
@@ -143,10 +145,9 @@ def input_audit(noise: Any, kind: Any, *, white_box: bool) -> tuple[Audit, float
     claimed = []
 
     def fit(data: tuple[Tensor, Tensor]) -> nn.Module:
-        run = start(INPUT, noise)
-        train(run, data, INPUT.steps)
+        run = start(INPUT, noise, data)
+        list(run)
         claimed.append(run.epsilon(DELTA).upper)
-        run.close()
         return run.model
 
     before = network() if white_box else None
@@ -156,13 +157,13 @@ def input_audit(noise: Any, kind: Any, *, white_box: bool) -> tuple[Audit, float
 
 def test_gradient_canaries_on_an_honest_run_stay_below_and_come_close() -> None:
     found, claimed = gradient_audit(GaussianNoise(GRADIENT.noise_multiplier, seed=2))
-    told("gradient canaries, white box", found, claimed)
+    show("gradient canaries, white box", found, claimed)
     assert 0.2 * claimed < found.epsilon_lower < claimed
 
 
 def test_gradient_canaries_find_missing_noise() -> None:
     found, claimed = gradient_audit(NoiseOff(GRADIENT.claimed))
-    told("noise off, gradient canaries, white box", found, claimed)
+    show("noise off, gradient canaries, white box", found, claimed)
     assert found.epsilon_lower > claimed
 
 
@@ -173,12 +174,12 @@ WAYS = [("mislabelled", False), ("mislabelled", True), ("random", False)]
 def test_input_canaries_on_an_honest_run_stay_below(kind: str, white_box: bool) -> None:
     noise = GaussianNoise(INPUT.noise_multiplier, seed=2)
     found, claimed = input_audit(noise, kind, white_box=white_box)
-    told(f"{kind} images, {'white' if white_box else 'black'} box", found, claimed)
+    show(f"{kind} images, {'white' if white_box else 'black'} box", found, claimed)
     assert found.epsilon_lower < claimed
 
 
 @pytest.mark.parametrize(("kind", "white_box"), WAYS)
 def test_input_canaries_find_missing_noise(kind: str, white_box: bool) -> None:
     found, claimed = input_audit(NoiseOff(INPUT.claimed), kind, white_box=white_box)
-    told(f"noise off, {kind} images, {'white' if white_box else 'black'} box", found, claimed)
+    show(f"noise off, {kind} images, {'white' if white_box else 'black'} box", found, claimed)
     assert found.epsilon_lower > claimed

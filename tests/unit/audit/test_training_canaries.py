@@ -30,7 +30,7 @@ from tightrope.train import (
     GaussianNoise,
     PerLayerClip,
     PoissonSampler,
-    PrivateOptimizer,
+    PrivateRun,
     noisy_adam,
     noisy_sgd,
 )
@@ -51,29 +51,34 @@ def losses(outputs: Tensor, labels: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs, labels, reduction="none")
 
 
-def private_run(**changed: Any) -> PrivateOptimizer:
+def loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+    return losses(model(inputs), labels)
+
+
+def private_run(**changed: Any) -> PrivateRun:
     torch.manual_seed(0)
     parts: dict[str, Any] = {
         "sampler": PoissonSampler(0.5, seed=1),
         "clip": FlatClip(1.0),
         "noise": GaussianNoise(1.0, seed=2),
         "expected_batch_size": RECORDS / 2,
+        "steps": STEPS,
     } | changed
     make = parts.pop("make", noisy_sgd)
-    return make(nn.Linear(WIDTH, 2), learning_rate=0.1, **parts)  # type: ignore[no-any-return]
+    return make(nn.Linear(WIDTH, 2), data(), loss, learning_rate=0.1, **parts)  # type: ignore[no-any-return]
 
 
-def train(run: PrivateOptimizer, steps: int = STEPS) -> None:
-    for inputs, labels in run.batches(data(), steps=steps):
-        run.step(losses(run.model(inputs), labels))
+def train(run: PrivateRun, steps: int = STEPS) -> None:
+    for _ in range(steps):
+        run.take_step()
 
 
-def audited(run: PrivateOptimizer, canaries: int = 400) -> Any:
+def audited(run: PrivateRun, canaries: int = 400) -> Any:
     return audit_training(run, train, delta=DELTA, canaries=canaries, seed=3)
 
 
-def claimed(run: PrivateOptimizer) -> float:
-    return run.epsilon(DELTA).upper
+def claimed(run: PrivateRun) -> float:
+    return run.claim(DELTA).upper
 
 
 # ---- honest runs
@@ -108,7 +113,7 @@ def test_a_canary_moves_the_sum_by_exactly_the_sensitivity() -> None:
     run = private_run(noise=GaussianNoise(0.0), clip=FlatClip(0.5))
     with planted(run, 50, seed=0) as canaries:
         canaries.rate = 1.0
-        sums = [torch.zeros_like(p) for p in run.gradients.parameters]
+        sums = [torch.zeros_like(p) for p in run.parameters]
         canaries.add_(sums, 0.5)
     moved = sum(float(s.square().sum()) for s in sums)  # orthogonal: squares add up
     assert moved == pytest.approx(0.25 * canaries.included.sum(), rel=1e-3)
@@ -179,15 +184,16 @@ def train_on(noise: float) -> Any:
         model = nn.Linear(WIDTH, 2)
         run = noisy_sgd(
             model,
+            dataset,
+            loss,
+            steps=30,
             learning_rate=1.0,
             sampler=PoissonSampler(0.5, seed=1),
             clip=FlatClip(1.0),
             noise=GaussianNoise(noise, seed=2),
             expected_batch_size=RECORDS / 2,
         )
-        for inputs, labels in run.batches(dataset, steps=30):
-            run.step(losses(model(inputs), labels))
-        run.close()
+        list(run)
         return model
 
     return fit
@@ -243,15 +249,16 @@ def distance_moved(included: bool) -> float:
     nn.init.zeros_(model.weight)
     run = noisy_sgd(
         model,
+        (inputs, labels),
+        loss,
+        steps=2,
         learning_rate=0.1,
         sampler=FullBatchSampler(adjacency=Adjacency.ADD_OR_REMOVE),
         clip=FlatClip(1.0),
         noise=GaussianNoise(0.5, seed=next(_seeds)),
         expected_batch_size=1.0,
     )
-    for x, y in run.batches((inputs, labels), steps=2):
-        run.step(losses(model(x), y))
-    run.close()
+    list(run)
     return float((model.weight[1, -1] - model.weight[0, -1]).detach())
 
 

@@ -48,5 +48,6 @@ USUAL: dict[str, Any] = {"data_norm": 10.0, "max_iter": 20, "algorithm": "descen
 )
 @pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:.*:tightrope.estimators.FitsAddUp")  # they fit again and again
+@pytest.mark.filterwarnings("ignore:.*:tightrope.estimators.PromisesNothing")
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -31,7 +31,7 @@ from tightrope.evidence.certificate import (
     read,
     write,
 )
-from tightrope.evidence.check import State, outcome
+from tightrope.evidence.check import State, Verdict, verdict
 from tightrope.evidence.form import SCHEMAS, faults, schema_of
 from tightrope.evidence.verify import Check, holds, verify
 from tightrope.guarantee.kinds.loss import LossGuarantee
@@ -152,8 +152,8 @@ def test_only_what_was_recomputed_can_hold() -> None:
 
 def test_a_verdict_that_was_cut_short_is_not_decided() -> None:
     lines = verify(fresh())
-    assert outcome(lines) is True and outcome(lines[:-1]) is None
-    assert outcome([*lines, Check("late", False, "no")]) is False
+    assert verdict(lines) is Verdict.HOLDS and verdict(lines[:-1]) is Verdict.UNDECIDED
+    assert verdict([*lines, Check("late", False, "no")]) is Verdict.FAILS
 
 
 def test_what_two_methods_cannot_compare_is_not_a_tick() -> None:

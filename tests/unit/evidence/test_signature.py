@@ -17,7 +17,7 @@ import pytest
 from tightrope import GaussianMechanism
 from tightrope.errors import InvalidInput, MissingTool
 from tightrope.evidence.certificate import certify, chain_of, titled
-from tightrope.evidence.check import Check, State, holds, outcome
+from tightrope.evidence.check import Check, State, Verdict, holds, verdict
 from tightrope.evidence.signature import (
     Trust,
     detached,
@@ -53,7 +53,7 @@ def test_a_missing_tool_is_not_checked_and_fails_nothing(monkeypatch: pytest.Mon
     assert line_of(lines).verdict == "not checked" and "tightrope[sign]" in line_of(lines).said
     assert holds(lines) and line_of(lines, "title").by == "signature not checked"
     asked = verify({**fresh(), "signatures": [one]}, trust=Trust({"0" * 64: "alice"}))
-    assert outcome(asked) is None, "who signed was asked, so nothing is decided"
+    assert verdict(asked) is Verdict.UNDECIDED, "who signed was asked, so nothing is decided"
     with pytest.raises(MissingTool, match="cryptography"):
         signature_by(fresh(), "no-key")
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from mpmath import erfc, exp, log, mp, mpf, sqrt
 
+from tightrope.accounting import account
 from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.gaussian.composition import (
@@ -19,6 +20,7 @@ from tightrope.guarantee.gaussian.composition import (
     compose_mu,
     group_mu,
 )
+from tightrope.process import GaussianMechanism
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "tradeoff.json").read_text())
 
@@ -219,3 +221,20 @@ def test_a_type_ii_error_below_every_normal_number():
         lower, upper = profile.tradeoff_bounds(0.5, 37.5)
         assert lower <= truth <= upper
     assert profile.tradeoff_bounds(0.5, 37.5)[1] < 1e-300
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 9.0])
+@pytest.mark.parametrize("noise", [0.7, 3.0])
+def test_the_gaussian_mechanism_is_what_its_definition_says(noise, order):
+    """N(0, s^2) and N(1, s^2) by quadrature: mu = 1/s, and a Renyi divergence a/(2 s^2)."""
+    guarantee = account(GaussianMechanism(noise)).guarantee()
+    x = np.linspace(-14.0 * noise, 1.0 + 14.0 * noise * order, 400_001)
+    log_p, log_q = (-0.5 * ((x - mean) / noise) ** 2 for mean in (1.0, 0.0))
+    scale = (x[1] - x[0]) / (noise * math.sqrt(2 * math.pi))
+    moment = float(np.sum(np.exp(order * log_p + (1 - order) * log_q)) * scale)
+    assert guarantee.renyi(order).upper == pytest.approx(math.log(moment) / (order - 1), rel=1e-9)
+    stick = float(np.sum(np.maximum(np.exp(log_p) - math.e**0.3 * np.exp(log_q), 0.0)) * scale)
+    assert guarantee.delta(0.3).upper == pytest.approx(stick, rel=1e-6)
+    assert guarantee.gaussian_mu().upper == pytest.approx(1 / noise, rel=1e-12)
+    best = profile.tradeoff(0.05, 1 / noise)
+    assert guarantee.tradeoff(0.05).lower == pytest.approx(best, rel=1e-9)

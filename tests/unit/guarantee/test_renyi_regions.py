@@ -8,7 +8,14 @@ from scipy.special import ndtr, ndtri
 
 from tightrope.errors import DoesNotApply, InvalidInput, NotCertified
 from tightrope.guarantee.renyi import optimal, pure_dp, region_of_curve, region_of_level
-from tightrope_reproduce.formulas import abadi_lemma3, area, proposition1, question_two, theorem5
+from tightrope_reproduce.formulas import (
+    abadi_lemma3,
+    area,
+    lemma3,
+    proposition1,
+    question_two,
+    theorem5,
+)
 
 TYPE_I = np.array([0.0, 0.001, 0.05, 0.3, 0.5, 0.9, 0.999, 1.0])
 
@@ -116,3 +123,17 @@ def test_steps_and_noise_answer_the_same_question():
 
 def test_abadi_conditions_hold_where_they_should():
     assert abadi_lemma3.broken_conditions(3.0, 0.001, 4.0) == []
+
+
+@pytest.mark.parametrize(
+    ("order", "gamma", "type_i"), [(2.0, 0.5, 0.1), (8.0, 0.2, 0.4), (1.2, 2.0, 0.01)]
+)
+def test_lemma_3_is_the_best_line_of_its_family_and_attains_lemma_4(order, gamma, type_i):
+    """(43): the largest of 1 - d - e^e t and e^-e (1 - d - t) over epsilon, d = delta(epsilon)."""
+    eps = np.geomspace(1e-3, 60.0, 4000)
+    deltas = optimal.delta(order, gamma, eps).upper
+    lines = np.maximum(1 - deltas - np.exp(eps) * type_i, np.exp(-eps) * (1 - deltas - type_i))
+    found = lemma3.type_ii(order, gamma, type_i)
+    assert found == pytest.approx(lines.max(), rel=1e-4)
+    exact = region_of_level.type_ii(order, gamma, type_i)
+    assert exact.lower - 1e-9 <= found <= exact.upper + 1e-15

@@ -9,8 +9,9 @@ import pytest
 
 from tightrope.accounting import account
 from tightrope.errors import NotCertified
-from tightrope.guarantee.check import SecondVerdict, grouped_upwards, second_look
+from tightrope.guarantee.check import SecondVerdict, second_look
 from tightrope.guarantee.loss import contour, profile
+from tightrope.guarantee.loss.grouping import grouped
 from tightrope.guarantee.loss.pair import GaussianPair, LaplacePair, SampledGaussianPair
 from tightrope.process import (
     DeclaredRenyi,
@@ -113,11 +114,11 @@ def test_groups_lose_at_least_as_much() -> None:
         *((GaussianPair(float(m)), 2) for m in rng.uniform(0.01, 0.1, 5)),
         (LaplacePair(0.1), 1),
     )
-    groups = grouped_upwards(order, 8)
+    groups = grouped(order, 8, "upper")
     assert len(groups) <= 8 and sum(n for _, n in groups) == 3 * 30 + 1 + 1
     for epsilon in (0.1, 1.0, 3.0):
         assert profile.delta(groups, epsilon).upper >= profile.delta(order, epsilon).lower
-    assert grouped_upwards(order, 40) == order
+    assert grouped(order, 40, "upper") == order
 
 
 def test_mixed_releases_and_claims_of_nothing() -> None:

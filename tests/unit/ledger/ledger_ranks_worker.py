@@ -18,27 +18,34 @@ from tightrope.train import (
     FlatClip,
     GaussianNoise,
     PoissonSampler,
-    RunFolder,
     noise_for,
     noisy_sgd,
 )
 
 
-def make_run(budget: Budget, noise: GaussianNoise) -> Any:
+def losses(model: Any, x: Any, y: Any) -> Any:
+    return cross_entropy(model(x), y, reduction="none")
+
+
+def make_run(budget: Budget, noise: GaussianNoise, data: Any, steps: int, **how: Any) -> Any:
     return noisy_sgd(
         nn.Linear(4, 2),
+        data,
+        losses,
         learning_rate=0.1,
         sampler=PoissonSampler(0.1),
         clip=FlatClip(1.0),
         noise=noise,
         expected_batch_size=4,
         budget=budget,
+        steps=steps,
+        **how,
     )
 
 
-def train(run: Any, data: Any, steps: int) -> None:
-    for x, y in run.batches(data, steps=steps):
-        run.step(cross_entropy(run.model(x), y, reduction="none"))
+def train(run: Any, steps: int) -> None:
+    for _ in range(steps):
+        run.take_step()
 
 
 def main(url: str, folder: Path) -> None:
@@ -49,26 +56,22 @@ def main(url: str, folder: Path) -> None:
     data = (x, (x[:, 0] > 0).long())
     # only rank 0 can reach the ledger
     budget = Budget(ledger=url if rank == 0 else "/nowhere/at/all.db", dataset="people")
-    first = make_run(budget, GaussianNoise(2.0))
-    first.plan(20)
-    store = RunFolder(folder)
-    store.attach(first, data)
-    train(first, data, 5)
-    store.save()
-    store.close()
-    again = make_run(budget, GaussianNoise(2.0))  # as after a crash
-    RunFolder(folder).attach(again, data)
-    train(again, data, 7)
+    first = make_run(budget, GaussianNoise(2.0), data, 20, folder=folder)
+    train(first, 5)
+    first.folder.save()
+    first.folder.close()
+    again = make_run(budget, GaussianNoise(2.0), data, 20, folder=folder)  # as after a crash
+    train(again, 7)
     assert again.steps == 12, again.steps
-    again.settle()
+    again.close()
     try:
-        train(make_run(budget, GaussianNoise(0.5)), data, 10_000)
+        train(make_run(budget, GaussianNoise(0.5), data, 10_000), 1)
     except BudgetExceeded:
         (folder / f"refused-{rank}").touch()
     noise = noise_for(budget, PoissonSampler(0.1), steps=3)
-    last = make_run(budget, noise)
-    train(last, data, 3)
-    last.settle()
+    last = make_run(budget, noise, data, 3)
+    train(last, 3)
+    last.close()
     dist.barrier()
     dist.destroy_process_group()
     sys.stdout.flush()

@@ -35,8 +35,6 @@ from tightrope.train import (  # noqa: E402
     FlatClip,
     GaussianNoise,
     PoissonSampler,
-    RunFolder,
-    Trainer,
     noise_for,
     noisy_sgd,
 )
@@ -55,25 +53,34 @@ def ledger(tmp_path: Path) -> Any:
     return made
 
 
-def run_on(budget: Budget, noise: Any = None, sampler: Any = None) -> Any:
+def run_on(
+    budget: Budget, noise: Any = None, sampler: Any = None, *, steps: int | None = 10, **how: Any
+) -> Any:
     return noisy_sgd(
         nn.Linear(5, 2),
+        (X, Y),
+        losses,
         learning_rate=0.1,
+        steps=steps,
         sampler=PoissonSampler(0.1) if sampler is None else sampler,
         clip=FlatClip(1.0),
         noise=GaussianNoise(2.0) if noise is None else noise,
         expected_batch_size=6,
         budget=budget,
+        **how,
     )
 
 
-def losses(outputs: Any, labels: Any) -> Any:
-    return cross_entropy(outputs, labels, reduction="none")
+def losses(model: Any, inputs: Any, labels: Any) -> Any:
+    return cross_entropy(model(inputs), labels, reduction="none")
 
 
-def train(run: Any, steps: int) -> int:
-    for x, y in run.batches((X, Y), steps=steps):
-        run.step(losses(run.model(x), y))
+def train(run: Any, most: int = 10_000) -> int:
+    """As many steps as there are, up to `most`."""
+    for _ in range(most):
+        if run.finished:
+            break
+        run.take_step()
     return run.steps
 
 
@@ -83,17 +90,15 @@ def test_two_trainings_end_exactly_at_the_budget_and_the_third_is_refused(
 ) -> None:
     budget = Budget(ledger=ledger, dataset=dataset)
     first = run_on(budget)
-    assert train(first, 10) == 10
-    first.settle()
-    second = run_on(budget)
+    assert len(list(first)) == 10
     with pytest.raises(BudgetExceeded, match="What would fit"):
-        train(second, 10_000)
+        train(run_on(budget, steps=10_000))
     longest = NoisySGD(PoissonSampling(0.1), 2.0, 10_000)
     steps = steps_that_fit(longest, ledger.book(dataset).fits)
-    assert train(second, steps) == steps > 10
-    second.settle()
+    second = run_on(budget, steps=steps)
+    assert len(list(second)) == steps > 10
     with pytest.raises(BudgetExceeded, match="exceed what is left"):
-        train(run_on(budget), 1)  # not a single step more
+        train(run_on(budget, steps=1))  # not a single step more
     assert ledger.standing(dataset).open == 0
     together = [account(replace(longest, steps=10 + steps + more)) for more in (0, 1)]
     assert together[0].epsilon(1e-5).upper <= 3.0
@@ -103,66 +108,65 @@ def test_two_trainings_end_exactly_at_the_budget_and_the_third_is_refused(
 
 def test_the_noise_for_what_is_left(ledger: Any) -> None:
     budget = Budget(ledger=ledger, dataset="people")
-    train(run_on(budget), 40)
-    second = run_on(budget, noise_for(budget, PoissonSampler(0.1), steps=40))
-    assert train(second, 40) == 40
+    list(run_on(budget, steps=40))
+    noise = noise_for(budget, PoissonSampler(0.1), steps=40)
+    assert len(list(run_on(budget, noise, steps=40))) == 40
     assert ledger.standing("people").share > 0.9  # one hundredth of the noise is all that is left
 
 
 def test_a_run_reserves_before_its_first_step_and_gives_back_the_rest(ledger: Any) -> None:
-    run = run_on(Budget(ledger=ledger, dataset="people"))
+    unknown = run_on(Budget(ledger=ledger, dataset="people"), steps=None)
     with pytest.raises(InvalidInput, match="how long"):
-        run.exhausted  # noqa: B018
-    run.plan(40)
+        unknown.finished  # noqa: B018
+    run = run_on(Budget(ledger=ledger, dataset="people"), steps=40)
     assert train(run, 10) == 10
     (held,) = ledger.book("people").reservations.values()
     assert (held.process.steps, held.spent, held.open) == (40, 10, True)
     assert run.process.steps == 40  # the claim is that of the plan
-    run.settle()
+    run.close()
     assert ledger.book("people").reservation(held.id).settled == 10
     with pytest.raises(InvalidInput, match="was settled with"):
-        train(run, 10)
+        train(run)
     assert run.steps == 10
 
 
 def test_a_refused_run_takes_no_step(ledger: Any) -> None:
-    run = run_on(Budget(ledger=ledger, dataset="people"), GaussianNoise(0.5))
+    run = run_on(Budget(ledger=ledger, dataset="people"), GaussianNoise(0.5), steps=4000)
     before = [p.clone() for p in run.model.parameters()]
     with pytest.raises(BudgetExceeded, match="What would fit"):
-        train(run, 4000)
+        run.take_step()
     assert run.steps == 0
     assert all(torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True))
     for wrong in (
         lambda: Budget(ledger=ledger),
         lambda: Budget(),
-        lambda: train(run_on(Budget(ledger=ledger, dataset="nobody")), 3),
+        lambda: train(run_on(Budget(ledger=ledger, dataset="unknown"))),
     ):
         with pytest.raises(InvalidInput):
             wrong()
 
 
 def test_the_smaller_of_two_budgets_counts(ledger: Any) -> None:
-    run = run_on(Budget(0.5, 1e-5, ledger=ledger, dataset="people"))
-    steps = train(run, 10_000)
+    run = run_on(Budget(0.5, 1e-5, ledger=ledger, dataset="people"), steps=10_000)
+    steps = len(list(run))
     assert run.epsilon(1e-5).upper <= 0.5
     (held,) = ledger.book("people").reservations.values()
     assert held.process.steps == held.spent == steps
 
 
 def test_steps_that_hang_together_are_spent_with_the_first(ledger: Any) -> None:
-    run = run_on(Budget(ledger=ledger, dataset="rows"), GaussianNoise(8.0), CyclicSampler(6))
-    run.plan(12)
+    budget = Budget(ledger=ledger, dataset="rows")
+    run = run_on(budget, GaussianNoise(8.0), CyclicSampler(6), steps=12)
     assert train(run, 2) == 2
-    run.settle()
+    run.close()
     (held,) = ledger.book("rows").reservations.values()
     assert (held.steps, held.settled) == (12, 2)
     assert ledger.standing("rows").used == ledger.book("rows").used() > 0.0
 
 
-def test_the_trainer_settles_with_the_certificate(ledger: Any, tmp_path: Path) -> None:
-    budget = Budget(ledger=ledger, dataset="people")
-    folder = RunFolder(tmp_path / "run")
-    Trainer(run_on(budget), losses, delta=1e-5, progress=False, folder=folder).fit((X, Y), steps=9)
+def test_fitting_settles_with_the_certificate(ledger: Any, tmp_path: Path) -> None:
+    run = run_on(Budget(ledger=ledger, dataset="people"), steps=9, folder=tmp_path / "run")
+    run.fit(delta=1e-5, progress=False)
     (held,) = ledger.book("people").reservations.values()
     assert held.settled == 9 and len(held.certificate) == 64
 
@@ -171,12 +175,11 @@ CRASH = """
 import os, sys
 sys.path.insert(0, {here!r})
 import test_connected as t
-from tightrope.train import Budget, RunFolder
-run = t.run_on(Budget(ledger={db!r}, dataset="people"), t.GaussianNoise(4.0))
-RunFolder({folder!r}).attach(run, (t.X, t.Y))
-for x, y in run.batches((t.X, t.Y), steps=300):
-    run.step(t.losses(run.model(x), y))
-    if run.steps == 7:
+from tightrope.train import Budget
+budget = Budget(ledger={db!r}, dataset="people")
+run = t.run_on(budget, t.GaussianNoise(4.0), steps=300, folder={folder!r})
+for step in run:
+    if step.number == 7:
         os.kill(os.getpid(), 9)
 """
 
@@ -188,57 +191,35 @@ def test_a_crashed_run_keeps_what_it_spent_and_goes_on(ledger: Any, tmp_path: Pa
     assert done.returncode == -9
     (held,) = ledger.book("people").reservations.values()
     assert held.open and held.spent == 9  # announced in blocks of 3
-    run = run_on(Budget(ledger=ledger, dataset="people"), GaussianNoise(4.0))
-    RunFolder(folder).attach(run, (X, Y))
+    budget = Budget(ledger=ledger, dataset="people")
+    run = run_on(budget, GaussianNoise(4.0), steps=300, folder=folder)
     assert run.ledger.released == 9
     assert train(run, 20) == 29
     assert ledger.book("people").reservation(held.id).spent == 30
-    run.settle()
+    run.close()
     assert ledger.book("people").reservation(held.id).settled == 30
-    without = run_on(Budget(3.0, 1e-5), GaussianNoise(4.0))
     with pytest.raises(InvalidInput):
-        RunFolder(folder).attach(without, (X, Y))
+        run_on(Budget(3.0, 1e-5), GaussianNoise(4.0), steps=300, folder=folder)
 
 
 def test_copies_of_a_run_do_not_spend_a_step_twice(ledger: Any, tmp_path: Path) -> None:
     """The folder is copied after 7 of 300 steps; the ledger knows of 9, announced by threes."""
-    budget, noise = Budget(ledger=ledger, dataset="people"), GaussianNoise(4.0)
-    first = run_on(budget, noise)
-    first.plan(300)
-    store = RunFolder(tmp_path / "run")
-    store.attach(first, (X, Y))
+    budget = Budget(ledger=ledger, dataset="people")
+    first = run_on(budget, GaussianNoise(4.0), steps=300, folder=tmp_path / "run")
     assert train(first, 7) == 7
-    store.save()
+    first.folder.save()
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    copy = run_on(budget, GaussianNoise(4.0))
-    RunFolder(tmp_path / "copy").attach(copy, (X, Y))
+    copy = run_on(budget, GaussianNoise(4.0), steps=300, folder=tmp_path / "copy")
     assert train(copy, 1) == 10  # after what was announced
     assert train(first, 2) == 9
     with pytest.raises(InvalidInput, match="another copy"):
         train(first, 1)
-    first.abandon_batch()
     (held,) = ledger.book("people").reservations.values()
     assert held.spent == 12
 
 
-def test_a_reservation_made_before_the_folder_is_known_to_it(ledger: Any, tmp_path: Path) -> None:
-    budget = Budget(ledger=ledger, dataset="people")
-    run = run_on(budget)
-    run.plan(5)
-    assert not run.exhausted
-    store = RunFolder(tmp_path / "run")
-    store.attach(run, (X, Y))
-    train(run, 2)
-    store.close()
-    again = run_on(budget)
-    RunFolder(tmp_path / "run").attach(again, (X, Y))
-    assert train(again, 5) == 5
-    assert len(ledger.book("people").reservations) == 1
-
-
 def test_a_forked_copy_takes_no_step(ledger: Any) -> None:
-    run = run_on(Budget(ledger=ledger, dataset="people"))
-    run.plan(100)
+    run = run_on(Budget(ledger=ledger, dataset="people"), steps=100)
     train(run, 1)
     child = os.fork()
     if child == 0:
@@ -264,7 +245,6 @@ def test_what_is_not_private_has_no_price(ledger: Any) -> None:
     with spending(ledger, "rows"), pytest.raises(ModelNotPrivate):
         model.set_params(random_state=3).fit(rows, labels)
     run = run_on(budget)
-    run.plan(10)
     train(run, 3)
     run.ledger.forfeit(["examples were mixed"])
     with pytest.raises(ModelNotPrivate, match="mixed"):
@@ -277,7 +257,7 @@ def test_the_people_of_the_data_set_are_charged(ledger: Any) -> None:
     """A training is told by what it does to a record; one person may have several."""
     total = Total(epsilon=6.0, delta=1e-5)
     ledger.add(Terms("visits", total, choices=IN_ADVANCE, records=2))
-    train(run_on(Budget(ledger=ledger, dataset="visits")), 10)
+    train(run_on(Budget(ledger=ledger, dataset="visits")))
     (held,) = ledger.book("visits").reservations.values()
     assert held.process == replace(held.process.run).group(2)
     assert (held.steps, held.spent) == (10, 10)
@@ -287,7 +267,7 @@ def test_trainings_inside_a_with_are_counted(ledger: Any) -> None:
     with spending(ledger, "people"):
         run = run_on(Budget(3.0, 1e-5))
         train(run, 3)
-    run.settle()
+    run.close()
     assert [r.settled for r in ledger.book("people").reservations.values()] == [3]
 
 

@@ -54,7 +54,7 @@ def test_lightning(ledger: Any, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         lightning = pytest.importorskip("lightning")
-        from tightrope.train.adapters.lightning import PrivateModule, drawn_loader
+        from tightrope.train.adapters.lightning import PrivateModule
 
     class Module(PrivateModule):
         def __init__(self) -> None:
@@ -66,18 +66,18 @@ def test_lightning(ledger: Any, tmp_path: Path) -> None:
 
     def fit(steps: int) -> Any:
         module = Module()
-        run = module.make_private(torch.optim.SGD(module.parameters(), lr=0.1), **parts(ledger))
-        loader = drawn_loader(run, TensorDataset(X, Y), steps=steps)
+        rule = torch.optim.SGD(module.parameters(), lr=0.1)
+        module.make_private(rule, TensorDataset(X, Y), steps=steps, **parts(ledger))
         lightning.Trainer(
-            max_epochs=1,
+            max_epochs=-1,
             accelerator="cpu",
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
             default_root_dir=tmp_path,
-        ).fit(module, loader)
-        return run
+        ).fit(module)
+        return module.run
 
     assert fit(6).steps == 6
     assert settled(ledger) == [6]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,10 @@ def test_the_quick_training_learns(reproduced: Reproduced) -> None:
     record = reproduced("gdp-table-1")
     scores = [x for x in record["lines"] if "test accuracy" in x["what"]]
     assert len(scores) == 7
-    private, twin = (float(x["ours"].split()[0]) for x in (scores[0], scores[-1]))
+    assert {x["verdict"] for x in scores} == {"not run"}  # made data say nothing of the claim
+    assert {x["ours"] for x in scores} == {None}
+    learned = [re.search(r"\(([\d.]+) %\)", x["because"]) for x in (scores[0], scores[-1])]
+    private, twin = (float(found[1]) for found in learned if found is not None)
     assert private > 85 and twin > 90  # one of ten digits at random is 10 %
     assert all("quick run" in x["because"] for x in scores)
 
@@ -84,6 +88,7 @@ def test_finished_runs_are_read_and_compared(tmp_path: Path) -> None:
     assert spread(found) == "95.00 +- 0.20 (3 runs)"
     line = score_line("accuracy", TABLE_1[0], setting, within=0.3)
     assert (line.verdict, line.claim) == (Verdict.REPRODUCED, 95.0)
+    assert line.within == 0.3 and "standard error 0.12" in line.because
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +14,12 @@ from tightrope_reproduce.inventory import KINDS, entries, page
 
 ROOT = Path(__file__).parents[3]
 ENTRIES = entries()
+SPEC = importlib.util.spec_from_file_location("mutants_run", ROOT / "tests/mutants/run.py")
+assert SPEC is not None and SPEC.loader is not None
+RUN = importlib.util.module_from_spec(SPEC)
+sys.modules[SPEC.name] = RUN
+SPEC.loader.exec_module(RUN)
+NOTICED = {(fault.file, test.split("::")[0]) for fault in RUN.faults() for test in fault.named}
 
 
 def named(entry):
@@ -53,3 +61,15 @@ def test_every_item_of_a_paper_checks_something():
     of_no_paper = {"glance", "today-gains", "today-cifar-10"}
     ours = set(MODULES) - of_no_paper
     assert ours <= used, ours - used
+
+
+@pytest.mark.parametrize(
+    "entry", [e for e in ENTRIES if e.checked_by == "test"], ids=lambda e: f"{named(e)}"
+)
+def test_a_test_that_is_cited_notices_a_fault_that_is_planted_in_the_home(entry):
+    """`make mutants` shows that it does."""
+    home = find_spec(entry.home)
+    assert home is not None and home.origin is not None
+    package = "src" if entry.home.startswith("tightrope.") else "papers/src"
+    file = f"{package}/{entry.home.replace('.', '/')}"
+    assert {(f"{file}.py", entry.check), (f"{file}/__init__.py", entry.check)} & NOTICED

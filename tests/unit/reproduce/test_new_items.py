@@ -33,6 +33,7 @@ def test_theorem_5_and_the_terms_beside_it(reproduced):
     fourth = line(record, "(110)")
     assert abs(fourth["claim"] / fourth["ours"] - 1) < 0.01
     assert record["lines"][0]["verdict"] == "holds here"
+    assert "claim invalid" not in {each["verdict"] for each in record["lines"]}
     assert line(record, "advanced composition")["ours"] > 10
 
 
@@ -56,7 +57,9 @@ def test_the_limit_against_the_moments_accountant(reproduced, table_of):
 def test_noise_for_many_passes_and_for_local_privacy(reproduced):
     record = reproduced("iteration-thm-35")
     assert 0.5 < line(record, "after Theorem 35")["ours"] <= 1.0
-    assert line(record, "BST14")["ours"] == pytest.approx(math.sqrt(1.28 * math.log(1e9)), rel=1e-9)
+    printed = math.sqrt(1.28 * math.log(1e9))
+    assert line(record, "BST14")["claim"] == pytest.approx(printed, rel=1e-9)
+    assert line(record, "BST14")["ours"] > printed  # of both formulas less noise is needed
     sampling = line(record, "Introduction")
     assert sampling["claim"] == pytest.approx(0.01 * (1 + math.e))
     assert sampling["ours"] == pytest.approx(math.log1p(0.01 * math.expm1(1)), rel=1e-12)

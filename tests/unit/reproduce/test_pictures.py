@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tightrope.train.fix import standardised
 
 from tightrope.accounting import account
-from tightrope.train.standard_convolution import standardised
 from tightrope_reproduce.learning.models import PictureBody, PictureNet
 from tightrope_reproduce.learning.painted import painted
 from tightrope_reproduce.learning.prior import (
@@ -84,7 +84,7 @@ def test_a_network_begins_where_the_painted_pictures_left_it() -> None:
     model = picture_net()
     with np.load(PRIOR) as learned:
         stored = torch.from_numpy(learned["start.weight"]).float()
-    now, then = (standardised(w)[0].flatten(1) for w in (model.body.start.weight.detach(), stored))
+    now, then = (standardised(w).flatten(1) for w in (model.body.start.weight.detach(), stored))
     assert float((now * then).sum(1).min()) > 1 - 1e-3
     images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     assert torch.equal(model(images), torch.zeros(2, 10))  # its output layer knows nothing

@@ -25,7 +25,8 @@ from tightrope_reproduce.folder import RECORD
 from tightrope_reproduce.index import records_in
 from tightrope_reproduce.index_markdown import markdown
 from tightrope_reproduce.index_page import page
-from tightrope_reproduce.item import Outcome, Setting
+from tightrope_reproduce.index_words import objections
+from tightrope_reproduce.item import Objection, Outcome, Setting
 
 
 def _reproduce(*words: str) -> str:
@@ -66,7 +67,8 @@ def test_a_second_run_runs_nothing(whole: Path) -> None:
 
 
 def _some_not_run(record: dict[str, Any]) -> bool:
-    return any(line["verdict"] == "not run" for line in record["lines"])
+    lines = (line for line in record["lines"] if line["verdict"] == "not run")
+    return any(not line["because"].startswith("quick run") for line in lines)
 
 
 @pytest.mark.slow
@@ -89,7 +91,7 @@ def test_every_claim_has_a_line_in_both_pages(whole: Path) -> None:
         assert html.escape(line["because"]) in row
     text = (whole / "index.md").read_text()
     table_rows = [row for row in text.splitlines() if row.startswith("| ")]
-    assert len(table_rows) == len(lines) + 2 * len(records)
+    assert len(table_rows) == len(lines) + 2 * len(records) + len(objections(records)) + 2
 
 
 @pytest.mark.slow
@@ -190,6 +192,29 @@ def test_words_cannot_break_the_pages() -> None:
     assert "&lt;b&gt;x&lt;/b&gt;" in page(records)
     assert "A &lt;paper&gt;" in page(records)
     assert "a < b \\| c" in markdown(records)
+
+
+def test_invalid_claims_are_counted_by_what_they_come_down_to() -> None:
+    limit, other = str(Objection.LIMIT), str(Objection.SQUARE)
+    invalid = [{"verdict": "claim invalid", "objection": name} for name in (limit, limit, other)]
+    records = [_record(False, **line) for line in invalid] + [_record(False)]
+    assert objections(records) == [(limit, 2, ["made-up"]), (other, 1, ["made-up"])]
+    assert "3 claim invalid (2 distinct objections)" in markdown(records)
+    assert "2 distinct objections" in page(records)
+
+
+def test_a_reproduced_number_names_its_tolerance() -> None:
+    records = [_record(False, within=0.0061)]
+    assert "reproduced within 0.0061" in page(records)
+    assert "reproduced within 0.0061" in markdown(records)
+
+
+def test_each_invalid_claim_of_the_published_pages_names_its_objection() -> None:
+    published = records_in(Path(__file__).parents[3] / "docs" / "reproduction")
+    lines = [line for record in published for line in record["lines"]]
+    invalid = [line for line in lines if line["verdict"] == "claim invalid"]
+    assert {line["objection"] for line in invalid} == {str(each) for each in Objection}
+    assert len(invalid) == 63
 
 
 def test_intervals_are_shown_by_both_ends() -> None:

@@ -33,8 +33,10 @@ def test_noisy_sgd_under_reports_for_its_own_algorithm(reproduced: Reproduced) -
         assert line["ours"] == pytest.approx(printed, rel=5e-4)
         assert line["truth"]["lower"] == pytest.approx(lower, rel=5e-4)
         assert line["truth"]["upper"] == pytest.approx(upper, rel=5e-4)
-    assert [line["verdict"] for line in lines[2:5]] == ["differs", "reproduced", "reproduced"]
-    assert lines[5]["truth"] == pytest.approx(0.9429, rel=1e-4)
+    gains = [float(gain) for gain in lines[2]["ours"].split(", ")]
+    assert lines[2]["verdict"] == "reproduced"  # "often": at two of three budgets
+    assert gains == pytest.approx([51.02, 155.6, 292.3], rel=1e-3)
+    assert lines[3]["truth"] == pytest.approx(0.9429, rel=1e-4)
 
 
 def test_printed_curves_of_noisy_sgd(table_of: TableOf) -> None:

@@ -6,6 +6,7 @@ so a wrong constant shows.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from functools import cache
 
@@ -13,7 +14,17 @@ import numpy as np
 import pytest
 from mpmath import cos, erfc, exp, inf, log, mp, mpf, nsum, pi, sqrt
 
-from tightrope.theorems.discrete_gaussian import SMOOTHING, discrete_scale
+from tightrope.accounting import account
+from tightrope.guarantee.loss.integer_noise import discrete_gaussian_pair
+from tightrope.guarantee.loss.pair import log_delta_single
+from tightrope.process import (
+    Adjacency,
+    DiscreteGaussianMechanism,
+    GaussianMechanism,
+    Repeated,
+    SampledRelease,
+)
+from tightrope.theorems.discrete_gaussian import SMOOTHING, close_gaussians, discrete_scale
 
 CASES = [(0.35, 0.25), (0.4, 0.3), (0.5, 0.35), (0.5, 0.49), (0.6, 0.4), (1.0, 0.5)]
 
@@ -153,3 +164,42 @@ def test_the_scale_is_the_least_that_is_accounted(noise, bound):
     scale, asked = discrete_scale(noise, bound), (Fraction(noise) * bound) ** 2
     assert scale**2 - SMOOTHING**2 >= asked
     assert (scale - 1) ** 2 - SMOOTHING**2 < asked
+
+
+@pytest.mark.parametrize("sigma", [64.0, 300.5, 3000.0])
+@pytest.mark.parametrize("moved", [1, 7, 150])
+@pytest.mark.parametrize("rate, sides", [(1.0, (False, True)), (0.1, (True, False)), (0.3, (1, 1))])
+def test_one_number_is_between_two_gaussians(
+    sigma: float, moved: int, rate: float, sides: tuple[bool, bool]
+) -> None:
+    """The points themselves against the Gaussians that stand for them where they are too many."""
+    exact = discrete_gaussian_pair(sigma, moved, rate, *sides)
+    below, above = close_gaussians(sigma, moved, rate, *sides)
+    for times in (0.0, 0.3, 1.0, 3.0):
+        epsilon = times * moved / sigma
+        true = log_delta_single(exact, epsilon)
+        least, most = (log_delta_single(pair, epsilon) for ((pair, _),) in (below, above))
+        assert least.lower <= true.upper and true.lower <= most.upper
+        if true.lower > -30.0:
+            assert most.upper - least.lower < 1000.0 / sigma**2 + 1e-9
+
+
+@pytest.mark.parametrize("sigma, moved", [(1e6, 1), (1e6, 10**6), (1e12, 10**12)])
+@pytest.mark.parametrize("relation", Adjacency)
+def test_noise_of_any_size_is_answered(sigma: float, moved: int, relation: Adjacency) -> None:
+    """A list of its points asked for hundreds of terabytes."""
+    release = DiscreteGaussianMechanism(sigma, moved, relation)
+    gaussian = GaussianMechanism(sigma / moved, relation)
+    for run, other in ((release, gaussian), (Repeated(release, 1000), Repeated(gaussian, 1000))):
+        found, known = account(run).epsilon(1e-5), account(other).epsilon(1e-5)
+        assert found.lower <= known.upper and known.lower <= found.upper
+        assert found.upper <= known.upper * (1.0 + 1e-6) + 1e-15
+        assert found.lower >= known.lower * (1.0 - 1e-6)
+    sampled = SampledRelease(DiscreteGaussianMechanism(sigma, moved), 0.1, relation)
+    assert account(sampled).epsilon(1e-5).upper < 2.0
+
+
+@pytest.mark.parametrize("sigma, moved", [(3.0, 10**9), (1e12, 10**20)])
+def test_next_to_no_noise_still_has_a_bound(sigma: float, moved: int) -> None:
+    found = account(DiscreteGaussianMechanism(sigma, moved)).epsilon(1e-5)
+    assert 0.5 * (moved / sigma) ** 2 * (1 - 1e-6) <= found.upper < math.inf

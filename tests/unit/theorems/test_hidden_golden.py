@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
 from tightrope.numerics.hull import least_cost, least_cost_shifts
 from tightrope.numerics.hull_window import least_window_cost
@@ -18,12 +19,14 @@ from tightrope.theorems import (
     hidden_hockey_stick,
     hidden_langevin,
     hidden_langevin_sampled,
+    hidden_mixture,
     hidden_projected,
     hidden_shift_renyi,
     hidden_skip,
     hidden_stop,
     hidden_stop_renyi,
 )
+from tightrope.theorems.hidden_steps import step_mu
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "hidden.json").read_text())
 
@@ -167,6 +170,58 @@ def test_hockey_stick_contraction(case, kind):
     assert single(v["epsilon"]) == expected(case, kind)
     best = hidden_hockey_stick.guarantee(run).delta(v["epsilon"]).upper
     assert best <= single(v["epsilon"]) * (1 + 1e-11)
+
+
+@pytest.mark.parametrize("order", [1.5, 3.0, 20.0])
+@pytest.mark.parametrize("ratio", [0.3, 2.0])
+def test_gaussian_shift_divergence(order, ratio):
+    """The magnitude R_a(N(0, 1), ratio): no smaller shift has a larger divergence."""
+    x = np.linspace(-12.0, 12.0 + order * ratio, 100_001)
+    step = (x[1] - x[0]) / math.sqrt(2 * math.pi)
+    shifts = ratio * np.array([1.0, 0.6, -1.0])
+    moments = [-0.5 * order * (x - y) ** 2 - 0.5 * (1 - order) * x**2 for y in shifts[:2]]
+    truth = [(logsumexp(m) + math.log(step)) / (order - 1) for m in moments]
+    found = hidden_shift_renyi.gaussian_divergence(order, shifts)
+    assert found[:2] == pytest.approx(np.array(truth), rel=1e-9)
+    assert found.max() == found[0] == found[2]
+
+
+@pytest.mark.parametrize(
+    ("order", "divergences", "weights", "bound"),
+    [  # (1 + c) sum p_i D_i, c = (order - 1) max D_i
+        (3.0, (0.1, 0.2), (0.5, 0.5), 1.4 * 0.15),
+        (2.0, (0.0, 1.0), (0.9, 0.1), 2.0 * 0.1),
+        (11.0, (0.05, 0.01, 0.1), (0.2, 0.3, 0.5), 2.0 * 0.063),
+    ],
+)
+def test_weak_convexity_of_the_renyi_divergence(order, divergences, weights, bound):
+    """Lemma 25, and what it bounds: ln(sum p_i e^((a-1) D_i))/(a-1), more than the mean of D_i."""
+    found = hidden_mixture.renyi_by_lemma_25(order, divergences, weights)
+    assert found == pytest.approx(bound)
+    mean = np.exp((order - 1) * np.array(divergences)) @ weights
+    exact = math.log(mean) / (order - 1)
+    assert np.dot(divergences, weights) < exact <= found
+    squared_mus = 2 * np.array(divergences) / order
+    mixture = hidden_mixture.renyi_of_mixture(np.array([order]), squared_mus, np.array(weights))
+    assert mixture[0] == pytest.approx(exact)
+
+
+@pytest.mark.parametrize(("batch", "share"), [(1, 1.0), (4, 0.25)])
+def test_a_record_moves_the_mean_gradient_of_its_batch_by_twice_its_bound(batch, share):
+    """Propositions A.1 and A.2 of the survey: two opposite gradients attain it."""
+    run = CyclicSGD(
+        loss=ConvexLoss(0.7, 1.0),
+        step_size=0.5,
+        noise_std=3.0,
+        batch_size=batch,
+        batches_per_epoch=2,
+    )
+    gradients = np.zeros((batch, 2))
+    other = gradients.copy()
+    gradients[0], other[0] = (0.7, 0.0), (-0.7, 0.0)
+    moved = np.linalg.norm(gradients.mean(axis=0) - other.mean(axis=0))
+    assert moved == pytest.approx(2 * 0.7 * share)
+    assert step_mu(run) == pytest.approx(moved / run.noise_std)
 
 
 @cases("laplace_shift")

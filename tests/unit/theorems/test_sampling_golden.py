@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from tightrope.accounting import account
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.loss import profile
+from tightrope.guarantee.loss.cumulant import renyi
 from tightrope.guarantee.loss.pair import AllocationPair, SampledGaussianPair
 from tightrope.process import (
     Adjacency,
@@ -22,12 +24,17 @@ from tightrope.process import (
     NoisySGD,
     PoissonSampling,
 )
-from tightrope.theorems import balls_in_bins_rdp_fs25, sampled_gaussian_clt_bdls19
+from tightrope.theorems import (
+    balls_in_bins_rdp_fs25,
+    poisson_gaussian_rdp_mtz19,
+    sampled_gaussian_clt_bdls19,
+)
 from tightrope.theorems.poisson_gaussian_rdp_abadi16 import LeadingTerm
 from tightrope.theorems.poisson_gaussian_rdp_abadi16 import applies as abadi_applies
 from tightrope.theorems.poisson_gaussian_rdp_closed_mtz19 import ClosedFormTerm
 from tightrope.theorems.poisson_gaussian_rdp_closed_mtz19 import applies as mtz_applies
 
+BOTH_WAYS: tuple[Any, ...] = ("remove", "add")
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "sampling.json").read_text())
 
 
@@ -58,6 +65,55 @@ def test_closed_form_and_its_conditions(given, told, rtol) -> None:
         assert term.upper(np.array([given["alpha"]]))[0] == pytest.approx(told["bound"], rel=rtol)
 
 
+@pytest.mark.parametrize("noise", [4.0, 6.0, 20.0])
+@pytest.mark.parametrize("rate", [1e-6, 1e-3, 0.01, 0.2])
+def test_the_closed_form_is_above_the_exact_divergence_wherever_it_answers(
+    rate: float, noise: float
+) -> None:
+    orders = np.geomspace(1.01, 3000.0, 40)
+    found = ClosedFormTerm(rate, noise).upper(orders)
+    answered = np.isfinite(found)
+    exact = [renyi(SampledGaussianPair(rate, 1.0 / noise, way), orders)[0] for way in BOTH_WAYS]
+    assert answered.any() and not answered.all()
+    assert (np.max(exact, axis=0)[answered] <= found[answered]).all()
+
+
+def test_the_closed_form_needs_much_noise() -> None:
+    """With noise 0.5 both conditions on the order hold at 1.1, and 2 q^2 order / s^2 is too small:
+    the condition on the noise is all that keeps the theorem from it."""
+    term, order = ClosedFormTerm(1e-3, 0.5), np.array([1.1])
+    assert term.covers(order)[0]
+    assert term.upper(order)[0] < renyi(SampledGaussianPair(1e-3, 2.0, "remove"), order)[0][0]
+    for noise in (0.5, 3.99):
+        refusal = mtz_applies(NoisySGD(PoissonSampling(1e-3), noise, 1))
+        assert refusal is not None and "noise_multiplier >= 4" in str(refusal)
+    assert mtz_applies(NoisySGD(PoissonSampling(0.21), 5.0, 1)) is not None
+    assert mtz_applies(NoisySGD(PoissonSampling(0.2), 4.0, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise", "order", "covered"),
+    [  # s^2 L/2 - 2 ln s and (s^2 L^2/2 - ln 5 - 2 ln s)/(L + ln(q order) + 1/(2 s^2)), by hand
+        (0.2, 20.0, 9.0, True),  # 91.1 and 36.8
+        (0.2, 20.0, 20.0, False),  # 40.7 and 2.04
+        (1e-6, 4.0, 70.0, True),  # 73.9 and 15,972
+        (1e-6, 4.0, 75.0, False),  # 73.3 and 16,076
+    ],
+)
+def test_the_closed_form_answers_at_the_orders_of_both_its_conditions(
+    rate: float, noise: float, order: float, covered: bool
+) -> None:
+    assert ClosedFormTerm(rate, noise).covers(np.array([order]))[0] == covered
+
+
+def test_the_leading_term_is_refused_at_much_noise_and_at_little() -> None:
+    """Lemma 3 needs noise >= 1 and rate * noise < 1/16."""
+    for rate, noise in ((1e-3, 0.99), (0.02, 3.2), (0.2, 1.0)):
+        refusal = abadi_applies(NoisySGD(PoissonSampling(rate), noise, 1))
+        assert refusal is not None and "noise_multiplier >= 1" in str(refusal)
+    assert abadi_applies(NoisySGD(PoissonSampling(0.02), 3.1, 1)) is None
+
+
 @pytest.mark.parametrize(("given", "told", "rtol"), cases("rdp_abadi_lemma3"))
 def test_leading_term_is_offered_only_where_it_holds(given, told, rtol) -> None:
     run = NoisySGD(PoissonSampling(given["q"]), given["sigma"], 1)
@@ -65,6 +121,20 @@ def test_leading_term_is_offered_only_where_it_holds(given, told, rtol) -> None:
     whole = given["alpha"] == int(given["alpha"])
     holds = abadi_applies(run) is None and whole and given["alpha"] <= term.largest_order
     assert holds == told["valid"]
+
+
+@pytest.mark.parametrize("order", [2.0, 5.5])
+@pytest.mark.parametrize("steps", [1, 40])
+def test_renyi_divergences_of_sampled_steps_add_up(order: float, steps: int) -> None:
+    """One step by quadrature of E_Q (1 - q + q e^(x/s^2 - 1/(2 s^2)))^a."""
+    rate, noise = 0.1, 1.3
+    x = np.linspace(-12.0 * noise, order + 12.0 * noise, 200_001)
+    law = np.exp(-0.5 * (x / noise) ** 2) / (noise * math.sqrt(2 * math.pi))
+    ratio = 1 - rate + rate * np.exp((x - 0.5) / noise**2)
+    moments = [np.sum(law * ratio**power) * (x[1] - x[0]) for power in (order, 1 - order)]
+    truth = steps * math.log(max(moments)) / (order - 1)
+    found = poisson_gaussian_rdp_mtz19.guarantee(NoisySGD(PoissonSampling(rate), noise, steps))
+    assert found.renyi(order).upper == pytest.approx(truth, rel=1e-8)
 
 
 @pytest.mark.parametrize(("given", "told", "rtol"), cases("random_allocation_rdp_remove"))
@@ -96,10 +166,10 @@ def test_balls_in_bins_is_not_dominated_by_poisson() -> None:
 
 def test_renyi_and_profile_of_balls_in_bins_agree() -> None:
     run = NoisySGD(BallsInBinsSampling(20), 1.0, 20)
-    renyi = balls_in_bins_rdp_fs25.guarantee(run)
-    assert isinstance(renyi, RenyiGuarantee)
-    assert math.isfinite(renyi.epsilon(1e-5).upper)
-    assert account(run).epsilon(1e-5).upper <= renyi.epsilon(1e-5).upper
+    bound = balls_in_bins_rdp_fs25.guarantee(run)
+    assert isinstance(bound, RenyiGuarantee)
+    assert math.isfinite(bound.epsilon(1e-5).upper)
+    assert account(run).epsilon(1e-5).upper <= bound.epsilon(1e-5).upper
 
 
 def test_epochs_of_balls_in_bins_are_more_private_than_poisson_here() -> None:

@@ -32,6 +32,7 @@ from tightrope.errors import AdjacencyMismatch, DoesNotApply, InvalidInput
 from tightrope.process import (
     NoiseSchedule,
     RandomAllocationSampling,
+    Repeated,
     SampledRelease,
     TruncatedPoissonSampling,
 )
@@ -155,7 +156,7 @@ def test_cut_batches_of_users_keep_their_size() -> None:
 
 def test_where_no_null_record_has_a_meaning_it_is_refused() -> None:
     with pytest.raises(DoesNotApply, match="replace-one"):
-        account(RandomizedResponse(0.5, adjacency=ZEROED)).epsilon(0.0)
+        account(RandomizedResponse(0.5, adjacency=REMOVED)).epsilon(0.0)
     with pytest.raises(InvalidInput, match="not a row of data"):
         check_rows("zero-out", "Learning from rows")
     assert check_rows("replace-one", "Learning from rows") is REPLACED
@@ -163,3 +164,26 @@ def test_where_no_null_record_has_a_meaning_it_is_refused() -> None:
         Problem(None, Logistic(), adjacency=ZEROED)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="PoissonSampler takes"):
         PoissonSampler(0.1, adjacency=ZEROED)
+
+
+@pytest.mark.parametrize("flip, categories", [(0.5, 2), (0.1, 5), (0.9, 100), (1.0, 3)])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_null_record_answers_uniformly(flip: float, categories: int, times: int) -> None:
+    """All answers of up to three people's worth of questions, enumerated by how many are true."""
+    truth, other = 1 - flip + flip / categories, flip / categories
+    run = RandomizedResponse(flip, categories, ZEROED)
+    found = account(run if times == 1 else Repeated(run, times))
+    for epsilon in EPSILONS:
+        sums = [0.0, 0.0]
+        for right in range(times + 1):
+            ways = math.comb(times, right) * (categories - 1) ** (times - right)
+            p = truth**right * other ** (times - right)
+            q = categories**-times
+            sums[0] += ways * max(p - math.exp(epsilon) * q, 0.0)
+            sums[1] += ways * max(q - math.exp(epsilon) * p, 0.0)
+        answer = found.delta(epsilon)
+        assert answer.lower <= max(sums) * (1 + 1e-9) + 1e-15
+        assert max(sums) * (1 - 1e-9) - 1e-15 <= answer.upper
+        assert answer.width <= 1e-3 * max(sums) + 1e-12
+    swapped = account(RandomizedResponse(flip, categories)).epsilon(0.0)
+    assert account(run).epsilon(0.0).upper <= swapped.upper * (1 + 1e-12)

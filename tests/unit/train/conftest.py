@@ -1,8 +1,7 @@
-"""A slow, obvious gradient engine (one example at a time) and small models for the tests."""
+"""Small private runs for tests of training."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,63 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from tightrope.train import GaussianNoise, PoissonSampler, PrivateOptimizer
+from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, PrivateRun
 
 # Two test processes share two cores: more threads only wait for each other.
 torch.set_num_threads(1)
 
 
-@dataclass(frozen=True)
-class SlowBatch:
-    sums: tuple[Tensor, ...]
-    examples: int
-    norms: Tensor
-    clipped_fraction: float
-    nonfinite: int
+def each_loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """One loss for each example."""
+    return cross_entropy(model(x), y, reduction="none")
 
 
-@dataclass(frozen=True)
-class SlowClip:
-    """Flat clipping for the slow engine."""
-
-    clip_norm: float
-
-    @property
-    def sensitivity(self) -> float:
-        return self.clip_norm
-
-
-class SlowGradients:
-    """Backward for each example's loss, clip, add in float64: nothing to get wrong."""
-
-    bounds_rounding = True
-
-    def __init__(self, model: nn.Module) -> None:
-        named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-        self.names = tuple(n for n, _ in named)
-        self.parameters = tuple(p for _, p in named)
-
-    def clipped_sum(self, losses: Tensor, clip: SlowClip, chain: int = 0) -> SlowBatch:
-        sums = [torch.zeros_like(p, dtype=torch.float64) for p in self.parameters]
-        norms, nonfinite = [], 0
-        for loss in losses:
-            grads = torch.autograd.grad(loss, self.parameters, retain_graph=True)
-            norm = torch.sqrt(sum(g.double().pow(2).sum() for g in grads))
-            norms.append(norm)
-            if not torch.isfinite(norm):
-                nonfinite += 1
-                continue
-            for total, g in zip(sums, grads, strict=True):
-                total.add_(g * min(1.0, clip.clip_norm / float(norm)) if norm > 0 else g)
-        norm = torch.stack(norms) if norms else torch.zeros(0)
-        clipped = float((norm > clip.clip_norm).double().mean()) if norms else 0.0
-        return SlowBatch(tuple(sums), len(losses), norm, clipped, nonfinite)
-
-    def detach(self) -> None:
-        pass
-
-    def forget(self) -> None:
-        pass
+def weights_of(model: nn.Module) -> Tensor:
+    """All weights in one vector, copied."""
+    return torch.cat([p.detach().reshape(-1).clone() for p in model.parameters()])
 
 
 @pytest.fixture
@@ -86,31 +42,33 @@ def make_model() -> Any:
 
 
 @pytest.fixture
-def make_run(make_model: Any) -> Any:
+def make_run(make_model: Any, data: Any) -> Any:
     """A private run of a small model; every part can be replaced by keyword."""
 
-    def build(model: nn.Module | None = None, **parts: Any) -> PrivateOptimizer:
+    def build(
+        model: nn.Module | None = None, *, records: Any = None, loss: Any = each_loss, **parts: Any
+    ) -> PrivateRun:
         model = make_model() if model is None else model
         rule = parts.pop("rule", lambda p: torch.optim.SGD(p, lr=0.5))
         settings: dict[str, Any] = {
             "sampler": PoissonSampler(0.2),
-            "clip": SlowClip(1.0),
+            "clip": FlatClip(1.0),
             "noise": GaussianNoise(1.0),
             "expected_batch_size": 12,
-            "gradients": SlowGradients(model),
+            "steps": 1_000,
         }
         trainable = [p for p in model.parameters() if p.requires_grad]
-        return PrivateOptimizer(model, rule(trainable), **(settings | parts))
+        records = data if records is None else records
+        return PrivateRun(model, rule(trainable), records, loss, **(settings | parts))
 
     return build
 
 
 @pytest.fixture
-def train() -> Any:
-    def go(run: PrivateOptimizer, data: Any, steps: int, micro_batch: int | None = None) -> list:
-        reports = []
-        for x, y in run.batches(data, steps=steps, micro_batch=micro_batch):
-            reports.append(run.step(cross_entropy(run.model(x), y, reduction="none")))
-        return reports
+def take() -> Any:
+    """Take so many steps."""
+
+    def go(run: PrivateRun, steps: int) -> list[Any]:
+        return [run.take_step() for _ in range(steps)]
 
     return go

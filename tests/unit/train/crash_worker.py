@@ -18,44 +18,46 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tightrope.train import GaussianNoise, PoissonSampler, RunFolder, noisy_adam
-from tightrope.train.clip import FlatClip
+from tightrope.train import FlatClip, GaussianNoise, PoissonSampler, noisy_adam
 
 STEPS, SAVE_EVERY = 40, 7
 
 
-def build(kind):
+def losses(model, x, y):
+    return cross_entropy(model(x), y, reduction="none")
+
+
+def build(folder, kind):
     seeds = (1, 2) if kind == "seeded" else (None, None)
     torch.set_num_threads(1)
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.2), nn.Tanh(), nn.Linear(8, 2))
     x = torch.randn(80, 6)
-    run = noisy_adam(
+    return noisy_adam(
         model,
+        (x, (x[:, 0] > 0).long()),
+        losses,
         learning_rate=0.05,
         sampler=PoissonSampler(0.2, seed=seeds[0]),
         clip=FlatClip(1.0),
         noise=GaussianNoise(1.0, seed=seeds[1]),
         expected_batch_size=16,
+        steps=STEPS,
+        folder=folder,
+        save_every=SAVE_EVERY,
     )
-    return run, (x, (x[:, 0] > 0).long())
 
 
 def train(folder: Path, log: Path | None, kind: str) -> None:
-    run, data = build(kind)
-    store = RunFolder(folder)
-    store.attach(run, data)
+    run = build(folder, kind)
     if log is not None:
         handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(handle, f"resumed {run.ledger.released}\n".encode())
         run.optimizer.register_step_post_hook(
             lambda *_: os.write(handle, f"released {run.steps}\n".encode())
         )
-    for x, y in run.batches(data, steps=STEPS - run.steps):
-        run.step(cross_entropy(run.model(x), y, reduction="none"))
-        if run.steps % SAVE_EVERY == 0:
-            store.save()
-    store.save()
+    for _ in run:
+        pass
     (folder / "weights").write_text(json.dumps(weights_of(run)))
 
 

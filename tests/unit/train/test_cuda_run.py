@@ -14,31 +14,31 @@ from tightrope.train import (
     FlatClip,
     GaussianNoise,
     PoissonSampler,
-    RunFolder,
     check_run,
     noisy_sgd,
 )
-from tightrope.train.gradients import ClippedBatch
 from tightrope.train.gradients.forms import Outer, TableRows, combine
-from tightrope.train.padded import PaddedBatch, Program
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def losses(outputs, labels):
-    return cross_entropy(outputs, labels, reduction="none")
+def losses(model, x, y):
+    return cross_entropy(model(x), y, reduction="none")
 
 
-def make_cuda_run(seed=None):
+def make_cuda_run(data, seed=None, **more):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 64), nn.Tanh(), nn.Linear(64, 2)).cuda()
     return noisy_sgd(
         model,
+        data,
+        losses,
         learning_rate=0.5,
         sampler=PoissonSampler(0.2, seed=seed),
         clip=FlatClip(1.0),
         noise=GaussianNoise(1.0, seed=seed),
         expected_batch_size=12,
+        **({"steps": 1_000} | more),
     )
 
 
@@ -56,43 +56,27 @@ def test_noise_on_the_gpu_is_gaussian_and_continues_from_its_state():
     assert torch.equal(first, second)
 
 
-def one_large_after_many(values, present):
-    """Much is let go in pieces before as much is taken at once."""
-    (x,), many = values, 8
-    pieces = [torch.zeros(24 << 20, dtype=torch.uint8, device="cuda") for _ in range(many)]
-    del pieces
-    torch.zeros(many * 24 << 20, dtype=torch.uint8, device="cuda")
-    squares = x.square().sum(1)
-    ones = torch.ones(1, len(x), device="cuda")
-    return ClippedBatch((x.sum(0),), len(x), squares, ones, 0, squares.sum()), squares
-
-
-def test_a_graph_takes_no_more_memory_than_one_run_holds():
-    batch = (torch.randn(4, 3, device="cuda"),)
-    program = Program(one_large_after_many, PaddedBatch(batch, 4))
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_reserved()
-    program.capture()
-    torch.cuda.empty_cache()
-    assert torch.cuda.memory_reserved() - before < 220 << 20
-    torch.testing.assert_close(program.run(batch)[0].sums[0], batch[0].sum(0))
-
-
-def test_a_run_on_the_gpu_is_healthy(data):
-    diagnosis = check_run(make_cuda_run(), losses, data)
+@pytest.mark.parametrize("executor", ["plain", "compiled", "cuda graph"])
+def test_a_run_on_the_gpu_is_healthy(data, executor):
+    diagnosis = check_run(make_cuda_run(data, executor=executor))
     assert diagnosis.healthy, str(diagnosis)
 
 
-def test_a_run_on_the_gpu_is_stored_and_resumed(data, tmp_path):
-    run, folder = make_cuda_run(), RunFolder(tmp_path)
-    folder.attach(run, data)
-    for x, y in run.batches(data, steps=3):
-        assert x.is_cuda
-        run.step(losses(run.model(x), y))
-    folder.save()
-    folder.close()
-    again = make_cuda_run()
-    RunFolder(tmp_path).attach(again, data)
+@pytest.mark.parametrize("executor", ["compiled", "cuda graph"])
+def test_executors_give_the_same_weights_on_the_gpu(data, take, executor):
+    plain, other = make_cuda_run(data, 3), make_cuda_run(data, 3, executor=executor)
+    take(plain, 5)
+    take(other, 5)
+    for a, b in zip(plain.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_on_the_gpu_is_stored_and_resumed(data, take, tmp_path):
+    run = make_cuda_run(data, folder=tmp_path)
+    take(run, 3)
+    run.folder.save()
+    run.close()
+    again = make_cuda_run(data, folder=tmp_path)
     assert again.steps == again.ledger.released == 3
     for a, b in zip(run.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(a, b)

@@ -1,7 +1,11 @@
-"""The doctor finds nothing wrong with a sound run, and each of the planted mistakes."""
+"""The doctor finds nothing wrong with a sound run, and each of the planted mistakes.
+
+Every examination accuses a sound run with probability at most 1e-6 (`false_alarm`).
+"""
 
 from __future__ import annotations
 
+import copy
 from itertools import product
 
 import pytest
@@ -9,33 +13,55 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tightrope.errors import ModelNotPrivate
+from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency
-from tightrope.train import (
-    BallsInBinsSampler,
-    CyclicSampler,
-    DiscreteGaussianNoise,
+from tightrope.train.clip import FlatClip
+from tightrope.train.discrete_noise import DiscreteGaussianNoise
+from tightrope.train.doctor import check_program, check_run
+from tightrope.train.epoch_samplers import BallsInBinsSampler, CyclicSampler, ShuffledSampler
+from tightrope.train.noise import GaussianNoise
+from tightrope.train.private import private
+from tightrope.train.samplers import (
     FixedSizeSampler,
-    FlatClip,
     FullBatchSampler,
-    GaussianNoise,
-    Gradients,
     PoissonSampler,
-    ShuffledSampler,
     TruncatedPoissonSampler,
-    noisy_sgd,
 )
-from tightrope.train.doctor import check_model, check_run
+
+torch.set_num_threads(1)
 
 
-def loss(outputs, labels):
-    return cross_entropy(outputs, labels, reduction="none")
+def loss(model, x, y):
+    return cross_entropy(model(x), y, reduction="none")
 
 
-def weights(model):
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+def small():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 2))
 
 
+def run_of(data, model=None, rule=lambda p: torch.optim.SGD(p, lr=0.1), loss=loss, **parts):
+    model = small() if model is None else model
+    optimizer = rule([p for p in model.parameters() if p.requires_grad])
+    settings = {
+        "sampler": PoissonSampler(0.2),
+        "clip": FlatClip(1.0),
+        "noise": GaussianNoise(1.0),
+        "expected_batch_size": 12,
+        "steps": 100,
+    }
+    return private(model, optimizer, data, loss, **(settings | parts))
+
+
+def faults(run, **how):
+    return {finding.check for finding in check_run(run, **how).faults}
+
+
+def weights(run):
+    return torch.cat([p.detach().reshape(-1) for p in run.parameters])
+
+
+# ---- sound runs ------------------------------------------------------------------------------
 SAMPLERS = {
     "poisson": lambda: PoissonSampler(0.2),
     "fixed": lambda: FixedSizeSampler(12, 60),
@@ -45,8 +71,6 @@ SAMPLERS = {
     "balls": lambda: BallsInBinsSampler(5),
     "full": lambda: FullBatchSampler(),
 }
-
-
 QUICK = [*((name, GaussianNoise) for name in SAMPLERS), ("poisson", DiscreteGaussianNoise)]
 
 
@@ -57,115 +81,142 @@ QUICK = [*((name, GaussianNoise) for name in SAMPLERS), ("poisson", DiscreteGaus
         for pair in product(SAMPLERS, [GaussianNoise, DiscreteGaussianNoise])
     ],
 )
-def test_a_sound_run_is_healthy_and_left_as_it_was(make_run, data, train, sampler, noise):
-    run = make_run(sampler=SAMPLERS[sampler](), noise=noise(1.0))
-    train(run, data, steps=2)
-    before, stream = weights(run.model), run.sampler.state()
-    diagnosis = check_run(run, loss, data)
+def test_a_sound_run_is_healthy_and_goes_on_as_before(data, sampler, noise):
+    run = run_of(data, sampler=SAMPLERS[sampler](), noise=noise(1.0))
+    run.take_step(), run.take_step()
+    before, stream = weights(run), run.sampler.state()
+    diagnosis = check_run(run)
     assert diagnosis.healthy, str(diagnosis)
-    assert torch.equal(before, weights(run.model)) and run.sampler.state() == stream
+    assert torch.equal(before, weights(run)) and run.sampler.state() == stream
     assert run.steps == run.ledger.released == 2
-    train(run, data, steps=1)
-    assert run.ledger.released == 3
+    assert run.take_step().number == 3 and run.ledger.released == 3
 
 
-def faults(run, data, loss=loss):
-    return {finding.check for finding in check_run(run, loss, data).faults}
+def test_an_examination_changes_nothing_of_the_run(data):
+    """Optimizer, schedule, average, generators and what the run shows are those of before."""
+    model = nn.Sequential(small(), nn.Dropout(0.2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    run = run_of(data, model, lambda p: optimizer, schedule=schedule, average=0.9, sensitive=True)
+    for _ in range(4):
+        run.take_step()
+    state, rng = copy.deepcopy(optimizer.state_dict()), torch.get_rng_state()
+    last, shown = schedule.state_dict()["last_epoch"], run.sensitive.batch_size
+    assert check_run(run).healthy
+    after = optimizer.state_dict()
+    for key, value in state["state"].items():
+        for name in value:
+            assert torch.equal(
+                torch.as_tensor(value[name]), torch.as_tensor(after["state"][key][name])
+            )
+    assert after["param_groups"] == state["param_groups"]
+    assert schedule.state_dict()["last_epoch"] == last and run.sensitive.batch_size == shown
+    assert torch.equal(rng, torch.get_rng_state()) and run.steps == 4
 
 
-class Wrapped:
-    """A part of a run with something changed."""
+def test_a_run_at_the_end_of_its_budget_can_be_examined_and_takes_no_step_more(data):
+    run = run_of(data, steps=3)
+    assert sum(1 for _ in run) == 3 and run.finished
+    assert check_run(run).healthy
+    assert run.finished and run.steps == 3 and run.ledger.budget is None
+
+
+def test_replace_one_and_strict_runs_are_examined_too(data):
+    sampler = PoissonSampler(0.2, adjacency=Adjacency.REPLACE_ONE)
+    assert check_run(run_of(data, sampler=sampler)).healthy
+    model = nn.Sequential(small(), nn.Dropout(0.2))
+    parts = {"noise": DiscreteGaussianNoise(1.0), "arithmetic": "strict"}
+    diagnosis = check_run(run_of(data, model, **parts))
+    assert diagnosis.healthy, str(diagnosis)
+
+
+def test_a_function_that_makes_the_run(data):
+    diagnosis = check_run(lambda: run_of(data))
+    assert diagnosis.healthy and diagnosis.false_alarm == 1e-6
+    assert "proved" in diagnosis.of("examples")[0].text
+
+
+def test_what_is_no_run_is_refused(data):
+    with pytest.raises(InvalidInput, match="check_program"):
+        check_run(small())
+
+
+# ---- planted mistakes ------------------------------------------------------------------------
+class Quiet:
+    """A noise that adds nothing."""
 
     def __init__(self, inner):
         self._inner = inner
 
     def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
         return getattr(self._inner, name)
 
-
-class Quiet(Wrapped):
     def add_(self, sums, sensitivity):
         pass
 
 
-def test_planted_wrong_noise(make_run, data):
-    """The kinds of it are in tests/attacks/test_doctor_kinds.py."""
-    assert "noise scale" in faults(make_run(noise=Quiet(GaussianNoise(1.0))), data)
+def test_no_noise(data):
+    """Other kinds are in tests/attacks/test_doctor_kinds.py."""
+    assert "noise scale" in faults(run_of(data, noise=Quiet(GaussianNoise(1.0))))
+    assert "noise" in faults(run_of(data, noise=GaussianNoise(0.0)))
 
 
-def test_planted_division_by_the_realised_batch(make_run, data, monkeypatch):
-    run = make_run()
-    apply, summed, sizes = run._apply, run.gradients.clipped_sum, []
+def test_a_seed(data):
+    assert faults(run_of(data, noise=GaussianNoise(1.0, seed=3))) == {"randomness"}
 
-    def counting(losses, clip, **how):
-        sizes.append(len(losses))
-        return summed(losses, clip, **how)
+
+def test_division_by_the_realised_batch(data, monkeypatch):
+    run, sizes = run_of(data), []
+    apply, summed = run._apply, run._clipped_sum
+
+    def counting(groups, drawn):
+        sizes.append(drawn)
+        return summed(groups, drawn)
 
     def by_batch(sums):
         run.expected_batch_size, constant = max(sizes[-1], 1), 12.0
-        apply(sums)
-        run.expected_batch_size = constant
+        try:
+            return apply(sums)
+        finally:
+            run.expected_batch_size = constant
 
-    monkeypatch.setattr(run.gradients, "clipped_sum", counting)
-
+    monkeypatch.setattr(run, "_clipped_sum", counting)
     monkeypatch.setattr(run, "_apply", by_batch)
-    assert "public divisor" in faults(run, data)
+    assert "public divisor" in faults(run)
 
 
-def test_planted_divisor_worked_out_from_the_private_size(make_run, data):
-    x, y = data[0][:57], data[1][:57]
-    derived = check_run(make_run(expected_batch_size=0.2 * len(x)), loss, (x, y))
-    assert "rate * 57" in derived.of("size of the data")[0].told
-    assert not check_run(make_run(expected_batch_size=11), loss, (x, y)).of("size of the data")
+def test_a_divisor_worked_out_from_the_private_size(data):
+    data = data[0][:57], data[1][:57]
+    derived = check_run(run_of(data, expected_batch_size=0.2 * 57))
+    assert "rate * 57" in derived.of("size of the data")[0].text
+    assert not check_run(run_of(data, expected_batch_size=11)).of("size of the data")
 
 
-class Centred(nn.Module):
-    def forward(self, x):
-        return x - x.mean(dim=0, keepdim=True)
+def test_uncounted_steps(data, monkeypatch):
+    run = run_of(data)
+    monkeypatch.setattr(run.ledger, "count", lambda step: None)
+    assert "ledger" in faults(run)
 
 
-def test_planted_layer_that_mixes_examples(make_run, data):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(5, 4), Centred(), nn.Linear(4, 2))
-    found = faults(make_run(model), data)
-    assert {"cross-example leakage", "losses mix examples"} <= found
+def test_a_learning_rate_of_zero(data):
+    assert faults(run_of(data, rule=lambda p: torch.optim.SGD(p, lr=0.0))) == {"weights"}
 
 
-def test_mixing_before_the_first_trainable_layer_is_told_in_full(data):
-    model = nn.Sequential(Centred(), nn.Linear(5, 2))
-    run = noisy_sgd(
-        model,
-        learning_rate=0.1,
-        sampler=PoissonSampler(0.2),
-        clip=FlatClip(1.0),
-        noise=GaussianNoise(1.0),
-        expected_batch_size=12,
-    )
-    assert {"cross-example leakage", "losses mix examples"} <= faults(run, data)
-    with pytest.raises(ModelNotPrivate, match="mixes examples"):  # and is refused by the run
-        for x, y in run.batches(data, steps=1):
-            run.step(loss(model(x), y))
-
-
-def test_planted_loss_that_mixes_examples(make_run, data):
-    def contrast(outputs, labels):
-        return loss(outputs, labels) - 0.5 * loss(outputs, labels).mean()
-
-    assert "losses mix examples" in faults(make_run(), data, contrast)
-
-
-class Unclipped(Wrapped):
-    def clipped_sum(self, losses, clip, **how):
-        return self._inner.clipped_sum(losses, type(clip)(clip.clip_norm * 3), **how)
-
-
-def test_planted_clip_that_does_not_clip(make_run, make_model, data):
-    run = make_run(clip=type(make_run().clip)(0.01))
-    run.gradients = Unclipped(run.gradients)
-    assert "clip bound" in faults(run, data)
+def test_weights_that_were_changed_behind_the_run(data):
+    run = run_of(data)
+    run.take_step()
+    with torch.no_grad():
+        run.parameters[0].add_(1.0)
+    (fault,) = check_run(run).faults
+    assert fault.check == "run" and "written to between two steps" in fault.text
+    assert run.weights_touched  # an examination does not make it good
 
 
 class Forgetful(nn.Module):
+    """One of its parameters has a gradient of zero."""
+
     def __init__(self):
         super().__init__()
         self.used, self.unused = nn.Linear(5, 2), nn.Parameter(torch.ones(3))
@@ -174,103 +225,99 @@ class Forgetful(nn.Module):
         return self.used(x) + 0.0 * self.unused.sum()
 
 
-def test_planted_parameter_that_gets_no_gradient(make_run, data):
-    assert faults(make_run(Forgetful()), data) == {"unused parameters"}
+def test_a_parameter_that_gets_no_gradient(data):
+    assert faults(run_of(data, Forgetful())) == {"unused parameters"}
 
 
-def test_planted_bypass_of_the_optimizer(make_run, data):
-    run = make_run()
-    for handle in run.guard._handles:
-        handle.remove()
-    assert "optimizer bypass" in faults(run, data)
-
-
-def test_planted_change_of_the_weights_behind_the_run(make_run, data, train):
-    run = make_run()
-    train(run, data, steps=1)
-    with torch.no_grad():
-        next(run.model.parameters()).add_(1.0)
-    assert faults(run, data) == {"optimizer bypass"}
-    assert faults(run, data) == {"optimizer bypass"}  # looking does not make it good
-
-
-def test_modules_set_by_hand_keep_their_mode(make_run, make_model, data):
-    model = nn.Sequential(make_model(), nn.Dropout(0.5))
-    model[1].eval()
-    check_run(make_run(model), loss, data)
-    assert model.training and model[0].training and not model[1].training
-
-
-def test_planted_learning_rate_of_zero(make_run, data):
-    assert "weights" in faults(make_run(rule=lambda p: torch.optim.SGD(p, lr=0.0)), data)
-
-
-def test_planted_uncounted_steps(make_run, data, monkeypatch):
-    run = make_run()
-    monkeypatch.setattr(run.ledger, "count", lambda step: None)
-    assert faults(run, data) == {"ledger"}
-
-
-def test_planted_seed_and_planted_silence(make_run, data):
-    assert faults(make_run(noise=GaussianNoise(1.0, seed=3)), data) == {"randomness"}
-    assert "noise" in faults(make_run(noise=GaussianNoise(0.0)), data)
-
-
-def test_frozen_and_tied_parameters_are_told(make_run, data):
+def test_frozen_and_tied_parameters_are_named(data):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 2))
     model[1].weight = model[0].weight
     model[2].bias.requires_grad_(False)
-    diagnosis = check_run(make_run(model), loss, data)
+    diagnosis = check_run(run_of(data, model))
     assert diagnosis.healthy
-    assert "0.weight=1.weight" in diagnosis.of("tied parameters")[0].told
-    assert "2.bias" in diagnosis.of("frozen parameters")[0].told
+    assert "0.weight=1.weight" in diagnosis.of("tied parameters")[0].text
+    assert "2.bias" in diagnosis.of("frozen parameters")[0].text
 
 
-@pytest.mark.parametrize("change", ["unfrozen", "replaced"])
-def test_parameters_that_the_run_does_not_know_are_told(make_run, data, change):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
-    model[0].requires_grad_(change == "replaced")
-    run = make_run(model, gradients=Gradients(model), clip=FlatClip(1.0))
-    if change == "unfrozen":
-        model[0].requires_grad_(True)
-    else:
-        model[2] = nn.Linear(4, 2)
-    (finding,) = check_run(run, loss, data).of("parameters left out")
-    assert ("0.weight" if change == "unfrozen" else "2.weight") in finding.told
+def test_the_diagnosis_as_data(data):
+    found = check_run(run_of(data, noise=GaussianNoise(1.0, seed=3))).as_dict()
+    assert found["healthy"] is False and found["false_alarm"] == 1e-6
+    wrong = [row["check"] for row in found["findings"] if row["verdict"] == "fault"]
+    assert wrong == ["randomness"] and {"check", "verdict", "text"} == set(found["findings"][0])
 
 
-def test_check_model_before_training(make_model, make_run, data):
-    run = make_run()
-    diagnosis = check_model(run.model, loss, data, clip=run.clip, gradients=run.gradients)
-    assert diagnosis.healthy, str(diagnosis)
-    assert "clip bound" in str(diagnosis)
+# ---- programs --------------------------------------------------------------------------------
+class Centred(nn.Module):
+    def forward(self, x):
+        return x - x.mean(dim=0, keepdim=True)
 
 
-def test_replace_one_runs_are_examined_too(make_run, data):
-    run = make_run(sampler=PoissonSampler(0.2, adjacency=Adjacency.REPLACE_ONE))
-    assert check_run(run, loss, data).healthy
+def test_a_loss_that_keeps_examples_apart_is_proved(data):
+    batch = data[0][:8], data[1][:8]
+    found = check_program(small(), loss, batch)
+    assert found.verdict == "proved" and found.proved and len(found.digest) == 64
+    assert check_program(small(), loss, batch).digest == found.digest  # whatever the weights
+    other = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2))
+    assert check_program(other, loss, batch).digest != found.digest
 
 
-def with_engine(make_run, model, **parts):
-    return make_run(model, clip=FlatClip(1.0), gradients=Gradients(model), **parts)
+@pytest.mark.parametrize(
+    ("model", "loss", "operator"),
+    [
+        (lambda: nn.Sequential(nn.Linear(5, 4), Centred(), nn.Linear(4, 2)), loss, "mean"),
+        (lambda: nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)), loss, "norm"),
+        (small, lambda m, x, y: loss(m, x, y) / loss(m, x, y).sum(), "sum"),
+    ],
+    ids=["centred", "batch norm", "contrast"],
+)
+def test_a_loss_whose_examples_meet_is_named_with_its_operator(data, model, loss, operator):
+    found = check_program(model(), loss, (data[0][:8], data[1][:8]))
+    assert found.verdict == "mixes" and operator in found.reason and found.digest is None
+    assert "test_doctor.py:" in found.reason or "norm" in operator  # the line; of a layer, the call
 
 
-def test_the_fast_engine_is_examined_too(make_run, make_model, data):
-    model = nn.Sequential(make_model(), nn.LayerNorm(2), nn.Dropout(0.3), nn.Linear(2, 2))
-    diagnosis = check_run(with_engine(make_run, model), loss, data)
-    assert diagnosis.healthy, str(diagnosis)
+def test_a_loss_that_is_no_graph_is_not_known(data):
+    def branching(model, x, y):
+        return loss(model, x, y) if float(x.sum()) > 0 else loss(model, x, -y)
+
+    found = check_program(small(), branching, (data[0][:8], data[1][:8]))
+    assert found.verdict == "not known" and not found.proved and found.reason
 
 
-def test_mixing_is_found_with_the_fast_engine_too(make_run, data):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(5, 4), Centred(), nn.Linear(4, 2))
-    found = faults(with_engine(make_run, model), data)
-    assert found & {"model", "losses mix examples", "cross-example leakage"}
+def test_one_loss_for_the_whole_batch_is_named_with_the_way_out(data):
+    found = check_program(
+        small(), lambda m, x, y: cross_entropy(m(x), y), (data[0][:8], data[1][:8])
+    )
+    assert not found.proved and 'reduction="none"' in found.reason
 
 
-def test_check_model_explains_what_the_engine_refuses(data):
-    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
-    (finding,) = check_model(model, loss, data, clip=FlatClip(1.0)).faults
-    assert finding.check == "model" and "GroupNorm" in finding.told
+def test_a_check_runs_nothing_on_the_example(data):
+    """Only shapes are used: buffers and generators stay, and values may be anything."""
+    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2))
+    before, rng = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    check_program(model, loss, (torch.full((8, 5), torch.nan), data[1][:8]))
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    assert torch.equal(rng, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [
+        (3, "a tuple of tensors"),
+        ((), "a tuple of tensors"),
+        ((torch.ones(4, 5), 3), "must be a tensor"),
+        ((torch.ones(4, 5), torch.ones(3)), "must be a tensor"),
+        ((torch.ones(()),), "must be a tensor"),
+    ],
+)
+def test_an_example_of_another_form_is_refused(example, words):
+    with pytest.raises(InvalidInput, match=words):
+        check_program(small(), loss, example)
+
+
+def test_what_is_no_model_and_no_loss_is_refused(data):
+    with pytest.raises(InvalidInput, match="model must be"):
+        check_program(loss, small(), data)
+    with pytest.raises(InvalidInput, match="loss must be"):
+        check_program(small(), "cross entropy", data)

@@ -15,6 +15,9 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("the kernels need a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
+from tightrope.train.standard_convolution import standardised, taken_back
+from tightrope.train.symmetric_convolution import SymmetricConv2d
+
 from tightrope.train.gradients.forms import Convolution, Outer, outer
 from tightrope.train.gradients.forms.geometry import in_order
 from tightrope.train.gradients.kernels import (
@@ -29,8 +32,6 @@ from tightrope.train.gradients.kernels import (
     tokens,
 )
 from tightrope.train.gradients.rounding import TINY
-from tightrope.train.standard_convolution import standardised, taken_back
-from tightrope.train.symmetric_convolution import SymmetricConv2d
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.slow_gradients import loop_gradients
 from torch import nn
 from torch.nn import functional
 
@@ -19,7 +20,6 @@ from tightrope.train.gradients.forms import (
     TableRows,
 )
 from tightrope.train.gradients.forms.outer import gram_squared_norms
-from tightrope.train.gradients.reference import loop_gradients
 
 
 def released(batch):

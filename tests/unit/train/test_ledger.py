@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 
 from tightrope.accounting import account
 from tightrope.errors import AdjacencyMismatch, BudgetExceeded, InvalidInput
@@ -22,65 +21,58 @@ from tightrope.train import (
 from tightrope.train.ledger import _largest
 
 
-def test_running_epsilon_is_that_of_the_process_so_far(make_run, data, train):
+def test_running_epsilon_is_that_of_the_process_so_far(make_run, take):
     run = make_run(sampler=PoissonSampler(0.1), noise=GaussianNoise(2.0))
     assert run.epsilon(1e-5).upper == 0.0
-    train(run, data, steps=200)
-    assert run.spent(1e-5) == account(NoisySGD(PoissonSampling(0.1), 2.0, 200)).epsilon(1e-5)
-    assert run.spent(1e-5).upper < run.epsilon(1e-5).upper < 1.01 * run.spent(1e-5).upper
-    before, spent = run.epsilon(1e-5).upper, run.spent(1e-5).upper
-    train(run, data, steps=1)
-    assert run.spent(1e-5).upper > spent
-    assert run.epsilon(1e-5).upper > before
+    (step,) = take(run, 200)[-1:]
+    assert run.epsilon(1e-5) == account(NoisySGD(PoissonSampling(0.1), 2.0, 200)).epsilon(1e-5)
+    assert run.epsilon(1e-5).upper == step.epsilon(1e-5)
+    take(run, 1)
+    assert run.epsilon(1e-5).upper > step.epsilon(1e-5)
 
 
 @pytest.mark.parametrize(
     "sampler",
     [
-        FixedSizeSampler(12, 60),
-        ShuffledSampler(5),
-        CyclicSampler(5),
-        FullBatchSampler(),
+        lambda: FixedSizeSampler(12, 60),
+        lambda: ShuffledSampler(5),
+        lambda: CyclicSampler(5),
+        lambda: FullBatchSampler(),
     ],
-    ids=lambda s: type(s).__name__,
+    ids=["fixed", "shuffled", "cyclic", "full"],
 )
-def test_every_sampler_has_a_certified_account(make_run, data, train, sampler):
-    run = make_run(sampler=sampler, noise=GaussianNoise(3.0))
-    train(run, data, steps=10)
+def test_every_sampler_has_a_certified_account(make_run, take, sampler):
+    run = make_run(sampler=sampler(), noise=GaussianNoise(3.0))
+    take(run, 10)
     assert 0.0 < run.epsilon(1e-5).upper < 100.0
 
 
-def test_training_stops_before_the_budget_is_exceeded(make_run, data, train):
+def test_training_stops_before_the_budget_is_exceeded(make_run):
     budget = Budget(epsilon=1.0, delta=1e-5)
-    run = make_run(sampler=FullBatchSampler(), noise=GaussianNoise(12.0), budget=budget)
-    reports = train(run, data, steps=1000)
-    taken = len(reports)
-    assert 0 < taken < 1000 and run.exhausted
+    run = make_run(
+        sampler=FullBatchSampler(), noise=GaussianNoise(12.0), budget=budget, steps=None
+    )
+    taken = len(list(run))
+    assert 0 < taken < 1000 and run.finished
     assert run.epsilon(1e-5).upper <= 1.0 < run.ledger.epsilon(1e-5, taken + 1).upper
 
 
-def test_a_step_beyond_the_budget_raises_and_changes_nothing(make_run, data):
+def test_a_step_beyond_the_budget_raises_and_changes_nothing(make_run):
     run = make_run(sampler=FullBatchSampler(), budget=Budget(1e-3, 1e-5))
-    ticket_batches = run.batches(data, steps=1)
-    assert list(ticket_batches) == []  # the loop ends cleanly
+    assert list(run) == []  # the loop ends cleanly
     before = [p.detach().clone() for p in run.model.parameters()]
-    run.ledger.budget = None
-    run.ledger.forget_allowance()
-    x, y = next(run.batches(data, steps=1))
-    run.ledger.budget = Budget(1e-3, 1e-5)
-    run.ledger.forget_allowance()
     with pytest.raises(BudgetExceeded, match="0 steps are allowed"):
-        run.step(cross_entropy(run.model(x), y, reduction="none"))
+        run.take_step()
     assert all(torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True))
     assert run.ledger.released == 0
 
 
-def test_history_counts_in_the_same_budget(make_run, data, train):
+def test_history_counts_in_the_same_budget(make_run, take):
     past = GaussianMechanism(2.0)
     run = make_run(sampler=FullBatchSampler(), noise=GaussianNoise(4.0), history=past)
     already = run.epsilon(1e-5).upper
     assert already == pytest.approx(account(past).epsilon(1e-5).upper)
-    train(run, data, steps=1)
+    take(run, 1)
     assert run.epsilon(1e-5).upper > already
 
 
@@ -98,17 +90,17 @@ def test_impossible_budgets_are_refused(epsilon, delta):
         Budget(epsilon, delta)
 
 
-def test_the_certificate_says_what_is_proved_or_that_nothing_is(make_run, data, train):
-    run = make_run(sampler=FullBatchSampler(), noise=GaussianNoise(5.0))
-    run.plan(2)
-    train(run, data, steps=2)
-    told = run.certificate(1e-5)
-    assert told["run"]["private"] and told["run"]["steps"] == 2 == told["process"]["steps"]
-    assert "add-or-remove" in told["statement"] and holds(verify(told))
+def test_the_certificate_says_what_is_proved_or_that_nothing_is(make_run, take):
+    run = make_run(sampler=FullBatchSampler(), noise=GaussianNoise(5.0), steps=2)
+    take(run, 2)
+    certificate = run.certificate(1e-5)
+    assert certificate["run"]["private"]
+    assert certificate["run"]["steps"] == 2 == certificate["process"]["steps"]
+    assert "add-or-remove" in certificate["statement"] and holds(verify(certificate))
     seeded = make_run(noise=GaussianNoise(5.0, seed=1), sampler=FullBatchSampler())
-    train(seeded, data, steps=1)
-    told = seeded.certificate(1e-5)
-    assert told["statement"].startswith("NOT PRIVATE") and not holds(verify(told))
+    take(seeded, 1)
+    certificate = seeded.certificate(1e-5)
+    assert certificate["statement"].startswith("NOT PRIVATE") and not holds(verify(certificate))
 
 
 @pytest.mark.parametrize("target", [0, 1, 2, 7, 100, 1000, 2**40])
@@ -129,10 +121,10 @@ def test_a_budget_without_noise_or_without_delta_allows_nothing(make_run):
         assert make_run(budget=Budget(1.0, 0.0)).ledger.steps_allowed
 
 
-def test_running_epsilon_never_shows_more_than_the_budget(make_run, data, train):
+def test_running_epsilon_never_shows_more_than_the_budget(make_run, take):
     run = make_run(sampler=PoissonSampler(0.01), budget=Budget(0.8, 1e-5))
     shown = []
     for _ in range(4):
-        train(run, data, steps=3)
+        take(run, 3)
         shown.append(run.epsilon(1e-5).upper)
     assert shown == sorted(shown) and shown[-1] <= 0.8

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from tightrope.errors import InvalidInput
-from tightrope.train.distributed import check_one_copy
 from tightrope.train.packed import pack, unpack, whole
+from tightrope.train.parallel.ranks import check_one_copy
 
 
 def test_packed_tensors_keep_values_and_shapes_and_are_one():

@@ -17,7 +17,16 @@ from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.gdp.analyses import Analyses, epochs_of
 from tightrope_reproduce.gdp.table import PAPER
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+)
 
 NOISE, DELTA, EPOCHS = 0.7, 1e-5, (15, 45)
 HEADS = ("panel", "x", "clt", "moments", "exact_lower", "exact_upper")
@@ -82,6 +91,7 @@ def _broken(name: str, curve: list[Point]) -> Line:
         Verdict.INVALID,
         f"the limit is no bound at finitely many steps: the truth exceeds it at {broken} of "
         f"{len(curve)} points",
+        objection=Objection.LIMIT,
     )
 
 

@@ -22,6 +22,7 @@ from tightrope_reproduce.gdp.table import PAPER
 from tightrope_reproduce.item import (
     Item,
     Line,
+    Objection,
     Outcome,
     Picture,
     Printed,
@@ -127,12 +128,12 @@ def _hit_rate(panel: Panel) -> Line:
     truth = Interval(1.0 - missed.upper, 1.0 - missed.lower)
     what = f"{panel.name}: hit rate of the best attack with {FALSE_ALARMS:g} false alarms"
     if truth.lower <= drawn:
-        return Line(what, "drawn", drawn, truth, Verdict.REPRODUCED)
+        return Line(what, "drawn", drawn, truth, Verdict.HOLDS)
     because = (
         "the drawn G_mu is a limit, no bound: the curves cross, and at few false alarms the best "
         f"attack hits {truth.lower / drawn:.2f} times as often"
     )
-    return Line(what, "drawn", drawn, truth, Verdict.INVALID, because)
+    return Line(what, "drawn", drawn, truth, Verdict.INVALID, because, objection=Objection.LIMIT)
 
 
 def _picture(panels: list[Panel]) -> Picture:

@@ -24,6 +24,7 @@ from tightrope_reproduce.gdp.trained import trained
 from tightrope_reproduce.item import (
     Item,
     Line,
+    Objection,
     Outcome,
     Picture,
     Printed,
@@ -107,8 +108,9 @@ def _budget_lines(pair: Pair) -> tuple[Line, ...]:
             f"epsilon, moments accountant, noise {noise}, {pair.epochs} epochs",
             Printed(pair.epsilon),
             more.moments_epsilon(DELTA),
-            0.0101,
+            ROUNDED,
             more.epsilon(DELTA),
+            "it rounds to another digit; how the paper rounds the number of steps is not stated",
         ),
         check(f"mu (CLT), noise {reduced}", Printed(pair.mu), less.mu, ROUNDED),
         Line(
@@ -119,6 +121,7 @@ def _budget_lines(pair: Pair) -> tuple[Line, ...]:
             Verdict.INVALID,
             f"noise was reduced by a limit that is no bound: the run needs {exact.lower:.4g}, and "
             f"at {pair.epsilon} its delta is {times:.1f} times 1e-5",
+            objection=Objection.LIMIT,
         ),
         Line(
             f"least noise for epsilon {pair.epsilon} by (7) and (8), truth by the exact accountant",
@@ -127,6 +130,7 @@ def _budget_lines(pair: Pair) -> tuple[Line, ...]:
             allowed,
             Verdict.INVALID,
             f"(8) is the limit's; noise {allowed:.4g} is proved, still less than {noise}",
+            objection=Objection.LIMIT,
         ),
     )
 

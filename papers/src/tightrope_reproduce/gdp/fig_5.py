@@ -20,7 +20,16 @@ from tightrope.report.style import COLOURS
 from tightrope_reproduce.gdp.analyses import Analyses
 from tightrope_reproduce.gdp.band import Band, one_way_band, slopes_up_to
 from tightrope_reproduce.gdp.table import PAPER
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+)
 from tightrope_reproduce.learning.paper import TABLE_1
 
 STEPS, DELTA = 234, 1e-5
@@ -79,6 +88,7 @@ def _tail(analyses: Analyses) -> Line:
         Verdict.INVALID,
         f"curves close in type II error are far apart in delta: at the limit's epsilon the true "
         f"delta is {times:.0f} times 1e-5",
+        objection=Objection.LIMIT,
     )
 
 

@@ -21,6 +21,7 @@ from tightrope_reproduce.gdp.trained import spread, trained
 from tightrope_reproduce.item import (
     Item,
     Line,
+    Objection,
     Outcome,
     Picture,
     Printed,
@@ -86,7 +87,7 @@ def _library() -> Line:
         "seen with TensorFlow 2.21.0 and TensorFlow Privacy 0.9.0: GaussianSumQuery clips by "
         "tf.clip_by_global_norm, which adds up the squares of the slices of repeated words"
     )
-    return Line(what, 1.0, SEEN, None, Verdict.INVALID, because)
+    return Line(what, 1.0, SEEN, None, Verdict.INVALID, because, Objection.SLICES)
 
 
 def _accuracies(true: Found, sliced: Found, setting: Setting) -> list[Line]:
@@ -95,11 +96,12 @@ def _accuracies(true: Found, sliced: Found, setting: Setting) -> list[Line]:
     for name, found in (("clipped as the paper's library did", sliced), ("clipped", true)):
         what = f"imdb: test accuracy (%), gradients {name}"
         if isinstance(found, str):
-            verdict = Verdict.DIFFERS if setting.quick else Verdict.NOT_RUN
-            lines.append(Line(what, claim, None, None, verdict, found))
+            lines.append(Line(what, claim, None, None, Verdict.NOT_RUN, found))
         elif found is sliced:
             line = check(what, claim, found.mean, 0.5, None, "the start values are not stated")
-            lines.append(Line(what, claim, spread(found), None, line.verdict, line.because))
+            lines.append(
+                Line(what, claim, spread(found), None, line.verdict, line.because, within=0.5)
+            )
         else:
             because = "what epsilon 12.14 really buys with this recipe"
             lines.append(Line(what, claim, spread(found), None, Verdict.DIFFERS, because))
@@ -117,6 +119,7 @@ def _sizes(told: dict[str, Any]) -> list[Line]:
             None,
             Verdict.INVALID,
             because,
+            Objection.SLICES,
         ),
         Line(
             "largest norm of a clipped gradient over the clip norm, mean of the runs",
@@ -125,6 +128,7 @@ def _sizes(told: dict[str, Any]) -> list[Line]:
             None,
             Verdict.INVALID,
             because,
+            Objection.SLICES,
         ),
     ]
 
@@ -139,7 +143,9 @@ def _epsilon() -> Line:
         upper,
         Interval(_spent(1.5 * noise).lower, upper),  # more noise leaks no more, and is exact
         Verdict.INVALID,
-        "the accuracy printed in Table 3 and the epsilons printed beside it are of two algorithms",
+        "the accuracy printed in Table 3 and the epsilons printed beside it are very likely of two "
+        "algorithms",
+        Objection.SLICES,
     )
 
 
@@ -175,5 +181,9 @@ def _picture(true: Found, sliced: Found, rows: Any) -> Picture:
 
 
 ITEM = Item(
-    "gdp-imdb-clip", PAPER, "Table 3: why the printed accuracy is not private", run, ("table-3",)
+    "gdp-imdb-clip",
+    PAPER,
+    "Table 3: very likely why the printed accuracy is not private",
+    run,
+    ("table-3",),
 )

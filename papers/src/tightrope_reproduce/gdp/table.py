@@ -10,7 +10,16 @@ from typing import Any, final
 from tightrope.numerics.interval import Interval
 from tightrope_reproduce.gdp.analyses import Analyses
 from tightrope_reproduce.gdp.trained import score_line, trained
-from tightrope_reproduce.item import Line, Outcome, Picture, Setting, Table, Verdict, check
+from tightrope_reproduce.item import (
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+    check,
+)
 from tightrope_reproduce.learning.paper import CLAIMS, TWINS
 from tightrope_reproduce.learning.recipe import Recipe
 
@@ -105,7 +114,9 @@ class Row:
             f"needs epsilon {self.exact.lower:.4g}; at {claim:g} its delta is "
             f"{self.true_delta.lower:.2g}, {times:.1f} times the claimed {self.recipe.delta:g}"
         )
-        return Line(what, claim, ours, self.exact, Verdict.INVALID, because)
+        return Line(
+            what, claim, ours, self.exact, Verdict.INVALID, because, objection=Objection.LIMIT
+        )
 
     def numbers(self, setting: Setting) -> tuple[Any, ...]:
         """The row of the CSV file."""

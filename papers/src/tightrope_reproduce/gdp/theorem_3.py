@@ -19,7 +19,16 @@ from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.gdp.analyses import MNIST_RATE, Analyses, epochs_of
 from tightrope_reproduce.gdp.table import PAPER
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+)
 
 RATE, NOISE = 0.5, 10.0
 PEOPLE, EPOCHS, MNIST_NOISE = 60_000, 60, 1.1
@@ -54,6 +63,7 @@ def _lines(allowed: float) -> tuple[Line, ...]:
             f"at least {seen:.4g}",
             Verdict.INVALID,
             "the scale of the noise shows the batch size; divide by a public constant instead",
+            Objection.BATCH_SIZE,
         ),
         Line(
             "mu of the batch sizes alone, MNIST, 60 epochs, n = 60000",
@@ -62,6 +72,7 @@ def _lines(allowed: float) -> tuple[Line, ...]:
             None,
             Verdict.INVALID,
             f"mu {mu:.4f} becomes about {math.hypot(mu, leak):.4f}: small, because n is large",
+            Objection.BATCH_SIZE,
         ),
     )
 

@@ -11,15 +11,25 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.signal import fftconvolve
 
 from tightrope.convex import Budget, CyclicDescent, Logistic, Problem, SizeOnly, calibrated
 from tightrope.guarantee.gaussian.composition import classical_noise
 from tightrope.plan import public_last
 from tightrope.plan.utility import best_step
-from tightrope.process.convex import CyclicSGD
 from tightrope.report.style import COLOURS
-from tightrope.theorems import hidden_cyclic
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope.validate import FloatArray
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+    at_least,
+)
 from tightrope_reproduce.iteration.contenders import LOSS, POPULATION
 from tightrope_reproduce.iteration.synthetic import Measured, measured
 
@@ -62,24 +72,53 @@ def _planned(public: int) -> float:
     ).noise_std
 
 
+def example_delta(public: int, epsilon: float, delta: float, records: int = 20_000) -> float:
+    """delta at epsilon of Skip-PNSGD with the printed noise, on one pair of data sets.
+
+    In one dimension and units of the step, L = 1. The losses of all private records but the last
+    are Huber's with smoothness 1/step: a step takes x to x - clip(x, -1, 1), so early noise is
+    forgotten. The last one is linear, with slope 1 or -1; those of the public records are 0. The
+    last private record is beyond the first half, so it is never skipped, and thousands of steps
+    come before it: the law there is the stationary one. All iterates stay in the ball whose radius
+    belongs to the corollary's step. The law is computed on a grid of 25 points to a step.
+    """
+    noise, per = printed_noise(public, epsilon, delta), 25
+    half = int(per * math.sqrt(records * (1.0 + noise**2) / 8.0))  # R from step = sqrt(8) R/...
+    x = np.arange(-half, half + 1) / per
+    width = 12 * math.ceil(noise * per)
+    kernel = np.exp(-0.5 * (np.arange(-width, width + 1) / (per * noise)) ** 2)
+    kernel /= kernel.sum()
+
+    def noised(law: FloatArray) -> FloatArray:
+        wide = np.maximum(fftconvolve(law, kernel), 0.0)
+        inner = wide[width:-width].copy()
+        inner[[0, -1]] += wide[:width].sum(), wide[-width:].sum()
+        return np.asarray(inner)
+
+    def moved(law: FloatArray, by: Any) -> FloatArray:
+        to = np.clip(np.arange(len(law)) + np.rint(by * per).astype(int), 0, len(law) - 1)
+        return np.asarray(np.bincount(to, weights=law, minlength=len(law)), dtype=np.float64)
+
+    law = (x == 0.0).astype(float)
+    for _ in range(400):  # from then on the law stays
+        law = noised(moved(law, -np.clip(x, -1.0, 1.0)))
+    first, second = (moved(law, np.full(len(x), side)) for side in (1.0, -1.0))
+    for _ in range(public + 1):
+        first, second = noised(first), noised(second)
+    return float(np.maximum(first - math.exp(epsilon) * second, 0.0).sum())
+
+
 def _broken(case: tuple[int, float, float]) -> Line:
-    """The last private record of a pass with the printed noise."""
+    """What one pair of data sets shows of the printed noise."""
     public, epsilon, delta = case
-    last = CyclicSGD(
-        loss=LOSS,
-        step_size=1.0,
-        noise_std=printed_noise(public, epsilon, delta),
-        batch_size=1,
-        batches_per_epoch=public + 1,
-        index=1,
-    )
-    true = hidden_cyclic.guarantee(last).delta(epsilon)
+    found = example_delta(public, epsilon, delta)
     return Line(
-        f"true delta of Corollary 31's noise, m = {public}, epsilon {epsilon:g}",
+        f"delta of Corollary 31's noise on one example, m = {public}, epsilon {epsilon:g}",
         claim=delta,
-        ours=true.upper,
-        truth=true,
-        verdict=Verdict.INVALID if true.lower > delta else Verdict.HOLDS,
+        ours=found,
+        truth=at_least(found),
+        verdict=Verdict.INVALID if found > 1.01 * delta else Verdict.HOLDS,
+        objection=Objection.PUBLIC_LAST,
         because="a factor 2 is missing under the root of the printed noise",
     )
 
@@ -163,8 +202,8 @@ def _picture(noises: Any, found: dict[int, Measured], records: int) -> Picture:
         right.set(ylabel="excess population loss (nats)", ylim=(0.0, None))
 
     caption = (
-        f"({EPSILON:g}, {DELTA:g})-DP for every private record; below the planner's line the "
-        "promise is broken. Right: mean of runs, bars are two "
+        f"({EPSILON:g}, {DELTA:g})-DP for every private record; the planner's line is "
+        "proved. Right: mean of runs, bars are two "
         "standard errors; PNSGD on the logistic regression of Table 1."
     )
     return Picture("public", caption, draw, columns=2, width=5.2)

@@ -18,7 +18,16 @@ from tightrope.numerics.roots import crossing
 from tightrope.process.convex import ConvexLoss, LocalGradient
 from tightrope.report.style import COLOURS
 from tightrope.theorems import hidden_local
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+)
 
 DELTAS = (1e-3, 1e-5, 1e-8)
 LOSS = ConvexLoss(1.0, math.inf)  # Lemma 27 needs no smoothness
@@ -65,6 +74,7 @@ def _limit(delta: float) -> Line:
         ours=limit,
         truth=limit,
         verdict=Verdict.INVALID,
+        objection=Objection.CLASSICAL,
         because="the classical Gaussian formula is proved for epsilon < 1 and false above this",
     )
 

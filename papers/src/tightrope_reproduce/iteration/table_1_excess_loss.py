@@ -13,12 +13,26 @@ from typing import Any
 
 import numpy as np
 
+from tightrope.plan.local import printed_noise
+from tightrope.process.convex import LocalGradient
 from tightrope.report.style import COLOURS
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict, check
+from tightrope.theorems import hidden_local
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+    at_most,
+    check,
+)
 from tightrope_reproduce.iteration.contenders import (
     CONTENDERS,
     DELTA,
     EPSILON,
+    LOSS,
     POPULATION,
     Contender,
     local_epsilon,
@@ -146,9 +160,14 @@ def _local(contender: Contender, found: float, records: int) -> Line:
     if contender.local == "eps" and contender.name != "Stop-PNSGD":
         return check(what, EPSILON, found, within=1e-6)
     if contender.name == "Stop-PNSGD":
-        because = "the secret end already gives (1, 1e-6), so less noise is calibrated; with the "
-        because += "noise of Theorem 29 its local epsilon is 1 as well"
-        return Line(what, EPSILON, found, found, Verdict.DIFFERS, because)
+        noise = printed_noise(LOSS.lipschitz, EPSILON, DELTA)
+        sent = hidden_local.guarantee(LocalGradient(LOSS, noise)).epsilon(DELTA).upper
+        because = (
+            "with the noise of Theorem 29; with the least noise for which its secret end gives "
+            f"(1, 1e-6), as drawn here, local epsilon is {found:.3g}"
+        )
+        held = Verdict.HOLDS if sent <= EPSILON else Verdict.DIFFERS
+        return Line(what, EPSILON, sent, at_most(sent), held, because)
     because = "" if math.isinf(found) else "a device sends n noisy gradients, composed"
     return Line(what, contender.local, found, found, Verdict.REPRODUCED, because)
 

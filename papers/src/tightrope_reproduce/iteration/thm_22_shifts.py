@@ -18,7 +18,17 @@ from tightrope.process.convex import ContractiveIteration
 from tightrope.report.style import COLOURS
 from tightrope.theorems import hidden_hull
 from tightrope.theorems.hidden_cyclic import printed_shifts
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict, check
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+    check,
+)
 
 STEPS, DISTANCE = 10, 2.0  # of the informal Theorem 1, at unit noise
 PASS = (12, 1, 3, 1.0)  # batches, epochs, position of the record, contraction
@@ -59,6 +69,7 @@ def _theorem_1() -> Line:
         ours=ours.upper,
         truth=Interval.exact(truth),
         verdict=Verdict.INVALID,
+        objection=Objection.SQUARE,
         because="the square of |x0 - x0'| is missing in print; Theorem 22 itself has it",
     )
 

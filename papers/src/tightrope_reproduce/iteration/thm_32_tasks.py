@@ -17,7 +17,7 @@ from tightrope.plan import ConvexPlan, many_tasks
 from tightrope.plan.tasks import printed_noise
 from tightrope.process.convex import ConvexLoss
 from tightrope.report.style import COLOURS
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict, check
+from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 
 RECORDS, EPSILON, DELTA = 1000, 0.9, 1e-5
 LOSS = ConvexLoss(1.0, 0.25)
@@ -56,13 +56,14 @@ def _plan(tasks: int) -> ConvexPlan:
 def _flat(rows: Any) -> Line:
     """k H_n/n <= ln(1/delta) leaves the printed noise as it is."""
     first, hundred = rows[0], next(row for row in rows if row[0] == 100)
-    return check(
-        "Theorem 32's noise for 100 tasks over that for one",
-        claim=1.0,
-        ours=hundred[2] / first[2],
-        within=1e-12,
-        because=f"the planner's noise is {hundred[2] / hundred[3]:.1f} times smaller, though it "
-        f"grows by {hundred[3] / first[3]:.2g}",
+    return Line(
+        "Theorem 32's noise for 100 tasks over that for one; ours: the planner's",
+        claim=hundred[2] / first[2],
+        ours=hundred[3] / first[3],
+        truth=None,
+        verdict=Verdict.BEYOND,
+        because=f"the planner's noise grows, and is still {hundred[2] / hundred[3]:.1f} times "
+        "smaller",
     )
 
 

@@ -13,8 +13,6 @@ second view of an example that costs no second transform.
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch import Tensor
 
@@ -59,7 +57,6 @@ def with_mirror(features: Tensor, views: int) -> Tensor:
     return torch.stack([features, features[:, channels].flip(-1)], dim=1)
 
 
-@cache  # made once: a step that is recorded as a CUDA graph copies nothing to the device
 def _mirrored_channels(colours: int, device: torch.device) -> Tensor:
     """Where the channels of a mirror image stand in those of the image."""
     turned = -torch.arange(DIRECTIONS) % DIRECTIONS

@@ -24,10 +24,9 @@ from tightrope.train import (
     FlatClip,
     GaussianNoise,
     PoissonSampler,
-    PrivateOptimizer,
+    PrivateRun,
 )
-from tightrope.train.augment import losses_of_views
-from tightrope.train.describe import certificate_of
+from tightrope.train.facts import certificate_of
 from tightrope_reproduce.learning.recipe import Recipe
 from tightrope_reproduce.learning.records import CERTIFIED
 from tightrope_reproduce.learning.result import Result
@@ -65,9 +64,8 @@ def learn(
     elif recipe.noise_multiplier is None:
         steps = _plain(model, train, recipe, task, seed)
     else:
-        run = _private(model, recipe, task, None if recipe.group in CERTIFIED else seed)
-        run.plan(recipe.steps)
-        steps = _noisy(run, train, recipe, task)
+        run = _private(model, train, recipe, task, None if recipe.group in CERTIFIED else seed)
+        steps = (step.number for step in run)
     start, measured_at = time.perf_counter(), _looks(recipe)
     curve: list[float] = []
     for step in steps:
@@ -93,23 +91,37 @@ def _looks(recipe: Recipe) -> frozenset[int]:
 
 
 def _certificate(
-    run: PrivateOptimizer | None, task: Task, recipe: Recipe, value: float
+    run: PrivateRun | None, task: Task, recipe: Recipe, value: float
 ) -> dict[str, Any] | None:
     if run is None or recipe.group not in CERTIFIED:
         return None
     return certificate_of(run, recipe.delta, [Measured(run.steps, task.unit, round(value, 5))])
 
 
-def _private(model: nn.Module, recipe: Recipe, task: Task, seed: int | None) -> PrivateOptimizer:
+def _private(
+    model: nn.Module, train: Rows, recipe: Recipe, task: Task, seed: int | None
+) -> PrivateRun:
     assert recipe.noise_multiplier is not None
-    return PrivateOptimizer(
+    on_gpu = next(model.parameters()).device.type == "cuda"
+
+    def loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16, enabled=on_gpu and task.compiled):
+            return losses(model(inputs), labels)
+
+    return PrivateRun(
         model,
         _update(model, recipe, task),
+        train,
+        loss,
         sampler=_sampler(recipe, seed),
         clip=FlatClip(recipe.clip_norm),
         noise=GaussianNoise(recipe.noise_multiplier, seed=seed),
         expected_batch_size=recipe.batch_size,
+        steps=recipe.steps,
         views=task.views,
+        augment=task.augment,
+        micro_batch=task.micro if on_gpu else None,
+        executor=("compiled" if task.compiled else "cuda graph") if on_gpu else "plain",
     )
 
 
@@ -117,27 +129,6 @@ def _sampler(recipe: Recipe, seed: int | None) -> BallsInBinsSampler | PoissonSa
     if recipe.bins:
         return BallsInBinsSampler(recipe.bins, seed=seed)
     return PoissonSampler(recipe.rate, seed=seed)
-
-
-def _noisy(run: PrivateOptimizer, train: Rows, recipe: Recipe, task: Task) -> Iterator[int]:
-    """The private loop; on a GPU each step is the replay of one graph, with the same result."""
-    on_gpu = run.device.type == "cuda"
-
-    def of_batch(inputs: Tensor, labels: Tensor) -> Tensor:
-        with torch.autocast("cuda", torch.bfloat16, enabled=on_gpu and task.compiled):
-            if task.augment is None:
-                return losses(run.model(inputs), labels)
-            batch = inputs, labels
-            return losses_of_views(run.model, losses, batch, task.views, task.augment)
-
-    record = run.compile if task.compiled else run.capture
-    captured = record(of_batch, size=task.micro) if on_gpu else None
-    for batch in run.batches(train, steps=recipe.steps):
-        if captured is not None:
-            captured(*batch)
-        else:
-            run.step(of_batch(*batch))
-        yield run.steps
 
 
 def _plain(model: nn.Module, train: Rows, recipe: Recipe, task: Task, seed: int) -> Iterator[int]:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, gelu, group_norm, layer_norm, max_pool2d
 
-from tightrope.train import SymmetricConv2d
-from tightrope.train.symmetric_convolution import TURNS
+from tightrope_reproduce.learning.symmetric_convolution import TURNS, SymmetricConv2d
 
 __all__ = [
     "mnist_cnn",

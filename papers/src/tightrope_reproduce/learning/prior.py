@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import affine_grid, cross_entropy, grid_sample, normalize
 
-from tightrope.train import SymmetricConv2d
 from tightrope_reproduce.learning.models import PictureBody, PictureNet
 from tightrope_reproduce.learning.painted import painted
+from tightrope_reproduce.learning.symmetric_convolution import SymmetricConv2d
 
 __all__ = ["PRIOR", "learn_prior", "picture_net", "two_rates"]
 

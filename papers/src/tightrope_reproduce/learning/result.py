@@ -91,6 +91,11 @@ class Summary:
         return stdev(finals) if len(finals) > 1 else 0.0
 
     @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return float(self.deviation / len(self.results) ** 0.5)
+
+    @property
     def curve(self) -> tuple[float, ...]:
         """Mean over the seeds, epoch by epoch."""
         return tuple(fmean(v) for v in zip(*(r.curve for r in self.results), strict=True))

@@ -27,7 +27,7 @@ from tightrope.data import (
 )
 from tightrope.data.imdb import words_of
 from tightrope.errors import InvalidInput
-from tightrope.train.augment import Augment, CropAndFlip
+from tightrope.train.views import Augment, CropAndFlip
 from tightrope_reproduce.learning import encoder, models
 from tightrope_reproduce.learning.colour import colour_features, with_mirror
 from tightrope_reproduce.learning.prior import picture_net, two_rates
@@ -167,8 +167,8 @@ def _adult_last_tenth(folder: Path | None, seed: int) -> Examples:
 def _imdb(folder: Path | None) -> Examples:
     """The last 256 words of each review, of a vocabulary of 10,000 counted on the training part.
 
-    The paper says neither which end is cut nor what becomes of other words; the end is what the
-    data of its authors' tutorial keeps, with one number for all other words.
+    The paper does not say which end is cut; the end is what the data of its authors' tutorial
+    keeps. Its text drops the other words; the tutorial has one number for all of them, as here.
     """
     texts = load_imdb_texts(folder)
     counts = Counter(word for text in texts.train for word in words_of(text))

@@ -20,7 +20,16 @@ from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope.theorems import hidden_composition, hidden_cyclic
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+)
 from tightrope_reproduce.survey.techniques import Setup, cyclic
 
 CASES = ((10, 1, 1.0, 2.0), (100, 20, 4.0, 8.0))  # batches Q, epochs T, sigma, order
@@ -80,6 +89,7 @@ def _understated(case: tuple[int, int, float, float]) -> Line:
         ours=ours,
         truth=Interval(least, ours),
         verdict=Verdict.INVALID if least > claim else Verdict.DIFFERS,
+        objection=Objection.LAST_BATCH,
         because=f"{ours / claim:.3g} times too small; the last step alone can leak {least:.3g}",
     )
 
@@ -93,6 +103,7 @@ def _epsilon(setup: Setup, printed: float) -> Line:
         ours=worst.upper,
         truth=Interval(alone.lower, worst.upper),
         verdict=Verdict.INVALID if alone.lower > printed else Verdict.DIFFERS,
+        objection=Objection.LAST_BATCH,
         because="the printed bound holds for the first batch only",
     )
 
@@ -109,6 +120,7 @@ def _sampling(setup: Setup, sampled: float) -> Line:
         ours=ours / poisson.upper,
         truth=Interval(least, ours / poisson.lower),
         verdict=Verdict.INVALID if least > 1.0 else Verdict.DIFFERS,
+        objection=Objection.LAST_BATCH,
         because=f"sampling hides every record alike (epsilon {sampled:.3g}); this grows with Q",
     )
 

@@ -19,7 +19,16 @@ from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope.theorems.poisson_gaussian_rdp_closed_mtz19 import ClosedFormTerm
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+)
 
 EPSILON, SLACK, COUNT = 0.9, 1e-5, 1000
 CLOSED = ((0.01, 4.0), (0.001, 4.0), (0.01, 16.0))  # rate, noise multiplier
@@ -60,6 +69,7 @@ def _shortcut() -> Line:
         ours=_advanced(COUNT),
         truth=truth,
         verdict=Verdict.INVALID if truth.lower > printed(COUNT) else Verdict.DIFFERS,
+        objection=Objection.ADVANCED,
         because="epsilon < 1 is not enough; it needs e^epsilon - 1 <= sqrt(2 ln(1/delta')/k)",
     )
 
@@ -74,6 +84,7 @@ def _sampled() -> Line:
         ours=ours,
         truth=ours,
         verdict=Verdict.INVALID,
+        objection=Objection.SAMPLED_ONCE,
         because="ln(1 + q (e^epsilon - 1)) is about 1.7 q epsilon at epsilon = 1",
     )
 
@@ -113,6 +124,7 @@ def _large_epsilon() -> Line:
         ours=with_sampling.upper / without.lower,
         truth=with_sampling,
         verdict=Verdict.INVALID,
+        objection=Objection.SAMPLED_OFTEN,
         because=f"epsilon {with_sampling.upper:.3g} against {without.upper:.4g}: sampling "
         "amplifies at every epsilon",
     )

@@ -17,7 +17,16 @@ from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
 from tightrope.theorems import hidden_cyclic
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+)
 from tightrope_reproduce.survey.techniques import (
     STEP_SIZE,
     STRONG,
@@ -111,6 +120,7 @@ def _iteration() -> Line:
         ours=bound.upper,
         truth=Interval(alone.lower, bound.upper),
         verdict=Verdict.INVALID,
+        objection=Objection.LAST_BATCH,
         because="Section VI-A holds for the first batch only; the last one needs sigma "
         f"{TECHNIQUE['FMTT18'].sigma(setup):.4g}, not {printed:.4g}",
     )

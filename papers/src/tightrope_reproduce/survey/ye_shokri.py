@@ -20,7 +20,16 @@ from tightrope.process.noise_conventions import noise_std_from_relative
 from tightrope.report.style import COLOURS
 from tightrope.theorems import hidden_langevin_sampled, hidden_sampled, hidden_sampled_composition
 from tightrope.theorems.hidden_langevin_sampled import RecursionTerm
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+)
 
 RATE, SIGMA, ETA_LAMBDA, ORDER = 0.01, 4.0, 0.01, 4.0
 RECORDS, DELTA = 10_000, 1e-6
@@ -83,6 +92,7 @@ def _printed_start() -> Line:
         # at least one sampled step: a last map may forget all before it
         truth=Interval(composed(1), recursion(epoch)),
         verdict=Verdict.INVALID,
+        objection=Objection.START,
         because="the start is S_0^0 = 1 only; with S_0^j = 1 for all j an epoch would cost nothing",
     )
 

@@ -8,7 +8,16 @@ import numpy as np
 
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.gdp.table import Row
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+)
 from tightrope_reproduce.learning.gains import ROWS
 from tightrope_reproduce.learning.paper import CLAIMS
 
@@ -43,6 +52,7 @@ def _lines(rows: list[Row]) -> tuple[Line, ...]:
             Verdict.INVALID,
             f"the truth exceeds the others, by up to {excess:.3g} in epsilon and a factor of "
             f"{times:.3g} in delta",
+            objection=Objection.LIMIT,
         ),
         Line("printed MA guarantees that hold, of nine", 9, bounded, None, Verdict.REPRODUCED),
         Line(

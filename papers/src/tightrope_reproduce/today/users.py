@@ -109,26 +109,28 @@ def _learn(
     import torch
     from torch import nn
 
-    from tightrope.train import FlatClip, GaussianNoise, Trainer, noisy_sgd
+    from tightrope.train import FlatClip, GaussianNoise, private
 
     table = nn.Embedding(movies, 1)
     nn.init.zeros_(table.weight)
     model = nn.Sequential(table, nn.Flatten(0))
-    private = noisy_sgd(
+
+    def loss(model: nn.Module, movie: torch.Tensor, stars: torch.Tensor) -> Any:
+        return 0.5 * (model(movie) - stars) ** 2
+
+    run = private(
         model,
-        learning_rate=LEARNING_RATE,
-        weight_decay=DECAY,
+        torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, weight_decay=DECAY),
+        data,
+        loss,
         sampler=sampler,
         clip=FlatClip(CLIP),
         noise=GaussianNoise(noise) if noise else GaussianNoise(0.0, seed=0),
         expected_batch_size=RATE * users,
+        steps=steps,
+        delta=DELTA,
     )
-    private.plan(steps)
-
-    def loss(guess: torch.Tensor, stars: torch.Tensor) -> torch.Tensor:
-        return 0.5 * (guess - stars) ** 2
-
-    Trainer(private, loss, delta=DELTA, progress=False).fit(data, steps=steps)
+    run.fit(progress=False)
     return np.asarray(table.weight.detach().numpy()[:, 0])
 
 

@@ -20,7 +20,16 @@ from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency, FixedSizeSampling, NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.formulas import question_two
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+)
 from tightrope_reproduce.variants.noisy_sgd import PAPERS, equivalent_noise, poisson
 
 RATE, NOISE, DELTA = 0.001, 4.0, 1e-5
@@ -47,7 +56,7 @@ def run(setting: Setting) -> Outcome:
     at = {row.epochs: row for row in rows}
     lines = (
         *(_epsilon(at[each]) for each in (100.0, 1000.0)),
-        *(_more_epochs(budget) for budget in BUDGETS),
+        _more_epochs(),
         _poisson(at[1000.0]),
     )
     return Outcome(lines, (Table("epsilon", _COLUMNS, rows),), (_picture(rows),))
@@ -78,22 +87,27 @@ def _epsilon(row: Row) -> Line:
         ours=row.lemma_2,
         truth=Interval(row.stated_lower, row.stated_upper),
         verdict=Verdict.INVALID if row.lemma_2 < row.stated_lower else Verdict.REPRODUCED,
+        objection=Objection.BATCHES,
         because=_WHY if row.lemma_2 < row.stated_lower else "",
     )
 
 
-def _more_epochs(budget: float) -> Line:
-    most = question_two.largest_steps(budget, DELTA, equivalent_noise(RATE, NOISE))
-    run = NoisySGD(PoissonSampling(RATE), NOISE, 1)
-    exact = find_steps(run, Target.approx_dp(budget, DELTA)).value
-    gain = (most.improved - most.classical) * RATE
+def _more_epochs() -> Line:
+    run, gains, exact = NoisySGD(PoissonSampling(RATE), NOISE, 1), [], []
+    for budget in BUDGETS:
+        most = question_two.largest_steps(budget, DELTA, equivalent_noise(RATE, NOISE))
+        gains.append((most.improved - most.classical) * RATE)
+        steps = find_steps(run, Target.approx_dp(budget, DELTA)).value
+        exact.append((steps - most.classical) * RATE)
+    often = sum(gain > 100.0 for gain in gains) > len(gains) / 2
+    budgets = ", ".join(f"{budget:g}" for budget in BUDGETS)
     return Line(
-        f"more epochs within epsilon {budget:g} by Lemma 2, if batches were Poisson",
+        f"more epochs within epsilon {budgets} by Lemma 2, if batches were Poisson",
         claim='"often over a hundred"',
-        ours=gain,
-        truth=(exact - most.classical) * RATE,
-        verdict=Verdict.REPRODUCED if gain > 100.0 else Verdict.DIFFERS,
-        because="" if gain > 100.0 else "at small budgets the gain stays below a hundred epochs",
+        ours=", ".join(f"{gain:.4g}" for gain in gains),
+        truth=", ".join(f"{gain:.4g}" for gain in exact),
+        verdict=Verdict.REPRODUCED if often else Verdict.DIFFERS,
+        because="" if often else "most of the budgets gain less than a hundred epochs",
     )
 
 

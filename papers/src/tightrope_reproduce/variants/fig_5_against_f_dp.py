@@ -21,7 +21,16 @@ from tightrope.theorems import poisson_gaussian_rdp_abadi16 as leading
 from tightrope.theorems import poisson_gaussian_rdp_mtz19 as exact_renyi
 from tightrope.theorems import sampled_gaussian_clt_bdls19 as clt
 from tightrope_reproduce.formulas.abadi_lemma3 import broken_conditions, claimed_renyi
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+)
 from tightrope_reproduce.variants.noisy_sgd import (
     PAPERS,
     admissible_orders,
@@ -89,6 +98,7 @@ def _printed(row: Row) -> Line:
         ours=row.printed,
         truth=row.exact,
         verdict=Verdict.INVALID,
+        objection=Objection.LEMMA_3,
         because=leading.applies(PROCESS) or "",
     )
 
@@ -104,6 +114,7 @@ def _others(row: Row) -> tuple[Line, ...]:
             ours=used,
             truth=f"{allowed[0]} to {allowed[-1]}, and noise at least 1",
             verdict=Verdict.INVALID,
+            objection=Objection.LEMMA_3,
             because="; ".join(broken_conditions(used, RATE, NOISE)),
         ),
         Line(
@@ -112,6 +123,7 @@ def _others(row: Row) -> tuple[Line, ...]:
             ours=row.delta,
             truth=delta,
             verdict=Verdict.INVALID,
+            objection=Objection.LEMMA_3,
             because=f"the true delta is {delta.lower / row.delta:.0f} times the claimed one",
         ),
         Line(
@@ -120,6 +132,7 @@ def _others(row: Row) -> tuple[Line, ...]:
             ours=row.f_dp,
             truth=row.exact,
             verdict=Verdict.INVALID,
+            objection=Objection.LIMIT,
             because="the central limit theorem is a limit, not a bound; here it claims too much",
         ),
         Line(
@@ -128,6 +141,7 @@ def _others(row: Row) -> tuple[Line, ...]:
             ours=row.printed - row.f_dp,
             truth=row.valid_renyi - row.exact_upper,
             verdict=Verdict.INVALID,
+            objection=Objection.LEMMA_3,
             because="an artefact of the rate outside its range: with true divergences no Renyi "
             "route beats exact composition of f-DP",
         ),

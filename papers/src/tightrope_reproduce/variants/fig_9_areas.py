@@ -18,7 +18,16 @@ from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope.theorems import sampled_gaussian_clt_bdls19 as clt
 from tightrope_reproduce.formulas import area
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.item import (
+    Item,
+    Line,
+    Objection,
+    Outcome,
+    Picture,
+    Setting,
+    Table,
+    Verdict,
+)
 from tightrope_reproduce.variants.noisy_sgd import (
     PAPERS,
     claimed_type_ii,
@@ -82,6 +91,7 @@ def _line(rows: list[Areas]) -> Line:
         ours=difference,
         truth=Interval(least.f_dp - least.exact_upper, least.f_dp - least.exact_lower),
         verdict=Verdict.INVALID if worst.left_out > 0.0 else Verdict.REPRODUCED,
+        objection=Objection.LEMMA_3,
         because=_reason(worst, expected and difference < 0.0) if worst.left_out > 0.0 else "",
     )
 
@@ -102,6 +112,7 @@ def _repaired(rows: list[Areas]) -> Line:
         ours=least.renyi - least.exact_upper,
         truth="positive",
         verdict=Verdict.INVALID,
+        objection=Objection.LEMMA_3,
         because=f"found at noise {least.noise:g}, {least.steps} steps: no Renyi region is smaller "
         "than the exact one",
     )

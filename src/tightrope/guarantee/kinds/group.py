@@ -31,6 +31,8 @@ class GroupGuarantee(Guarantee):
     inner: Guarantee
     size: int
     relation: Adjacency | None = None
+    # do two data sets at one link differ as this relation allows? Then what is attained there is
+    replaces_by_nothing: bool = False
 
     @property
     def adjacency(self) -> Adjacency:  # type: ignore[override]
@@ -44,6 +46,11 @@ class GroupGuarantee(Guarantee):
     @property
     def validity(self) -> Validity:  # type: ignore[override]
         return Validity.BOUND
+
+    @property
+    def two_sided(self) -> bool:
+        """One record of a group may change alone."""
+        return (self.relation is None or self.replaces_by_nothing) and self.inner.two_sided
 
     def delta(self, epsilon: float) -> Interval:
         """delta(eps/k) (e^eps - 1)/(e^(eps/k) - 1): the chain rule of (eps, delta)-DP."""

@@ -13,7 +13,11 @@ from tightrope.guarantee import from_profile
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian.composition import group_mu
 from tightrope.guarantee.loss import profile
-from tightrope.guarantee.loss.abstract import AbstractLossPair, largest_loss
+from tightrope.guarantee.loss.abstract import (
+    AbstractLossPair,
+    infinite_log_mass,
+    largest_loss,
+)
 from tightrope.guarantee.loss.cumulant import renyi
 from tightrope.guarantee.loss.curve import LossCurve
 from tightrope.guarantee.loss.mixture import MOST_MEMBERS
@@ -50,12 +54,17 @@ class LossGuarantee(Guarantee):
     records: int = 1
     # a bound that answers where the pairs cannot be composed closely
     otherwise: Guarantee | None = None
-    # pairs that two datasets attain, where `orders` are a bound: lower ends are theirs
+    # pairs that two datasets attain: lower ends are theirs where `orders` are a bound, and where
+    # the exact pairs of `orders` cannot be composed closely
     attained: tuple[Components, ...] = ()
 
     @property
     def two_sided(self) -> bool:
         return self.validity is Validity.EXACT or bool(self.attained)
+
+    def least_pairs(self) -> tuple[Components, ...]:
+        """Pairs that two data sets attain, those that are easy to compose first; () if unknown."""
+        return self.attained or (self.orders if self.validity is Validity.EXACT else ())
 
     def mixed(self, size: int, otherwise: Guarantee) -> LossGuarantee | None:
         """For groups of `size` times as many records; None where that is no mixture."""
@@ -63,7 +72,8 @@ class LossGuarantee(Guarantee):
         if not self.by_record or members > MOST_MEMBERS:
             return None
         orders = _each_pair(self.orders, lambda pair: _of_group(pair, size))
-        return replace(self, orders=orders, records=members, otherwise=otherwise)
+        alone = self.least_pairs()  # one of the group changes, the others do not
+        return replace(self, orders=orders, records=members, otherwise=otherwise, attained=alone)
 
     def of_each_link(self) -> LossGuarantee:
         """What holds of all links of a chain of removals, whose data sets become smaller."""
@@ -76,7 +86,13 @@ class LossGuarantee(Guarantee):
         if not self.by_record or self.records > 1:
             return None
         orders = _each_pair(self.orders[:1], _of_replaced)
-        return LossGuarantee(orders, Adjacency.REPLACE_ONE, self.validity, otherwise=otherwise)
+        return LossGuarantee(
+            orders,
+            Adjacency.REPLACE_ONE,
+            self.validity,
+            otherwise=otherwise,
+            attained=self.least_pairs(),  # the other record has a gradient of 0
+        )
 
     def epsilon(self, delta: float) -> Interval:
         """Kept: the choice of the best, its reader and the second look ask for the same answer."""
@@ -93,16 +109,19 @@ class LossGuarantee(Guarantee):
         found = self._closest(
             lambda: profile.worst_epsilon(self.orders, delta), lambda other: other.epsilon(delta)
         )
-        if not self.attained:
-            return found
-        least = _proved_below(lambda: profile.worst_epsilon(self.attained, delta))
-        return Interval(min(least, found.upper), found.upper)
+        return self._shown(found, lambda: profile.worst_epsilon(self.attained, delta))
 
     def delta(self, epsilon: float) -> Interval:
         found = self._of_orders(epsilon)
-        if not self.attained:
+        return self._shown(found, lambda: profile.worst_delta(self.attained, epsilon))
+
+    def _shown(self, found: Interval, of_attained: Callable[[], Interval]) -> Interval:
+        """With the lower end that two data sets attain, where it is theirs or a better one."""
+        exact = self.validity is Validity.EXACT
+        if not self.attained or (exact and found.relative_width <= _WIDE):
             return found
-        least = _proved_below(lambda: profile.worst_delta(self.attained, epsilon))
+        least = _proved_below(of_attained)
+        least = max(least, found.lower) if exact else least
         return Interval(min(least, found.upper), found.upper)
 
     def _of_orders(self, epsilon: float) -> Interval:
@@ -136,8 +155,8 @@ class LossGuarantee(Guarantee):
     def tradeoff(self, type_i: float) -> Interval:
         """By lattice laws kept from one question to the next, sharpened where they do not do."""
         if type_i == 0.0:  # without false alarms, only what rules a neighbour out is a hit
-            worst = max(map(_ruled_out, self.orders))
-            return Interval(rest_down(worst), rest_up(worst * (1.0 - 1e-12)))
+            worst = Interval.worst([_ruled_out(order) for order in self.orders])
+            return Interval(rest_down(worst.upper), rest_up(worst.lower))
         try:
             return from_profile.tradeoff(self, type_i)
         except NotCertified:
@@ -175,6 +194,8 @@ def _of_fewer_records(pair: AbstractLossPair) -> AbstractLossPair:
         return pair
     assert isinstance(pair.usual, SampledGaussianPair)
     assert isinstance(pair.rare, SampledGaussianPair)
+    if pair.usual.rate > 1.0 - 1e-9:  # drawn for certain, and then perhaps kept for certain
+        return GaussianPair(pair.rare.mu)
     return replace(pair, rare=replace(pair.rare, rate=pair.usual.rate))
 
 
@@ -184,12 +205,11 @@ def _of_replaced(pair: AbstractLossPair) -> AbstractLossPair:
     return _of_group(pair, 2)
 
 
-def _ruled_out(components: Components) -> float:
-    """P(L = inf) of the whole, rounded up."""
-    if any(pair.infinite_mass == 1.0 for pair, _ in components):
-        return 1.0
-    finite = math.fsum(count * math.log1p(-pair.infinite_mass) for pair, count in components)
-    return min(1.0, -math.expm1(finite) * (1.0 + 4e-13))
+def _ruled_out(components: Components) -> Interval:
+    """P(L = inf) of the whole."""
+    log = infinite_log_mass(components)
+    least, most = math.exp(log.lower) * (1.0 - 4e-13), math.exp(log.upper) * (1.0 + 4e-13)
+    return Interval(least, min(1.0, most))
 
 
 def _most(components: Components, epsilon: float) -> float:

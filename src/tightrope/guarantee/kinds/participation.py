@@ -11,7 +11,8 @@ Proof. Given the steps S it takes part in, the neighbours are mu sqrt(|S|)-Gauss
     laws given K >= 1 or K = 0 of the other; each is at most sum P(K = k | K >= 1)
     delta(eps'; mu sqrt(k)) by joint convexity. E e^((a-1) D_a) is jointly convex too.
 Conditions: steps drawn afresh, K secret.
-Validity: upper bound. Near the truth where mu is large: it forgets which steps they were.
+Validity: upper bound. Near the truth where mu is large: it forgets which steps they were. Lower
+    ends are those of the same steps with more noise, so that their exact composition answers.
 Source: Balle, Barthe and Gaboardi 2018 (arXiv:1807.01647), Theorem 2 (advanced joint convexity).
 Error: counts between two edges are taken for the larger one; tails are rounded up.
 Vectors: tests/attacks/test_corners.py.
@@ -20,15 +21,20 @@ Vectors: tests/attacks/test_corners.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import final
 
 import numpy as np
 
+from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.loss import LossGuarantee
+from tightrope.guarantee.loss.pair import Direction, SampledGaussianPair
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_delta, check_order, check_real
@@ -38,6 +44,7 @@ __all__ = ["ParticipationGuarantee"]
 _EDGES = 1000
 _TAIL = 1e-200  # of the counts that stand for every larger one
 _ROUNDING = 1e-11
+_LARGEST_MU = 20.0  # of the exact composition
 
 
 @final
@@ -50,6 +57,26 @@ class ParticipationGuarantee(Guarantee):
     steps: int
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE
     validity: Validity = Validity.BOUND
+    shown: float = 0.0  # the mu between a batch with the record and one without, of some data
+
+    @property
+    def two_sided(self) -> bool:
+        return self.shown > 0.0
+
+    @cached_property
+    def _attained(self) -> LossGuarantee:
+        """Where everything else is 0, with noise added until the exact composition can answer."""
+        mu = min(self.shown, _LARGEST_MU)
+        ways: tuple[Direction, ...] = ("remove", "add")
+        orders = tuple(((SampledGaussianPair(self.rate, mu, w), self.steps),) for w in ways)
+        return LossGuarantee(orders, self.adjacency)
+
+    def _from(self, least: Callable[[], Interval], upper: float) -> Interval:
+        lower = 0.0
+        if self.two_sided:
+            with suppress(NotCertified):
+                lower = least().lower
+        return Interval(min(lower, upper), upper)
 
     @property
     def without_sampling(self) -> GaussianGuarantee:
@@ -59,17 +86,18 @@ class ParticipationGuarantee(Guarantee):
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon")
         plain = self.without_sampling.delta(eps).upper
-        return Interval.exact(min(plain, self._delta(eps)) if eps >= 0.0 else plain)
+        upper = min(plain, self._delta(eps)) if eps >= 0.0 else plain
+        return self._from(lambda: self._attained.delta(eps), upper)
 
     def epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
         low, high = 0.0, self.without_sampling.epsilon(d).upper
-        if self.delta(low).upper <= d:
+        if self._delta(low) <= d:
             return Interval.exact(low)
         while high - low > 1e-10 * high and math.isfinite(high):
             middle = 0.5 * (low + high)
-            low, high = (middle, high) if self.delta(middle).upper > d else (low, middle)
-        return Interval(low, high)
+            low, high = (middle, high) if self._delta(middle) > d else (low, middle)
+        return self._from(lambda: self._attained.epsilon(d), high)
 
     def renyi(self, order: float) -> Interval:
         a = check_order(order)

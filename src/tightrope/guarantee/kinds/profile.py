@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import final
 
 import numpy as np
@@ -39,7 +39,8 @@ class ProfileGuarantee(Guarantee):
         cls, epsilon_upper: Callable[[float], float], adjacency: Adjacency, validity: Validity
     ) -> ProfileGuarantee:
         """A bound stated as epsilon(delta), non-increasing in delta."""
-        return cls(delta_from_epsilon(epsilon_upper), adjacency, validity, epsilon_upper)
+        profile = partial(delta_from_epsilon, epsilon_upper)  # a closure is not pickled
+        return cls(profile, adjacency, validity, epsilon_upper)
 
     def delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon", low=0.0)
@@ -67,21 +68,15 @@ class ProfileGuarantee(Guarantee):
         return (((pair_above(self.delta_upper, self.delta_upper, grid), 1),),)
 
 
-def delta_from_epsilon(epsilon_upper: Callable[[float], float]) -> Callable[[float], float]:
+def delta_from_epsilon(epsilon_upper: Callable[[float], float], epsilon: float) -> float:
     """The profile of a bound stated the other way round (non-increasing in delta)."""
-
-    def delta_upper(epsilon: float) -> float:
-        low, high = math.log(_SMALLEST_DELTA), 0.0
-        if epsilon_upper(_SMALLEST_DELTA) <= epsilon:
-            return _SMALLEST_DELTA
-        while high - low > 1e-9:
-            middle = 0.5 * (low + high)
-            low, high = (
-                (middle, high) if epsilon_upper(math.exp(middle)) > epsilon else (low, middle)
-            )
-        return min(1.0, math.exp(high))
-
-    return delta_upper
+    low, high = math.log(_SMALLEST_DELTA), 0.0
+    if epsilon_upper(_SMALLEST_DELTA) <= epsilon:
+        return _SMALLEST_DELTA
+    while high - low > 1e-9:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if epsilon_upper(math.exp(middle)) > epsilon else (low, middle)
+    return min(1.0, math.exp(high))
 
 
 def pair_above(

@@ -46,7 +46,12 @@ class AbstractLossPair(ABC):
     @property
     @abstractmethod
     def infinite_mass(self) -> float:
-        """P(L = +inf)."""
+        """P(L = +inf), with all that is counted so because it was cut off: never too small."""
+
+    @property
+    def least_infinite_mass(self) -> float:
+        """P(L = +inf) of the release itself, without what was cut off: never too large."""
+        return self.infinite_mass
 
     @property
     @abstractmethod
@@ -115,12 +120,22 @@ def largest_loss(components: Components) -> Interval:
 
 
 def infinite_log_mass(components: Components) -> Interval:
-    """ln P(some loss is +inf), which no epsilon removes: ln(1 - prod (1 - P_i(L = inf)))."""
-    if any(pair.infinite_mass >= 1.0 for pair, count in components if count > 0):
+    """ln P(some loss is +inf), which no epsilon removes: ln(1 - prod (1 - P_i(L = inf))).
+
+    Cut mass counts in the upper end only.
+    """
+    least = _log_any([(pair.least_infinite_mass, n) for pair, n in components])
+    most = _log_any([(pair.infinite_mass, n) for pair, n in components])
+    return Interval(least.lower, most.upper)
+
+
+def _log_any(masses: list[tuple[float, int]]) -> Interval:
+    """ln of the probability of at least one of independent events, each so often."""
+    if any(mass >= 1.0 for mass, count in masses if count > 0):
         return Interval.exact(0.0)
-    finite = math.fsum(n * math.log1p(-pair.infinite_mass) for pair, n in components)
-    if finite == 0.0:
+    none = math.fsum(count * math.log1p(-mass) for mass, count in masses)
+    if none == 0.0:
         return Interval.exact(-math.inf)
-    value = math.log(-math.expm1(finite))
+    value = math.log(-math.expm1(none))
     slack = 8.0 * UNIT * (2.0 + abs(value))  # a logarithm is rounded by units of its own size
     return Interval(value - slack, min(0.0, value + slack))

@@ -181,10 +181,10 @@ def _laplace_mixture(pair: LaplaceMixturePair, epsilon: float) -> Interval:
 def _discrete(pair: DiscretePair, epsilon: float) -> Interval:
     """Both ends of every loss and mass."""
     ends = []
-    for way in (-1.0, 1.0):
+    for way, infinite in ((-1.0, pair.least_infinite_mass), (1.0, pair.infinite_mass)):
         gaps = np.array(pair.losses) + way * pair.loss_error - epsilon
         logs = pair.log_masses + way * pair.log_errors
-        total = float(np.exp(logs[gaps > 0.0]) @ -np.expm1(-gaps[gaps > 0.0])) + pair.infinite_mass
+        total = float(np.exp(logs[gaps > 0.0]) @ -np.expm1(-gaps[gaps > 0.0])) + infinite
         value = math.log(total) if total > 0.0 else -math.inf
         ends.append(value + way * ULP * (len(gaps) + 8.0 + 2.0 * _size(value)))
     return Interval(ends[0], min(0.0, ends[1]))

@@ -53,8 +53,10 @@ Answer = TypeVar("Answer")
 Read = tuple[Interval, Line | None]
 # worth spending before the other law is tried
 _QUICK, _MORE = Limit(4000, 1e6), Limit(16_000, 6e7)
+_MANY_KINDS, _MANY_QUICK = 320, Limit(8000, 4e6)
 _COARSE = 2e-2  # error allowed to a line of the width asked for, where something is left out
 _LEVELS = 4
+_WIDER = 1e3  # times the mass of infinite losses: a delta at which they hardly count
 _FAR = 12.0  # deviations that a group moves a sum by, if all of it is drawn
 
 
@@ -116,6 +118,8 @@ def _first(
     """
     if not any(pair.has_rare_losses for pair, _ in held):
         return whole(NO_LIMIT)
+    if len(held) > _MANY_KINDS:  # without rare losses all of them are one family of laws
+        return whole(_MANY_QUICK)
     ways = [(whole, _QUICK), (without, _MORE)]
     if any(isinstance(p, GaussianMixturePair) and p.mu * p.plus >= _FAR for p, _ in held):
         ways.reverse()  # their rare losses reach so far that following them is most of the work
@@ -233,21 +237,36 @@ def _epsilon(
     log_target = math.log(delta) if delta > 0.0 else -math.inf
     if _exceeds(held, infinite.lower, delta):
         return Interval(math.inf, math.inf), None
-    if delta == 0.0:
+    if delta == 0.0 and infinite.upper == -math.inf:
         return largest_loss(held).clamp(0.0, math.inf), None
     if _closed_form(held, 0.0) is not None:
         top = largest_loss(held).upper
         return invert_closed_form(lambda e: log_delta(held, e), log_target, top), None
     if trivially_zero(held, log_target):
         return Interval(0.0, 0.0), None
-    share = math.exp(infinite.upper - log_target)  # of delta that infinite losses take
-    if share > 1.0 - 1e-9:
-        return Interval(0.0, math.inf), None  # too close to tell; sound on both sides
+    if infinite.upper == -math.inf:
+        return _beside(held, log_target, 0.0, relative_width, also)
+    # so much of delta goes to infinite losses, with and without those that were cut off
+    most, least = (math.exp(min(log - log_target, 0.0)) for log in (infinite.upper, infinite.lower))
+    if most > 1.0 - 1e-9:  # too close to tell, or less than what was cut off
+        wider = _WIDER * math.exp(infinite.upper)
+        at_least = _epsilon(held, wider, relative_width, None)[0].lower if wider < 1.0 else 0.0
+        return Interval(at_least, math.inf), None
+    found, _ = _beside(held, log_target, most, relative_width, None)
+    if most - least > UNIT:
+        below, _ = _beside(held, log_target, least, relative_width, None)
+        found = Interval(min(below.lower, found.upper), found.upper)
+    return found, None
+
+
+def _beside(
+    held: Components, log_target: float, share: float, relative_width: float, also: AlsoRead | None
+) -> Read:
+    """The smallest epsilon where infinite losses take this share of delta."""
     slack = 8.0 * UNIT * (abs(log_target) * (1.0 + 2.0 * share) + 4.0 + 4.0 * share) / (1.0 - share)
     goal = EpsilonGoal(log_target + math.log1p(-share), relative_width, slack)
     whole = partial(_invert_whole, held, goal, also)
-    found, line = _first(held, whole, partial(_invert_without_rare, held, goal))
-    return found, line if infinite.upper == -math.inf else None
+    return _first(held, whole, partial(_invert_without_rare, held, goal))
 
 
 def _invert_whole(held: Components, goal: EpsilonGoal, also: AlsoRead | None, limit: Limit) -> Read:
@@ -279,7 +298,7 @@ def _exceeds(components: Components, log_infinite: float, delta: float) -> bool:
     log_infinite: a lower bound on its logarithm.
     """
     if len(components) == 1 and components[0][1] == 1:
-        return components[0][0].infinite_mass > delta
+        return components[0][0].least_infinite_mass > delta
     return log_infinite > (math.log(delta) if delta > 0.0 else -math.inf)
 
 

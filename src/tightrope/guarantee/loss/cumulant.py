@@ -35,6 +35,7 @@ from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
 from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
+from tightrope.guarantee.loss.renyi_cells import renyi_of_endless
 from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
 from tightrope.numerics.inversion_nodes import log1p_complex
 from tightrope.numerics.quadrature import FloatArray
@@ -170,7 +171,8 @@ def renyi(pair: AbstractLossPair, order: ArrayLike) -> tuple[Any, Any]:
 
 def _renyi_at(pair: AbstractLossPair, order: float) -> tuple[float, float]:
     if pair.infinite_mass > 0.0:
-        return math.inf, math.inf
+        found = renyi_of_endless(pair, order)
+        return found.lower, found.upper
     z = order - 1.0  # exact for order in (1, 2]; one rounding otherwise
     mu = plain_mu(pair)
     if mu is not None:

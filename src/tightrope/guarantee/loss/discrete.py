@@ -38,6 +38,8 @@ class DiscretePair(AbstractLossPair):
     """L takes the values `losses` with `masses` under P (and mass * e^-loss under Q), and +inf.
 
     Under Q, L is -inf with the mass `only_under_q`; what is missing to 1 beside it is added to it.
+    Where `is_cut`, the masses at +inf and -inf stand for finite losses that were left out.
+    D_order(P||Q) <= zero_concentrated * order, the losses that were left out included.
     Error: ln of the masses are taken to be right to `log_errors`, and losses to `loss_error`.
     """
 
@@ -46,6 +48,8 @@ class DiscretePair(AbstractLossPair):
     infinite_mass: float = 0.0
     only_under_q: float = 0.0
     loss_units: float = 8.0  # by which losses may be off, of the largest
+    is_cut: bool = False
+    zero_concentrated: float = math.inf
 
     def __post_init__(self) -> None:
         losses = np.atleast_1d(check_real(self.losses, "losses"))
@@ -75,6 +79,10 @@ class DiscretePair(AbstractLossPair):
         object.__setattr__(self, "only_under_q", self.only_under_q + missing)
 
     @property
+    def least_infinite_mass(self) -> float:
+        return 0.0 if self.is_cut else self.infinite_mass
+
+    @property
     def support(self) -> tuple[float, float]:
         return (self.losses[0], self.losses[-1])
 
@@ -91,6 +99,8 @@ class DiscretePair(AbstractLossPair):
             self.only_under_q,
             self.infinite_mass,
             self.loss_units,
+            self.is_cut,
+            self.zero_concentrated,
         )
 
     @property

@@ -54,8 +54,9 @@ def discrete_gaussian_pair(
 ) -> DiscretePair:
     """Discrete Gaussian noise of parameter sigma (Canonne-Kamath-Steinke 2020).
 
-    Error: values beyond 38 sigma (mass below 1e-300) count as L = +inf, so the pair dominates the
-    mechanism and is above it by less than 1e-300.
+    Error: values beyond 38 sigma (mass below 1e-300) count as L = +inf in upper ends, and for
+    nothing in lower ends. The Renyi divergence of the noise moved by d is at most order d^2 / (2
+    sigma^2) (Proposition 5 there), and a sample's at most as large, since it is quasi-convex.
     """
     sigma = check_positive(noise_multiplier, "noise_multiplier")
     shift = check_count(sensitivity, "sensitivity", low=1)
@@ -69,6 +70,7 @@ def discrete_gaussian_pair(
         rate,
         (plus, minus),
         _FAR,
+        0.5 * ((plus + minus) * shift / sigma) ** 2,
     )
 
 
@@ -79,6 +81,7 @@ def _pair(
     rate: float,
     there: tuple[bool, bool],
     far: float,
+    zero_concentrated: float = math.inf,
 ) -> DiscretePair:
     """From ln of the masses, and of their ratios to those at 0; is the record in P, in Q?"""
     (plus, plus_error), (minus, minus_error) = (
@@ -96,6 +99,8 @@ def _pair(
         infinite_mass=far,
         only_under_q=far + left_out,
         loss_units=off / UNIT,
+        is_cut=far > 0.0,
+        zero_concentrated=zero_concentrated,
     )
 
 

@@ -7,8 +7,8 @@ from tightrope.guarantee.loss.lattice_delta import (
     Explanation,
     LatticeLaw,
     build,
+    counted,
     explain,
-    grouped,
     law_at,
     log_delta,
 )
@@ -20,4 +20,4 @@ __all__ = ["LatticeLaw", "Explanation", "law_at", "build", "log_delta", "explain
 
 def epsilon(components: Components, delta: float, relative_width: float = 1e-6) -> Interval:
     """Enclosure of the smallest epsilon >= 0 with delta(epsilon) <= delta."""
-    return smallest_epsilon(grouped(components), delta, relative_width)
+    return smallest_epsilon(counted(components), delta, relative_width)

@@ -15,6 +15,7 @@ from tightrope.numerics.interval import Interval
 __all__ = ["smallest_epsilon"]
 
 _ROUGH = 0.05
+_WIDER = 1e3  # times the mass of infinite losses: a delta at which they hardly count
 _LARGEST = 1e6
 _EXACT = 1e-10  # relative width where the lattice rounds no loss
 _ATOMS = 1e-6  # and where an atom sits at the largest loss
@@ -35,8 +36,12 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
     target = math.log(delta) if delta > 0.0 else -math.inf
     if target < floor.lower:
         return Interval.exact(math.inf)
-    if target <= floor.upper or delta == 0.0:
+    if target == floor.upper == -math.inf:
         return Interval(0.0, highest)
+    if target <= floor.upper:  # too close to tell, or less than what was cut off
+        wider = _WIDER * math.exp(floor.upper)
+        least = 0.0 if wider >= 1.0 else smallest_epsilon(components, wider, relative_width).lower
+        return Interval(least, math.inf)
     if _estimate(components, 0.0) < target + 3.0:
         at_zero = lattice.log_delta(components, 0.0, _ROUGH)
         if at_zero.upper <= target:
@@ -59,6 +64,8 @@ def _bracketed(
 ) -> Interval:
     """Sums of any number of jumps first, then jumps one by one: the latter cost more each."""
     search = _Search(components, target, highest, relative_width)
+    if len(components) > lattice.MANY_KINDS:
+        return search.answer
     search.refine(True, _MOST_WORK)
     search.refine(False, min(search.left, _ONE_BY_ONE))
     return search.answer

@@ -44,7 +44,7 @@ class OneSide:
     side: Side
     tables: tuple[TailLadder, ...]  # for 0, 1, ... jumps
     laws: tuple[JumpLaw, ...]  # for 1, 2, ... jumps
-    log_infinite: float  # ln P(some loss is +inf): part of both bounds
+    log_infinite: float  # ln P(some loss is +inf), bounded from this side
     log_left_out: float  # ln of the mass of losses and numbers of jumps that are not followed
     log_moment: float  # ln E[e^{rate L}] of the small losses where they are only bounded, or -inf
     highest: float  # largest sum of small losses

@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.abstract import Components, is_single, largest_loss
+from tightrope.guarantee.loss.abstract import (
+    Components,
+    infinite_log_mass,
+    is_single,
+    largest_loss,
+)
 from tightrope.guarantee.loss.contour_line import are_reversed, log_chernoff
+from tightrope.guarantee.loss.discrete import DiscretePair
+from tightrope.guarantee.loss.grouping import grouped
+from tightrope.guarantee.loss.lattice_delta import MAX_KINDS
 from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
@@ -30,6 +39,7 @@ __all__ = [
 
 _HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
 _MUCH = 0.1  # of delta
+_MANY_KINDS = 64  # of steps: more are grouped where they cannot be followed one by one
 _MANY, _CLOSE = 10**6, 5e-6  # steps, and the relative width of an epsilon
 
 
@@ -73,7 +83,76 @@ def _log_delta(components: Components, epsilon: float, reverse: bool) -> tuple[I
     try:
         return contour.log_delta_and_reverse(components, epsilon, reverse=reverse)
     except NotCertified as problem:
-        return _with_reached(lambda: lattice.log_delta(components, epsilon), problem), 0.0
+        groups = _groups(components)
+        if groups is None and len(components) > MAX_KINDS:
+            return _with_reached(lambda: _log_delta_of_sum(components, epsilon), problem), 0.0
+        if groups is None:
+            return _with_reached(lambda: lattice.log_delta(components, epsilon), problem), 0.0
+    return _between(groups, lambda group: _log_delta(group, epsilon, False)[0], -math.inf), 0.0
+
+
+def _parts_of_sum(components: Components) -> tuple[float, float, float]:
+    """Largest losses and slopes of Renyi divergences, added up, and P(some loss is infinite).
+
+    For more kinds than a lattice follows. With losses of at most e in all beside an (e', d')-DP
+    release the whole is (e + e', d')-DP; a release with D_order <= r order for every order is
+    (r + 2 sqrt(r ln(1/d)), d)-DP (Bun, Steinke 2016, Proposition 1.3).
+    """
+    slopes, tops, by_top = list[float](), list[float](), list[tuple[AbstractLossPair, int]]()
+    for pair, n in components:
+        slope = pair.zero_concentrated if isinstance(pair, DiscretePair) else math.inf
+        if pair.least_infinite_mass < pair.infinite_mass and slope < math.inf:
+            slopes.append(n * slope)
+        else:
+            tops.append(n * max(pair.support[1], 0.0))
+            by_top.append((pair, n))  # what it has beyond its largest loss counts as infinite
+    if not math.isfinite(math.fsum(tops)):
+        raise NotCertified(
+            f"{len(components)} kinds of releases are too many to follow, and some of them have "
+            "losses without an end. State several of them as one release."
+        )
+    given = math.exp(infinite_log_mass(tuple(by_top)).upper) if by_top else 0.0
+    return math.fsum(tops) * (1.0 + 1e-12), math.fsum(slopes) * (1.0 + 1e-12), given
+
+
+def _epsilon_of_sum(components: Components, delta: float) -> Interval:
+    top, slope, given = _parts_of_sum(components)
+    left = (delta - given) * (1.0 - 1e-12)
+    if left < 0.0 or (left == 0.0 and slope > 0.0):
+        return Interval(0.0, math.inf)
+    beside = slope + 2.0 * math.sqrt(slope * -math.log(left)) if slope > 0.0 else 0.0
+    return Interval(0.0, (top + beside) * (1.0 + 1e-12))
+
+
+def _log_delta_of_sum(components: Components, epsilon: float) -> Interval:
+    top, slope, given = _parts_of_sum(components)
+    beyond = epsilon - top - slope
+    if beyond < 0.0:
+        return Interval(-math.inf, 0.0)
+    beside = math.exp(-(beyond**2) / (4.0 * slope) * (1.0 - 1e-12)) if slope > 0.0 else 0.0
+    total = min((given + beside) * (1.0 + 1e-12) + 1e-320, 1.0)
+    return Interval(-math.inf, math.log(total))
+
+
+def _groups(components: Components) -> tuple[Components, Components] | None:
+    """Fewer kinds that lose at most and at least as much; None where that is not to be had."""
+    if len(components) <= _MANY_KINDS:
+        return None
+    above = grouped(components, _MANY_KINDS, "upper")
+    if len(above) >= len(components):
+        return None
+    return grouped(components, _MANY_KINDS, "lower"), above
+
+
+def _between(
+    groups: tuple[Components, Components], ask: Callable[[Components], Interval], least: float
+) -> Interval:
+    """The lower end of what loses less and the upper end of what loses more."""
+    below, above = groups
+    upper = ask(above).upper
+    with suppress(NotCertified):
+        least = ask(below).lower
+    return Interval(min(least, upper), upper)
 
 
 def _is_enough(components: Components, reached: tuple[float, float]) -> bool:
@@ -133,7 +212,12 @@ def _epsilon_and_reverse(
     except NotCertified as problem:
         if problem.reached is not None and _is_enough(components, problem.reached):
             return Interval(*problem.reached), 0.0
-        return _with_reached(lambda: lattice.epsilon(components, delta), problem), 0.0
+        groups = _groups(components)
+        if groups is None and len(components) > MAX_KINDS:
+            return _with_reached(lambda: _epsilon_of_sum(components, delta), problem), 0.0
+        if groups is None:
+            return _with_reached(lambda: lattice.epsilon(components, delta), problem), 0.0
+    return _between(groups, lambda group: epsilon(group, delta), 0.0), 0.0
 
 
 def _largest_loss(components: Components) -> float:
@@ -143,15 +227,18 @@ def _largest_loss(components: Components) -> float:
     return math.fsum(count * pair.support[1] for pair, count in components) * (1 + 1e-12)
 
 
-_SHARES = (1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7)
+_SHARES = (1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-5, 1e-3, 0.03, 0.3)
 
 
 def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
     """One release: its closed form, bisected on both sides."""
     largest = largest_loss(((pair, 1),))
     top = largest.upper
-    if pair.infinite_mass > delta:
+    if pair.least_infinite_mass > delta:
         return Interval.exact(math.inf)
+    if pair.least_infinite_mass < pair.infinite_mass and delta <= pair.infinite_mass:
+        least = _single_epsilon(pair, 1e3 * pair.infinite_mass).lower  # a delta at least as large
+        return Interval(least, top if delta == pair.infinite_mass else math.inf)
     if delta == 0.0 or pair.infinite_mass == delta:
         return Interval(0.0 if top == math.inf else max(0.0, largest.lower), max(top, 0.0))
     target = math.log(delta)

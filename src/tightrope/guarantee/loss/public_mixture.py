@@ -52,6 +52,10 @@ class PublicMixturePair(AbstractLossPair):
         return math.fsum(weight * pair.infinite_mass for weight, pair in self.parts)
 
     @property
+    def least_infinite_mass(self) -> float:
+        return math.fsum(weight * pair.least_infinite_mass for weight, pair in self.parts)
+
+    @property
     def support(self) -> tuple[float, float]:
         low, high = zip(self.usual.support, self.rare.support, strict=True)
         return min(low), max(high)

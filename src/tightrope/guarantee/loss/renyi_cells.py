@@ -4,7 +4,8 @@ Statement: with x = dP/dQ and h(x) = x^order - 1 - order (x - 1), e^{(order-1) D
     since E_Q[x] = 1. h is convex and >= 0, so nothing cancels. On a cell that holds mass P of the
     one law and Q of the other, the mean of x is P/Q: Q h(P/Q) is a lower bound (Jensen), and Q
     times the chord of h between the cell's ends an upper bound. Both are of second order.
-Conditions: P(L = +inf) = 0, otherwise the divergence is infinite.
+Conditions: P(L = +inf) = 0, otherwise the divergence is infinite (or, where that mass was cut
+    off, known from below by the losses that are left).
 Validity: bounds on both sides; relative width about (order * cell)^2/8.
 Source: convexity.
 Error: masses are widened by their stated rounding, and a cell whose mass is lost in it counts with
@@ -35,7 +36,7 @@ from tightrope.guarantee.renyi.kernel import log_kernel
 from tightrope.numerics.interval import Interval
 from tightrope.validate import FloatArray, check_order
 
-__all__ = ["renyi_by_cells", "composed_renyi_by_cells"]
+__all__ = ["renyi_by_cells", "composed_renyi_by_cells", "renyi_of_endless"]
 
 _CELLS = 8_000
 _NARROWEST = 1e-10  # cells are no narrower: their error is below 1e-18 order^2
@@ -57,7 +58,7 @@ def renyi_by_cells(pair: AbstractLossPair, order: float) -> Interval:
     """D_order(P||Q) from both sides."""
     order = check_order(order)
     if pair.infinite_mass > 0.0:
-        return Interval.exact(math.inf)
+        return renyi_of_endless(pair, order)
     if isinstance(pair, DiscretePair):
         below, above = (discrete_logs(pair, order, way) for way in (-1.0, 1.0))
         return _divergence(below, above, order)
@@ -66,6 +67,18 @@ def renyi_by_cells(pair: AbstractLossPair, order: float) -> Interval:
     cells = _cells(pair, _reach(pair, order))
     above = np.append(cells.log_above(order), _log_tail(pair, order))
     return _divergence(cells.log_below(order), above, order)
+
+
+def renyi_of_endless(pair: AbstractLossPair, order: float) -> Interval:
+    """Infinite where a loss is; of a pair that was cut, by what is left and by a proved slope."""
+    if pair.least_infinite_mass > 0.0:
+        return Interval.exact(math.inf)
+    if not isinstance(pair, DiscretePair):
+        return Interval(0.0, math.inf)
+    upper = pair.zero_concentrated * order * (1.0 + _ROUNDING)
+    there = discrete_logs(pair, order, -1.0)[:-1]  # what was cut adds something positive
+    lower = _divergence(there, there, order).lower
+    return Interval(min(lower, upper), upper)
 
 
 def _of_parts(pair: PublicMixturePair, order: float) -> Interval:

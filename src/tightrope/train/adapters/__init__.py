@@ -1,1 +1,1 @@
-"""Private training inside other people's loops. Each module imports its own framework only."""
+"""Private runs under the trainers of other libraries. Each module imports its own only."""

@@ -1,229 +1,452 @@
 """Private training with the Trainer of Hugging Face transformers, PEFT adapters included.
 
     trainer = PrivateTrainer(model=model, args=arguments, train_dataset=dataset,
-                             sampler=PoissonSampler(0.01), clip=FlatClip(1.0),
-                             noise=GaussianNoise(1.0), expected_batch_size=64)
+                             records=25_000, epsilon=3.0)
     trainer.train()
-    print(trainer.run.epsilon(1e-5))
+    print(trainer.run.epsilon())
 
-The optimizer and schedule come from the TrainingArguments as always; batches come from the sampler,
-so per_device_train_batch_size does not matter; `micro_batch` bounds the examples run at once. The
-training loss is computed from private data and is not reported; with a budget, epsilon is.
+Optimizer, schedule, length, logging, saving and evaluation are those of the TrainingArguments. The
+data never pass through the loop of transformers: `train` takes the steps of a private run, and the
+callbacks see what was released. A batch has per_device_train_batch_size *
+gradient_accumulation_steps records on average, and max_grad_norm is the clip norm of each.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
-from typing import Any
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, final
 
-import numpy as np
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from tightrope.errors import InvalidInput
 from tightrope.train.adapters.hugging_face_losses import check_own_loss, losses_of
-from tightrope.train.adapters.loader import drawn_loader
-from tightrope.train.captured import CapturedStep
-from tightrope.train.feed import as_rows, slice_rows
-from tightrope.train.independence import Recheck, check_independent_losses
-from tightrope.train.ledger import Budget
-from tightrope.train.losses import mean_of_views
-from tightrope.train.noise import Noise
-from tightrope.train.optimizer import PrivateOptimizer
-from tightrope.train.samplers import AbstractSampler
+from tightrope.train.data import Records, to_device
+from tightrope.train.fitting import settle
+from tightrope.train.private import length_of, poisson_sampler, private
+from tightrope.train.run import PrivateRun, Step
 
 __all__ = ["PrivateTrainer", "losses_of"]
 
-_NOT_SHOWN = ("loss", "grad_norm", "train_loss")
+_PRIVATE = ("loss", "train_loss")  # places that the loop of transformers fills from the data
+_NO_LIMIT = 10**6  # tokenizers without a longest sequence give a number far above
 
 
 class PrivateTrainer(transformers.Trainer):
-    """transformers.Trainer whose steps are private.
+    """transformers.Trainer whose steps are those of a private run.
 
-    The parts are those of PrivateOptimizer. losses: from model and batch to one loss per example
-    (or `views` of them, where that is given); by default what the model itself would average over
-    the batch. capture, compile: as in Trainer of tightrope.train; for items of one length.
+    loss: from model and batch to one loss per example, shape (B,); by default what the model
+        itself would average over the batch.
+    options: of transformers.Trainer, and of `private` and PrivateRun: records, epsilon, delta,
+        clip, noise, sampler, budget, folder, micro_batch, ... `steps` or `epochs`, `batch_size`
+        and `clip_norm` go before those of the TrainingArguments.
+    lengths: items are filled up, each by itself, to the smallest of these public lengths. By
+        default the tokenizer's longest, if a tokenizer is given as processing_class; else items
+        must all have the length of the first one.
+    folder: stores the run, with its counts; `train` goes on where the stored run stopped. The
+        checkpoints of transformers hold weights to use, and no counts to go on from.
+    eval_dataset: must be public; what is measured on it is logged.
     """
 
     def __init__(
         self,
         *arguments: Any,
-        sampler: AbstractSampler,
-        clip: Any,
-        noise: Noise,
-        expected_batch_size: float,
-        budget: Budget | None = None,
-        history: Any | None = None,
-        gradients: Any | None = None,
-        arithmetic: str = "bounded",
-        views: int = 1,
-        micro_batch: int | None = None,
-        capture: bool = False,
-        compile: bool = False,
-        losses: Callable[[torch.nn.Module, dict[str, Any]], Tensor] = losses_of,
+        loss: Callable[[nn.Module, dict[str, Any]], Tensor] = losses_of,
         **options: Any,
     ) -> None:
-        _check_records(sampler)
+        self._options = {name: options.pop(name) for name in _run_options() & options.keys()}
+        self._loss = loss
+        self._run: PrivateRun | None = None
         super().__init__(*arguments, **options)
-        self._parts = {
-            "sampler": sampler,
-            "clip": clip,
-            "noise": noise,
-            "expected_batch_size": expected_batch_size,
-            "budget": budget,
-            "history": history,
-            "gradients": gradients,
-            "arithmetic": arithmetic,
-            "views": views,
-        }
-        self._record = "compile" if compile else "capture" if capture else None
-        self._recorded: CapturedStep | None = None
-        self._losses, self._micro_batch = losses, micro_batch
-        self.run: PrivateOptimizer | None = None
-        self._recheck = Recheck(self._of_batch)
         _check_arguments(self.args)
+        if self.compute_loss_func is not None:
+            raise InvalidInput(
+                "compute_loss_func gives the mean loss of a batch, which cannot be clipped for "
+                "each example. Pass loss=f with f(model, batch) one loss per example."
+            )
+        if self.train_dataset is not None:
+            self._sampler()  # names what is missing at once
 
-    def create_optimizer(self, *model: Any, **named: Any) -> torch.optim.Optimizer:
-        """transformers 5 may name a model; before, there was only the trainer's own."""
-        if self.run is None:
-            rule = super().create_optimizer(*model, **named)
-            assert isinstance(self.model, torch.nn.Module)
-            self.run = PrivateOptimizer(self.model, rule, **self._parts)
-            if self._record is not None:
-                record = getattr(self.run, self._record)
-                self._recorded = record(self._of_rows, size=self._micro_batch)
-            self.optimizer = _AlreadyStepped(rule)
-        assert self.optimizer is not None
-        return self.optimizer
+    # ---- the run -----------------------------------------------------------------------------
+    @property
+    def run(self) -> PrivateRun:
+        """The private run; made when it is first asked for, at the latest by `train`."""
+        if self._run is None:
+            self._run = self._make_run()
+        return self._run
 
-    def get_train_dataloader(self) -> DataLoader[Any]:
+    def _make_run(self) -> PrivateRun:
         if self.train_dataset is None:
             raise InvalidInput("Training needs a train_dataset; got none.")
-        collate = self._get_collator_with_removed_columns(self.data_collator, "Training")
-        self._check_losses(collate)
-        self.create_optimizer()
-        assert self.run is not None
-        per_epoch = max(round(1 / self.run.sampler.sampling.rate), 1)
-        loader = drawn_loader(
-            self.run,
-            self.train_dataset,
-            steps=per_epoch,
-            collate=collate,
-            workers=self.args.dataloader_num_workers,
-        )
-        self.run.ledger.ask(_length(self.args, per_epoch))
-        return loader
-
-    def _check_losses(self, collate: Callable[[list[Any]], Any]) -> None:
-        """On a few examples, before anything is wrapped."""
-        rows, model = as_rows(self.train_dataset, collate), self.model
-        assert isinstance(model, torch.nn.Module)
-        check_independent_losses(model, self._of_batch, rows, self.args.device)
-        if self._losses is losses_of and rows.length:
-            batch = self._prepare_inputs(rows.take(np.arange(min(4, rows.length))))
-            with self.compute_loss_context_manager():
-                check_own_loss(model, batch)
-
-    def _of_batch(self, batch: dict[str, Any]) -> Tensor:
-        return mean_of_views(self._of_rows(batch))
-
-    def _of_rows(self, batch: dict[str, Any]) -> Tensor:
-        assert isinstance(self.model, torch.nn.Module)
-        with self.compute_loss_context_manager():
-            return self._losses(self.model, batch)
-
-    def training_step(
-        self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
-    ) -> Tensor:
-        assert self.run is not None
-        self._recheck.by_chance(self.run)
+        model, options = self.model, dict(self._options)
+        assert isinstance(model, nn.Module)
         model.train()
-        inputs = self._prepare_inputs(inputs)
-        if self.run.next_is_empty:
-            self.run.step_empty()
-        elif self._recorded is not None:
-            self._recorded(inputs)
-        else:
-            for part in self.run.split_next(self._micro_batch):
-                with self.compute_loss_context_manager():
-                    losses = self._losses(model, slice_rows(inputs, part))
-                self.run.step(losses)
-        return torch.zeros((), device=self.args.device)
+        switched = switch_off_layer_drop(model)
+        if switched:
+            warnings.warn(
+                f"Layer drop is switched off in {', '.join(switched)}: it leaves out a layer for a "
+                "whole batch by chance. The container itself is in evaluation mode for that; the "
+                "layers in it are in training mode.",
+                stacklevel=3,
+            )
+        data = self._data_options()
+        if self._loss is losses_of:
+            records = Records(
+                self.train_dataset, **{k: v for k, v in data.items() if k != "workers"}
+            )
+            example = to_device(records.examples()[0], self.args.device)
+            check_own_loss(model, example[0])
+        sampler = self._sampler()
+        wanted = {name: options.pop(name, None) for name in ("steps", "epochs")}
+        if wanted["steps"] is None and wanted["epochs"] is None:
+            fixed = self.args.max_steps > 0
+            wanted["steps" if fixed else "epochs"] = (
+                self.args.max_steps if fixed else self.args.num_train_epochs
+            )
+        steps = length_of(sampler, **wanted)
+        assert steps is not None
+        self.create_optimizer_and_scheduler(num_training_steps=steps)
+        plateau = isinstance(self.lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+        keep: dict[str, Any] = {"trainer": _Progress(self)} | dict(options.pop("keep", None) or {})
+        if plateau:  # stepped by transformers at each evaluation
+            keep["plateau"] = self.lr_scheduler
+        if "clip" not in options and options.get("clip_norm") is None and self.args.max_grad_norm:
+            options["clip_norm"] = self.args.max_grad_norm
+        assert self.optimizer is not None
+        return private(
+            model, self.optimizer, self.train_dataset, self._loss_in_precision(),
+            **(options | data | {
+                "sampler": sampler,
+                "batch_size": self._batch_size(),
+                "steps": steps,
+                "keep": keep,
+                "schedule": None if plateau else self.lr_scheduler,
+                "micro_batch": options.get("micro_batch", self._micro_batch()),
+            }),
+        )  # fmt: skip
+
+    def _sampler(self) -> Any:
+        if self._options.get("sampler") is None:
+            self._options["sampler"] = poisson_sampler(
+                self._options.get("records"), self._batch_size()
+            )
+        return self._options["sampler"]
+
+    def _batch_size(self) -> int | None:
+        if "batch_size" in self._options:
+            return self._options["batch_size"]  # type: ignore[no-any-return]
+        if self._options.get("expected_batch_size") is not None:
+            return None
+        args = self.args
+        return int(args.per_device_train_batch_size * args.gradient_accumulation_steps)
+
+    def _micro_batch(self) -> int | None:
+        accumulated = self.args.gradient_accumulation_steps > 1
+        return int(self.args.per_device_train_batch_size) if accumulated else None
+
+    def _data_options(self) -> dict[str, Any]:
+        """How items become arguments of the loss, each by itself."""
+        options, tokenizer = self._options, self.processing_class
+        lengths = tuple(options.get("lengths", ()))
+        longest = getattr(tokenizer, "model_max_length", _NO_LIMIT)
+        if "lengths" not in options and longest < _NO_LIMIT:
+            lengths = (int(longest),)
+        padding = {"labels": -100, "input_ids": getattr(tokenizer, "pad_token_id", None) or 0}
+        collate = options.get("collate")
+        if collate is None:
+            own = self._get_collator_with_removed_columns(self.data_collator, "Training")
+            masked = bool(lengths) and "attention_mask" in self._columns()
+            collate = partial(_collated, own, masked)
+        return {
+            "collate": collate,
+            "lengths": lengths,
+            "padding": options.get("padding", padding),
+            "workers": options.get("workers", self.args.dataloader_num_workers),
+        }
+
+    def _columns(self) -> list[str]:
+        """What the model's forward takes."""
+        self._set_signature_columns_if_needed()
+        return list(self._signature_columns or ())
+
+    def _loss_in_precision(self) -> Callable[..., Tensor]:
+        if not self.args.bf16:
+            return self._loss
+        return partial(_in_bfloat16, self._loss, self.args.device.type)
+
+    # ---- the loop ----------------------------------------------------------------------------
+    def train(
+        self,
+        resume_from_checkpoint: Any = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+        **_: Any,
+    ) -> transformers.trainer_utils.TrainOutput:
+        """Take the steps that are left.
+
+        resume_from_checkpoint: the folder of the run, the same as folder=; it goes on from there.
+        """
+        if trial is not None:
+            self.hyperparameter_search()
+        self._resume_from(resume_from_checkpoint)
+        self.is_in_train = True
+        try:
+            return self._take_steps(ignore_keys_for_eval)
+        finally:
+            self.is_in_train = False
+
+    def _resume_from(self, folder: Any) -> None:
+        if folder is None or folder is False:
+            return
+        own = self._options.get("folder")
+        if folder is True and own is not None:
+            return
+        if folder is True or not (Path(folder) / "journal.jsonl").exists():
+            raise InvalidInput(
+                "A checkpoint of transformers does not hold the privacy spent, so going on from it "
+                "would under-count. Make the trainer with folder='my-run': the run is stored "
+                "there, and the same program goes on from it, with or without this argument."
+            )
+        if self._run is not None and (own is None or Path(own) != Path(folder)):
+            raise InvalidInput(f"This trainer has a run already, which is not that of {folder}.")
+        self._options["folder"] = folder
+
+    def _take_steps(self, ignore_keys: list[str] | None) -> transformers.trainer_utils.TrainOutput:
+        run, handler, began = self.run, self.callback_handler, time.time()
+        length = min(run.ledger.steps_allowed, 2**31)
+        first = self._begin(run, length)
+        self.control = handler.on_train_begin(self.args, self.state, self.control)
+        if self.args.eval_on_start:
+            self._measure(ignore_keys)
+        steps: Any = iter(run)
+        while not run.finished and not self.control.should_training_stop:
+            if run.steps % run.steps_per_epoch == 0 or run.steps == first:
+                self.control = handler.on_epoch_begin(self.args, self.state, self.control)
+            self.control = handler.on_step_begin(self.args, self.state, self.control)
+            self.control = handler.on_pre_optimizer_step(self.args, self.state, self.control)
+            step = next(steps)
+            self.control = handler.on_optimizer_step(self.args, self.state, self.control)
+            self.state.global_step = step.number
+            self.state.epoch = step.number / run.steps_per_epoch
+            self.control = handler.on_step_end(self.args, self.state, self.control)
+            self._log_measure_save(step, ignore_keys)
+            if step.number % run.steps_per_epoch == 0 or run.finished:
+                self.control = handler.on_epoch_end(self.args, self.state, self.control)
+                self._log_measure_save(step, ignore_keys)
+        steps.close()
+        return self._end(run, first, began)
+
+    def _begin(self, run: PrivateRun, length: int) -> int:
+        """The state as transformers has it at the start of a training; the steps taken before."""
+        stateful = transformers.trainer_callback.ExportableState
+        listed: list[Any] = [*self.callback_handler.callbacks, self.control]
+        before, self.state = (
+            self.state,
+            transformers.trainer_callback.TrainerState(
+                stateful_callbacks=[one for one in listed if isinstance(one, stateful)]  # type: ignore[misc]
+            ),
+        )
+        if run.steps > 0:  # of a stored run, or of an earlier call
+            for name in ("log_history", "best_metric", "best_global_step", "best_model_checkpoint"):
+                setattr(self.state, name, getattr(before, name, None) or getattr(self.state, name))
+        self.state.compute_steps(self.args, length)
+        self.state.max_steps = length
+        self.state.num_train_epochs = math.ceil(length / run.steps_per_epoch)
+        self.state.is_local_process_zero = self.is_local_process_zero()
+        self.state.is_world_process_zero = self.is_world_process_zero()
+        self.state.global_step, self.state.epoch = run.steps, run.steps / run.steps_per_epoch
+        for name in ("model", "optimizer", "lr_scheduler"):
+            setattr(self.callback_handler, name, getattr(self, name))
+        self.callback_handler.train_dataloader = None
+        return run.steps
+
+    def _log_measure_save(self, step: Step, ignore_keys: list[str] | None) -> None:
+        if self.control.should_log:
+            self.control.should_log = False
+            shown: dict[str, float] = {"learning_rate": step.learning_rate}
+            if step.gradient_norm is not None:
+                shown["grad_norm"] = step.gradient_norm  # of the noisy mean
+            self.log(shown | self._epsilon())
+        best = False
+        if self.control.should_evaluate:
+            self.control.should_evaluate = False
+            best = self._determine_best_metric(metrics=self._measure(ignore_keys), trial=None)
+            if self.args.save_strategy == transformers.trainer_utils.SaveStrategy.BEST:
+                self.control.should_save = best
+        if self.control.should_save:
+            self.control.should_save = False
+            assert isinstance(self.model, nn.Module)
+            self._save_checkpoint(self.model, None)
+            self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+
+    def _measure(self, ignore_keys: list[str] | None) -> dict[str, float]:
+        return self._evaluate(None, ignore_keys)  # type: ignore[no-any-return]
+
+    def evaluation_loop(self, *arguments: Any, **options: Any) -> Any:
+        """Of transformers; during a training it leaves the model as the program has it."""
+        if not self.is_in_train:
+            return super().evaluation_loop(*arguments, **options)
+        assert isinstance(self.model, nn.Module)
+        with _as_it_was(self.model):
+            measured = super().evaluation_loop(*arguments, **options)
+        self.accelerator.free_memory()  # it would not prepare the model again
+        return measured
+
+    def _epsilon(self) -> dict[str, float]:
+        run = self.run
+        return {} if run.delta is None else {"epsilon": run.epsilon().upper}
+
+    def _end(
+        self, run: PrivateRun, first: int, began: float
+    ) -> transformers.trainer_utils.TrainOutput:
+        settle(run)
+        seconds = time.time() - began
+        metrics = {
+            "train_runtime": round(seconds, 4),
+            "train_steps_per_second": round((run.steps - first) / seconds, 3),
+            **self._epsilon(),
+        }
+        self.log(dict(metrics))
+        if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+            self._load_best_model()
+        self.control = self.callback_handler.on_train_end(self.args, self.state, self.control)
+        self._finish_current_push()
+        unknown = float("nan")  # the training loss is private
+        return transformers.trainer_utils.TrainOutput(run.steps, unknown, metrics)
 
     def log(self, logs: dict[str, float], *rest: Any, **options: Any) -> None:
-        """Public numbers only: what the loop takes for loss and norm are places kept by zeros."""
-        shown = {name: value for name, value in logs.items() if name not in _NOT_SHOWN}
-        budget = self._parts["budget"]
-        pair = budget.pair if isinstance(budget, Budget) else None
-        if self.run is not None and pair is not None and "learning_rate" in shown:
-            shown["epsilon"] = self.run.spent(pair[1]).upper
+        """Released and public numbers only."""
+        shown = {name: value for name, value in logs.items() if name not in _PRIVATE}
         super().log(shown, *rest, **options)
 
-    def train(self, resume_from_checkpoint: Any = None, *rest: Any, **options: Any) -> Any:
-        if resume_from_checkpoint:
-            raise InvalidInput(
-                "A checkpoint of transformers does not hold the privacy spent, so resuming from it "
-                "would under-count. Store private runs with tightrope.train.RunFolder."
-            )
-        outcome = super().train(None, *rest, **options)
-        if self.run is not None:
-            self.run.settle()  # what was reserved in a ledger and not used is free again
-        return outcome
-
-
-def _length(arguments: transformers.TrainingArguments, per_epoch: int) -> int:
-    """The steps that the arguments ask for."""
-    if arguments.max_steps > 0:
-        return int(arguments.max_steps)
-    return math.ceil(arguments.num_train_epochs * per_epoch)
-
-
-class _AlreadyStepped(torch.optim.Optimizer):
-    """What the loop of transformers steps after the private step was taken: nothing.
-
-    Shares the parameter groups of the real optimizer, so that schedules reach it.
-    """
-
-    def __init__(self, rule: torch.optim.Optimizer) -> None:
-        super().__init__([p for group in rule.param_groups for p in group["params"]], {})
-        self.param_groups = rule.param_groups
-
-    def step(self, closure: Any = None) -> Any:
-        return None
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Nothing: accelerate re-loads what it just read, which would cut the shared groups."""
-
-
-def _check_records(sampler: AbstractSampler) -> None:
-    if getattr(sampler, "users", None) is not None:
+    # ---- what would go around the run --------------------------------------------------------
+    def get_train_dataloader(self) -> DataLoader[Any]:
         raise InvalidInput(
-            f"PrivateTrainer draws items of a dataset, and its sampler has users={sampler.users}, "
-            "which need rows keyed by user. Leave users out, or use the Trainer or the loop of "
-            "tightrope.train with UserData(data, users)."
+            "A private run draws its batches itself and hands them out to no loop, so there is no "
+            "loader of training data."
         )
+
+    def training_step(self, *_: Any, **__: Any) -> Tensor:
+        raise InvalidInput("The steps of a PrivateTrainer are taken by its run: trainer.train().")
+
+    def hyperparameter_search(self, *_: Any, **__: Any) -> Any:
+        raise InvalidInput(
+            "Each trial of a search learns from the data, and nothing would count them together. "
+            "See tightrope.search for searches that are accounted."
+        )
+
+
+@final
+class _Progress:
+    """What a run folder keeps of a trainer: its log, and the best that was measured."""
+
+    _KEPT = ("log_history", "best_metric", "best_global_step", "best_model_checkpoint")
+
+    def __init__(self, trainer: transformers.Trainer) -> None:
+        self._trainer = trainer
+
+    def state_dict(self) -> dict[str, Any]:
+        kept = {name: getattr(self._trainer.state, name, None) for name in self._KEPT}
+        stateful = transformers.trainer_callback.ExportableState
+        callbacks = {
+            type(one).__name__: one.state()["attributes"]
+            for one in self._trainer.callback_handler.callbacks
+            if isinstance(one, stateful)
+        }
+        return kept | {"callbacks": callbacks}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in self._KEPT:
+            setattr(self._trainer.state, name, state[name])
+        for one in self._trainer.callback_handler.callbacks:  # such as an early stop's patience
+            for name, value in state["callbacks"].get(type(one).__name__, {}).items():
+                setattr(one, name, value)
+
+
+def switch_off_layer_drop(model: nn.Module) -> list[str]:
+    """Put containers that leave out layers by chance in evaluation mode; their names.
+
+    They ask a random number at each batch which layers to run, in Python, so no one program
+    describes them. The layers in them stay in training mode.
+    """
+    switched = []
+    for name, module in model.named_modules():
+        settings = vars(module).keys() | vars(getattr(module, "config", object)).keys()
+        drops = any("layerdrop" in setting for setting in settings)
+        if drops and any(isinstance(child, nn.ModuleList) for child in module.children()):
+            module.training = False
+            switched.append(name or "the model")
+    return switched
+
+
+@contextmanager
+def _as_it_was(model: nn.Module) -> Iterator[None]:
+    """Afterwards every module is in the mode that it was in, and the model has no new attributes.
+
+    Accelerate leaves a mark on a model, and in half precision another `forward`.
+    """
+    modes, own = [(module, module.training) for module in model.modules()], {*vars(model)}
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for name in vars(model).keys() - own:
+            del vars(model)[name]
+
+
+def _collated(own: Callable[[list[Any]], Any], masked: bool, items: list[Any]) -> dict[str, Any]:
+    """With a mask of ones where items have none and are filled up afterwards."""
+    batch = dict(own(items))
+    if masked and "input_ids" in batch:
+        batch.setdefault("attention_mask", torch.ones_like(batch["input_ids"]))
+    return batch
+
+
+def _in_bfloat16(loss: Callable[..., Tensor], device: str, model: nn.Module, batch: Any) -> Tensor:
+    with torch.autocast(device, dtype=torch.bfloat16):
+        losses = loss(model, batch)
+    return losses.float()
+
+
+def _run_options() -> set[str]:
+    """The names of the options of `private` and PrivateRun, but those that are arguments here."""
+    named = {
+        parameter.name
+        for function in (private, PrivateRun)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    return named - {"schedule"}
 
 
 def _check_arguments(arguments: transformers.TrainingArguments) -> None:
-    if arguments.gradient_accumulation_steps != 1:
-        raise InvalidInput(
-            "gradient_accumulation_steps must be 1: the sampler decides what one batch is."
-        )
     if arguments.world_size > 1 or arguments.n_gpu > 1:
         raise InvalidInput(
-            "PrivateTrainer runs in one process on one device; for several use the loop of "
-            "tightrope.train under torchrun, or show it one GPU (CUDA_VISIBLE_DEVICES=0)."
+            "PrivateTrainer runs in one process on one device; for several use private(...) under "
+            "torchrun, or show it one GPU (CUDA_VISIBLE_DEVICES=0)."
         )
-    if arguments.fp16:
-        raise InvalidInput(
-            "fp16=True would scale losses before clipping. Use bf16=True, or a loop of your own "
-            "with gradients=Gradients(model, loss_scale=2.0**12), which takes the scale out again."
-        )
-    if arguments.label_smoothing_factor:
-        raise InvalidInput(
-            "label_smoothing_factor acts on the mean loss, which is not used here. Pass losses=f "
-            "with f(model, batch) one smoothed loss per example."
-        )
+    refused = {
+        "fp16": "It would scale losses. Use bf16=True.",
+        "label_smoothing_factor": "It acts on the mean loss of a batch, which is not computed "
+        "here. Pass loss=f with f(model, batch) one smoothed loss per example.",
+        "gradient_checkpointing": "It would save nothing, since the run has a backward pass of its "
+        "own. Use micro_batch=, or gradient_accumulation_steps.",
+        "auto_find_batch_size": "The size of a batch is part of the guarantee. Set "
+        "per_device_train_batch_size, and micro_batch= for memory.",
+        "neftune_noise_alpha": "It would add noise by a hook that is not part of the program. Add "
+        "the noise in a loss of your own.",
+        "torch_compile": 'Use executor="compiled".',
+    }
+    for name, advice in refused.items():
+        if getattr(arguments, name, None):
+            raise InvalidInput(f"{name} cannot be used with PrivateTrainer. {advice}")

@@ -1,36 +1,39 @@
-"""From forms to the clipped sum."""
+"""From forms to the clipped sum: norms, factors, and the sums that they give."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
 from tightrope.train.clip import Clip
-from tightrope.train.gradients.forms import Form
-from tightrope.train.gradients.forms.base import full_precision
+from tightrope.train.gradients.chains import chained_sum, inside_product
+from tightrope.train.gradients.combine import take_bundles
+from tightrope.train.gradients.forms import Form, TableRows, short_squares, zero_examples
+from tightrope.train.gradients.outer import RankOne, Shift, Signal
+from tightrope.train.gradients.rounding import exact_products, full_precision
 
-__all__ = ["ClippedBatch", "Engine", "Factors", "Parts", "empty_batch", "find_factors", "zero_sum"]
+__all__ = ["ClippedBatch", "Factors", "empty_batch", "sum_of_forms"]
 
-_MOST_IN_FLOAT32 = 2048  # see clip.NORM_ERROR
+_MOST_IN_FLOAT32 = 2048  # parameters whose squares may be added in float32, see clip.NORM_ERROR
 
 
 @final
 class ClippedBatch(NamedTuple):
     """The sum of clipped per-example gradients, before any noise.
 
-    sums: one tensor for each parameter of the engine, in float32 or wider.
+    sums: one tensor for each parameter, in float32 or wider.
     squared_norms: (B,) squares of the per-example norms as used for clipping (upper bounds, within
         rounding); inf for an example whose gradient was not finite.
     factors: what each example was multiplied by, (1 or parameters, B).
     nonfinite: examples with a non-finite gradient; they contribute exactly zero.
-    health: of padded batches, a number on the device that is finite if and only if all gradients
-        are. Where it is not, the sums are worthless and the batch must be done again without them.
+    health: where nothing may wait for the device, a number on it that is finite if and only if all
+        gradients are. Where it is not, the sums are worthless, and the batch is done again.
     """
 
     sums: tuple[Tensor, ...]
@@ -51,46 +54,6 @@ class ClippedBatch(NamedTuple):
         return float((self.factors < 1).any(0).float().mean()) if self.examples else 0.0
 
 
-class Engine(Protocol):
-    """What computes the clipped sum of a batch: Gradients, OneByOne, or one of your own."""
-
-    @property
-    def names(self) -> Sequence[str]: ...
-
-    @property
-    def parameters(self) -> Sequence[nn.Parameter]: ...
-
-    @property
-    def clipped_sum(self) -> Callable[..., ClippedBatch]: ...
-
-    def forget(self) -> None: ...
-
-    def detach(self) -> None: ...
-
-
-class Parts(Protocol):
-    """A model that is sharded and stays so: where its parameters and sums are (train.in_parts)."""
-
-    @property
-    def open(self) -> bool:
-        """Whether forward passes belong to a batch that was drawn."""
-
-    def check(self, losses: Tensor) -> None:
-        """Refuse losses of a forward pass that went before."""
-
-    def look_at(self, batch: ClippedBatch) -> None:
-        """Say where a batch shows that parameters were not there."""
-
-    def lent(self, module: nn.Module) -> AbstractContextManager[None]:
-        """The parameters of a module are there inside."""
-
-    def scatters(self, row: int) -> bool:
-        """Whether the sum of a parameter is kept elsewhere."""
-
-    def give(self, row: int, total: Tensor) -> Tensor:
-        """Hand over the sum of a parameter; returned is what is left here."""
-
-
 @final
 class Factors:
     """The factors of a batch, which examples are dropped, and how many a float32 chain adds."""
@@ -99,7 +62,6 @@ class Factors:
         self,
         rows: Tensor,
         squared_norms: Tensor,
-        scale: float,
         *,
         chain: int,
         bad: Tensor | None = None,
@@ -107,20 +69,14 @@ class Factors:
     ) -> None:
         self.rows, self.squared_norms, self.bad, self.health = rows, squared_norms, bad, health
         self.chain = chain
-        self._scaled = rows if scale == 1.0 else rows / scale
 
     @cached_property
     def _each(self) -> tuple[Tensor, ...]:
-        return self._scaled.unbind()
+        return self.rows.unbind()
 
     def of(self, row: int) -> Tensor:
-        """(B,) factors of one parameter, for gradients that carry the loss scale."""
+        """(B,) factors of one parameter."""
         return self._each[row if len(self._each) > 1 else 0]
-
-    @property
-    def common(self) -> Tensor:
-        """(1, B): the same where all parameters have common factors."""
-        return self._scaled
 
     def sum(self, form: Form, row: int) -> Tensor:
         """The clipped sum of one parameter."""
@@ -136,44 +92,139 @@ class Factors:
         return ClippedBatch(tuple(sums), count, squared, self.rows, nonfinite, self.health)
 
 
-def zero_sum(parameters: Sequence[nn.Parameter], row: int, parts: Parts | None) -> Tensor:
-    """The sum of a parameter that nobody used."""
-    if parts is not None and parts.scatters(row):
-        return torch.zeros(0, device=parameters[row].device)
-    return torch.zeros_like(full_precision(parameters[row].detach()))
-
-
-def empty_batch(parameters: Sequence[nn.Parameter], parts: Parts | None = None) -> ClippedBatch:
+def empty_batch(parameters: Sequence[nn.Parameter]) -> ClippedBatch:
     """No example: exactly zero, so that a step releases noise alone."""
-    sums = tuple(zero_sum(parameters, row, parts) for row in range(len(parameters)))
+    sums = tuple(torch.zeros_like(full_precision(p.detach())) for p in parameters)
     none = torch.zeros(0, device=sums[0].device)
     return ClippedBatch(sums, 0, none, none[None], 0)
 
 
-def find_factors(
-    squared: Tensor, clip: Clip, scale: float, chain: int, present: Tensor | None = None
+def sum_of_forms(
+    forms: dict[int, Form],
+    parameters: Sequence[nn.Parameter],
+    size: int,
+    present: Tensor | None,
+    clip: Clip,
+    chain: int,
+    *,
+    waits: bool = True,
+) -> ClippedBatch:
+    """Norms, factors and sums of one form for each parameter in use; `forms` is empty then."""
+    layers = None if clip.per_parameter or not waits else _vectors(forms)
+    if layers is not None:
+        return _sum_of_vectors(layers, parameters, present, clip, chain)
+    device = parameters[0].device
+    bundles = take_bundles(forms) if device.type == "cuda" and not clip.per_parameter else []
+    squares = {row: form.squared_norms() for row, form in forms.items()}
+    squares.update({bundle.rows[0]: bundle.form.squared_norms() for bundle in bundles})
+    rows = list(squares.values())
+    if clip.per_parameter or not rows:  # the sum over the parameters does not need unused ones
+        zero = torch.zeros(size, device=device)
+        rows = [squares.get(row, zero) for row in range(len(parameters))]
+    if len({row.dtype for row in rows}) > 1:  # parameters of different precision
+        rows = [row.double() for row in rows]
+    factors = _factors(torch.stack(rows), clip, chain, present, waits=waits)
+    sums: dict[int, Tensor] = {}
+    while bundles:
+        bundle = bundles.pop()
+        sums.update(bundle.split(factors.sum(bundle.form, bundle.rows[0])))
+    for row in sorted(forms, key=lambda row: isinstance(forms[row], TableRows)):
+        sums[row] = factors.sum(forms.pop(row), row)  # tables last: others make room first
+    ordered = []
+    for row, parameter in enumerate(parameters):
+        total = sums.get(row)
+        if total is None:
+            total = torch.zeros_like(full_precision(parameter.detach()))
+        same = total.shape == parameter.shape
+        ordered.append(total if same else total.reshape(parameter.shape))
+    return factors.batch(ordered)
+
+
+@dataclass
+class _Layer:
+    """A linear layer on one vector of each example: its weight's place, its bias's, or neither."""
+
+    signal: Signal
+    weight: int | None = None
+    inputs: Tensor | None = None
+    bias: int | None = None
+
+
+def _vectors(forms: dict[int, Form]) -> list[_Layer] | None:
+    """The layers of a network on vectors, if there is nothing else, on the CPU."""
+    layers: dict[int, _Layer] = {}
+    if len(forms) > _MOST_IN_FLOAT32:
+        return None
+    for row, form in forms.items():
+        if not isinstance(form, RankOne | Shift) or form.signal.values.is_cuda:
+            return None
+        layer = layers.setdefault(id(form.signal), _Layer(form.signal))
+        if isinstance(form, Shift):
+            layer.bias = row
+        else:
+            layer.weight, layer.inputs = row, form.a
+    return list(layers.values())
+
+
+def _sum_of_vectors(
+    layers: list[_Layer],
+    parameters: Sequence[nn.Parameter],
+    present: Tensor | None,
+    clip: Clip,
+    chain: int,
+) -> ClippedBatch:
+    """The same in a straight line: such a step takes less time than looking things up does."""
+    sums: list[Any] = [None] * len(parameters)
+    with exact_products():  # once for all layers
+        squares: Tensor | None = None
+        for layer in layers:
+            g, a = layer.signal.values, layer.inputs
+            one = short_squares(g)
+            if a is not None:  # |g|^2 |a|^2 of the weight, and |g|^2 of the bias
+                one = short_squares(a, more=float(layer.bias is not None)).mul_(one)
+            squares = one if squares is None else squares + one
+        assert squares is not None
+        factors = _factors(squares[None], clip, chain, present, waits=True)
+        for layer in layers:
+            if factors.bad is not None:
+                layer.signal.zero(factors.bad)
+            g, a = layer.signal.values, layer.inputs
+            scaled = g.t() * factors.rows.to(g.dtype)
+            short = len(g) <= chain and scaled.dtype is torch.float32
+            if layer.bias is not None:
+                sums[layer.bias] = scaled.sum(1) if short else chained_sum(scaled.t(), chain)
+            if a is not None and layer.weight is not None:
+                if factors.bad is not None:
+                    a = zero_examples(a, factors.bad)
+                sums[layer.weight] = (
+                    torch.mm(scaled, a) if short else inside_product(scaled.t(), a, chain)
+                )
+    for row, parameter in enumerate(parameters):
+        if sums[row] is None:
+            sums[row] = torch.zeros_like(full_precision(parameter.detach()))
+        elif sums[row].shape != parameter.shape:
+            sums[row] = sums[row].reshape(parameter.shape)
+    return factors.batch(sums)
+
+
+def _factors(
+    squared: Tensor, clip: Clip, chain: int, present: Tensor | None, *, waits: bool
 ) -> Factors:
-    """squared: (parameters, B) squared norms of gradients multiplied by `scale`.
-
-    Where all parameters have common factors, their sum (B,) is enough.
-    present: (B,) where given, the rows that are examples; the factor of others is zero.
-    """
-    if scale != 1.0:
-        squared = squared.mul_(1 / scale**2)
-    total = squared if squared.dim() == 1 else _over_parameters(squared)
+    """squared: (parameters, B). Rows that are no examples, or not finite, have factor zero."""
+    if squared.shape[0] == 1:
+        total = squared[0]
+    elif squared.shape[0] <= _MOST_IN_FLOAT32:
+        total = squared.sum(0)
+    else:
+        total = squared.sum(0, dtype=torch.float64).to(squared.dtype)
     wanted = squared if clip.per_parameter else total.unsqueeze(0)
-    if present is not None:  # nothing may wait for the device: the health is checked later
-        rows = clip.factors(wanted).masked_fill(~present, 0)
-        return Factors(rows, total, scale, chain=chain, health=total.sum())
-    if math.isfinite(total.sum().item()):
-        return Factors(clip.factors(wanted), total, scale, chain=chain)
-    bad = ~total.isfinite()
-    rows = clip.factors(wanted.masked_fill(bad, 0)).masked_fill(bad, 0)
-    return Factors(rows, total.masked_fill(bad, torch.inf), scale, chain=chain, bad=bad)
-
-
-def _over_parameters(squared: Tensor) -> Tensor:
-    """In float64 where there are more parameters than a chain of the norm's error allows for."""
-    if squared.shape[0] <= _MOST_IN_FLOAT32:
-        return squared.sum(0)
-    return squared.sum(0, dtype=torch.float64).to(squared.dtype)
+    bad, health = None, None if waits else total.sum()
+    if not waits or math.isfinite(total.sum().item()):
+        rows = clip.factors(wanted)
+    else:
+        bad = ~total.isfinite()
+        rows = clip.factors(wanted.masked_fill(bad, 0)).masked_fill(bad, 0)
+        total = total.masked_fill(bad, torch.inf)
+    if present is not None:
+        rows = rows.masked_fill(~present, 0)
+    return Factors(rows, total, chain=chain, bad=bad, health=health)

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from tightrope.train.gradients.kernels import usable
-from tightrope.train.gradients.rounding import exact_products
+from tightrope.train.gradients.rounding import exact_products, usable
 
 __all__ = [
     "chained_product",
@@ -41,7 +40,7 @@ def _total(flat: Tensor, factors: Tensor, chain: int) -> Tensor:
     if chain == 0 or flat.dtype is torch.float64:
         return _in_parts(flat, factors)
     if usable(flat):
-        from tightrope.train.gradients.kernels.tokens import weighted_rows
+        from tightrope.train.gradients.row_kernels import weighted_rows
 
         return weighted_rows(flat, factors, chain)
     factors = factors.float()
@@ -114,7 +113,7 @@ def _added(results: Tensor) -> Tensor:
     """The results of chains, added in float64; a kernel needs no copy in it."""
     if not usable(results):
         return results.sum(0, dtype=torch.float64)
-    from tightrope.train.gradients.kernels.tokens import added
+    from tightrope.train.gradients.row_kernels import added
 
     return added(results)
 

@@ -1,195 +1,199 @@
-"""Reading the autograd graph from the losses down to the parameters."""
+"""What a captured graph says about its values, and a graph as one Python function."""
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.autograd.graph import GradientEdge, Node
+from torch import Tensor, fx
+from torch.utils import _pytree as pytree  # no public name for it yet
 
-from tightrope.train.gradients.recorder import Use
+from tightrope.train.program.labels import PUBLIC, Unknown
 
 __all__ = [
-    "LAYER",
-    "Graph",
-    "Slot",
-    "explore",
-    "gradients_at",
-    "handed_over",
-    "leads_to",
-    "nodes_of",
-    "output_shape",
-    "rows_each",
-    "walk_of",
+    "BUILTIN",
+    "attribute",
+    "check_outputs",
+    "first_label",
+    "flat_function",
+    "is_complex",
+    "is_floating",
+    "is_public",
+    "needed_for",
+    "number_of",
+    "step_back",
 ]
 
-# What torch.autograd.grad ends in; not public, so the public function stands by.
-_run_backward: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
-# What that ends in: it only adds what is for the threads of other devices, and for a debugger.
-_run_here: Any = getattr(torch.autograd.Variable._execution_engine, "run_backward", None)
-
-# The kind of node at which a graph ends in a parameter.
-_one: Any = torch.zeros(1, requires_grad=True, device="cpu").view(1)
-_LEAF: Any = type(_one.grad_fn.next_functions[0][0])
-
-Slot = tuple[Any, int]  # (node, number of its output)
-LAYER = -1  # as which operand a recorded layer reads its inputs
+aten = torch.ops.aten
 
 
-@final
-@dataclass(frozen=True)
-class Graph:
-    """Nodes reached from the losses without entering the parameters of recorded layers."""
+def flat_function(graph: fx.Graph) -> Callable[..., Any]:
+    """A graph as one Python function without a loop, which lets go of values after their last use.
 
-    consumers: dict[Slot, list[Slot]]  # output -> (node that reads it, as which operand)
-    numbers: dict[Any, set[int]]  # node -> which of its outputs are read
-    leaves: dict[int, Any]  # id of a parameter -> its node, for parameters reached
-    checkpointed: bool
-
-    @property
-    def half(self) -> bool:
-        """Does any of the nodes compute in half precision?"""
-        metas = (node._input_metadata[i] for node, outs in self.numbers.items() for i in outs)
-        return any(meta.dtype.itemsize < 4 for meta in metas)
-
-
-def explore(losses: Tensor, uses: Iterable[Use], wanted: set[int]) -> Graph:
-    """Walk the graph; at a recorded layer go on with the layer's inputs, not its parameters."""
-    jumps: dict[Any, list[Slot]] = {}
-    for use in uses:
-        for edge in use.edges:
-            jumps[edge.node] = list(use.entered)
-    consumers: dict[Slot, list[Slot]] = defaultdict(list)
-    numbers: dict[Any, set[int]] = defaultdict(set)
-    leaves: dict[int, Any] = {}
-    checkpointed = False
-    stack, seen = [losses.grad_fn], {losses.grad_fn}
-    while stack:
-        node = stack.pop()
-        jump = jumps.get(node)
-        for index, slot in enumerate(node.next_functions if jump is None else jump):
-            child = slot[0]
-            if child is None:
-                continue
-            consumers[slot].append((node, index if jump is None else LAYER))
-            numbers[child].add(slot[1])
-            if child not in seen:
-                seen.add(child)
-                stack.append(child)
-        variable = getattr(node, "variable", None)
-        if variable is not None and id(variable) in wanted:
-            leaves[id(variable)] = node
-        checkpointed = checkpointed or node.name() == "CheckpointFunctionBackward"
-    return Graph(consumers, numbers, leaves, checkpointed)
-
-
-def walk_of(losses: Tensor) -> int:
-    """One number for all operations of a graph and for what each of them reads.
-
-    Graphs of one number are the same but for shapes, so what was found out about one holds for all.
+    Calls are as quick as Python's own: what is called, and every argument that is no plain
+    number, is a global name of the function.
     """
-    numbers, stack, told = {losses.grad_fn: 0}, [losses.grad_fn], list[Any]()
-    while stack:
-        node: Any = stack.pop()
-        kind = type(node)
-        told.append(kind)
-        if kind is _LEAF:
-            told.append(id(node.variable))
+    known: dict[str, Any] = {}
+    names: dict[fx.Node, str] = {}
+    last: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        for source in node.all_input_nodes:
+            last[source] = node
+    ends: dict[fx.Node, list[str]] = defaultdict(list)
+
+    def known_as(value: Any) -> str:
+        name = f"k{len(known)}"
+        known[name] = value
+        return name
+
+    def text(value: Any) -> str:
+        if isinstance(value, fx.Node):
+            return names[value]
+        if value is None or type(value) in (bool, int):
+            return repr(value)
+        if isinstance(value, tuple | list):
+            inner = ", ".join(map(text, value))
+            return f"[{inner}]" if isinstance(value, list) else f"({inner},)" if value else "()"
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{k!r}: {text(v)}" for k, v in value.items()) + "}"
+        return known_as(value)
+
+    lines, inputs = list[str](), list[str]()
+    for number, node in enumerate(graph.nodes):
+        names[node] = f"v{number}"
+        if node.op == "placeholder":
+            inputs.append(names[node])
+        elif node.op == "call_function":
+            if node.target is operator.getitem:
+                call = f"{text(node.args[0])}[{text(node.args[1])}]"
+            else:
+                named = [f"{k}={text(v)}" for k, v in node.kwargs.items()]
+                call = f"{known_as(node.target)}({', '.join([*map(text, node.args), *named])})"
+            lines.append(f"{names[node]} = {call}")
+            if node not in last:
+                last[node] = node
+        else:
+            lines.append(f"return {text(node.args[0])}")
             continue
-        for slot in node.next_functions:
-            child = slot[0]
-            if child is not None and child not in numbers:
-                numbers[child] = len(numbers)
-                stack.append(child)
-            told.append((numbers.get(child), slot[1]))
-    return hash(tuple(told))
+        ends[last.get(node, node)].append(names[node])
+        gone = [name for name in ends[node] if name not in inputs or node.op != "placeholder"]
+        if gone and node.op == "call_function":
+            lines.append(f"del {', '.join(gone)}")
+    source = f"def run({', '.join(inputs)}):\n" + "".join(f"    {line}\n" for line in lines)
+    exec(compile(source, "<program>", "exec"), known)
+    return known["run"]  # type: ignore[no-any-return]
 
 
-def nodes_of(losses: Tensor) -> Iterator[Any]:
-    """All operations of a graph."""
-    seen, stack = {losses.grad_fn}, [losses.grad_fn]
-    while stack:
-        node = stack.pop()
-        yield node
-        assert node is not None
-        new = {child for child, _ in node.next_functions if child is not None} - seen
-        seen |= new
-        stack += new
+# Functions of Python's that do the same in less time; of the same arguments in the same order.
+BUILTIN: dict[Any, Any] = {
+    aten.view.default: torch.reshape,  # strides may differ from those of the export
+    aten._unsafe_view.default: torch.reshape,
+    aten.linear.default: torch.nn.functional.linear,
+    aten.relu.default: torch.relu,
+    aten.add.Tensor: torch.add,
+    aten.mul.Tensor: torch.mul,
+    aten.addmm.default: torch.addmm,
+    aten.mm.default: torch.mm,
+    aten.bmm.default: torch.bmm,
+    aten.transpose.int: torch.transpose,
+    aten.permute.default: torch.permute,
+    aten.squeeze.dim: torch.squeeze,
+    aten.unsqueeze.default: torch.unsqueeze,
+    aten.tanh.default: torch.tanh,
+    aten.sigmoid.default: torch.sigmoid,
+    aten.neg.default: torch.neg,
+    aten.t.default: torch.t,
+    aten.matmul.default: torch.matmul,
+}
+_SAME = (
+    aten._to_copy.default, aten.clone.default, aten.alias.default, aten.contiguous.default,
+    aten.to.dtype, aten.lift_fresh_copy.default,
+)  # fmt: skip
+_VIEWS = (
+    aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.unsqueeze.default,
+    aten.squeeze.dim, aten.squeeze.default, aten.squeeze.dims, aten.flatten.using_ints,
+)  # fmt: skip
 
 
-def leads_to(losses: Tensor, targets: set[Any]) -> set[Any]:
-    """The nodes of the whole graph behind which one of the targets lies."""
-    parents: dict[Any, list[Any]] = {losses.grad_fn: []}
-    stack = [losses.grad_fn]
-    while stack:
-        node = stack.pop()
-        for child, _ in node.next_functions:
-            if child is not None and child not in parents:
-                parents[child] = []
-                stack.append(child)
-            if child is not None:
-                parents[child].append(node)
-    leading: set[Any] = set()
-    stack = [node for node in targets if node in parents]
-    while stack:
-        above = [node for node in parents[stack.pop()] if node not in leading]
-        leading.update(above)
-        stack += above
-    return leading
+def step_back(node: fx.Node) -> tuple[fx.Node, bool] | None:
+    """(what a value is a cast, a view or the transpose of, whether the transpose), or None."""
+    source = node.args[0] if node.args else None
+    if not isinstance(source, fx.Node):
+        return None
+    if not isinstance(node.meta["val"], Tensor) or not isinstance(source.meta["val"], Tensor):
+        return None
+    if is_complex(node) != is_complex(source):
+        return None  # an imaginary part that is dropped or added on the way
+    if node.target in _SAME:
+        return source, False
+    shape = [int(n) for n in node.meta["val"].shape]
+    before = [int(n) for n in source.meta["val"].shape]
+    if node.target in _VIEWS and [n for n in shape if n != 1] == [n for n in before if n != 1]:
+        return source, False
+    flips = node.target is aten.t.default
+    if node.target is aten.transpose.int:
+        flips = node.args[1] % 2 != node.args[2] % 2  # type: ignore[operator]
+    if node.target is aten.permute.default:
+        flips = list(node.args[1]) in ([1, 0], [-1, -2], [1, -2], [-1, 0])  # type: ignore[arg-type]
+    return (source, True) if flips and len(shape) == 2 else None
 
 
-def gradients_at(
-    losses: Tensor, inputs: list[Any], weights: Tensor, *, keep: bool
-) -> tuple[Tensor | None, ...]:
-    """torch.autograd.grad, whose checks of arguments take longer than a small network."""
-    if _run_backward is None:
-        return torch.autograd.grad(losses, inputs, weights, retain_graph=keep, allow_unused=True)
-    run = _run_here if losses.is_cpu and _run_here is not None else _run_backward
-    result: tuple[Tensor | None, ...] = run(
-        (losses,), (weights,), keep, False, tuple(inputs),
-        allow_unreachable=True, accumulate_grad=False,
-    )  # fmt: skip
-    return result
+def needed_for(wanted: Sequence[fx.Node], inside: Any = None) -> set[fx.Node]:
+    """The nodes from which some are computed; inside: where to stop."""
+    found, waiting = set[fx.Node](), list(wanted)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += [n for n in node.all_input_nodes if inside is None or n in inside]
+    return found
 
 
-@contextmanager
-def handed_over(edges: Iterable[Any]) -> Iterator[dict[int, Tensor | None]]:
-    """Number of an edge -> what its node is given in a backward pass inside, if it runs.
-
-    That is after hooks of the user's, which may change it. PyTorch runs them on what it returns for
-    nodes at which a pass ends, but not for those behind which it goes on.
-    """
-    given: dict[int, Tensor | None] = {}
-
-    def note(number: int, output: int, grads: tuple[Tensor | None, ...]) -> None:
-        given[number] = grads[output]
-
-    hooks = [
-        edge.node.register_prehook(partial(note, number, edge.output_nr))
-        for number, edge in enumerate(edges)
-        if isinstance(edge, GradientEdge)
-    ]
-    try:
-        yield given
-    finally:
-        for hook in hooks:
-            hook.remove()
+def number_of(node: fx.Node, size: int) -> Any:
+    """A size or what is computed of sizes, as the number that it is for batches of `size`."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        expression = value.node.expr
+        known = expression.subs(dict.fromkeys(expression.free_symbols, size))
+        kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(value)]
+        return kind(known)
+    return value if isinstance(value, int | float) else None
 
 
-def output_shape(node: Node, number: int = 0) -> torch.Size:
-    """Shape of a node's output in the forward pass."""
-    return torch.Size(node._input_metadata[number].shape)
+def is_public(label: Any) -> bool:
+    if isinstance(label, tuple):
+        return all(one == PUBLIC for one in label)
+    return bool(label == PUBLIC)
 
 
-def rows_each(use: Use, batch: int) -> int:
-    """How many rows a layer's outputs have for each of the batch; 0 if there is no such number."""
-    if len(set(use.rows)) != 1:
-        return 0
-    times, rest = divmod(use.rows[0], batch)
-    return 0 if rest else times
+def first_label(label: Any) -> Any:
+    return label[0] if isinstance(label, tuple) else label
+
+
+def is_complex(node: fx.Node) -> bool:
+    """Whether a value, or one of several, has an imaginary part."""
+    values = pytree.tree_leaves(node.meta.get("val"))
+    return any(isinstance(v, Tensor) and v.is_complex() for v in values)
+
+
+def is_floating(node: fx.Node) -> bool:
+    """Whether a value, or one of several, may have a gradient."""
+    values = pytree.tree_leaves(node.meta.get("val"))
+    return any(isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex()) for v in values)
+
+
+def check_outputs(node: fx.Node) -> None:
+    """Gradients of several outputs at once are not asked for."""
+    if isinstance(node.meta.get("val"), tuple | list):
+        for user in node.users:
+            if user.target is not operator.getitem or (user.args[1] != 0 and user.users):
+                raise Unknown(f"{node.target} makes several values of weights and rows")
+
+
+def attribute(module: Any, name: str) -> Any:
+    for part in name.split("."):
+        module = getattr(module, part)
+    return module

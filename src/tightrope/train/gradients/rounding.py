@@ -15,7 +15,9 @@ and two neighbouring batches are at most C (1 + rho) apart where rho >= 2 gamma(
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,23 +25,24 @@ from functools import lru_cache
 from typing import Any, final
 
 import torch
+from torch import Tensor
 
 __all__ = [
     "LARGEST_RHO",
-    "NOTHING",
     "TINY",
-    "UNIT",
-    "ExactLayers",
     "exact_layers",
     "exact_products",
+    "full_precision",
     "gamma",
     "longest_chain",
     "lower_layers",
     "lower_products",
     "no_autocast",
     "no_graph",
+    "plain_only",
     "precision_of_products",
     "rho_for",
+    "usable",
 ]
 
 UNIT = 2.0**-24
@@ -76,11 +79,11 @@ def longest_chain(examples: int, rho: float) -> int:
 
 _FULL = ("ieee", "ieee") if hasattr(torch._C, "_get_fp32_precision_getter") else ("highest",)
 _UNTOUCHED = frozenset(("none", *_FULL))
-# One setting for all threads: nobody may put it back while another one counts on it.
+# One setting for all threads: none may put it back while another one counts on it.
 _setting = threading.RLock()
 # Answers sooner than a question about one device.
 _any_autocast: Any = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
-NOTHING: AbstractContextManager[None] = nullcontext()  # may be entered again and again
+_NOTHING: AbstractContextManager[None] = nullcontext()  # may be entered again and again
 
 
 @final
@@ -102,68 +105,15 @@ class exact_products:  # noqa: N801
 
 @contextmanager
 def exact_layers() -> Iterator[None]:
-    """Convolutions and recurrent layers too: CUDA devices use tf32 there if nobody forbids it."""
-    held = ExactLayers()
+    """Convolutions and recurrent layers too: CUDA devices use tf32 there if nothing forbids it."""
+    layers, products = _precision_of_layers(), precision_of_products()
+    _set_precision(_FULL)
+    _set_precision_of_layers([_FULL[0]] * 2 if len(_FULL) > 1 else [False])
     try:
         yield
     finally:
-        held.end()
-
-
-@final
-class ExactLayers:
-    """The same from its making to end(), where anybody's code runs in between.
-
-    That code may wait for other threads, so nothing is locked meanwhile, and may ask for the
-    settings in PyTorch's older words, which must agree with the newer ones. Several may begin and
-    end in any order: the first one remembers the settings, the last one puts them back.
-    """
-
-    _holders = 0
-    _before: tuple[list[Any], tuple[str, ...], list[Any]]
-
-    def __init__(self) -> None:
-        self._ended, kind = False, type(self)
-        with _setting:
-            if kind._holders == 0:
-                kind._before = _precision_of_layers(), precision_of_products(), _in_older_words()
-                _say_in_older_words([False, "highest"], kind._before[2])
-                _set_precision(_FULL)
-                _set_precision_of_layers([_FULL[0]] * 2 if len(_FULL) > 1 else [False])
-            kind._holders += 1
-
-    def end(self) -> None:
-        """Once is enough; again is no harm."""
-        kind = type(self)
-        with _setting:
-            if self._ended:
-                return
-            self._ended = True
-            kind._holders -= 1
-            if kind._holders == 0:
-                layers, products, older = kind._before
-                _say_in_older_words(older, older)
-                _set_precision(products)
-                _set_precision_of_layers(layers)
-
-
-def _in_older_words() -> list[Any]:
-    """None where PyTorch refuses to tell, since its two ways of saying it do not agree."""
-    found: list[Any] = []
-    for ask in (lambda: torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision):
-        try:
-            found.append(ask())
-        except RuntimeError:
-            found.append(None)
-    return found
-
-
-def _say_in_older_words(wanted: list[Any], told: list[Any]) -> None:
-    """Only where they told something before."""
-    if told[0] is not None:
-        torch.backends.cudnn.allow_tf32 = wanted[0]
-    if told[1] is not None:
-        torch.set_float32_matmul_precision(wanted[1])
+        _set_precision_of_layers(layers)
+        _set_precision(products)
 
 
 def lower_layers() -> bool:
@@ -207,10 +157,10 @@ def _set_precision(wanted: tuple[str, ...]) -> None:
 
 
 def no_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Products in the types of their operands, also where the loop is inside an autocast."""
+    """Products in the types of their operands, also inside an autocast."""
     if _any_autocast() and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
-    return NOTHING
+    return _NOTHING
 
 
 @final
@@ -225,3 +175,38 @@ class no_graph:  # noqa: N801
 
     def __exit__(self, *_: object) -> None:
         torch._C._set_grad_enabled(self._before)
+
+
+_WIDE = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+
+
+def full_precision(values: Tensor) -> Tensor:
+    """float32 (or float64 where it is already): half precision never accumulates.
+
+    Complex numbers stay complex: they come up on the way from a loss to real parameters.
+    """
+    if values.dtype in _WIDE:
+        return values
+    return values.to(torch.complex64) if values.is_complex() else values.float()
+
+
+# Triton kernels stand in where plain torch would move the data several times. Nothing else needs
+# Triton to be there.
+_INSTALLED = importlib.util.find_spec("triton") is not None
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # Triton's own switch, for tests
+_plain_only = [0]
+
+
+@contextmanager
+def plain_only() -> Iterator[None]:
+    """No kernel runs inside: what is traced must show every operation."""
+    _plain_only[0] += 1
+    try:
+        yield
+    finally:
+        _plain_only[0] -= 1
+
+
+def usable(*values: Tensor) -> bool:
+    """Whether the kernels can run on these tensors."""
+    return _INSTALLED and not _plain_only[0] and all(v.is_cuda or _INTERPRETED for v in values)

@@ -1,0 +1,282 @@
+"""A run folder verified as one: journal, stored state, certificate, data key and ledger.
+
+A training counts each release in `journal.jsonl` before it is made. Each line ends with the SHA-256
+of the line and of the hash before it; `journal.head` holds the number of lines and the last hash,
+and the stored state (`step-...`, named by its own hash) a place that the journal leads through. So
+a line that was changed or cut off is found, unless all of these were forged together: the ledger of
+the data set, which lies elsewhere, is what such a forgery contradicts.
+
+The certificate must be about all releases of the journal, and about the settings, the privacy and
+the data of the stored state. What was never written down, no file can show.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, final
+
+from tightrope.errors import InvalidInput, NotCertified, TightropeError
+from tightrope.evidence.check import Check, yours
+from tightrope.evidence.commitment import opens, read_key
+from tightrope.evidence.files import open_ordinary
+from tightrope.evidence.strict_json import parse, why_unread
+from tightrope.process.codec import from_json
+
+__all__ = ["JOURNAL", "HEAD", "LATEST", "KEY", "Mark", "next_mark", "folder_checks"]
+
+JOURNAL, HEAD, LATEST, KEY = "journal.jsonl", "journal.head", "latest", "data.key"
+_SNAPSHOT = re.compile(r"step-[0-9]{9,}-[0-9a-f]{64}")
+_LONGEST_LINE = 1 << 16  # bytes; a seeded run proves one sum of each rank in a line
+_MOST_STATE = 1 << 28  # bytes: the state of the optimizer is part of it
+
+
+@final
+class Mark(NamedTuple):
+    """A place in a journal: how many lines there are, and the hash that they chain up to."""
+
+    lines: int
+    chain: str
+
+
+def next_mark(mark: Mark, content: bytes) -> Mark:
+    """The place after one more line."""
+    return Mark(mark.lines + 1, hashlib.sha256(mark.chain.encode() + content).hexdigest())
+
+
+@final
+class _Journal(NamedTuple):
+    """What a journal counts: the last release, and whether all were made by private parts."""
+
+    run: str
+    releases: int
+    private: bool
+    reservation: str | None
+    lines: int
+
+
+def folder_checks(
+    folder: Path, certificate: dict[str, Any], ledger: str | None = None
+) -> Iterator[Check]:
+    """What the files of a run folder say about its certificate. ledger: of its data set, a url."""
+    if not any((folder / name).exists() for name in (JOURNAL, HEAD, LATEST)) and not any(
+        folder.glob("step-*")
+    ):
+        yield yours("journal", "none in this folder, so nothing here counts what was released")
+        if ledger is not None:
+            yield yours("ledger", "without a journal it is not known which reservation to ask for")
+        return
+    try:
+        state = _state(folder)
+        journal = _journal(folder, state)
+    except (TightropeError, OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        yield Check("journal", False, _reason(error))
+        return
+    yield Check("journal", True, f"{journal.lines} lines lead to its head and to the stored state")
+    run = certificate["run"]
+    if run is None or run["kind"] != "training":
+        yield Check("releases", False, "the folder is of a training, the certificate is not")
+        return
+    yield _releases(run, journal)
+    yield _settings(certificate, state)
+    yield _data(folder, run, state)
+    yield _ledger(certificate["process"], journal, ledger)
+    yield _tensors(folder, state)
+
+
+def _reason(error: Exception) -> str:
+    told = why_unread(error) if isinstance(error, OSError | ValueError) else str(error)
+    where = f"{Path(error.filename).name}: " if getattr(error, "filename", None) else ""  # type: ignore[attr-defined]
+    return f"{where}{told}"[:400]
+
+
+# ---- what is stored
+def _state(folder: Path) -> dict[str, Any]:
+    """The stored state that `latest` names: in this folder, and with the hash of its name."""
+    with open_ordinary(folder / LATEST) as file:
+        name = file.read(200).decode("ascii", "replace").strip()
+    if _SNAPSHOT.fullmatch(name) is None:
+        raise InvalidInput(f"{LATEST} names no stored state of this folder: {name[:80]!r}")
+    if (folder / name).is_symlink():
+        raise InvalidInput(f"{name[:14]}... is a link, and not in this folder")
+    with open_ordinary(folder / name / "state.json") as file:
+        raw = file.read(_MOST_STATE + 1)
+    if len(raw) > _MOST_STATE or hashlib.sha256(raw).hexdigest() != name.rpartition("-")[2]:
+        raise InvalidInput(f"the stored state {name[:14]}... is not what its name says")
+    state = json.loads(raw)
+    state["folder"] = name
+    return state  # type: ignore[no-any-return]
+
+
+def _journal(folder: Path, state: dict[str, Any]) -> _Journal:
+    """Every line, chained; refused where it does not lead through the head or the stored state."""
+    known = {_head(folder), Mark(*state["journal"])}
+    mark, met = Mark(0, ""), set[Mark]()
+    run, releases, private, reservation = "", 0, True, None
+    with open_ordinary(folder / JOURNAL) as file:
+        while line := file.readline(_LONGEST_LINE):
+            if not line.endswith(b"\n"):
+                break  # torn by a crash: nothing was released for it
+            content, _, chain = line[:-1].rpartition(b" ")
+            mark = next_mark(mark, content)
+            if chain.decode("ascii", "replace") != mark.chain:
+                raise InvalidInput(f"line {mark.lines} is not as it was written")
+            met |= {mark} & known
+            entry = parse(content.decode())
+            run = entry.get("run", run)
+            releases = max(releases, entry.get("release", 0))
+            private = private and entry.get("private", True)
+            reservation = entry.get("reservation", reservation)
+    if met != known:
+        most = max(place.lines for place in known - met)
+        raise InvalidInput(f"{most} lines were written, and the {mark.lines} here are not those")
+    if run != state["run"]:
+        raise InvalidInput("it is the journal of another run than the stored state")
+    if not releases >= state["step"]:
+        raise InvalidInput(f"{state['step']} steps are stored, and {releases} releases counted")
+    return _Journal(run, releases, private, reservation, mark.lines)
+
+
+def _head(folder: Path) -> Mark:
+    with open_ordinary(folder / HEAD) as file:
+        words = file.read(200).decode("ascii", "replace").split()
+    if len(words) != 2 or not words[0].isdecimal():
+        raise InvalidInput(f"{HEAD} cannot be read")
+    return Mark(int(words[0]), words[1])
+
+
+# ---- what the certificate says of it
+def _releases(run: dict[str, Any], journal: _Journal) -> Check:
+    """All that was counted is in the certificate, and was as private as it says."""
+    if run["private"] and not journal.private:
+        return Check("releases", False, "the journal holds releases that were not private")
+    same = run["steps"] == journal.releases
+    told = f"{journal.releases} counted by the journal, {run['steps']} in the certificate"
+    return Check("releases", same, told)
+
+
+def _settings(certificate: dict[str, Any], state: dict[str, Any]) -> Check:
+    """What the stored state and the certificate both name."""
+    run, stored = certificate["run"], state["facts"]
+    named = {"clip": run["clip"], "sensitivity": run["sensitivity"]}
+    named |= {"adjacency": certificate["setting"]["adjacency"]}
+    named |= {name: v for name, v in run["settings"].items() if name not in ("data", "parameters")}
+    both = sorted(named.keys() & stored.keys())
+    wrong = [name for name in both if named[name] != stored[name]]
+    noises = set(_found(certificate["process"], "noise_multiplier"))
+    if stored["noise_multiplier"] not in noises:
+        wrong.append("noise multiplier")
+    if run["private"] and state["not_private_because"]:
+        wrong.append("secrecy")
+    if wrong:
+        return Check("stored settings", False, f"the stored run differs in {', '.join(wrong)}")
+    return Check("stored settings", True, f"{len(both) + 1} settings as in the certificate")
+
+
+def _found(data: Any, name: str) -> Iterator[Any]:
+    if isinstance(data, dict):
+        yield from (value for key, value in data.items() if key == name)
+    for inner in (
+        data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    ):
+        yield from _found(inner, name)
+
+
+def _data(folder: Path, run: dict[str, Any], state: dict[str, Any]) -> Check:
+    """The commitment, opened with the key that lies in the folder."""
+    fingerprint = state["facts"].get("data")
+    if run["data"] is None or fingerprint is None:
+        same = (run["data"] is None) == (fingerprint is None)
+        told = "no data are committed to" if same else "data are named in one of the two only"
+        return yours("data", told) if same else Check("data", False, told)
+    if not (folder / KEY).exists():
+        return yours("data", f"{KEY} is not here, so the commitment was not opened")
+    try:
+        same = opens(run["data"], read_key(folder / KEY), fingerprint)
+    except InvalidInput as error:
+        return Check("data", False, str(error))
+    told = "opens to the data of the stored state" if same else "is to other data, or another key"
+    return Check("data", same, f"the commitment {told}")
+
+
+def _tensors(folder: Path, state: dict[str, Any]) -> Check:
+    """The weights are those that the stored state names; nothing of them is loaded."""
+    for part, expected in state["sha256"].items():
+        if not re.fullmatch(r"\w+", part):
+            return Check("weights", False, f"the stored state names a part {part[:80]!r}")
+        try:
+            with open_ordinary(folder / state["folder"] / f"{part}.safetensors") as file:
+                found = _sha256(file)
+        except (OSError, InvalidInput) as error:
+            return Check("weights", False, _reason(error))
+        if found != expected:
+            return Check("weights", False, f"{part}.safetensors is not what was stored")
+    return Check("weights", True, f"{len(state['sha256'])} files as they were stored")
+
+
+def _sha256(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _ledger(process: dict[str, Any], journal: _Journal, url: str | None) -> Check:
+    """The reservation that the journal names: of this process, and announced as far as it went."""
+    name = journal.reservation
+    if url is None:
+        told = "the journal names no reservation, so no ledger counts this run"
+        if name is not None:
+            told = f"reservation {name}: give --ledger to have it checked"
+        return yours("ledger", told)
+    if name is None:
+        return Check("ledger", False, "the journal names no reservation: no ledger counts this run")
+    try:
+        found = _reservation(url, name)
+    except TightropeError as error:
+        return yours("ledger", str(error))
+    if found is None:
+        return Check("ledger", False, f"no data set of this ledger has a reservation {name}")
+    dataset, reservation = found
+    counted = reservation.spent if reservation.settled is None else reservation.settled
+    if counted < journal.releases:
+        told = f"{dataset}: {counted} steps are counted, the journal has {journal.releases}"
+        return Check("ledger", False, told)
+    if not _alike(reservation.process, from_json(process)):
+        return Check("ledger", False, f"{dataset}: reservation {name} is for another process")
+    return Check("ledger", True, f"{dataset}: {counted} steps counted for reservation {name}")
+
+
+def _reservation(url: str, name: str) -> tuple[str, Any] | None:
+    """The data set and the reservation; NotCertified where a damaged log may hold it."""
+    from tightrope.ledger import open_ledger
+
+    ledger, damaged = open_ledger(url), []
+    for dataset in ledger.names():
+        try:
+            book = ledger.book(dataset)
+        except TightropeError as error:
+            damaged.append(str(error))
+            continue
+        if name in book.reservations:
+            return dataset, book.reservations[name]
+    if damaged:
+        raise NotCertified(f"reservation {name} was not found, and a log is damaged: {damaged[0]}")
+    return None
+
+
+def _alike(reserved: Any, ran: Any) -> bool:
+    """The same sampling, noise and neighbours; a run may end before all that was reserved."""
+    reserved, ran = _steps_of(reserved), _steps_of(ran)
+    names = ("sampling", "noise_multiplier", "adjacency")
+    return all(getattr(reserved, name, None) == getattr(ran, name, None) for name in names)
+
+
+def _steps_of(process: Any) -> Any:
+    """The run itself: without earlier runs, records of one person, or that it may be stopped."""
+    while hasattr(process, "run") or hasattr(process, "parts"):
+        process = process.parts[-1] if hasattr(process, "parts") else process.run
+    return process

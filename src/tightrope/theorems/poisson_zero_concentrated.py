@@ -1,0 +1,102 @@
+"""A release known by zero-concentrated DP, on a Poisson sample of the records.
+
+Statement: the release is (xi, rho)-zCDP when a record is added or removed; a batch takes each
+    record with probability q. For whole orders a >= 2 the sampled release is (a, r)-Renyi DP with
+    r the larger of
+        ln( sum_l C(a, l) (1-q)^(a-l) q^l e^{(l-1)(xi + rho l)} )/(a-1)                   (removed),
+        ln min( 1 + a(a-1)/2 q^2 (1-q)^(-a-1) (e^{xi + 2 rho} - 1), 1-q + q e^{(a-1)(xi + rho a)} )
+        /(a-1)                                                                              (added),
+    the terms l = 0, 1 of the sum without e.
+Proof: condition on the other records of the batch (e^{(a-1) D_a} is jointly convex): the laws are
+    Q = M(S) and P = (1-q) Q + q P', P' = M(S with the record), X = dP'/dQ. Removed: expand
+    E_Q[(1-q+qX)^a]; E_Q X^l = e^{(l-1) D_l(P'||Q)}, and 1 for l = 0, 1. Added: E_Q[(1 + q(X-1))^b]
+    with b = 1-a; (1+u)^b is at most 1 + b u + u^2 b(b-1)/2 (1-q)^(b-2) for u >= -q (Taylor: its
+    second derivative falls), E_Q(X-1) = 0 and E_Q(X-1)^2 = e^{D_2(P'||Q)} - 1; it is convex in X
+    too, which gives 1-q + q E_Q X^b, and E_Q X^b = e^{(a-1) D_a(Q||P')}. QED
+Conditions: secret Poisson sampling; a record added or removed, for the release and for its sample.
+Validity: upper bound.
+Source: Mironov, Talwar, Zhang 2019 (arXiv:1908.10530), Section 3.3, and Zhu, Wang 2019, Theorem 5,
+    for the expansion; the bound for an added record as above.
+Error: sums of logarithms, rounded up.
+Vectors: none; held against the sampled Gaussian and sampled Laplace noise, whose divergences are
+    known, in tests/unit/theorems/test_given.py.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from tightrope.guarantee.base import Guarantee, Validity
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
+from tightrope.guarantee.kinds.renyi import RenyiGuarantee
+from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve, TableTerm
+from tightrope.process import Adjacency, DeclaredZeroConcentrated, Process, SampledRelease
+from tightrope.theorems.base import Refusal, Source, foreign, other_neighbours, require
+from tightrope.validate import FloatArray
+
+NAME = "Zero-concentrated release on a Poisson sample"
+SOURCE = Source("Zhu, Wang 2019; Tightrope", "the expansion; the proof on its page", "zw19")
+VALIDITY = Validity.BOUND
+RELATIONS = (Adjacency.ADD_OR_REMOVE,)
+
+_ORDERS = (*range(2, 65), *range(72, 257, 8), *range(288, 1025, 32))
+
+
+def applies(process: Process) -> Refusal | None:
+    if not isinstance(process, SampledRelease) or not isinstance(
+        process.release, DeclaredZeroConcentrated
+    ):
+        return foreign(NAME, "SampledRelease of DeclaredZeroConcentrated", process)
+    return other_neighbours(NAME, process, RELATIONS)
+
+
+def guarantee(process: Process) -> Guarantee:
+    require(applies(process))
+    assert isinstance(process, SampledRelease)
+    release, rate = process.release, process.rate
+    assert isinstance(release, DeclaredZeroConcentrated)
+    if rate == 0.0:
+        return GaussianGuarantee(0.0, process.adjacency, Validity.EXACT)
+    whole = RenyiCurve.of(LinearTerm(release.rho, release.xi))
+    table = whole if rate == 1.0 else RenyiCurve.of(_divergences(rate, release.rho, release.xi))
+    return RenyiGuarantee(table, process.adjacency)
+
+
+@lru_cache(maxsize=64)
+def _divergences(rate: float, rho: float, xi: float) -> TableTerm:
+    found = [
+        max(_removed(order, rate, rho, xi), _added(order, rate, rho, xi)) / (order - 1.0)
+        for order in _ORDERS
+    ]
+    return TableTerm(tuple(map(float, _ORDERS)), tuple(found))
+
+
+def _removed(order: int, rate: float, rho: float, xi: float) -> float:
+    """ln of the sum, rounded up: its terms with e less 1 are added to 1, and none cancels."""
+    k = np.arange(2.0, order + 1.0)
+    chances = gammaln(order + 1.0) - gammaln(k + 1.0) - gammaln(order - k + 1.0)
+    chances = chances + k * math.log(rate) + (order - k) * math.log1p(-rate)
+    grown = (k - 1.0) * (xi + rho * k)
+    gain = float(logsumexp(chances + _log_expm1(grown)))
+    slack = 1e-13 * (order * (20.0 + abs(math.log(rate) + math.log1p(-rate))) + float(grown[-1]))
+    return float(np.logaddexp(0.0, gain + slack)) * (1.0 + 1e-12)
+
+
+def _added(order: int, rate: float, rho: float, xi: float) -> float:
+    curved = 2.0 * math.log(rate) - (order + 1.0) * math.log1p(-rate)
+    curved += math.log(0.5 * order * (order - 1.0)) + float(_log_expm1(xi + 2.0 * rho))
+    mixed = math.log(rate) + float(_log_expm1((order - 1.0) * (xi + rho * order)))
+    slack = 1e-13 * (order * (10.0 - math.log1p(-rate)) + abs(curved) + abs(mixed))
+    return float(np.logaddexp(0.0, min(curved, mixed) + slack)) * (1.0 + 1e-12)
+
+
+def _log_expm1(x: float | FloatArray) -> FloatArray:
+    """ln(e^x - 1), for x >= 0."""
+    at = np.asarray(x, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        small = np.log(np.expm1(np.minimum(at, 50.0)))
+    return np.asarray(np.where(at > 50.0, at, small))

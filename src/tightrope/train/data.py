@@ -1,0 +1,407 @@
+"""The records of a run, and how drawn records become the arguments of a loss.
+
+Every record is made into arguments alone, and records are stacked afterwards. So nothing that
+happens on the way (collation, padding to a length) can depend on the other records of a batch.
+Shapes are public: they are those of the first record, and of each length in a public list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+import torch.utils._pytree as pytree
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
+
+from tightrope.errors import InvalidInput
+from tightrope.evidence.commitment import opens
+from tightrope.validate import check_count
+
+__all__ = [
+    "Arguments",
+    "Group",
+    "LoaderSettings",
+    "Records",
+    "arrays_of",
+    "is_data_of",
+    "loader_settings",
+    "to_device",
+]
+
+Indices = NDArray[np.int64]
+Arguments = tuple[Any, ...]  # what a loss takes after the model, tensors with a row for each record
+_AT_ONCE = 2**24  # bytes hashed at a time, so that memory-mapped arrays are streamed
+
+
+class Group(NamedTuple):
+    """Records of one shape: their arguments, stacked, and how many they are."""
+
+    arguments: Arguments
+    size: int
+
+
+@final
+@dataclass(frozen=True)
+class LoaderSettings:
+    """What is taken from an ordinary DataLoader: everything but the order of its records."""
+
+    dataset: Any
+    batch_size: int
+    collate: Callable[[list[Any]], Any] | None
+    workers: dict[str, Any]
+
+
+def loader_settings(loader: DataLoader[Any]) -> LoaderSettings:
+    """The data set, batch size, collation and workers of a loader; refused if it picks records."""
+    if loader.batch_size is None:
+        raise InvalidInput(
+            "The DataLoader has a batch sampler of its own (or no batches). A private run draws "
+            "its batches itself, with a known chance for every record. Make the DataLoader with "
+            "batch_size=, or pass its dataset."
+        )
+    sampler: Any = loader.sampler
+    plain = type(sampler) in (SequentialSampler, RandomSampler)
+    if plain and type(sampler) is RandomSampler:
+        plain = not sampler.replacement and sampler._num_samples is None
+    if not plain or sampler.data_source is not loader.dataset:
+        raise InvalidInput(
+            f"The DataLoader draws by a {type(sampler).__name__} that may prefer or leave out "
+            "records. A private run gives every record of the data set the same chance. Leave the "
+            "sampler out; for some of the records pass a Subset of the data set."
+        )
+    if type(loader).__iter__ is not DataLoader.__iter__:
+        raise InvalidInput(
+            f"{type(loader).__name__} changes its batches in an __iter__ of its own, which would "
+            "not run here. Do that work in the data set, or in collate_fn."
+        )
+    options = {"num_workers": loader.num_workers, "worker_init_fn": loader.worker_init_fn}
+    if loader.num_workers:
+        options["multiprocessing_context"] = loader.multiprocessing_context
+        options["prefetch_factor"] = loader.prefetch_factor
+    own = loader.collate_fn
+    return LoaderSettings(
+        loader.dataset, loader.batch_size, None if own is default_collate else own, options
+    )
+
+
+@final
+class Records:
+    """The data of a run: a tensor, arrays, a TensorDataset, or a data set with length and items.
+
+    collate: makes arguments of a list of ONE item; PyTorch's default if left out.
+    lengths: public lengths of sequences. Tensors of a record whose first dimension is its length
+        are filled up to the smallest length that holds them.
+    padding: what they are filled up with: a number, or numbers by key (or position) of the item.
+    workers: options of DataLoader about worker processes.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        collate: Callable[[list[Any]], Any] | None = None,
+        lengths: Sequence[int] = (),
+        padding: float | Mapping[Any, float] = 0,
+        workers: Mapping[str, Any] | None = None,
+        fingerprint: str | None = None,
+    ) -> None:
+        self._collate = default_collate if collate is None else collate
+        self._lengths = tuple(sorted(check_count(n, "lengths", low=1) for n in lengths))
+        self._padding, self._workers = padding, dict(workers or {})
+        self._arrays = arrays_of(data) if collate is None and not lengths else None
+        self._items = data
+        self.length = _length_of(data) if self._arrays is None else len(self._arrays[0])
+        self._writes = _writes(self._arrays or ())
+        self._named = fingerprint
+        self.fingerprint = fingerprint
+        if fingerprint is None and self._arrays is not None:
+            self.fingerprint = _hash(self._arrays)
+        self._shapes: set[Any] | None = None
+
+    # ---- shapes ------------------------------------------------------------------------------
+    @property
+    def named(self) -> bool:
+        """Whether the owner names the data; their content is not compared then."""
+        return self._named is not None
+
+    def examples(self, *, of_many: bool = False) -> list[Arguments]:
+        """Arguments of each shape that a record may have; of arrays without a record, no rows.
+
+        of_many: whether other ranks have records where this one may have none.
+        """
+        if self.length == 0 and (self._arrays is None or not of_many):
+            raise InvalidInput("The data set is empty, so the shapes of its records are not known.")
+        if self._arrays is not None:
+            found = [tuple(part[:1] for part in self._arrays)]
+        elif not self._lengths:
+            found = [self._arguments(self._items[0])]
+        else:
+            found = [
+                self._filled(self._bare(self._items[0]), n, shorten=True) for n in self._lengths
+            ]
+        self._shapes = {_shape_of(arguments) for arguments in found}
+        return found
+
+    # ---- drawn records -----------------------------------------------------------------------
+    def batches(self, draws: Iterable[Indices]) -> Iterator[list[Group]]:
+        """The groups of each draw, in order; worker processes read ahead where there are any."""
+        if self._arrays is not None or not self._workers.get("num_workers"):
+            for indices in draws:
+                yield self.groups(indices)
+            return
+        listed = _Draws(draws)
+        yield from DataLoader(  # type: ignore[misc]
+            _Each(self), batch_sampler=listed, collate_fn=_stacked, **self._workers
+        )
+
+    def groups(self, indices: Indices) -> list[Group]:
+        """The records at these places, by shape."""
+        if len(indices) == 0:
+            return []
+        if self._arrays is not None:
+            index = torch.from_numpy(indices)
+            parts = tuple(part[index.to(part.device)] for part in self._arrays)
+            return [Group(parts, len(indices))]
+        return _stacked([self.arguments(int(i)) for i in indices])
+
+    def arguments(self, index: int) -> Arguments:
+        """One record's arguments, of a shape that is public."""
+        arguments = self._arguments(self._items[index])
+        if self._shapes is not None and _shape_of(arguments) not in self._shapes:
+            raise InvalidInput(
+                "A record has another shape than the first one, so it would need a program of its "
+                "own. Give all records one shape, or state the lengths that sequences may have: "
+                "lengths=(64, 128, 512) fills each one up to the smallest that holds it."
+            )
+        return arguments
+
+    def _arguments(self, item: Any) -> Arguments:
+        bare = self._bare(item)
+        if not self._lengths:
+            return bare
+        length = _sequence_length(bare)
+        fitting = [n for n in self._lengths if n >= length]
+        if not fitting:
+            raise InvalidInput(
+                f"A record is longer than the longest of lengths={self._lengths}. Cut records in "
+                "the data set, each by itself, or state a larger length."
+            )
+        return self._filled(bare, fitting[0])
+
+    def _bare(self, item: Any) -> Arguments:
+        """One item as arguments with one row each."""
+        made = self._collate([item])
+        if isinstance(made, Mapping):  # in one order, whatever order an item has its keys in
+            made = (dict(sorted(made.items(), key=lambda pair: str(pair[0]))),)
+        elif isinstance(made, tuple | list) and not hasattr(made, "_fields"):
+            made = tuple(made)
+        else:
+            made = (made,)
+        for leaf in pytree.tree_leaves(made):
+            if isinstance(leaf, str | bytes):
+                raise InvalidInput(
+                    "An item of the data set holds a text, which no program of tensors can take. "
+                    "Leave it out of the item, or turn it into numbers in the data set."
+                )
+            if not isinstance(leaf, Tensor) or leaf.dim() == 0 or len(leaf) != 1:
+                got = (
+                    f"shape {tuple(leaf.shape)}"
+                    if isinstance(leaf, Tensor)
+                    else type(leaf).__name__
+                )
+                raise InvalidInput(
+                    f"Collated alone, an item gives a {got}; every part must be a tensor with one "
+                    "row. Let the item hold tensors, arrays or numbers, and collate_fn stack them."
+                )
+        return made
+
+    def _filled(self, arguments: Arguments, length: int, *, shorten: bool = False) -> Arguments:
+        own = _sequence_length(arguments)
+
+        def fill(path: Any, leaf: Tensor) -> Tensor:
+            if leaf.dim() < 2 or leaf.shape[1] != own:
+                return leaf
+            if own >= length:
+                return leaf[:, :length] if shorten else leaf
+            value = self._padding
+            if isinstance(value, Mapping):
+                value = _by_name(value, path)
+            more = leaf.new_full((1, length - own, *leaf.shape[2:]), value)
+            return torch.cat([leaf, more], 1)
+
+        return pytree.tree_map_with_path(fill, arguments)  # type: ignore[no-any-return]
+
+    # ---- what the certificate commits to -----------------------------------------------------
+    @property
+    def description(self) -> str:
+        """How far the content was compared, for the certificate."""
+        if self._named is not None:
+            return "named by the owner; their content was not compared"
+        if self.fingerprint is None:
+            return "a data set of items, not compared"
+        return "every record fingerprinted at the start and at the end"
+
+    def check_unwritten(self) -> None:
+        """Refuse to go on with tensors that were written to: records could join twice an epoch."""
+        if self._arrays is not None and self._writes != _writes(self._arrays):
+            raise InvalidInput(
+                "The data of this run were written to since it began. Its account is about the "
+                "records it began with, in their order. Go on with data that stay as they are, or "
+                "start a new run, with history=run.record() to count this one."
+            )
+
+    def changed(self) -> bool:
+        """Whether arrays differ from what they were at the start; reads them in whole."""
+        if self._arrays is None or self._named is not None:
+            return False
+        return _hash(self._arrays) != self.fingerprint
+
+
+def to_device(arguments: Arguments, device: torch.device) -> Arguments:
+    """The same arguments on a device."""
+    return pytree.tree_map(lambda leaf: leaf.to(device, non_blocking=True), arguments)  # type: ignore[no-any-return]
+
+
+def is_data_of(certificate: dict[str, Any], key: str, data: Any) -> bool:
+    """Was this run made on these arrays? For those who hold the data and the key of the run."""
+    published = (certificate.get("run") or {}).get("data")
+    arrays = arrays_of(data)
+    if published is None or arrays is None:
+        raise InvalidInput(
+            "This certificate carries no commitment to the data of a run, or the data are no "
+            "arrays. Only the content of arrays and tensors is committed to."
+        )
+    return opens(published, key, _hash(arrays))
+
+
+@final
+class _Each(Dataset[Any]):
+    """The records of a run for worker processes."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def __getitem__(self, index: int) -> Arguments:
+        return self._records.arguments(index)
+
+
+@final
+class _Draws:
+    """Drawn indices as the batch sampler of a DataLoader."""
+
+    def __init__(self, draws: Iterable[Indices]) -> None:
+        self._draws = draws
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for indices in self._draws:
+            yield indices.tolist()
+
+
+def _stacked(each: list[Arguments]) -> list[Group]:
+    """Records of equal shape side by side."""
+    by_shape: dict[Any, list[Arguments]] = {}
+    for arguments in each:
+        by_shape.setdefault(_shape_of(arguments), []).append(arguments)
+    groups = []
+    for same in by_shape.values():
+        leaves = zip(*(pytree.tree_leaves(arguments) for arguments in same), strict=True)
+        stacked = [torch.cat(column) for column in leaves]
+        spec = pytree.tree_structure(same[0])
+        groups.append(Group(pytree.tree_unflatten(stacked, spec), len(same)))
+    return groups
+
+
+def _shape_of(arguments: Arguments) -> Any:
+    leaves, spec = pytree.tree_flatten(arguments)
+    return str(spec), tuple((tuple(leaf.shape[1:]), leaf.dtype) for leaf in leaves)
+
+
+def _sequence_length(arguments: Arguments) -> int:
+    for leaf in pytree.tree_leaves(arguments):
+        if leaf.dim() >= 2:
+            return int(leaf.shape[1])
+    raise InvalidInput("lengths= is for records that hold a sequence; these hold single numbers.")
+
+
+def _by_name(padding: Mapping[Any, float], path: Any) -> float:
+    for key in reversed(path):
+        name = getattr(key, "key", getattr(key, "idx", None))
+        if name in padding:
+            return padding[name]
+    return 0
+
+
+def arrays_of(data: Any) -> tuple[Tensor, ...] | None:
+    """The tensors behind data that are nothing but rows of tensors."""
+    if isinstance(data, TensorDataset):
+        own = type(data).__getitem__ is not TensorDataset.__getitem__
+        parts: Any = None if own else data.tensors
+    elif isinstance(data, Tensor | np.ndarray):
+        parts = (data,)
+    elif isinstance(data, tuple | list) and data and all(_is_array(part) for part in data):
+        parts = tuple(data)
+    else:
+        parts = None
+    if parts is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a read-only memory map; it is never written
+        tensors = tuple(p if isinstance(p, Tensor) else torch.from_numpy(p) for p in parts)
+    lengths = sorted({len(part) for part in tensors})
+    if len(lengths) != 1:
+        raise InvalidInput(
+            f"The parts of the data have different lengths {lengths}; row i of each must belong to "
+            "the same record."
+        )
+    return tuple(part.detach() for part in tensors)
+
+
+def _is_array(part: object) -> bool:
+    return isinstance(part, Tensor | np.ndarray) and part.ndim > 0
+
+
+def _length_of(data: Any) -> int:
+    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
+        raise InvalidInput(
+            f"{type(data).__name__} can only be read in its own order. Private sampling must be "
+            "able to pick any record: use a data set with __len__ and __getitem__."
+        )
+    try:
+        return len(data)
+    except TypeError as error:
+        raise InvalidInput(
+            f"{type(data).__name__} has no length, so the chance that a record is drawn is not "
+            "known. Give the data set a __len__."
+        ) from error
+
+
+def _writes(arrays: Sequence[Tensor]) -> list[int | None]:
+    """PyTorch's count of writes to each; NumPy writes without counting."""
+    return [None if part.is_inference() else part._version for part in arrays]
+
+
+def _hash(arrays: Sequence[Tensor]) -> str:
+    """Every value of every record, with types, shapes and order."""
+    digest = hashlib.blake2b(f"arrays:{len(arrays)}".encode(), digest_size=32)
+    for part in arrays:
+        digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
+        rows = max(_AT_ONCE // max(part[:1].numel() * part.element_size(), 1), 1)
+        for chunk in part.split(rows):
+            flat = chunk.detach().cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy() if len(flat) else b"")
+    return digest.hexdigest()

@@ -1,0 +1,149 @@
+"""The program's forward and backward pass as one graph, through torch's compiler.
+
+What is compiled ends where each site has stored what its forms are made of (`gradients.sums`).
+Norms, factors and sums are computed from that by code that is not compiled: whatever a compiler
+makes of the passes, every example's gradient is clipped by the norm of what is added.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree  # no public name for it yet
+
+from tightrope.errors import InvalidInput
+from tightrope.train.clip import Clip
+from tightrope.train.executors.plain import Parameters, filled_up, first_rows, tensors_in
+from tightrope.train.gradients.batch import ClippedBatch, empty_batch
+from tightrope.train.gradients.rounding import no_autocast, plain_only
+from tightrope.train.gradients.sums import ClippedSums, Passed, losses_of
+from tightrope.train.program.capture import Program
+
+__all__ = ["Compiled", "TracedPasses", "rewrite"]
+
+aten = torch.ops.aten
+# Outputs may lie in memory as the compiler likes best: every form reads strides.
+_OPTIONS = {"keep_output_stride": False}
+
+
+@final
+class Compiled:
+    """As `Plain`, with both passes compiled when it is made, once, for batches of `size` rows."""
+
+    how = "compiled"
+
+    def __init__(
+        self, program: Program, labels: dict[fx.Node, Any], size: int, parameters: Parameters
+    ) -> None:
+        self.sums = ClippedSums(program, labels, size, parameters)
+        self.size, self.parameters = size, self.sums.parameters
+        self._passes = TracedPasses(self.sums)
+        self._passes.compile()
+
+    def clipped_sum(
+        self, batch: tuple[Any, ...], clip: Clip, chain: int
+    ) -> tuple[ClippedBatch, Tensor]:
+        """batch: the arguments of the loss, of n <= size rows; with the losses of its rows."""
+        leaves, rows = tensors_in(batch, self.size)
+        if rows == 0:
+            return empty_batch(self.parameters), leaves[0].new_zeros(0, dtype=torch.float32)
+        leaves, present = filled_up(leaves, rows, self.size)
+        passed = self._passes(leaves)
+        losses = losses_of(passed)
+        return first_rows(self.sums.total(passed, present, clip, chain), losses, rows)
+
+
+@final
+class TracedPasses:
+    """`ClippedSums.passes` as a graph of plain operators on contiguous batches."""
+
+    def __init__(self, sums: ClippedSums) -> None:
+        if sums.has_recurrent:
+            raise InvalidInput(
+                "The program has a recurrent layer, which is one operation after another for each "
+                "position; a compiler takes minutes over it. Use the plain executor."
+            )
+        self._sums = sums
+        self._spec: Any = None
+        inputs = sums.inputs(sums.blank_leaves())
+        with no_autocast(inputs[0].device), plain_only():
+            self.graph = make_fx(self._flat, tracing_mode="fake")(*inputs)
+        self.graph.graph.eliminate_dead_code()
+        rewrite(self.graph)
+        self._run: Callable[..., Any] = self.graph
+
+    def _flat(self, *inputs: Tensor) -> list[Tensor]:
+        passed = self._sums.passes(*inputs)
+        found, self._spec = pytree.tree_flatten((passed.losses, passed.kept, passed.values))
+        return [leaf for leaf in found if isinstance(leaf, Tensor)]
+
+    def compile(self) -> None:
+        import torch._inductor as inductor  # takes seconds
+
+        inputs: Any = self._sums.inputs(self._sums.blank_leaves())
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the compiler's, about itself
+            self._run = inductor.compile(self.graph, inputs, options=_OPTIONS)  # type: ignore[arg-type]
+
+    def __call__(self, leaves: Sequence[Tensor]) -> Passed:
+        with torch.no_grad(), no_autocast(leaves[0].device):
+            found = self._run(*self._sums.inputs([leaf.contiguous() for leaf in leaves]))
+        losses, kept, values = pytree.tree_unflatten(list(found), self._spec)
+        return Passed(losses, kept, values)
+
+
+# The traced graph in words that leave a compiler free to lay values out in memory.
+
+
+def rewrite(module: fx.GraphModule) -> None:
+    """In place.
+
+    The gradient at a convolution's input is the transposed convolution that it is: what is left as
+    a backward pass keeps the layout that it was traced with, and images would be turned round
+    before and after each of them. A view of what is never written to may be a copy: where a
+    compiler lays its source out in another way, no view of it can be had.
+    """
+    for node in module.graph.nodes:
+        if node.target is aten.view.default:
+            node.target = aten.reshape.default
+    for node in list(module.graph.nodes):
+        if node.target is aten.convolution_backward.default and _only_input(node):
+            with module.graph.inserting_before(node):
+                new = module.graph.call_function(aten.convolution.default, _arguments(node))
+            for user in list(node.users):
+                new.meta = dict(user.meta) if user.args[1] == 0 else new.meta
+                user.replace_all_uses_with(new)
+                module.graph.erase_node(user)
+            module.graph.erase_node(node)
+    module.recompile()
+
+
+def _only_input(node: fx.Node) -> bool:
+    *_, transposed, _, _, wanted = node.args
+    if transposed or wanted not in ([True, False, False], (True, False, False)):
+        return False
+    takes = all(
+        user.target is operator.getitem and (user.args[1] == 0 or not user.users)
+        for user in node.users
+    )
+    first = [user for user in node.users if user.args[1] == 0]
+    return takes and all(_value(n).is_contiguous() for n in (*node.args[:3], *first))
+
+
+def _arguments(node: fx.Node) -> tuple[Any, ...]:
+    g, x, weight, _, stride, padding, dilation, _, _, groups, _ = (_value(a) for a in node.args)
+    sizes = zip(
+        x.shape[2:], g.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True
+    )  # fmt: skip
+    rest = [n - (m - 1) * s + 2 * p - d * (k - 1) - 1 for n, m, k, s, p, d in sizes]
+    return (*node.args[:1], node.args[2], None, stride, padding, dilation, True, rest, groups)
+
+
+def _value(argument: Any) -> Any:
+    return argument.meta["val"] if isinstance(argument, fx.Node) else argument

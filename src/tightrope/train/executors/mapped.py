@@ -1,0 +1,159 @@
+"""Without a proof: the gradient of one example's loss, mapped over the examples by `vmap`.
+
+By the meaning of `vmap` no example can reach another. The mapped function is traced once, on
+tensors without values, and what runs is that graph: the user's Python never sees a batch. Random
+numbers are drawn for each example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import Any, final
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tightrope.train.clip import Clip
+from tightrope.train.executors.plain import filled_up, tensors_in
+from tightrope.train.gradients.batch import ClippedBatch, empty_batch, sum_of_forms
+from tightrope.train.gradients.forms import Dense, Form, scratch_scope
+from tightrope.train.gradients.rounding import no_autocast
+from tightrope.train.program.capture import _flatten
+from tightrope.train.program.labels import NotCaptured
+
+__all__ = ["Mapped", "add_parts"]
+
+_MOST = 2**26  # values of written-out gradients at a time
+
+
+class LossOf(nn.Module):
+    """The loss as a module, so that the model's weights can be given to it."""
+
+    def __init__(self, model: nn.Module, loss: Callable[..., Any]) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, *batch: Any) -> Any:
+        return self.loss(self.model, *batch)
+
+
+@final
+class Mapped:
+    """Clipped sums of batches of up to `size` rows of the shapes of `example`."""
+
+    how = "vmap"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[..., Any],
+        example: tuple[Any, ...],
+        size: int,
+        parameters: list[nn.Parameter],
+    ) -> None:
+        self.size, self.parameters = size, list(parameters)
+        names = {id(p): name for name, p in model.named_parameters()}
+        self._names = [f"model.{names[id(p)]}" for p in self.parameters]
+        values = sum(p.numel() for p in self.parameters)
+        self._rows = max(1, min(size, _MOST // max(1, values)))  # at a time
+        self._graph, self._others = self._traced(model, loss, example)
+
+    def _traced(
+        self, model: nn.Module, loss: Callable[..., Any], example: tuple[Any, ...]
+    ) -> tuple[fx.GraphModule, list[Tensor]]:
+        wrapped = LossOf(model, loss)
+        wrapped.training = model.training
+        trained = {id(p) for p in self.parameters}
+        held = {**dict(wrapped.named_parameters()), **dict(wrapped.named_buffers())}
+        others = {name: value for name, value in held.items() if id(value) not in trained}
+        leaves, build = _flatten(example)
+
+        def one(weights: list[Tensor], rest: list[Tensor], row: list[Tensor]) -> Any:
+            own = build([value.unsqueeze(0) for value in row])
+            tensors = dict(zip(self._names, weights, strict=True))
+            tensors |= dict(zip(others, rest, strict=True))
+            found = torch.func.functional_call(wrapped, tensors, own)
+            return found.reshape(())
+
+        mapped = torch.func.vmap(
+            torch.func.grad_and_value(one), in_dims=(None, None, 0), randomness="different"
+        )
+
+        def run(weights: list[Tensor], rest: list[Tensor], rows: list[Tensor]) -> Any:
+            gradients, losses = mapped(weights, rest, rows)
+            return losses, gradients
+
+        blank = [leaf.new_zeros((self._rows, *leaf.shape[1:])) for leaf in leaves]
+        weights = [p.detach() for p in self.parameters]
+        rest = [value.detach() for value in others.values()]
+        try:
+            with no_autocast(self.parameters[0].device):
+                graph = make_fx(run, tracing_mode="fake")(weights, rest, blank)
+        except Exception as error:
+            why = str(error).strip().splitlines() or [type(error).__name__]
+            raise NotCaptured(
+                f"The loss of one example cannot be mapped over the examples by vmap: {why[0]} "
+                'Give isolation="one at a time" to run it on one example after another.'
+            ) from error
+        _refuse_writes(graph, len(weights), len(rest))
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+        return graph, list(others.values())
+
+    def clipped_sum(
+        self, batch: tuple[Any, ...], clip: Clip, chain: int
+    ) -> tuple[ClippedBatch, Tensor]:
+        """batch: the arguments of the loss, of n <= size rows; with the losses of its rows."""
+        leaves, rows = tensors_in(batch, self.size)
+        if rows == 0:
+            return empty_batch(self.parameters), leaves[0].new_zeros(0, dtype=torch.float32)
+        whole = ceil(self.size / self._rows) * self._rows  # always as many, whatever was drawn
+        leaves, present = filled_up(leaves, rows, whole)
+        parts, losses = list[ClippedBatch](), list[Tensor]()
+        for start in range(0, whole, self._rows):
+            here = slice(start, start + self._rows)
+            there = None if present is None else present[here]
+            part, loss = self._part([leaf[here] for leaf in leaves], there, clip, chain)
+            parts.append(part)
+            losses.append(loss)
+        return add_parts(parts, rows), torch.cat(losses)[:rows]
+
+    def _part(
+        self, leaves: list[Tensor], present: Tensor | None, clip: Clip, chain: int
+    ) -> tuple[ClippedBatch, Tensor]:
+        with torch.no_grad(), no_autocast(leaves[0].device), scratch_scope():
+            losses, gradients = self._graph(
+                [p.detach() for p in self.parameters], [t.detach() for t in self._others], leaves
+            )
+            forms: dict[int, Form] = {row: Dense(g) for row, g in enumerate(gradients)}
+            del gradients
+            count = len(leaves[0])
+            return sum_of_forms(forms, self.parameters, count, present, clip, chain), losses
+
+
+def _refuse_writes(graph: fx.GraphModule, weights: int, rest: int) -> None:
+    """A buffer that is written would carry something of one batch to the next."""
+    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    own = set(inputs[: weights + rest])
+    for node in graph.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and schema.is_mutable and own & set(node.all_input_nodes):
+            raise NotCaptured(
+                f"The loss writes to a buffer or a weight of the model ({node.target}), which "
+                "would carry something from one example to the next. Freeze the layer that does "
+                "it (evaluation mode), or use one without buffers."
+            )
+
+
+def add_parts(parts: list[ClippedBatch], rows: int) -> ClippedBatch:
+    """The batch whose parts were clipped one after another; sums of parts are added in float64."""
+    if len(parts) == 1:
+        sums = parts[0].sums
+    else:
+        columns = zip(*(part.sums for part in parts), strict=True)
+        sums = tuple(torch.stack(c).sum(0, dtype=torch.float64).to(c[0].dtype) for c in columns)
+    squares = torch.cat([part.squared_norms for part in parts])[:rows]
+    factors = torch.cat([part.factors for part in parts], dim=1)[:, :rows]
+    return ClippedBatch(sums, rows, squares, factors, int((~squares.isfinite()).sum()))

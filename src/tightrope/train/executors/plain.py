@@ -1,0 +1,79 @@
+"""The program without a compiler: on the CPU, and for debugging."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor, fx, nn
+
+from tightrope.errors import InvalidInput
+from tightrope.train.clip import Clip
+from tightrope.train.gradients.batch import ClippedBatch, empty_batch
+from tightrope.train.gradients.sums import ClippedSums
+from tightrope.train.program.capture import Program, leaves_of
+
+__all__ = ["Plain", "filled_up", "first_rows", "tensors_in"]
+
+Parameters = Sequence[nn.Parameter] | dict[str, Sequence[nn.Parameter]]
+
+
+@final
+class Plain:
+    """Clipped sums of batches of up to `size` rows; see `gradients.sums.ClippedSums`."""
+
+    how = "plain"
+
+    def __init__(
+        self, program: Program, labels: dict[fx.Node, Any], size: int, parameters: Parameters
+    ) -> None:
+        self.sums = ClippedSums(program, labels, size, parameters)
+        self.size, self.parameters = size, self.sums.parameters
+
+    def clipped_sum(
+        self, batch: tuple[Any, ...], clip: Clip, chain: int
+    ) -> tuple[ClippedBatch, Tensor]:
+        """batch: the arguments of the loss, of n <= size rows; with the losses of its rows."""
+        leaves, rows = tensors_in(batch, self.size)
+        if rows == 0:
+            return empty_batch(self.parameters), leaves[0].new_zeros(0, dtype=torch.float32)
+        leaves, present = filled_up(leaves, rows, self.size)
+        found, losses = self.sums(leaves, present, clip, chain)
+        return first_rows(found, losses, rows)
+
+
+def tensors_in(batch: tuple[Any, ...], size: int) -> tuple[list[Tensor], int]:
+    """The tensors of a batch in the order of the program's inputs, and how many rows it has."""
+    leaves = leaves_of(batch)
+    rows = len(leaves[0])
+    if rows > size or any(len(leaf) != rows for leaf in leaves):
+        raise InvalidInput(
+            f"The program takes batches of up to {size} rows, the same number in each tensor; got "
+            f"{[len(leaf) for leaf in leaves]}. Larger batches are done in parts."
+        )
+    return leaves, rows
+
+
+def filled_up(leaves: list[Tensor], rows: int, size: int) -> tuple[list[Tensor], Tensor | None]:
+    """A batch of `size` rows, and which of them are examples: None where all are.
+
+    Copies of the first row are as well-behaved as the batch itself. Rows are independent, by the
+    proof of the program, so they touch nothing else; their factor is zero.
+    """
+    if rows == size:
+        return leaves, None
+    present = torch.zeros(size, dtype=torch.bool, device=leaves[0].device)
+    present[:rows] = True
+    return [torch.cat([x, x[:1].expand(size - rows, *x.shape[1:])]) for x in leaves], present
+
+
+def first_rows(found: ClippedBatch, losses: Tensor, rows: int) -> tuple[ClippedBatch, Tensor]:
+    """Without the rows that filled the batch up."""
+    if rows == len(losses):
+        return found, losses
+    squares, factors = found.squared_norms[:rows], found.factors[:, :rows]
+    dropped = int((~squares.isfinite()).sum()) if found.nonfinite else 0
+    return found._replace(
+        examples=rows, squared_norms=squares, factors=factors, nonfinite=dropped
+    ), losses[:rows]

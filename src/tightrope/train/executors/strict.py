@@ -1,0 +1,122 @@
+"""Strict mode: one example at a time through the proved graph, counted in whole numbers.
+
+The graph runs on two rows that are the same example, and the gradient of the first is taken. No
+other example is there, so what comes out is a function of this example and the weights alone,
+whoever else was drawn and in which order (docs/arithmetic.md). What is added are whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+from torch import Tensor, fx, nn
+
+from tightrope.train.clip import Clip
+from tightrope.train.deterministic import Deterministic
+from tightrope.train.executors.plain import tensors_in
+from tightrope.train.gradients.batch import ClippedBatch
+from tightrope.train.gradients.forms import scratch_scope
+from tightrope.train.gradients.rounding import full_precision, no_autocast
+from tightrope.train.gradients.sums import ClippedSums, losses_of
+from tightrope.train.grid import BOUND, on_grid
+from tightrope.train.program.capture import Program
+
+__all__ = ["ROWS", "Strict"]
+
+ROWS = 2  # for which its program is captured and proved: a program of one row proves nothing
+
+
+@final
+class Strict:
+    """Sums of whole numbers (see `grid`) of batches of up to `size` rows.
+
+    program, labels: captured and proved for `ROWS` rows.
+    seeds: gives a fresh 64-bit seed for the random draws of each example.
+
+    Formal guarantee. The integer vector of one example has a norm of at most BOUND, checked in
+    whole numbers, and depends on that example, its seed and the weights alone.
+    """
+
+    how = "strict"
+
+    def __init__(
+        self,
+        program: Program,
+        labels: dict[fx.Node, Any],
+        size: int,
+        parameters: list[nn.Parameter],
+        seeds: Callable[[], int],
+    ) -> None:
+        self.sums = ClippedSums(program, labels, ROWS, parameters)
+        self.size, self.parameters = size, self.sums.parameters
+        self._seeds = seeds
+        self._deterministic = Deterministic(self.parameters[0].device)
+
+    def clipped_sum(
+        self, batch: tuple[Any, ...], clip: Clip, chain: int
+    ) -> tuple[ClippedBatch, Tensor]:
+        """Sums in int64, in units of the clip norm over BOUND; chain: of no meaning here."""
+        self._deterministic.check()
+        leaves, rows = tensors_in(batch, self.size)
+        device = self.parameters[0].device
+        totals = [torch.zeros_like(p, dtype=torch.int64) for p in self.parameters]
+        count = len(self.parameters) if clip.per_parameter else 1
+        squares = torch.full((rows,), torch.inf, dtype=torch.float64, device=device)
+        factors = torch.zeros(count, rows, dtype=torch.float64, device=device)
+        losses = list[Tensor]()
+        for row in range(rows):
+            _start_draws(device, self._seeds())
+            gradients, loss = self._alone([leaf[row : row + 1] for leaf in leaves])
+            losses.append(loss)
+            found = _counted(gradients, clip)
+            if found is not None:
+                whole, squares[row], factors[:, row] = found
+                torch._foreach_add_(totals, whole)
+        self._deterministic.check()
+        dropped = int((~squares.isfinite()).sum())
+        every = torch.cat(losses) if losses else torch.zeros(0, device=device)
+        return ClippedBatch(tuple(totals), rows, squares, factors, dropped), every
+
+    def _alone(self, one: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+        """The gradient of one example, and its loss."""
+        twice = [leaf.expand(ROWS, *leaf.shape[1:]).contiguous() for leaf in one]
+        with no_autocast(twice[0].device):
+            passed = self.sums.passes(*self.sums.inputs(twice))
+            losses = losses_of(passed)[:1]
+            with torch.no_grad(), scratch_scope():
+                forms = self.sums.forms(passed)
+                gradients = [
+                    full_precision(forms[row].dense()[0]).reshape(p.shape).clone()
+                    if row in forms
+                    else torch.zeros_like(p)
+                    for row, p in enumerate(self.parameters)
+                ]
+        return gradients, losses
+
+
+def _start_draws(device: torch.device, seed: int) -> None:
+    """The generators of the device and of the processor start at `seed`.
+
+    `torch.manual_seed` would queue a seed for every kind of accelerator that was not used yet, to
+    be set when it is used for the first time.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(seed)
+    elif device.type != "cpu":
+        torch.manual_seed(seed)
+
+
+@torch.no_grad()
+def _counted(gradients: list[Tensor], clip: Clip) -> tuple[list[Tensor], Tensor, Tensor] | None:
+    """Whole units, squared norm and factors; None of an example that is not finite or too long."""
+    squares = torch.stack([g.double().square().sum() for g in gradients]).unsqueeze(1)
+    total = squares.sum(0)
+    if not bool(total.isfinite()):
+        return None
+    factors = clip.factors(squares if clip.per_parameter else total[None])
+    units = (factors[:, 0].double() * (BOUND / float(clip.sensitivity))).unbind()
+    whole = on_grid(gradients, units if len(units) > 1 else units * len(gradients))
+    return None if whole is None else (whole, total[0], factors[:, 0].double())

@@ -1,0 +1,317 @@
+"""A recurrent layer's steps as one node of the graph, with the backward pass written out.
+
+Autograd would keep a dozen small nodes for each position. What a step's gradient is multiplied by
+depends on the forward pass alone, so it is computed for all positions at once; what is left for
+each position is one matrix product and a few small operations. In half precision the recursions of
+the backward pass are kept in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.nn import functional
+
+from tightrope.errors import InvalidInput
+from tightrope.train.gradients.rounding import no_autocast
+
+__all__ = ["CAPTURED_LAYERS", "recurrence"]
+
+State = tuple[Tensor, ...]
+_AT_A_TIME = 16  # steps
+
+
+class _Cell(Protocol):
+    """forward: (input projection, hidden projection, state) -> new state, what is to be kept.
+
+    backward: gradients at the input projections (T, B, gates) and at the first state; from what was
+    kept, stacked, the gradients of all outputs (T, B, h) and of the last state, and the hidden
+    weights.
+    """
+
+    def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]: ...
+    def backward(
+        self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
+    ) -> tuple[Tensor, State]: ...
+
+
+def _by_cuda(values: Tensor) -> bool:
+    """Whether CUDA's own step of an LSTM runs; a compiler takes plain operations."""
+    return values.is_cuda and get_proxy_mode() is None
+
+
+class _Lstm:
+    def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
+        if _by_cuda(x):
+            out, c, gates = torch.ops.aten._thnn_fused_lstm_cell(x, h, state[1])
+            return (out, c), (gates, state[1], c)
+        gates = x + h
+        i, f, g, o = gates.chunk(4, dim=1)
+        for part in (i, f, o):
+            part.sigmoid_()
+        c = torch.addcmul(f * state[1], i, g.tanh_())
+        return (o * torch.tanh(c), c), (gates, state[1], c)
+
+    def backward(
+        self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
+    ) -> tuple[Tensor, State]:
+        if _by_cuda(kept[0]):
+            return _fused_lstm(kept, outs, last, weight)
+        gates, before, c = (_wide(part) for part in kept)
+        i, f, g, o = gates.unflatten(2, (4, -1)).unbind(2)
+        t = torch.tanh(c)
+        slopes = torch.stack(
+            [g * i * (1 - i), before * f * (1 - f), i * (1 - g * g), t * o * (1 - o)], dim=2
+        )  # (T, B, 4, h): of the first three by the cell's gradient, of the last by the output's
+        through = o * (1 - t * t)
+        found = torch.empty(gates.shape, dtype=kept[0].dtype, device=gates.device)
+        dh, dc = last
+        for step in reversed(range(len(outs))):
+            dh = dh + outs[step]
+            total = torch.addcmul(dc, dh, through[step])
+            parts = found[step].unflatten(1, (4, -1))
+            torch.mul(slopes[step, :, :3], total[:, None], out=parts[:, :3])
+            torch.mul(slopes[step, :, 3], dh, out=parts[:, 3])
+            dh, dc = _wide(found[step] @ weight), total * f[step]
+        return found, (dh, dc)
+
+
+def _fused_lstm(
+    kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
+) -> tuple[Tensor, State]:
+    """Two launches for each position: what CUDA has for one step, and the matrix product."""
+    gates, before, c = kept
+    found = torch.empty_like(gates)
+    dh, dc = (part.to(gates.dtype) for part in last)
+    outs = outs.to(gates.dtype)
+    for step in reversed(range(len(outs))):
+        found[step], dc, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(
+            dh + outs[step], dc, before[step], c[step], gates[step], False
+        )
+        dh = found[step] @ weight
+    return found, (dh, dc)
+
+
+class _Gru:
+    def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
+        (xr, xz, xn), (hr, hz, hn) = x.chunk(3, dim=1), h.chunk(3, dim=1)
+        r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+        n = torch.tanh(torch.addcmul(xn, r, hn))
+        return (n + z * (state[0] - n),), (r, z, n, hn, state[0])
+
+    def backward(
+        self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
+    ) -> tuple[Tensor, State]:
+        r, z, n, hn, before = (_wide(part) for part in kept)
+        new = (1 - z) * (1 - n * n)
+        slopes = torch.stack([hn * r * (1 - r) * new, (before - n) * z * (1 - z), new], dim=2)
+        hidden = slopes.clone()
+        hidden[:, :, 2] *= r
+        return _unrolled((slopes, hidden, z), kept[0].dtype, outs, last, weight)
+
+
+class _Simple:
+    def __init__(self, kind: str) -> None:
+        self._relu = kind == "RNN_RELU"
+
+    def forward(self, x: Tensor, h: Tensor, state: State) -> tuple[State, State]:
+        out = torch.relu(x + h) if self._relu else torch.tanh(x + h)
+        return (out,), (out,)
+
+    def backward(
+        self, kept: State, outs: Tensor, last: list[Tensor], weight: Tensor
+    ) -> tuple[Tensor, State]:
+        out = _wide(kept[0])
+        slopes = ((out > 0).to(out.dtype) if self._relu else 1 - out * out).unsqueeze(2)
+        none = torch.zeros((), dtype=out.dtype, device=out.device).expand(len(out))
+        return _unrolled((slopes, slopes, none), kept[0].dtype, outs, last, weight)
+
+
+def _unrolled(
+    slopes: tuple[Tensor, Tensor, Tensor],
+    dtype: torch.dtype,
+    outs: Tensor,
+    last: list[Tensor],
+    weight: Tensor,
+) -> tuple[Tensor, State]:
+    """Cells whose state is their output. slopes: (T, B, parts, h) at the input and at the hidden
+    projection, and by how much of the output's gradient the state before gets directly."""
+    inputs, hidden, direct = slopes
+    reached = torch.empty_like(outs)
+    (dh,) = last
+    for step in reversed(range(len(outs))):
+        reached[step] = dh + outs[step]
+        product = (hidden[step] * reached[step][:, None]).flatten(1).to(dtype)
+        dh = torch.addcmul(_wide(product @ weight), direct[step], reached[step])
+    return (inputs * reached[:, :, None]).flatten(2).to(dtype), (dh,)
+
+
+_CELLS: dict[str, _Cell] = {
+    "LSTM": _Lstm(),
+    "GRU": _Gru(),
+    "RNN_TANH": _Simple("RNN_TANH"),
+    "RNN_RELU": _Simple("RNN_RELU"),
+}
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values if values.element_size() > 2 else values.float()
+
+
+class _Steps:
+    """Values of one step after another, in one tensor along `dim`.
+
+    They are moved there some at a time. Small tensors of all steps, stacked at the end, would be
+    twice the memory; on a GPU, where small tensors have pages of their own, for good.
+    """
+
+    def __init__(self, length: int, dim: int) -> None:
+        self._length, self._dim = length, dim
+        self._waiting: list[Tensor] = []
+        self._whole: Tensor | None = None
+        self._moved = 0
+
+    def add(self, value: Tensor) -> None:
+        self._waiting.append(value)
+        if len(self._waiting) == _AT_A_TIME or self._moved + len(self._waiting) == self._length:
+            self._move()
+
+    def _move(self) -> None:
+        if self._whole is None:
+            shape = list(self._waiting[0].shape)
+            shape.insert(self._dim, self._length)
+            self._whole = self._waiting[0].new_empty(shape)
+        place = self._whole.narrow(self._dim, self._moved, len(self._waiting))
+        torch.stack(self._waiting, self._dim, out=place)
+        self._moved += len(self._waiting)
+        self._waiting.clear()
+
+    def whole(self) -> Tensor:
+        assert self._whole is not None, "there is a step"
+        return self._whole
+
+
+class _Recurrence(torch.autograd.Function):
+    """Outputs (B, T, h), states before each step, the GRU's reset gates, the last state."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        mode: str,
+        weight: Tensor,
+        bias: Tensor | None,
+        projected: Tensor,
+        *state: Tensor,
+    ) -> tuple[Tensor, ...]:
+        cell, length = _CELLS[mode], projected.shape[1]
+        before, outs = _Steps(length, 1), _Steps(length, 1)
+        all_kept: list[_Steps] = []
+        for t in range(length):
+            before.add(state[0])
+            hidden = functional.linear(state[0], weight, bias)
+            state, kept = cell.forward(projected[:, t], hidden, state)
+            outs.add(state[0])
+            all_kept = all_kept or [_Steps(length, 0) for _ in kept]
+            for steps, value in zip(all_kept, kept, strict=True):
+                steps.add(value)
+        stacked = [steps.whole() for steps in all_kept]
+        ctx.mode = mode
+        ctx.save_for_backward(weight, *stacked)
+        ctx.set_materialize_grads(False)
+        read = [before.whole()]
+        read += [stacked[0].transpose(0, 1)] if mode == "GRU" else []
+        ctx.mark_non_differentiable(*read)
+        # clones: what the caller may write to is not what is kept
+        return (outs.whole(), *(part.clone() for part in state), *read)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        weight, *kept = ctx.saved_tensors
+        shape = (*kept[-1].shape[:2], weight.shape[1])
+        wide = _wide(kept[0][:0])
+        outs = wide.new_zeros(shape) if grads[0] is None else _wide(grads[0]).transpose(0, 1)
+        states = 2 if ctx.mode == "LSTM" else 1
+        last = [wide.new_zeros(shape[1:]) if g is None else _wide(g) for g in grads[1 : 1 + states]]
+        with torch.no_grad(), no_autocast(weight.device):
+            found, first = _CELLS[ctx.mode].backward(tuple(kept), outs, last, weight)
+        narrow = [part.to(found.dtype) for part in first]
+        return (None, None, None, found.transpose(0, 1), *narrow)
+
+
+def recurrence(
+    mode: str,
+    projected: Tensor,
+    state: Sequence[Tensor],
+    hidden: tuple[Tensor, Tensor | None],
+) -> tuple[Tensor, State, State]:
+    """All steps over the input projections (B, T, gates), from a state, in their type.
+
+    hidden: weight and bias of the hidden projection; they are not differentiated here.
+    Returns the outputs (B, T, h), the last state, and what the layer's rule reads: the hidden
+    states before each step and, of a GRU, the reset gates.
+    """
+    if projected.shape[1] == 0:
+        raise InvalidInput("A recurrent layer came with sequences of no steps; give at least one.")
+    weight, bias = (None if p is None else p.detach().to(projected.dtype) for p in hidden)
+    start = [part.to(projected.dtype) for part in state]
+    with no_autocast(projected.device):
+        outs, *rest = _Recurrence.apply(mode, weight, bias, projected, *start)  # type: ignore[no-untyped-call]
+    return outs, tuple(rest[: len(start)]), tuple(rest[len(start) :])
+
+
+_FUNCTIONS: dict[str, Any] = {
+    "LSTM": torch.lstm,
+    "GRU": torch.gru,
+    "RNN_TANH": torch.rnn_tanh,
+    "RNN_RELU": torch.rnn_relu,
+}
+
+
+_SCHEMA = (
+    "(str mode, Tensor x, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, "
+    "float dropout, bool train, bool bidirectional, bool batch_first) -> Tensor[]"
+)
+torch.library.define("tightrope::recurrent", _SCHEMA)
+
+
+@torch.library.impl("tightrope::recurrent", "CompositeExplicitAutograd")
+def _layer(mode: str, x: Tensor, hx: list[Tensor], params: list[Tensor], *rest: Any) -> Any:
+    """A whole recurrent layer as one operator of a captured program: outputs, last states.
+
+    torch's own would be taken apart, step by step, each time a program is traced. What a run
+    computes with is `sites.Recurrent`; this is the same by torch's function, without gradients.
+    """
+    with torch.no_grad():
+        return [
+            part.clone()
+            for part in _FUNCTIONS[mode](x, hx if mode == "LSTM" else hx[0], params, *rest)
+        ]
+
+
+@torch.library.register_fake("tightrope::recurrent")
+def _shapes(mode: str, x: Tensor, hx: list[Tensor], params: list[Tensor], *rest: Any) -> Any:
+    bidirectional = rest[4]
+    width = hx[0].shape[2] * (2 if bidirectional else 1)
+    return [x.new_empty(*x.shape[:2], width), *(x.new_empty(state.shape) for state in hx)]
+
+
+def captured_layer(mode: str, function: Any) -> Any:
+    """What stands for `torch.lstm` and its like while a loss is captured."""
+
+    def run(x: Tensor, hx: Any, params: Any, *rest: Any) -> Any:
+        if isinstance(params, Tensor) or x.dim() != 3:  # a packed sequence, or one without examples
+            return function(x, hx, params, *rest)
+        states = [hx] if isinstance(hx, Tensor) else list(hx)
+        if len(states) == 2 and states[0].shape[2] != states[1].shape[2]:  # an LSTM's projections
+            return function(x, hx, params, *rest)
+        return tuple(torch.ops.tightrope.recurrent(mode, x, states, list(params), *rest))
+
+    return run
+
+
+# By torch's function.
+CAPTURED_LAYERS = {f: captured_layer(mode, f) for mode, f in _FUNCTIONS.items()}

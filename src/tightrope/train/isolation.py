@@ -1,0 +1,248 @@
+"""How the examples of a batch are kept apart: by proof, by vmap, or one at a time.
+
+ - proved: the loss is exported to a graph of operators, and a proof follows the rows through it.
+ - vmap: the loss of one example is differentiated and mapped; what is traced of that runs.
+ - one at a time: the user's Python runs on one example after another. The user says that it keeps
+   nothing from one call to the next; the certificate repeats it.
+A loss that mixes examples is refused. One that cannot be proved goes on to the next tier.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+
+from tightrope.errors import InvalidInput
+from tightrope.train.data import Arguments
+from tightrope.train.executors.compare import compare
+from tightrope.train.executors.mapped import Mapped
+from tightrope.train.executors.one_by_one import OneAtATime
+from tightrope.train.executors.plain import Plain
+from tightrope.train.executors.strict import ROWS, Strict
+from tightrope.train.gradients.sums import public_updates
+from tightrope.train.program import NotCaptured, Program, Unknown, capture, digest, prove
+
+__all__ = ["TIERS", "Isolated", "Isolation", "isolate"]
+
+TIERS = ("proved", "vmap", "one at a time")
+
+
+@final
+@dataclass(frozen=True)
+class Isolation:
+    """how: one of TIERS. rows: of a batch, as the program takes it. digests: of the programs, one
+    for each shape. why: no better tier.
+    """
+
+    how: str
+    rows: int
+    digests: tuple[str, ...] = ()
+    why: str = ""
+
+
+@final
+class Isolated:
+    """The executors of a run, one for each shape of its records, and how they keep rows apart."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        each: dict[Any, Any],
+        isolation: Isolation,
+        programs: Sequence[Program] = (),
+        updates: Callable[[], list[tuple[str, Tensor]]] | None = None,
+    ) -> None:
+        self._model, self._executors, self._updates = model, each, updates
+        self.isolation, self.programs = isolation, tuple(programs)
+        self._state = _state_of(model)
+
+    @property
+    def program(self) -> Program:
+        """The program of the first shape."""
+        if not self.programs:
+            raise InvalidInput(
+                f"The examples of this run are kept apart in another way ({self.isolation.how}), "
+                f"so there is no proved program. {self.isolation.why}"
+            )
+        return self.programs[0]
+
+    def executor_for(self, arguments: Arguments) -> Any:
+        """The executor of the shape of these arguments."""
+        return self._executors[_key(arguments)]
+
+    def changed(self) -> bool:
+        """Whether layers, modes or plain numbers of the model differ from those of the program."""
+        return _state_of(self._model) != self._state
+
+    def update_buffers(self) -> None:
+        """Write the new values of buffers, which are public: once a step, whatever was drawn."""
+        if self._updates is None:
+            return
+        buffers = dict(self._model.named_buffers())
+        for name, value in self._updates():
+            buffers[name].copy_(value)
+
+
+def isolate(
+    model: nn.Module,
+    loss: Callable[..., Any],
+    examples: Sequence[Arguments],
+    parameters: list[nn.Parameter],
+    *,
+    size: int,
+    executor: str,
+    wanted: str,
+    public: Sequence[Tensor] = (),
+    seeds: Callable[[], int] | None = None,
+) -> Isolated:
+    """Executors for the shapes of `examples`, in the strongest tier that the loss allows.
+
+    seeds: for the strict executor, a fresh seed for the random draws of each example.
+    """
+    if wanted not in TIERS:
+        raise InvalidInput(f"isolation must be one of {', '.join(TIERS)}; got {wanted!r}.")
+    device = parameters[0].device
+    shapes = {_key(one): _empty_rows(one, size, device) for one in examples}
+    why = ""
+    if wanted == "proved":
+        try:
+            return _proved(model, loss, shapes, parameters, size, executor, public, seeds)
+        except NotCaptured as reason:
+            if reason.final:
+                raise
+            why = str(reason)
+        except Unknown as reason:
+            why = str(reason)
+    if executor == "strict":
+        raise InvalidInput(
+            f'arithmetic="strict" runs a proved program, and this loss is not proved: '
+            f"{why or f'isolation is {wanted!r}'}. Change what is named, or use another arithmetic."
+        )
+    if wanted != "one at a time":
+        try:
+            each = {key: Mapped(model, loss, x, size, parameters) for key, x in shapes.items()}
+        except NotCaptured as reason:
+            raise InvalidInput(
+                f"It could not be proved that this loss keeps examples apart. {why} {reason} That "
+                "is slow, and you vouch that the loss keeps nothing from one call to the next."
+            ) from reason
+        if why:
+            warnings.warn(
+                f"It could not be proved that the loss keeps examples apart. {why} So it runs "
+                "under vmap, where examples cannot meet either; that takes 1.5 to 5 times as long.",
+                stacklevel=4,
+            )
+        return Isolated(model, each, Isolation("vmap", size, (), why))
+    alone = OneAtATime(model, loss, size, parameters)
+    isolation = Isolation("one at a time", size, (), why)
+    return Isolated(model, dict.fromkeys(shapes, alone), isolation)
+
+
+def _proved(
+    model: nn.Module,
+    loss: Callable[..., Any],
+    shapes: dict[Any, Arguments],
+    parameters: list[nn.Parameter],
+    size: int,
+    executor: str,
+    public: Sequence[Tensor],
+    seeds: Callable[[], int] | None,
+) -> Isolated:
+    each, programs, updates = {}, [], None
+    rows = ROWS if executor == "strict" else size
+    for key, example in shapes.items():
+        program = capture(model, loss, example, rows=rows, public=public)
+        _check_trains(program, parameters)
+        labels = prove(program, rows)
+        if executor == "strict":
+            assert seeds is not None
+            each[key] = Strict(program, labels, size, parameters, seeds)
+        else:
+            each[key] = _executor(executor)(program, labels, size, parameters)
+        plain = each[key] if executor == "plain" else Plain(program, labels, rows, parameters)
+        compare(plain, model, loss, example)
+        programs.append(program)
+        if program.updates and updates is None:  # those of all shapes are the same
+            updates = public_updates(program, labels)
+    digests = tuple(digest(program) for program in programs)
+    return Isolated(model, each, Isolation("proved", rows, digests), programs, updates)
+
+
+def _check_trains(program: Program, parameters: list[nn.Parameter]) -> None:
+    """Refuse losses that no trained parameter has a gradient from."""
+    trained = {id(p) for p in parameters}
+    wanted = {
+        place.node
+        for place in program.places
+        if place.kind == "parameter" and id(program.tensor(place)) in trained
+    }
+    waiting, seen = list(program.losses), set[Any]()
+    while waiting:
+        node = waiting.pop()
+        if node in wanted:
+            return
+        if node not in seen and node.target is not torch.ops.aten.detach.default:
+            seen.add(node)
+            waiting += node.all_input_nodes
+    raise InvalidInput(
+        "The losses do not depend on trainable parameters, so there is no gradient to clip. Were "
+        "they computed under torch.no_grad(), or detached?"
+    )
+
+
+def _executor(name: str) -> Any:
+    """The class of executors of this name; those with a compiler are loaded when asked for."""
+    if name == "plain":
+        return Plain
+    if name == "compiled":
+        from tightrope.train.executors.compiled import Compiled
+
+        return Compiled
+    if name == "cuda graph":
+        from tightrope.train.executors.cuda_graph import CudaGraph
+
+        return CudaGraph
+    raise InvalidInput(
+        f'executor must be "plain", "compiled" or "cuda graph"; got {name!r}. Strict arithmetic '
+        'has an executor of its own: arithmetic="strict".'
+    )
+
+
+def _key(arguments: Arguments) -> Any:
+    leaves, spec = pytree.tree_flatten(arguments)
+    return str(spec), tuple((tuple(leaf.shape[1:]), leaf.dtype) for leaf in leaves)
+
+
+def _empty_rows(example: Arguments, rows: int, device: torch.device) -> Arguments:
+    """Zeros in the shape of `rows` such examples: no private value reaches the capture."""
+
+    def zeros(leaf: Tensor) -> Tensor:
+        return torch.zeros((rows, *leaf.shape[1:]), dtype=leaf.dtype, device=device)
+
+    return pytree.tree_map(zeros, example)  # type: ignore[no-any-return]
+
+
+def _state_of(model: nn.Module) -> list[Any]:
+    """What a program takes for granted of the modules: memory, modes and plain attributes."""
+    return [
+        (
+            id(module),
+            module.training,
+            [
+                None if p is None else (id(p), p.requires_grad, p.dtype, p.device)
+                for p in module._parameters.values()
+            ],
+            [None if b is None else id(b) for b in module._buffers.values()],
+            [(k, v) for k, v in vars(module).items() if type(v) in _PLAIN and k != "training"],
+        )
+        for module in model.modules()
+    ]
+
+
+_PLAIN = (int, float, bool, str, type(None))

@@ -1,0 +1,166 @@
+"""Several processes as one mechanism: noise once, sums added, the same step on every rank.
+
+Every rank draws from records of its own with a stream of its own; for samplers that treat records
+independently this is exactly the sampler of one process on all records. Rank 0 adds the noise to
+its sum before the sums are added over the ranks, so no rank ever sees a total without noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tightrope.errors import InvalidInput, TightropeError
+from tightrope.train.noise import Noise
+from tightrope.train.packed import neighbours
+from tightrope.train.samplers import AbstractSampler
+
+__all__ = [
+    "rank_and_size",
+    "from_all_ranks",
+    "by_rank_0",
+    "sum_over_ranks_",
+    "start_together",
+    "agree",
+    "check_splits",
+    "check_one_copy",
+    "check_ranks_stayed",
+]
+
+_IN_ONE_MESSAGE = 2**22  # numbers, copied for it
+
+
+def rank_and_size() -> tuple[int, int]:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def check_ranks_stayed(ranks: int) -> None:
+    """There must be as many as when the run was made."""
+    if rank_and_size()[1] != ranks:
+        raise InvalidInput(
+            "The run was made before torch.distributed.init_process_group, so each process would "
+            "take and count steps of its own. Initialise first, then make the run."
+        )
+
+
+def from_all_ranks(local: object) -> list[Any]:
+    """The value of every rank, in order of rank."""
+    ranks = rank_and_size()[1]
+    if ranks == 1:
+        return [local]
+    values: list[Any] = [None] * ranks
+    dist.all_gather_object(values, local)
+    return values
+
+
+def by_rank_0(action: Callable[[], Any]) -> Any:
+    """What rank 0 gets of it, on every rank; what it is refused, all are. The others do nothing."""
+    answer: tuple[Any, TightropeError | None] = (None, None)
+    if rank_and_size()[0] == 0:
+        try:
+            answer = (action(), None)
+        except TightropeError as refusal:
+            answer = (None, refusal)
+        except Exception as error:  # the others wait
+            answer = (None, InvalidInput(f"On rank 0: {type(error).__name__}: {error}"))
+    value, refused = from_all_ranks(answer)[0]
+    if refused is not None:
+        raise refused
+    return value
+
+
+def sum_over_ranks_(sums: Sequence[Tensor]) -> None:
+    """Add the sums of all ranks in place; many small ones in one message."""
+    for group in neighbours(sums, _IN_ONE_MESSAGE):
+        flat = torch.cat([total.reshape(-1) for total in group])
+        dist.all_reduce(flat)
+        parts = torch.split(flat, [total.numel() for total in group])
+        for total, part in zip(group, parts, strict=True):
+            total.copy_(part.view_as(total))
+
+
+def agree(
+    facts: tuple[int, float, float], forfeited: tuple[str, ...], device: torch.device
+) -> tuple[str, ...]:
+    """Refuse a release that is not the same on all ranks; why it is not private on any of them.
+
+    facts: the step, the clip norm and the expected batch size. Of most steps a hash is all that is
+    exchanged.
+    """
+    if rank_and_size()[1] == 1:
+        return ()
+    digest = hashlib.sha256(repr((facts, sorted(forfeited))).encode()).digest()
+    mark = int.from_bytes(digest[:7], "big")
+    ends = torch.tensor([mark, -mark], device=device)
+    dist.all_reduce(ends, op=dist.ReduceOp.MAX)
+    if int(ends.sum()) == 0:  # the largest is the smallest
+        return ()
+    stated = from_all_ranks((facts, forfeited))
+    all_facts = [each for each, _ in stated]
+    if any(each != facts for each in all_facts):
+        raise InvalidInput(
+            "The ranks are about to release different things; (step, clip norm, expected batch "
+            f"size) are {all_facts}, in order of rank. Nothing was released. Change settings on "
+            "all ranks alike, and resume all of them from the same snapshot."
+        )
+    return tuple(why for _, reasons in stated for why in reasons)
+
+
+def start_together(model: torch.nn.Module, facts: dict[str, Any]) -> None:
+    """Same privacy settings on every rank, and the weights and buffers of rank 0."""
+    kinds = [
+        (name, tuple(t.shape), str(t.dtype))
+        for name, t in (*model.named_parameters(), *model.named_buffers())
+    ]
+    if any(other != kinds for other in from_all_ranks(kinds)):
+        raise InvalidInput(
+            "The models of the ranks have parameters or buffers of different names, shapes or "
+            "types. Build the same model on every rank."
+        )
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, facts)
+    if any(other != facts for other in gathered):
+        raise InvalidInput(
+            f"The ranks were started with different private settings: {gathered}. Build the same "
+            "sampler, clip, noise and expected batch size on every rank."
+        )
+    with torch.no_grad():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            dist.broadcast(tensor, src=0)
+
+
+def check_splits(sampler: AbstractSampler, noise: Noise, exact: bool) -> None:
+    """exact: sums are whole numbers, which add up to the same in any order."""
+    if not exact and not noise.splits_over_ranks:
+        raise InvalidInput(
+            f"{type(noise).__name__} must see the whole sum to put it on its grid; sums that other "
+            "ranks add afterwards would lie beside it. With several ranks use GaussianNoise, or "
+            'arithmetic="strict".'
+        )
+    if not sampler.splits_over_ranks:
+        raise InvalidInput(
+            f"{type(sampler).__name__} on each rank's shard is not the same sampler on the whole "
+            "dataset, so its accounting does not apply. With several ranks use PoissonSampler or "
+            "BallsInBinsSampler."
+        )
+
+
+def check_one_copy(model: torch.nn.Module) -> None:
+    """Each rank must hold the bare model."""
+    if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+        raise InvalidInput(
+            f"Got a model wrapped in {type(model).__name__}, which adds up raw gradients over the "
+            "ranks on its own. Pass the bare model: the private step adds the clipped sums up."
+        )
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+        raise InvalidInput(
+            "Got a model wrapped in FullyShardedDataParallel (FSDP1), whose flat parameters hide "
+            "the layers' own. Shard it with torch.distributed.fsdp.fully_shard(model) instead."
+        )

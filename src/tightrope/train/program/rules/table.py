@@ -1,0 +1,113 @@
+"""The table: which rule labels which operator. A closed list of overloads of ATen."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from tightrope.train.program.labels import Label
+    from tightrope.train.program.proof import Call
+
+__all__ = [
+    "ARITHMETIC",
+    "KEEPS_INDEX",
+    "MAKERS",
+    "NEVER",
+    "PURE",
+    "RULES",
+    "Rule",
+    "never",
+    "overloads",
+    "pure",
+    "rule",
+]
+
+Rule = Callable[["Call"], "Label"]
+
+RULES: dict[torch._ops.OpOverload, Rule] = {}
+# Operators that make new dimensions or new random numbers: their rule is asked even where all
+# arguments are public, because the result may have one row for each example.
+MAKERS: set[torch._ops.OpOverload] = set()
+# Operators whose rule carries Index along. Every other one takes the numbers of rows as public.
+KEEPS_INDEX: set[torch._ops.OpOverload] = set()
+# Operators that are always refused: why, and what to do.
+NEVER: dict[torch._ops.OpOverload, tuple[str, str]] = {}
+# Operators that may be applied to public arguments only. They are functions of their arguments:
+# they read no file, no memory that was left, and write to nothing.
+PURE: set[torch._ops.OpOverload] = set()
+
+# Arithmetic of sizes, by its name in the text of a program.
+ARITHMETIC: dict[Callable[..., Any], str] = {
+    **{
+        getattr(operator, name): f"operator.{name}"
+        for name in "add sub mul floordiv truediv mod neg pow eq ne lt le gt ge and_ or_ not_".split()
+    },
+    **{
+        getattr(torch, name): f"torch.{name}"
+        for name in "sym_max sym_min sym_float sym_int sym_not sym_ite".split()
+    },
+    **{getattr(math, name): f"math.{name}" for name in ("ceil", "floor", "trunc")},
+}
+
+
+def overloads(names: str, only: Callable[[Any], bool] = lambda op: True) -> list[Any]:
+    """The overloads of these operators that return new values and write to nothing.
+
+    `sum` stands for all its overloads, `sum.dim_IntList` for one. A name that this version of
+    torch does not have is left out: the operator is then refused wherever it comes up.
+    """
+    found: list[Any] = []
+    for name in names.split():
+        packet_name, _, overload = name.partition(".")
+        packet = getattr(torch.ops.aten, packet_name, None)
+        if packet is None:
+            continue
+        for key in [overload] if overload else packet.overloads():
+            op = getattr(packet, key, None)
+            if op is not None and not op._schema.is_mutable and only(op) and _is_plain(op):
+                found.append(op)
+    return list(dict.fromkeys(found))
+
+
+def _is_plain(op: Any) -> bool:
+    """Named dimensions and Python's own scalars are no part of an exported graph."""
+    named = any("Dimname" in str(argument.type) for argument in op._schema.arguments)
+    return not named and all("Tensor" in str(one.type) for one in op._schema.returns)
+
+
+def rule(names: str, *, makes: bool = False, keeps_index: bool = False) -> Callable[[Rule], Rule]:
+    """Enter a rule for the overloads of these operators."""
+
+    def enter(function: Rule) -> Rule:
+        for op in overloads(names):
+            if op in RULES or op in NEVER or op in PURE:
+                raise AssertionError(f"{op} has two rules")
+            RULES[op] = function
+            if makes:
+                MAKERS.add(op)
+            if keeps_index:
+                KEEPS_INDEX.add(op)
+        return function
+
+    return enter
+
+
+def never(names: str, why: str, do: str) -> None:
+    """Refuse these operators whatever their arguments are."""
+    for op in overloads(names):
+        if op in RULES or op in NEVER or op in PURE:
+            raise AssertionError(f"{op} has two rules")
+        NEVER[op] = (why, do)
+
+
+def pure(names: str) -> None:
+    """Allow these operators for public arguments."""
+    for op in overloads(names):
+        if op in RULES or op in NEVER:
+            raise AssertionError(f"{op} has two rules")
+        PURE.add(op)

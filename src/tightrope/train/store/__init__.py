@@ -1,0 +1,1 @@
+"""Where a run is stored: its folder, its journal, its snapshots."""

@@ -1,0 +1,333 @@
+"""Store and resume a run as one transaction.
+
+The folder holds the weights, the optimizer, the journal of releases, a fingerprint of the data with
+its key, and diagnostics. KEEP IT PRIVATE: some of it is about private data. Publish the weights and
+certificate.json, never this folder.
+
+Guarantee: whatever moment a crash comes at, the count after a resume is never below the number of
+releases made. Of a private run no randomness is stored: what it does after a resume, here or in a
+copy of the folder, has new noise and new batches; steps whose weights were lost are spent. A seeded
+run, which is not private, is continued bit for bit (on the CPU) and never becomes private.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tightrope.errors import InvalidInput
+from tightrope.evidence.certificate import FILE, write
+from tightrope.evidence.commitment import read_key, write_key
+from tightrope.evidence.run_facts import Measured
+from tightrope.train.adaptive_clip import AdaptiveClip
+from tightrope.train.facts import certificate_of, resume_isolation, stored_isolation
+from tightrope.train.journal import Journal, Mark, digest_of
+from tightrope.train.lock import FolderLock
+from tightrope.train.optimizer_state import pack_optimizer, unpack_optimizer
+from tightrope.train.parallel.ranks import from_all_ranks, rank_and_size
+from tightrope.train.storage import (
+    hide,
+    latest_snapshot,
+    read_snapshot,
+    write_snapshot,
+)
+
+if TYPE_CHECKING:
+    from tightrope.train.run import PrivateRun
+
+__all__ = ["RunFolder"]
+
+JOURNAL, KEY = "journal.jsonl", "data.key"
+
+
+class Stateful(Protocol):
+    """Something of the user's that must be stored too, for example a schedule."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@final
+class RunFolder:
+    """A folder that starts a run, or resumes the run it holds."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._run: PrivateRun | None = None
+        self._lock: FolderLock | None = None
+        self._journal: Journal | None = None
+
+    def attach(self, run: PrivateRun, *, keep: Mapping[str, Any], replay: bool = True) -> None:
+        """Start storing `run`, or bring it to where the stored run was.
+
+        keep: what else is stored, by name; a schedule and an adaptive clip always are.
+        replay: whether a seeded run computes lost steps again (the same releases, not counted
+        twice). Those of a private run are always counted as spent, and so are all with False.
+        """
+        self._extras: dict[str, Stateful] = dict(keep)
+        if run.schedule is not None:
+            self._extras["schedule"] = run.schedule
+        if isinstance(run.clip, AdaptiveClip):
+            self._extras["clip"] = run.clip
+        self._facts = run.settings() | {
+            "optimizer": type(run.optimizer).__name__,
+            "data": run.fingerprint,
+            # claimed as a whole, so it must not be chosen by looking at what was released
+            "budget": repr(run.ledger.budget),
+        }
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        snapshot, stored = self._stored()
+        self._take_possession(snapshot)
+        try:
+            self._run = run
+            self._keep_key(run)
+            if stored is None:
+                self._start(run)
+            else:
+                self._resume(run, *stored, replay=replay)
+        except BaseException:
+            self.close()
+            raise
+        run.ledger.journal, run.write_ahead = self._announce, self._prove
+        run.ledger.on_reserved = None if self._journal is None else self._journal.reserved
+
+    def _stored(self) -> tuple[Path | None, Any]:
+        """The last complete snapshot and what is in it, if it is one of this run."""
+        snapshot = latest_snapshot(self.path)
+        if snapshot is None:
+            return None, None
+        if not (self.path / JOURNAL).exists() and rank_and_size()[0] == 0:
+            raise InvalidInput(
+                f"{self.path} has no journal, so it is not known what was released after the last "
+                "save. Resuming could under-count privacy; start a new run."
+            )
+        tensors, state = read_snapshot(snapshot)
+        self._check_same(state["facts"])
+        return snapshot, (tensors, state)
+
+    def _take_possession(self, seen: Path | None) -> None:
+        if rank_and_size()[0] != 0:
+            return
+        self._lock = FolderLock(self.path)
+        if latest_snapshot(self.path) != seen:
+            self.close()
+            raise InvalidInput(f"Another run wrote to {self.path} just now. Attach again.")
+        hide(self.path, (JOURNAL, KEY))
+
+    def _start(self, run: PrivateRun) -> None:
+        self._run_id = _shared(secrets.token_hex(16))
+        if rank_and_size()[0] == 0:
+            _check_without_releases(self.path / JOURNAL)
+            self._journal = Journal(self.path / JOURNAL, self._run_id)
+            if run.ledger.reserved is not None and run.ledger.reserved.id is not None:
+                self._journal.reserved(run.ledger.reserved.id)
+        self.save()
+
+    def _keep_key(self, run: PrivateRun) -> None:
+        """One key for the whole life of the run, so that every certificate commits alike."""
+        if (self.path / KEY).exists():
+            run.data_key = read_key(self.path / KEY)
+        elif rank_and_size()[0] == 0:
+            write_key(run.data_key, self.path / KEY)
+
+    def certify(self, delta: float, measured: Iterable[Measured] = ()) -> Path | None:
+        """Write the run's certificate.json, which may be published; None on all ranks but one."""
+        if self._run is None:
+            raise InvalidInput(
+                "No run is attached to this folder. Make one with private(..., folder='my-run')."
+            )
+        if rank_and_size()[0] != 0:
+            return None
+        return write(certificate_of(self._run, delta, measured), self.path / FILE)
+
+    def _announce(self, step: int) -> None:
+        """Called before a release is made."""
+        if self._run is None:
+            raise InvalidInput(
+                f"{self.path} was closed, so this release could not be written down. Make the run "
+                "again with the same arguments and the same folder: it goes on from there."
+            )
+        if self._lock is not None and self._journal is not None:
+            self._lock.check()
+            self._journal.announce(step, private=not self._run.ledger.forfeited)
+
+    def _prove(self, step: int, sums: Sequence[Tensor]) -> None:
+        """Only a seeded run can repeat a release, and has to prove that it is the same.
+
+        Of a model in parts every rank has its own rows.
+        """
+        if not _repeatable(self._run):
+            return
+        digests = from_all_ranks(digest_of(sums))
+        if self._journal is not None:
+            self._journal.prove(step, " ".join(dict.fromkeys(digests)))
+
+    def save(self) -> None:
+        """Store the run as it is now; only between steps."""
+        run = self._run
+        if run is None:
+            raise InvalidInput(
+                "No run is attached to this folder. Make one with private(..., folder='my-run')."
+            )
+        model_tensors = _tensors_of(run.model)
+        optimizer_tensors, optimizer_plain = pack_optimizer(run.optimizer)
+        state = {
+            "run": self._run_id,
+            "facts": self._facts,
+            "step": run.steps,
+            "length": run.ledger.length.state(),
+            "not_private_because": run.record().not_private_because,
+            "isolation": stored_isolation(run).as_dict(),
+            "journal": None if self._journal is None else self._journal.mark,
+            "optimizer": optimizer_plain,
+            "extras": {name: _plain(name, extra) for name, extra in self._extras.items()},
+            "ranks": from_all_ranks(self._local_state(run)),
+        }
+        if rank_and_size()[0] == 0:
+            tensors = {"model": model_tensors, "optimizer": optimizer_tensors}
+            write_snapshot(self.path, f"step-{run.steps:09d}", tensors, state)
+        if rank_and_size()[1] > 1:
+            dist.barrier()
+
+    def _local_state(self, run: PrivateRun) -> dict[str, Any] | None:
+        """What a seeded run needs to continue bit for bit; of a private one nothing is stored."""
+        if not _repeatable(run):
+            return None
+        return {
+            "sampler": run.sampler_state,
+            "noise": run.noise.state(),
+            "torch": [state.numpy().tobytes().hex() for state in _torch_states()],
+        }
+
+    def _resume(
+        self,
+        run: PrivateRun,
+        tensors: dict[str, dict[str, Tensor]],
+        state: dict[str, Any],
+        *,
+        replay: bool,
+    ) -> None:
+        """What was released counts before its weights come: whatever goes wrong then, it counts."""
+        self._run_id = state["run"]
+        if rank_and_size()[0] == 0:
+            self._journal = Journal(self.path / JOURNAL, self._run_id, Mark(*state["journal"]))
+        self._check_extras(state["extras"])
+        run.ledger.length.resume(state["length"])
+        run.ledger.forget_allowance()
+        run.ledger.forfeit(state["not_private_because"])
+        self._count_of_all_ranks(run, state["step"])
+        run.ledger.resume_reservation(
+            _shared(None if self._journal is None else self._journal.reservation)
+        )
+        released = run.ledger.released
+        resume_isolation(run, state["isolation"])
+        run.model.load_state_dict(tensors["model"])
+        unpack_optimizer(run.optimizer, tensors["optimizer"], state["optimizer"])
+        for name, extra in self._extras.items():
+            extra.load_state_dict(state["extras"][name])
+        run.accept_stored_weights()
+        local = state["ranks"][rank_and_size()[0]]
+        if replay and local is not None:
+            run.ledger.taken = state["step"]
+            self._restore_randomness(run, local)
+        else:
+            run.ledger.taken = run.sampler.go_on_after(released)
+            run.sampler_state = run.sampler.state()
+
+    def _count_of_all_ranks(self, run: PrivateRun, saved: int) -> None:
+        known = (0, True) if self._journal is None else (self._journal.last, self._journal.private)
+        last, private = _shared(known)
+        if not private:
+            run.ledger.forfeit(["steps before it was resumed were not private"])
+        run.ledger.released = run.ledger.taken = max(last, saved)
+
+    def _check_extras(self, stored: dict[str, Any]) -> None:
+        missing = sorted(self._extras.keys() - stored.keys())
+        if missing:
+            raise InvalidInput(
+                f"{self.path} holds no state of {missing}; the run was stored with "
+                f"{sorted(stored) or 'no extras'}. Resume with the extras it was started with."
+            )
+
+    def _restore_randomness(self, run: PrivateRun, local: dict[str, Any]) -> None:
+        run.sampler.restore(local["sampler"])
+        run.sampler_state = local["sampler"]
+        run.noise.restore(local["noise"])
+        raw = [torch.frombuffer(bytearray.fromhex(s), dtype=torch.uint8) for s in local["torch"]]
+        torch.set_rng_state(raw[0])
+        if torch.cuda.is_available() and len(raw) == 1 + torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(raw[1:])
+
+    def _check_same(self, stored: dict[str, Any]) -> None:
+        now = self._facts  # what only one of them has counts as well: users, views
+        different = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
+        if different:
+            listed = "; ".join(
+                f"{key}: stored {stored.get(key)!r}, now {now.get(key)!r}" for key in different
+            )
+            raise InvalidInput(
+                f"{self.path} holds another run ({listed}). Resume with the parts and the data it "
+                "was started with, or use a new folder."
+            )
+
+    def close(self) -> None:
+        """Let others have the folder. The run cannot be stepped on before it is resumed."""
+        for owned in (self._journal, self._lock):
+            if owned is not None:
+                owned.close()
+        self._run = self._journal = self._lock = None
+
+
+def _repeatable(run: PrivateRun | None) -> bool:
+    """Is all randomness seeded, so that a lost step can be computed again?"""
+    return run is not None and not (run.noise.private or run.sampler.stream.private)
+
+
+def _torch_states() -> list[Tensor]:
+    """The global generators, which dropout uses: CPU first, then every CUDA device."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return [torch.get_rng_state(), *cuda]
+
+
+def _tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
+    state = model.state_dict()
+    odd = [name for name, value in state.items() if not isinstance(value, Tensor)]
+    if odd:
+        raise InvalidInput(
+            f"The model stores {odd}, which are not tensors and cannot be stored without running "
+            "code on loading. Turn them into buffers."
+        )
+    return state
+
+
+def _plain(name: str, extra: Stateful) -> dict[str, Any]:
+    state = extra.state_dict()
+    try:
+        json.dumps(state)
+    except TypeError as error:
+        raise InvalidInput(
+            f"The state of {name!r} cannot be written as json ({error}), and loading anything else "
+            "would run code. Give it a state_dict of plain numbers, texts and lists."
+        ) from error
+    return state
+
+
+def _shared(value: object) -> Any:
+    """Rank 0's value on every rank."""
+    return from_all_ranks(value)[0]
+
+
+def _check_without_releases(path: Path) -> None:
+    """A crash before the first save leaves a journal without releases: nothing is lost with it."""
+    if path.exists() and path.read_bytes().count(b"\n") > 1:
+        raise InvalidInput(
+            f"{path} counts releases, but there are no stored weights to continue from. Use an "
+            "empty folder."
+        )

@@ -1,0 +1,364 @@
+"""A fault in each home that the inventory of the papers names, for each test that it cites."""
+
+GOLDEN = "tests/unit/guarantee/test_renyi_golden.py"
+REGIONS = "tests/unit/guarantee/test_renyi_regions.py"
+GAUSSIAN = "tests/unit/guarantee/test_gaussian_profile.py"
+DIVERGENCE = "tests/unit/guarantee/test_tradeoff_divergence.py"
+CURVES = "tests/unit/guarantee/test_tradeoff_curves.py"
+OPERATIONS = "tests/unit/guarantee/test_tradeoff_operations.py"
+LAWS, RENYI, TRADEOFF = (
+    f"tests/laws/test_{name}_laws.py" for name in ("guarantee", "renyi", "tradeoff")
+)
+PASSING, PROCESS = "tests/unit/test_said_in_passing.py", "tests/unit/test_process.py"
+PLAN = "tests/unit/test_plan.py"
+HIDDEN, REFUSED, TRUTH = (
+    f"tests/unit/theorems/test_hidden_{name}.py" for name in ("golden", "refusals", "truth")
+)
+SAMPLING = "tests/unit/theorems/test_sampling_golden.py"
+CLT = "tests/unit/theorems/test_asymmetric_clt.py"
+RUN = "tests/statistical/test_convex_release.py"
+MADE = "tests/unit/train/test_optimizers.py"
+ADAM = "tightrope_reproduce/learning/printed_adam.py"
+FUNCTIONALS = "tests/unit/reproduce/test_functionals.py"
+FACTS = "tightrope_reproduce/formulas/functionals.py"
+NOISE = "noise_std * entropy.normal(weights.shape)"
+
+FAULTS = [
+    ("guarantee/base.py::Guarantee.advantage", "self.delta(0.0)", "self.delta(0.1)", LAWS),
+    ("guarantee/base.py::Guarantee.loss_known", "Interval(0.0, found.upper)", "found", LAWS),
+    ("guarantee/compose.py::_gaussian", "[count for _, count in parts]", "[1] * len(parts)", LAWS),
+    (
+        "guarantee/compose.py::_by_renyi",
+        "curves[0][0].curve * curves[0][1]",
+        "curves[0][0].curve",
+        LAWS,
+    ),
+    (
+        "guarantee/kinds/renyi.py::RenyiGuarantee.renyi",
+        "float(self.curve(check_order(order)))",
+        "0.5 * float(self.curve(check_order(order)))",
+        RENYI,
+    ),
+    (
+        "guarantee/kinds/renyi.py::RenyiGuarantee.epsilon",
+        "_best_epsilon(self.curve, d, self.route)",
+        "0.5 * _best_epsilon(self.curve, d, self.route)",
+        RENYI,
+    ),
+    (
+        "guarantee/kinds/renyi.py::RenyiGuarantee.delta",
+        "min(1.0, best_delta(self.curve, eps, route=self.route))",
+        "0.5 * min(1.0, best_delta(self.curve, eps, route=self.route))",
+        RENYI,
+    ),
+    (
+        "guarantee/kinds/gaussian.py::GaussianGuarantee.renyi",
+        "0.5 * check_order(order)",
+        "0.25 * check_order(order)",
+        GAUSSIAN,
+    ),
+    (
+        "guarantee/kinds/gaussian.py::GaussianGuarantee.tradeoff",
+        "Interval(lower[1], upper[0])",
+        "Interval(0.5 * lower[1], upper[0])",
+        GAUSSIAN,
+    ),
+    (
+        "guarantee/loss/gaussian.py::GaussianPair.log_survival",
+        "log_ndtr(self.mu - s)",
+        "log_ndtr(-s)",
+        "tests/unit/guarantee/test_pairs.py",
+    ),
+    (
+        "guarantee/gaussian/profile.py::tradeoff",
+        "curve.tradeoff_of(a, m)",
+        "curve.tradeoff_of(a, 1.01 * m)",
+        GAUSSIAN,
+    ),
+    (
+        "guarantee/gaussian/profile.py::delta",
+        "kernel.delta_of(eps, m)",
+        "kernel.delta_of(eps, 3.0 * m)",
+        PASSING,
+    ),
+    (
+        "theorems/gaussian_gdp_drs19.py",
+        "1.0 / noise if noise > 0",
+        "0.5 / noise if noise > 0",
+        GAUSSIAN,
+    ),
+    (
+        "process/training.py::NoisySGD.step_mu",
+        "self.adjacency.moved / self.noise_multiplier",
+        "0.5 * self.adjacency.moved / self.noise_multiplier",
+        PROCESS,
+    ),
+    (
+        "process/noise_conventions.py::noise_std_from_relative",
+        "check_count(batch_size, 'batch_size', low=1)",
+        "(2 * check_count(batch_size, 'batch_size', low=1))",
+        PROCESS,
+    ),
+    ("process/noise_conventions.py::langevin_std", "2.0", "4.0", PROCESS),
+    (
+        "process/sampling.py::PoissonSampling.__post_init__",
+        "object.__setattr__(self, 'rate', rate)",
+        "object.__setattr__(self, 'rate', 0.9 * rate)",
+        RUN,
+    ),
+    (
+        "process/sampling.py::PoissonSampling.__post_init__",
+        "object.__setattr__(self, 'rate', rate)",
+        "object.__setattr__(self, 'rate', 0.9 * rate)",
+        PROCESS,
+    ),
+    (
+        "guarantee/approx/simple.py::amplified",
+        "q * math.expm1(eps)",
+        "0.9 * q * math.expm1(eps)",
+        "tests/unit/guarantee/test_approx_simple.py",
+    ),
+    ("guarantee/renyi/balle.py::log_zeta", "np.log1p(z)", "2.0 * np.log1p(z)", GOLDEN),
+    (
+        "guarantee/renyi/best.py::_Search.look",
+        "values == values.min()",
+        "values == values.max()",
+        "tests/unit/guarantee/test_renyi_best.py",
+    ),
+    ("guarantee/renyi/classical.py::epsilon_above", "np.log(delta)", "0.5 * np.log(delta)", GOLDEN),
+    (
+        "guarantee/renyi/classical.py::epsilon_above",
+        "np.log(delta)",
+        "0.5 * np.log(delta)",
+        PASSING,
+    ),
+    (
+        "guarantee/renyi/closed_epsilon.py::second_term",
+        "growth - np.log(delta) - np.log1p(z)",
+        "growth - np.log(delta) - 2.0 * np.log1p(z)",
+        GOLDEN,
+    ),
+    (
+        "guarantee/renyi/closed_gamma.py::_f",
+        "weight + log_growth(z, eps)",
+        "weight + 2.0 * log_growth(z, eps)",
+        GOLDEN,
+    ),
+    (
+        "guarantee/renyi/improved_moments_accountant.py::_terms",
+        "np.maximum(rounded_up(rate / d + np.log1p(-d), rate / d, np.log1p(-d)), 0.0)",
+        "np.zeros_like(rate)",
+        GOLDEN,
+    ),
+    ("guarantee/renyi/moments_accountant.py::epsilon", "2.0", "1.9", GOLDEN),
+    ("guarantee/renyi/one_sided.py::_envelope", "1.0 + problem.z", "problem.z", GOLDEN),
+    (
+        "guarantee/renyi/one_sided.py::gamma",
+        "gamma_of_log_chi(best.upper, z)",
+        "gamma_of_log_chi(best.lower, z) * 0.999",
+        GOLDEN,
+    ),
+    (
+        "guarantee/renyi/optimal.py::_with_crossing_epsilon",
+        "np.minimum(high, upper)",
+        "np.minimum(0.99 * high, upper)",
+        GOLDEN,
+    ),
+    (
+        "guarantee/renyi/region_of_curve.py::type_ii",
+        "np.maximum(best, values[place, columns])",
+        "1.2 * np.maximum(best, values[place, columns])",
+        REGIONS,
+    ),
+    (
+        "guarantee/renyi/region_of_level.py::type_ii",
+        "_larger(_forward(a - 1.0, g, r), _backward(a - 1.0, g, r))",
+        "_forward(a - 1.0, g, r)",
+        REGIONS,
+    ),
+    (
+        "tightrope_reproduce/formulas/question_two.py::largest_steps",
+        "2.0 * s * s * rate",
+        "s * s * rate",
+        GOLDEN,
+    ),
+    (
+        "tightrope_reproduce/formulas/lemma3.py::type_ii_of_family",
+        "np.maximum(np.maximum(first, second), 0.0)",
+        "0.5 * np.maximum(np.maximum(first, second), 0.0)",
+        REGIONS,
+    ),
+    ("tightrope_reproduce/formulas/area.py::of_approx", "(1.0 - d) ** 2", "(1.0 - d)", REGIONS),
+    (
+        "guarantee/tradeoff/abstract.py::AbstractTradeoff.delta",
+        "np.maximum(self._delta(eps), self.inverse()._delta(eps))",
+        "self._delta(eps)",
+        TRADEOFF,
+    ),
+    (
+        "guarantee/tradeoff/closed.py::ApproxTradeoff.integral",
+        "(1.0 - self.failure) ** 2",
+        "1.0 - self.failure",
+        CURVES,
+    ),
+    (
+        "guarantee/tradeoff/closed.py::LaplaceTradeoff._type_ii",
+        "0.25 * factor",
+        "0.26 * factor",
+        CURVES,
+    ),
+    (
+        "guarantee/tradeoff/discrete.py::DiscreteTradeoff._parts",
+        "self.q - moved",
+        "self.q - 1.01 * moved",
+        CURVES,
+    ),
+    ("guarantee/tradeoff/divergence.py::chi_alpha", "t**a - 1.0", "t**a - t", DIVERGENCE),
+    (
+        "guarantee/tradeoff/divergence.py::hockey_stick",
+        "np.maximum(t - c, 0.0)",
+        "np.maximum(t - c, 0.0) ** 2",
+        DIVERGENCE,
+    ),
+    (
+        "guarantee/tradeoff/divergence.py::of_atoms",
+        "generator.at_infinity",
+        "generator.at_zero",
+        DIVERGENCE,
+    ),
+    ("guarantee/tradeoff/gaussian.py::GaussianTradeoff.integral", "math.sqrt(2.0)", "2.0", CURVES),
+    (
+        "guarantee/tradeoff/hull.py::_hull",
+        "np.stack([curve.y, curve.power, curve.x, curve.co_x])",
+        "np.stack([curve.x, curve.co_x, curve.y, curve.power])",
+        OPERATIONS,
+    ),
+    (
+        "tightrope_reproduce/formulas/product.py::_product",
+        "np.outer(f.q, g.q).ravel()",
+        "np.outer(f.q, g.p).ravel()",
+        OPERATIONS,
+    ),
+    (
+        "tightrope_reproduce/formulas/product.py::_product",
+        "np.outer(f.q, g.q).ravel()",
+        "np.outer(f.q, g.p).ravel()",
+        TRADEOFF,
+    ),
+    (
+        "tightrope_reproduce/formulas/product.py::group",
+        "range(size - 1)",
+        "range(size)",
+        OPERATIONS,
+    ),
+    (
+        "tightrope_reproduce/formulas/sampled.py::_mixed",
+        "rate * curve.q + (1.0 - rate) * curve.p",
+        "curve.q * rate + (1.0 - rate) * curve.q",
+        DIVERGENCE,
+    ),
+    ("theorems/asymmetric_clt_bdls19.py::limit_mu", "m.mean_p - m.mean_q", "m.mean_p", CLT),
+    (
+        "theorems/asymmetric_clt_bdls19.py::limit_mu",
+        "m.variance_p + m.variance_q",
+        "2 * m.mean_p",
+        CLT,
+    ),
+    (
+        "theorems/sampled_gaussian_clt_bdls19.py::mu",
+        "3.0 * ndtr(-0.5 * m)",
+        "ndtr(-0.5 * m)",
+        SAMPLING,
+    ),
+    (
+        "theorems/noise_schedule_exact.py::guarantee",
+        "int(count)",
+        "1",
+        "tests/unit/theorems/test_noise_schedule.py",
+    ),
+    (
+        "theorems/poisson_gaussian_rdp_mtz19.py::renyi_guarantee",
+        "exact.renyi_bound(process, route)",
+        "exact.renyi_bound(type(process)(process.sampling, process.noise_multiplier, "
+        "process.steps // 2, process.adjacency), route)",
+        SAMPLING,
+    ),
+    (
+        "theorems/hidden_shift_renyi.py::gaussian_divergence",
+        "0.5 * order * ratios**2",
+        "order * ratios**2",
+        HIDDEN,
+    ),
+    (
+        "theorems/hidden_shift_renyi.py::laplace_divergence",
+        "rest / (order - 1.0)",
+        "rest / order",
+        HIDDEN,
+    ),
+    ("theorems/hidden_mixture.py::renyi_by_lemma_25", "1.0 + c", "1.0", HIDDEN),
+    (
+        "theorems/hidden_nonconvex.py::guarantee",
+        "math.sqrt(squared_mu(process))",
+        "0.5 * math.sqrt(squared_mu(process))",
+        TRUTH,
+    ),
+    (
+        "theorems/hidden_projected.py::squared_mu",
+        "least_window_cost(pushes, factors, scales, process.diameter)",
+        "least_window_cost(pushes, factors, scales, 0.5 * process.diameter)",
+        TRUTH,
+    ),
+    ("theorems/hidden_steps.py::step_mu", "2.0", "1.0", HIDDEN),
+    ("theorems/hidden_steps.py::batch_of", "process.records", "process.records + 1", HIDDEN),
+    (
+        "theorems/hidden_steps.py::convexity_refusal",
+        "process.step_size * loss.smoothness > 2.0",
+        "process.step_size * loss.smoothness > 4.0",
+        REFUSED,
+    ),
+    (
+        "process/iteration.py::ContractiveIteration.__post_init__",
+        "len(lengths) != 1",
+        "False",
+        REFUSED,
+    ),
+    (
+        "process/iteration.py::ContractiveIteration.__post_init__",
+        "_store(self, start_distance=check_non_negative(self.start_distance, 'start_distance'))",
+        "_store(self, start_distance=0.0)",
+        PASSING,
+    ),
+    (
+        "process/loss_constants.py::ConvexLoss.__post_init__",
+        "self.strong_convexity > self.smoothness",
+        "False",
+        REFUSED,
+    ),
+    ("plan/per_person.py::per_person", "2.0", "1.9", PLAN),
+    (
+        "plan/smoothing.py::smoothed",
+        "loss.lipschitz * _SLOPE / scale",
+        "0.9 * loss.lipschitz * _SLOPE / scale",
+        PLAN,
+    ),
+    (
+        "plan/smoothing.py::smoothed",
+        "loss.lipschitz * _SLOPE / scale",
+        "0.9 * loss.lipschitz * _SLOPE / scale",
+        PASSING,
+    ),
+    ("plan/utility.py::best_step", "distance**2", "distance", PLAN),
+    ("train/optimizers.py::noisy_sgd", "learning_rate", "2 * learning_rate", MADE),
+    ("train/optimizers.py::noisy_adagrad", "learning_rate", "2 * learning_rate", MADE),
+    (f"{ADAM}::PrintedAdam._update", "1 - beta1", "beta1", MADE),
+    (f"{FACTS}::functionals", "np.abs(ratio) ** power", "np.abs(ratio) ** 2", FUNCTIONALS),
+    (f"{FACTS}::functionals", "curve.p @ -ratio", "curve.q @ -ratio", FUNCTIONALS),
+    (f"{FACTS}::log_moment", "power + 1.0", "power", FUNCTIONALS),
+    ("convex/last_iterate.py::CyclicDescent.run", NOISE, "0.0 * weights", RUN),
+    (
+        "train/samplers.py::FixedSizeSampler.draw",
+        "np.argpartition(keys, self._size - 1)[: self._size]",
+        "np.arange(self._size)",
+        "tests/statistical/test_train_samplers.py",
+    ),
+]

@@ -1,0 +1,60 @@
+"""Balls in bins whose last epoch is cut off: both ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tightrope.accounting import account
+from tightrope.guarantee.base import Validity
+from tightrope.process import (
+    BallsInBinsSampling,
+    FullBatch,
+    NoisySGD,
+    RandomAllocationSampling,
+    Repeated,
+)
+from tightrope.theorems import balls_in_bins_exact, random_allocation
+
+
+def epsilon(steps: int):  # type: ignore[no-untyped-def]
+    return account(NoisySGD(BallsInBinsSampling(20), 1.0, steps)).epsilon(1e-5)
+
+
+@pytest.mark.parametrize("steps", [21, 30, 59])
+def test_a_cut_epoch_is_between_none_and_a_whole_one(steps: int) -> None:
+    """The lower end was 0."""
+    found, before, after = epsilon(steps), epsilon(steps // 20 * 20), epsilon(-(-steps // 20) * 20)
+    assert found.lower == pytest.approx(before.lower, rel=1e-6)
+    assert found.upper == pytest.approx(after.upper, rel=1e-6)
+
+
+def test_a_first_step_shows_what_one_sampled_step_does() -> None:
+    found = epsilon(5)
+    assert 0.0 < found.lower <= found.upper
+    assert found.lower <= epsilon(20).upper
+
+
+def test_several_such_runs_keep_their_lower_ends() -> None:
+    once = NoisySGD(BallsInBinsSampling(20), 1.0, 30)
+    found = account(Repeated(once, 2)).epsilon(1e-5)
+    assert epsilon(40).lower * (1 - 1e-6) <= found.lower <= found.upper
+
+
+def test_one_join_of_a_cut_epoch_is_not_a_whole_one() -> None:
+    """It was called exact, with the lower end of an epoch more than was run."""
+    sampling = RandomAllocationSampling(20, 1)
+    found = account(NoisySGD(sampling, 1.0, 30)).epsilon(1e-5)
+    assert found == epsilon(30) and found.lower < epsilon(40).lower
+    every = NoisySGD(RandomAllocationSampling(20, 20), 1.0, 30)
+    direct = random_allocation.guarantee(every).epsilon(1e-5)
+    assert direct == account(NoisySGD(FullBatch(), 1.0, 30)).epsilon(1e-5)
+
+
+def test_one_batch_an_epoch_is_the_full_batch_in_every_step() -> None:
+    found = balls_in_bins_exact.guarantee(NoisySGD(BallsInBinsSampling(1), 1.0, 30))
+    assert found.epsilon(1e-5) == account(NoisySGD(FullBatch(), 1.0, 30)).epsilon(1e-5)
+
+
+def test_blocks_of_balls_in_bins_are_a_bound_and_not_the_truth() -> None:
+    found = random_allocation.guarantee(NoisySGD(RandomAllocationSampling(20, 4), 1.0, 20))
+    assert found.validity is Validity.BOUND

@@ -1,0 +1,218 @@
+"""Training without a loop of one's own, on real digits."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tightrope.errors import InvalidInput
+from tightrope.evidence.certificate import read
+from tightrope.evidence.commitment import read_key
+from tightrope.train import (
+    Evaluation,
+    FlatClip,
+    GaussianNoise,
+    PoissonSampler,
+    PrivateRun,
+    Trainer,
+    accuracy,
+    optimizers,
+    private,
+)
+from tightrope.train.data import is_data_of
+from tightrope.train.fitting import fit
+
+
+def loss(model, x, y):
+    return cross_entropy(model(x), y, reduction="none")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    found = load_digits()
+    x = torch.tensor(found.data, dtype=torch.float32) / 16
+    y = torch.tensor(found.target)
+    return (x[:1400], y[:1400]), (x[1400:], y[1400:])
+
+
+def digits_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+
+
+def trainer_of(data, **options):
+    model = digits_model()
+    settings = {
+        "sampler": PoissonSampler(rate=0.1),
+        "clip": FlatClip(1.0),
+        "noise": GaussianNoise(1.5),
+        "expected_batch_size": 140,
+        "delta": 1e-4,
+        "progress": False,
+    }
+    optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
+    return Trainer(model, optimizer, data, loss, **(settings | options))
+
+
+def test_it_learns_digits_within_its_budget(digits):
+    train, test = digits
+    seen = []
+    trainer = trainer_of(
+        train, records=1400, noise=None, epsilon=6.0, epochs=30,
+        evaluation=Evaluation(test, accuracy, every=50),
+        log=lambda name, value, step: seen.append((name, step)),
+    )  # fmt: skip
+    outcome = trainer.fit()
+    assert outcome.steps == 300 and outcome.epsilon.upper <= 6.0
+    assert outcome.measured[300] == trainer.evaluate() > 0.8
+    assert {("accuracy", 50), ("epsilon", 50), ("learning_rate", 50)} <= set(seen)
+
+
+def test_progress_shows_epsilon_and_measurements_in_a_narrow_terminal(digits, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    test = Evaluation(digits[1], accuracy, every=50)
+    outcome = trainer_of(digits[0], evaluation=test, steps=50, progress=True).fit()
+    shown = capsys.readouterr().err
+    epsilon = float(re.search(r"step 50: ε ≤ (\S+), δ 0.0001", shown)[1])
+    assert outcome.epsilon.upper <= epsilon < 1.01 * outcome.epsilon.upper  # rounded up
+    assert f"accuracy {outcome.measured[50]:.3f}" in shown and "50/50" in shown
+    assert "…" not in shown and "NOT PRIVATE" not in shown
+
+
+def test_epsilon_and_learning_rate_are_logged_where_nothing_is_measured(digits):
+    lines = []
+    trainer = trainer_of(digits[0], steps=100, log=lambda *line: lines.append(line))
+    trainer.fit()
+    assert {name for name, _, _ in lines} == {"epsilon", "learning_rate"} and len(lines) == 100
+    assert lines[-2:] == [
+        ("epsilon", trainer.run.epsilon(1e-4).upper, 100),
+        ("learning_rate", 2.0, 100),
+    ]
+
+
+def test_any_function_of_name_value_and_step_is_a_logger(digits, tmp_path):
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    writer = tensorboard.SummaryWriter(str(tmp_path))
+    trainer = trainer_of(digits[0], steps=3, log=writer.add_scalar, gradient_norm=True)
+    trainer.fit()
+    writer.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert {*events.Tags()["scalars"]} == {"epsilon", "learning_rate", "noisy_gradient_norm"}
+    assert [event.step for event in events.Scalars("epsilon")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("noise", "words"),
+    [
+        (GaussianNoise(0.0), ("ε unbounded", "NOT PRIVATE")),
+        (GaussianNoise(1.0, seed=1), ("NOT PRIVATE",)),
+    ],
+)
+def test_progress_says_when_a_run_is_not_private(digits, capsys, noise, words):
+    trainer_of(digits[0], noise=noise, steps=2, progress=True).fit()
+    shown = capsys.readouterr().err
+    assert all(word in shown for word in words)
+
+
+def test_a_folder_resumes_and_gets_a_certificate_with_what_was_measured(digits, tmp_path):
+    def made(**options):
+        return trainer_of(
+            digits[0], sampler=PoissonSampler(0.05, seed=1), noise=GaussianNoise(1.0, seed=2),
+            expected_batch_size=70, steps=24, **options,
+        )  # fmt: skip
+
+    whole = made()
+    whole.fit()
+    first = made(folder=tmp_path, save_every=8)
+    for _, step in zip(range(20), first.run, strict=False):
+        assert step.number <= 20
+    first.run.close()
+    again = made(
+        folder=tmp_path, save_every=8, evaluation=Evaluation(digits[1], accuracy, every=12)
+    )
+    assert again.run.steps == 16  # the last that was stored; a seeded run computes the rest again
+    outcome = again.fit()
+    certificate = read(tmp_path)
+    assert outcome.steps == 24 == certificate["run"]["steps"]
+    assert certificate["run"]["measured"][-1]["step"] == 24
+    assert is_data_of(certificate, read_key(tmp_path / "data.key"), digits[0])
+    for a, b in zip(whole.run.model.parameters(), again.run.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_what_is_measured_are_the_averaged_weights(digits):
+    test = Evaluation(digits[1], accuracy, every=100)
+    trainer = trainer_of(digits[0], average=0.9, steps=30, evaluation=test)
+    trainer.fit()
+    with torch.no_grad():
+        averaged = trainer.run.average.weights()
+        x, y = digits[1]
+        outputs = torch.func.functional_call(trainer.run.model, averaged, (x,))
+        own = accuracy(trainer.run.model(x), y).mean()
+    assert trainer.evaluate() == pytest.approx(float(accuracy(outputs, y).mean()))
+    assert trainer.evaluate() != float(own)
+
+
+def test_what_a_trainer_needs_is_checked_before_it_trains(digits):
+    test = digits[1]
+    with pytest.raises(InvalidInput, match="an Evaluation"):
+        trainer_of(digits[0], steps=1, evaluation=test)
+    with pytest.raises(InvalidInput, match="measures nothing"):
+        trainer_of(digits[0], steps=1).evaluate()
+    with pytest.raises(InvalidInput, match="every"):
+        Evaluation(test, accuracy, every=0)
+    with pytest.raises(InvalidInput, match="by one of steps and epochs"):
+        trainer_of(digits[0], steps=1, epochs=1)
+
+
+def options_of(function):
+    """The names of its options, without those that are passed on."""
+    found = inspect.signature(function).parameters.values()
+    return {p.name for p in found if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+OPTIONS = (options_of(private) | options_of(PrivateRun)) - {"self"}
+
+
+@pytest.mark.parametrize("name", ["noisy_sgd", "noisy_adam", "noisy_adamw", "noisy_adagrad"])
+def test_the_constructions_pass_every_option_of_a_run_on(monkeypatch, name, make_model):
+    given = {option: object() for option in OPTIONS}
+    monkeypatch.setattr(optimizers, "private", lambda *parts, **options: options)
+    make = getattr(optimizers, name)
+    assert make(make_model(), (), loss, learning_rate=0.1, **given) == given
+
+
+def test_the_trainer_takes_every_option_of_a_run_and_of_its_fit(monkeypatch, make_model):
+    given = {option: object() for option in OPTIONS}
+    seen = []
+    module = import_module("tightrope.train.private")  # its function has the same name
+    monkeypatch.setattr(module, "private", lambda *parts, **options: seen.append(options))
+    model = make_model()
+    Trainer(model, torch.optim.SGD(model.parameters(), 0.1), (), loss, **given)
+    assert seen == [given]
+    # delta is the run's own
+    assert options_of(fit) - {"delta"} <= options_of(Trainer)
+
+
+def test_a_run_in_print_says_what_was_decided(digits):
+    shown = str(trainer_of(digits[0], noise=None, records=1400, epsilon=6.0, epochs=3).run)
+    lines = dict(line.split(None, 1) for line in shown.splitlines())
+    assert lines["batches"] == "PoissonSampling(rate=0.1), 140 records on average"
+    assert lines["length"] == "30 steps, 10 in an epoch"
+    assert lines["budget"] == "epsilon 6 at delta 0.0001, add-or-remove neighbours"
+    nominal, charged = re.match(
+        r"(\S+) times the clip norm, (\S+) with what", lines["noise"]
+    ).groups()
+    assert float(nominal) < float(charged) < 1.02 * float(nominal)
+    assert lines["examples"] == "kept apart by proof of the program"
+    free = str(trainer_of(digits[0], steps=None).run)
+    assert "until you stop" in free and "budget    none" in free
