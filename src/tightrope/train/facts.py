@@ -14,6 +14,7 @@ from tightrope.train.isolation import Isolation
 from tightrope.train.ledger import not_private_because
 from tightrope.train.parallel.ranks import rank_and_size
 from tightrope.train.record import RunRecord
+from tightrope.train.several import name_of
 from tightrope.validate import check_delta
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tightrope.train.data import Arguments
 from tightrope.train.executors.compare import compare
 from tightrope.train.executors.mapped import Mapped
 from tightrope.train.executors.one_by_one import OneAtATime
-from tightrope.train.executors.plain import Plain
+from tightrope.train.executors.plain import Parameters, Plain, flat
 from tightrope.train.executors.strict import ROWS, Strict
 from tightrope.train.gradients.sums import public_updates
 from tightrope.train.program import NotCaptured, Program, Unknown, capture, digest, prove
@@ -93,7 +93,7 @@ def isolate(
     model: nn.Module,
     loss: Callable[..., Any],
     examples: Sequence[Arguments],
-    parameters: list[nn.Parameter],
+    parameters: Parameters,
     *,
     size: int,
     executor: str,
@@ -103,11 +103,13 @@ def isolate(
 ) -> Isolated:
     """Executors for the shapes of `examples`, in the strongest tier that the loss allows.
 
+    parameters: those trained, or those of each loss by its name where there are several.
     seeds: for the strict executor, a fresh seed for the random draws of each example.
     """
     if wanted not in TIERS:
         raise InvalidInput(f"isolation must be one of {', '.join(TIERS)}; got {wanted!r}.")
-    device = parameters[0].device
+    trained = flat(parameters)
+    device = trained[0].device
     shapes = {_key(one): _empty_rows(one, size, device) for one in examples}
     why = ""
     if wanted == "proved":
@@ -124,9 +126,15 @@ def isolate(
             f'arithmetic="strict" runs a proved program, and this loss is not proved: '
             f"{why or f'isolation is {wanted!r}'}. Change what is named, or use another arithmetic."
         )
+    if isinstance(parameters, dict):
+        raise InvalidInput(
+            "Several losses with an optimizer each run as a proved program only, and this one is "
+            f"not proved: {why or f'isolation is {wanted!r}'}. Change what is named, or train one "
+            "loss at a time."
+        )
     if wanted != "one at a time":
         try:
-            each = {key: Mapped(model, loss, x, size, parameters) for key, x in shapes.items()}
+            each = {key: Mapped(model, loss, x, size, trained) for key, x in shapes.items()}
         except NotCaptured as reason:
             raise InvalidInput(
                 f"It could not be proved that this loss keeps examples apart. {why} {reason} That "
@@ -139,7 +147,7 @@ def isolate(
                 stacklevel=4,
             )
         return Isolated(model, each, Isolation("vmap", size, (), why))
-    alone = OneAtATime(model, loss, size, parameters)
+    alone = OneAtATime(model, loss, size, trained)
     isolation = Isolation("one at a time", size, (), why)
     return Isolated(model, dict.fromkeys(shapes, alone), isolation)
 
@@ -148,7 +156,7 @@ def _proved(
     model: nn.Module,
     loss: Callable[..., Any],
     shapes: dict[Any, Arguments],
-    parameters: list[nn.Parameter],
+    parameters: Parameters,
     size: int,
     executor: str,
     public: Sequence[Tensor],
@@ -158,7 +166,7 @@ def _proved(
     rows = ROWS if executor == "strict" else size
     for key, example in shapes.items():
         program = capture(model, loss, example, rows=rows, public=public)
-        _check_trains(program, parameters)
+        _check_trains(program, flat(parameters))
         labels = prove(program, rows)
         if executor == "strict":
             assert seeds is not None
@@ -166,7 +174,7 @@ def _proved(
         else:
             each[key] = _executor(executor)(program, labels, size, parameters)
         plain = each[key] if executor == "plain" else Plain(program, labels, rows, parameters)
-        compare(plain, model, loss, example)
+        compare(plain, model, loss, example, parameters)
         programs.append(program)
         if program.updates and updates is None:  # those of all shapes are the same
             updates = public_updates(program, labels)

@@ -36,6 +36,7 @@ from tightrope.train.adaptive_clip import AdaptiveClip
 from tightrope.train.average import Average
 from tightrope.train.clip import Clip
 from tightrope.train.data import Group, LoaderSettings, Records, loader_settings, to_device
+from tightrope.train.executors.plain import flat
 from tightrope.train.facts import certificate_of, record_of, settings_of, summary_of
 from tightrope.train.fitting import Outcome, fit, settle
 from tightrope.train.isolation import Isolated, Isolation, isolate
@@ -52,7 +53,7 @@ from tightrope.train.parallel.ranks import (
 from tightrope.train.parallel.shards import check_apart, common_fingerprint
 from tightrope.train.record import RunRecord
 from tightrope.train.samplers import AbstractSampler
-from tightrope.train.several import Several, groups_of, trained_parameters
+from tightrope.train.several import Several, groups_of
 from tightrope.train.shape import fixed_size
 from tightrope.train.totals import totals_for
 from tightrope.train.users import UserData, loss_of_users, rows_of_users
@@ -193,8 +194,8 @@ class PrivateRun:
         sensitive: bool = False,
         replay: bool = True,
     ) -> None:
-        optimizer = _as_one(optimizer)
-        _check_parts(model, optimizer, sampler, clip, noise, budget)
+        rule = _as_one(optimizer)
+        _check_parts(model, rule, sampler, clip, noise, budget)
         check_one_copy(model)
         sampler.check_free()
         self.views = views  # on the certificate
@@ -202,13 +203,13 @@ class PrivateRun:
             loss = with_views(loss, views, augment)
         if sampler.users is not None and sampler.users.together:
             loss = loss_of_users(loss)
-        self.model, self.optimizer, self.loss = model, optimizer, loss
+        self.model, self.optimizer, self.loss = model, rule, loss
         self.sampler, self.clip, self.noise = sampler, clip, noise
         self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
-        self.schedules = _checked_schedules(schedule, optimizer)
+        self.schedules = _checked_schedules(schedule, rule)
         self.views, self._shows_norm, self._shows_private = views, gradient_norm, sensitive
         self._sensitive: Sensitive | None = None
-        self.average = None if average is None else Average(model, optimizer, average)
+        self.average = None if average is None else Average(model, rule, average)
         self.records = _records_of(
             data, collate=collate, lengths=lengths, padding=padding, workers=workers,
             fingerprint=fingerprint, users=sampler.users,
@@ -463,9 +464,8 @@ class PrivateRun:
 
     def _take_parameters(self) -> None:
         self._groups = groups_of(self.model, self.optimizer)
-        groups = self._groups
-        every = groups if isinstance(groups, list) else [p for own in groups.values() for p in own]
-        self.parameters, self.names = every, _names_of(self.model, every)
+        self.parameters = flat(self._groups)
+        self.names = _names_of(self.model, self.parameters)
 
     def _mark_weights(self) -> None:
         tensors = (*self.model.parameters(), *self.model.buffers())

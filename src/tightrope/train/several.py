@@ -36,7 +36,7 @@ class Several(torch.optim.Optimizer):
         super().__init__(list(self._owners), {})
         self.param_groups = groups
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """A step of each."""
         for rule in self.each.values():
             rule.step()

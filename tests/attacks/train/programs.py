@@ -100,7 +100,9 @@ NORMS = {
 for name, make in NORMS.items():
     CASES.append(Case(name, each, "others", model=make, refused=(MIXES, NOT_CAPTURED)))
 for name, norm in {
-    "batch norm of images, no statistics kept": lambda: nn.BatchNorm2d(4, track_running_stats=False),
+    "batch norm of images, no statistics kept": lambda: nn.BatchNorm2d(
+        4, track_running_stats=False
+    ),
     "batch norm of images": lambda: nn.BatchNorm2d(4),
     "instance norm that keeps statistics": lambda: nn.InstanceNorm2d(4, track_running_stats=True),
 }.items():
@@ -610,7 +612,6 @@ def computed_in_a_thread(m, x, y):
     return each(m, found[0], y)
 
 
-
 # Layers that take the batch for something else.
 
 recurrent = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
@@ -1014,9 +1015,7 @@ MEMORIES = [Remembers, Replaced, OneRow, OnlyOnce, CountsExamples, Codebook, Wri
             WritesParameterUnseen, SetsParameter, Attribute, InList, InQueue, InDictionary,
             InObject, InNumber, InArray, InSet]  # fmt: skip
 for kind in MEMORIES:
-    CASES.append(
-        Case(f"memory: {kind.__name__}", each, "memory", ANY, model=kind, shown=False)
-    )
+    CASES.append(Case(f"memory: {kind.__name__}", each, "memory", ANY, model=kind, shown=False))
 CASES.append(
     Case("memory: not read", each, "memory", ANY, model=lambda: Remembers(used=False), shown=False)
 )
@@ -1069,7 +1068,9 @@ def forget() -> None:
     InClass.kept = 0.0
 
 
-CASES.append(Case("memory: the batch itself in a list", _in_a_list, "others", (MIXES, NOT_CAPTURED)))
+CASES.append(
+    Case("memory: the batch itself in a list", _in_a_list, "others", (MIXES, NOT_CAPTURED))
+)
 _beside("older batches in a list", _older_in_a_list)
 _beside("in a closure", _in_a_closure)
 CASES.append(Case("memory: a bank of rows", _rows_in_a_bank, "memory", ANY, shown=False))
@@ -1090,10 +1091,11 @@ def class_weights_from_all_labels(m, x, y):
 
 # Generators of one's own do not hide it.
 
+TORCH, NUMPY, PYTHON = torch.Generator(), np.random.default_rng(), random.Random()
 for name, draw in {
-    "torch": lambda own=torch.Generator(): torch.randn(D, generator=own),
-    "numpy": lambda own=np.random.default_rng(): torch.tensor(own.normal(size=D)).float(),
-    "python": lambda own=random.Random(): torch.tensor([own.gauss(0, 1)] * D),
+    "torch": lambda own=TORCH: torch.randn(D, generator=own),
+    "numpy": lambda own=NUMPY: torch.tensor(own.normal(size=D)).float(),
+    "python": lambda own=PYTHON: torch.tensor([own.gauss(0, 1)] * D),
 }.items():
 
     def drawn(m, x, y, draw=draw):

@@ -414,7 +414,7 @@ REDUCED = {
     "circular over rows": lambda x: F.pad(x[None], (0, 0, 1, 0), mode="circular")[0, :-1],
     "complex mean": lambda x: torch.complex(x, x).mean(0).real,
     "spectrum in two dimensions": lambda x: torch.fft.fft2(x).real,
-    "softmax without a dimension": lambda x: x + torch.ops.aten.softmax.int(x[..., None], 0)[..., 0],
+    "softmax without a dimension": lambda x: x + ops.softmax.int(x[..., None], 0)[..., 0],
     "running mean by EWMA": lambda x: torch.stack(list(_running(x))),
     "whole batch in a list": lambda x: torch.stack([row - x[0] for row in x]),
     "python sum": lambda x: x - sum(x),
@@ -498,7 +498,8 @@ def slopes_of_the_examples_in_prelu(m, x, y):
 
 
 @attack("others", MIXES, UNKNOWN, NOT_CAPTURED,
-        batch=lambda n: (torch.randn(n, B, 5, D), torch.randn(n, 5, 5), torch.zeros(n).long()))  # fmt: skip
+        batch=lambda n: (torch.randn(n, B, 5, D), torch.randn(n, 5, 5), torch.zeros(n).long())
+        )  # fmt: skip
 def mask_of_the_examples_taken_for_one_of_the_heads(m, x, mask, y):
     """As many heads as examples: (B, T, T) is broadcast against (B, H, T, T) from the right."""
     return to_losses(m(F.scaled_dot_product_attention(x, x, x, attn_mask=mask)))
@@ -674,7 +675,9 @@ class OfRowsAndWeights(torch.autograd.Function):
 
 @attack("others", MIXES, NOT_CAPTURED, UNKNOWN)
 def function_of_rows_and_a_weight_that_mixes_rows(m, x, y):
-    return F.cross_entropy(OfRowsAndWeights.apply(m.weight.sum() * x, m.weight), y, reduction="none")
+    return F.cross_entropy(
+        OfRowsAndWeights.apply(m.weight.sum() * x, m.weight), y, reduction="none"
+    )
 
 
 class Reads(torch.autograd.Function):
@@ -758,7 +761,9 @@ class Centred(Tensor):
 
 @attack("others", *ANY)
 def tensor_subclass_that_centres(m, x, y):
-    return F.cross_entropy(m(x).as_subclass(Centred).mul(2.0).as_subclass(Tensor), y, reduction="none")
+    return F.cross_entropy(
+        m(x).as_subclass(Centred).mul(2.0).as_subclass(Tensor), y, reduction="none"
+    )
 
 
 class Standardises(nn.Module):
@@ -1189,4 +1194,8 @@ def advantages_normalised(m, x, y):
 def generated_from_another_example(m, x, y):
     """A denoising target with the noise of the next example."""
     noise = x - x.detach()
-    return (m(x + 0.1 * torch.randn_like(x)) - m(x.roll(-1, 0)).detach() + noise[:, :C]).square().mean(1)
+    return (
+        (m(x + 0.1 * torch.randn_like(x)) - m(x.roll(-1, 0)).detach() + noise[:, :C])
+        .square()
+        .mean(1)
+    )

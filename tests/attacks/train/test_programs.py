@@ -1,4 +1,4 @@
-"""Losses in which examples meet are refused before they run; losses in which they do not are proved.
+"""Losses in which examples meet are refused before they run; others are proved.
 
 Black boxes: a model, a loss and a batch go in, a proof or a refusal comes out. What is proved is
 run with one example replaced: no other loss, and no gradient of one, may change by a bit.
@@ -63,8 +63,7 @@ def run(program, batch, seed=0):
     """The losses of the graph, with live weights."""
     leaves = iter(x for x in pytree.tree_leaves(batch) if isinstance(x, Tensor))
     given = [
-        next(leaves) if place.kind == "batch" else program.tensor(place)
-        for place in program.places
+        next(leaves) if place.kind == "batch" else program.tensor(place) for place in program.places
     ]
     torch.manual_seed(seed)
     interpreter = fx.Interpreter(program.module, garbage_collect_values=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tightrope.train.fix import standardised
 
 from tightrope.accounting import account
+from tightrope.train.fix import standardised
 from tightrope_reproduce.learning.models import PictureBody, PictureNet
 from tightrope_reproduce.learning.painted import painted
 from tightrope_reproduce.learning.prior import (

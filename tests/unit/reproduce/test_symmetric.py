@@ -2,6 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.functional import max_pool2d
+
+from tightrope.errors import InvalidInput
 from tightrope.train.fix import standardised
 from tightrope_reproduce.learning.symmetric_convolution import (
     TURNS,
@@ -9,10 +13,6 @@ from tightrope_reproduce.learning.symmetric_convolution import (
     _before,
     _turned,
 )
-from torch import nn
-from torch.nn.functional import max_pool2d
-
-from tightrope.errors import InvalidInput
 
 
 class Net(nn.Module):

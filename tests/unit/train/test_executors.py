@@ -208,14 +208,16 @@ def test_a_written_buffer_is_refused_without_a_proof() -> None:
 @pytest.mark.parametrize("how", ["plain", "vmap"])
 def test_the_check_at_the_start_passes_with_dropout(how: str) -> None:
     model = network(dropout=0.5)
-    compare(MAKERS[how](model), model, loss, data())
+    compare(MAKERS[how](model), model, loss, data(), list(model.parameters()))
 
 
 def test_the_check_at_the_start_finds_another_program() -> None:
     model = network()
     executor = proved(Plain, model)
     with pytest.raises(InvalidInput, match="does not do what the loss does"):
-        compare(executor, model, lambda m, x, y: loss(m, x, y) * 1.1, data())
+        compare(
+            executor, model, lambda m, x, y: loss(m, x, y) * 1.1, data(), list(model.parameters())
+        )
 
 
 def test_constant_draws_are_constant() -> None:

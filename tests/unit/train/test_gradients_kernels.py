@@ -15,10 +15,6 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("the kernels need a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
-from tightrope.train.standard_convolution import standardised, taken_back
-from tightrope.train.symmetric_convolution import SymmetricConv2d
-
-from tightrope.train.gradients.forms import Convolution, Outer, outer
 from tightrope.train.gradients.forms.geometry import in_order
 from tightrope.train.gradients.kernels import (
     boxes,
@@ -31,6 +27,10 @@ from tightrope.train.gradients.kernels import (
     standard,
     tokens,
 )
+from tightrope.train.standard_convolution import standardised, taken_back
+from tightrope.train.symmetric_convolution import SymmetricConv2d
+
+from tightrope.train.gradients.forms import Convolution, Outer, outer
 from tightrope.train.gradients.rounding import TINY
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

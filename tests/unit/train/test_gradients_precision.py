@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.slow_gradients import loop_gradients
+from tightrope.train.gradients.forms.outer import gram_squared_norms
 from torch import nn
 from torch.nn import functional
 
@@ -19,7 +20,6 @@ from tightrope.train.gradients.forms import (
     Signal,
     TableRows,
 )
-from tightrope.train.gradients.forms.outer import gram_squared_norms
 
 
 def released(batch):

@@ -35,7 +35,7 @@ def product(**options: list[Any]) -> Iterator[dict[str, Any]]:
 
 
 class Turned(nn.Module):
-    """Gives a layer its batch in the second dimension, as layers that are sequence first want it."""
+    """Gives a layer its batch in the second dimension, as sequence-first layers want it."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -134,7 +134,15 @@ def transposed_convolutions() -> Iterator[Config]:
         kind = getattr(nn, f"ConvTranspose{o['dims']}d")
         yield (
             lambda o=o, kind=kind: kind(
-                4, 2, 3, o["stride"], o["padding"], o["extra"], o["groups"], o["bias"], o["dilation"]
+                4,
+                2,
+                3,
+                o["stride"],
+                o["padding"],
+                o["extra"],
+                o["groups"],
+                o["bias"],
+                o["dilation"],
             ),
             lambda o=o: (torch.randn(B, 4, *[4] * o["dims"]),),
             energy,
@@ -155,7 +163,9 @@ def bags() -> Iterator[Config]:
     for o in product(mode=["sum", "mean", "max"], vocabulary=[3, 12], length=[1, 5],
                      padding=[None, 2]):  # fmt: skip
         yield (
-            lambda o=o: nn.EmbeddingBag(o["vocabulary"], 4, mode=o["mode"], padding_idx=o["padding"]),
+            lambda o=o: nn.EmbeddingBag(
+                o["vocabulary"], 4, mode=o["mode"], padding_idx=o["padding"]
+            ),
             lambda o=o: (torch.randint(0, o["vocabulary"], (B, o["length"])),),
             energy,
         )
@@ -172,7 +182,9 @@ def norms() -> Iterator[Config]:
         )
     for o in product(inner=[(), (3,)], width=[1, 5]):
         yield (
-            lambda o=o: nn.Sequential(nn.LayerNorm(o["width"], bias=False), nn.Linear(o["width"], 2)),
+            lambda o=o: nn.Sequential(
+                nn.LayerNorm(o["width"], bias=False), nn.Linear(o["width"], 2)
+            ),
             lambda o=o: (torch.randn(B, *o["inner"], o["width"]),),
             energy,
         )
@@ -212,14 +224,17 @@ def instances() -> Iterator[Config]:
             lambda o=o, kind=kind: nn.Sequential(
                 kind(o["channels"], affine=o["affine"]), Scale(o["channels"])
             ),
-            lambda o=o: (torch.randn(B, o["channels"], *[o["side"] - d for d in range(o["dims"])]),),
+            lambda o=o: (
+                torch.randn(B, o["channels"], *[o["side"] - d for d in range(o["dims"])]),
+            ),
             energy,
         )
 
 
 def attention() -> Iterator[Config]:
     for o in product(length=[3, 16], heads=[1, 2], bias=[True, False], add_bias_kv=[True, False],
-                     add_zero_attn=[True, False], other=[None, 6], batch_first=[True, False]):  # fmt: skip
+                     add_zero_attn=[True, False], other=[None, 6],
+                     batch_first=[True, False]):  # fmt: skip
         k = o["other"] or 4
         yield (
             lambda o=o: Apart(
@@ -239,7 +254,8 @@ def attention() -> Iterator[Config]:
 
 def recurrent() -> Iterator[Config]:
     for o in product(kind=["RNN", "GRU", "LSTM"], steps=[1, 3], width=[4, 5], layers=[1, 2],
-                     bias=[True, False], batch_first=[True, False], both=[True, False]):  # fmt: skip
+                     bias=[True, False], batch_first=[True, False],
+                     both=[True, False]):  # fmt: skip
         layer = lambda o=o: getattr(nn, o["kind"])(  # noqa: E731
             o["width"], 6, o["layers"], o["bias"], o["batch_first"], bidirectional=o["both"]
         )

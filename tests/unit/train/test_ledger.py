@@ -49,9 +49,7 @@ def test_every_sampler_has_a_certified_account(make_run, take, sampler):
 
 def test_training_stops_before_the_budget_is_exceeded(make_run):
     budget = Budget(epsilon=1.0, delta=1e-5)
-    run = make_run(
-        sampler=FullBatchSampler(), noise=GaussianNoise(12.0), budget=budget, steps=None
-    )
+    run = make_run(sampler=FullBatchSampler(), noise=GaussianNoise(12.0), budget=budget, steps=None)
     taken = len(list(run))
     assert 0 < taken < 1000 and run.finished
     assert run.epsilon(1e-5).upper <= 1.0 < run.ledger.epsilon(1e-5, taken + 1).upper

@@ -274,7 +274,7 @@ def test_a_flipped_cut_or_missing_file_never_counts_less(make_run, stored, count
         (stored / name).write_bytes(raw)
         assert counted(stored) in (None, 12), raw
     (stored / name).unlink()
-    with pytest.raises(InvalidInput, match="damaged|no journal"):
+    with pytest.raises(InvalidInput, match=r"damaged|no journal"):
         make_run(folder=stored)
 
 

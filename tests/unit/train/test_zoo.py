@@ -36,6 +36,7 @@ ENTRIES = [
     for entry in ZOO
 ]
 
+
 @lru_cache
 def outcome(entry):
     """What became of a model, and the words of a refusal; raises where it is wrong or damaged."""

@@ -56,7 +56,7 @@ class SymmetricConv2d(nn.Conv2d):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """The places are found anew where the layer goes: to_empty loses them, no file has them."""
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         with torch.device(self.places.device):
             self.places = self._places_now()
         return self
@@ -65,7 +65,8 @@ class SymmetricConv2d(nn.Conv2d):
         return _places(self.in_channels, self.kernel_size[0], self.plain)
 
     def forward(self, input: Tensor) -> Tensor:
-        return self._conv_forward(input, self.used(), None)
+        out: Tensor = self._conv_forward(input, self.used(), None)
+        return out
 
     def used(self) -> Tensor:
         """(out, in, k, k): every filter in its eight ways."""

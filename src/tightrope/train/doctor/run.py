@@ -242,7 +242,7 @@ def restored(run: PrivateRun) -> Iterator[None]:
     """Everything that a step changes is put back afterwards, whatever happens in between."""
     ledger, touched = run.ledger, run.weights_touched
     values = [(t, t.detach().clone()) for t in (*run.model.parameters(), *run.model.buffers())]
-    parts: list[Any] = [run.optimizer, run.schedule, run.clip]
+    parts: list[Any] = [run.optimizer, *run.schedules, run.clip]
     states = [(p, copy.deepcopy(p.state_dict())) for p in parts if hasattr(p, "load_state_dict")]
     run._forget_draws()
     sampler, noise = run.sampler.state(), run.noise.state()
@@ -360,7 +360,7 @@ def _parameters(run: PrivateRun, seen: list[Observed]) -> Iterator[Finding]:
     names: dict[Tensor, list[str]] = {}
     for name, parameter in run.model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)
-    used = np.array([step.largest for step in seen if step.examples]).any(0)
+    used: Any = np.array([step.largest for step in seen if step.examples]).any(0)
     lists = {
         "frozen": [name for name, p in run.model.named_parameters() if not p.requires_grad],
         "tied": ["=".join(group) for group in names.values() if len(group) > 1],

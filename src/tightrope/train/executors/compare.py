@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # documented, in a p
 from tightrope.errors import InvalidInput
 from tightrope.train.clip import FlatClip
 from tightrope.train.executors.one_by_one import gradients_of_one
+from tightrope.train.executors.plain import Parameters
 from tightrope.train.gradients.rounding import exact_layers, full_precision
 from tightrope.train.program.capture import _flatten
 
@@ -29,7 +30,11 @@ _ROUNDING, _HALF_ROUNDING = 2e-3, 5e-2
 
 
 def compare(
-    executor: Any, model: nn.Module, loss: Callable[..., Any], example: tuple[Any, ...]
+    executor: Any,
+    model: nn.Module,
+    loss: Callable[..., Any],
+    example: tuple[Any, ...],
+    parameters: Parameters,
 ) -> None:
     """example: a batch of the shapes that will come; none of its values is used."""
     rows = min(_ROWS, executor.size)
@@ -41,7 +46,7 @@ def compare(
         wanted = [torch.zeros_like(p, dtype=torch.float64) for p in executor.parameters]
         for row in range(rows):
             one = build([leaf[row : row + 1] for leaf in leaves])
-            _, gradients = gradients_of_one(model, loss, one, executor.parameters)
+            _, gradients = gradients_of_one(model, loss, one, parameters)
             for total, g in zip(wanted, gradients, strict=True):
                 if g is not None:
                     total += g.double()

@@ -7,7 +7,7 @@ not, so this way is taken only when the user asks for it, and the certificate sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import Clip
-from tightrope.train.executors.plain import tensors_in
+from tightrope.train.executors.plain import Parameters, tensors_in
 from tightrope.train.gradients.batch import ClippedBatch, empty_batch
 from tightrope.train.gradients.forms import blocked_squares
 from tightrope.train.gradients.rounding import full_precision
@@ -78,22 +78,34 @@ def gradients_of_one(
     model: nn.Module,
     loss: Callable[..., Any],
     one: tuple[Any, ...],
-    parameters: list[nn.Parameter],
+    parameters: Parameters,
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """The loss (1,) of a batch of one example, and its gradients; None where it has none."""
+    """The loss (1,) of a batch of one example, and its gradients; None where it has none.
+
+    Of several losses, each is differentiated by its own parameters, and the last is returned.
+    """
+    groups = parameters if isinstance(parameters, Mapping) else {"loss": parameters}
+    gradients = list[Tensor | None]()
     with torch.enable_grad():
-        value = loss(model, *one)
-        if not isinstance(value, Tensor) or value.shape != (1,):
-            came = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise InvalidInput(
-                f"The loss of one example must be a tensor of shape (1,); got {came}. Return one "
-                'loss for each example, as with reduction="none".'
+        found = loss(model, *one)
+        if not isinstance(parameters, Mapping):
+            found = {"loss": next(iter(found.values())) if isinstance(found, dict) else found}
+        for name, own in groups.items():
+            value = found[name]
+            if not isinstance(value, Tensor) or value.shape != (1,):
+                came = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+                raise InvalidInput(
+                    f"The loss of one example must be a tensor of shape (1,); got {came}. Return "
+                    'one loss for each example, as with reduction="none".'
+                )
+            if not value.requires_grad:
+                gradients += [None] * len(own)
+                continue
+            gradients += torch.autograd.grad(
+                value.sum(), list(own), allow_unused=True, retain_graph=len(groups) > 1
             )
-        if not value.requires_grad:
-            return value.detach(), [None] * len(parameters)
-        found = torch.autograd.grad(value.sum(), parameters, allow_unused=True)
     return value.detach(), [
-        None if g is None else g.to_dense() if g.is_sparse else g for g in found
+        None if g is None else g.to_dense() if g.is_sparse else g for g in gradients
     ]
 
 

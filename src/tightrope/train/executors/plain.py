@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import torch
@@ -14,9 +14,17 @@ from tightrope.train.gradients.batch import ClippedBatch, empty_batch
 from tightrope.train.gradients.sums import ClippedSums
 from tightrope.train.program.capture import Program, leaves_of
 
-__all__ = ["Plain", "filled_up", "first_rows", "tensors_in"]
+__all__ = ["Parameters", "Plain", "filled_up", "first_rows", "flat", "tensors_in"]
 
-Parameters = Sequence[nn.Parameter] | dict[str, Sequence[nn.Parameter]]
+# Those that are trained; by the name of the loss that trains them where there are several.
+Parameters = Sequence[nn.Parameter] | Mapping[str, Sequence[nn.Parameter]]
+
+
+def flat(parameters: Parameters) -> list[nn.Parameter]:
+    """All of them, in the order of the sums."""
+    if isinstance(parameters, Mapping):
+        return [p for own in parameters.values() for p in own]
+    return list(parameters)
 
 
 @final

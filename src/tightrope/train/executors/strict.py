@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any, final
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from tightrope.train.clip import Clip
 from tightrope.train.deterministic import Deterministic
-from tightrope.train.executors.plain import tensors_in
+from tightrope.train.executors.plain import Parameters, tensors_in
 from tightrope.train.gradients.batch import ClippedBatch
 from tightrope.train.gradients.forms import scratch_scope
 from tightrope.train.gradients.rounding import full_precision, no_autocast
@@ -46,7 +46,7 @@ class Strict:
         program: Program,
         labels: dict[fx.Node, Any],
         size: int,
-        parameters: list[nn.Parameter],
+        parameters: Parameters,
         seeds: Callable[[], int],
     ) -> None:
         self.sums = ClippedSums(program, labels, ROWS, parameters)

@@ -12,7 +12,7 @@ stores is measured and added by `total`, which is never compiled (docs/arithmeti
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -92,7 +92,7 @@ class ClippedSums:
         program: Program,
         labels: dict[fx.Node, Any],
         size: int,
-        parameters: Sequence[nn.Parameter] | dict[str, Sequence[nn.Parameter]],
+        parameters: Sequence[nn.Parameter] | Mapping[str, Sequence[nn.Parameter]],
     ) -> None:
         self.program, self.labels, self.size = program, labels, size
         self._groups = self._grouped(parameters)  # of each loss: the places of its parameters
@@ -106,7 +106,7 @@ class ClippedSums:
 
     def _grouped(self, given: Any) -> list[frozenset[int]]:
         names = self.program.names
-        if not isinstance(given, dict):
+        if not isinstance(given, Mapping):
             if len(self.program.losses) != 1:
                 raise Unknown(
                     f"the loss returns {len(self.program.losses)} losses",

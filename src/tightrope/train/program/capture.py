@@ -38,7 +38,7 @@ from tightrope.train.program.custom import (
     trace_own_functions,
 )
 from tightrope.train.program.labels import NotCaptured
-from tightrope.train.program.lines import Lines, line_of, line_of_error
+from tightrope.train.program.lines import Lines, line_of_error
 from tightrope.train.program.memory import Memory
 from tightrope.train.program.text import Place, Program
 
@@ -227,7 +227,8 @@ class _Loss(nn.Module):
         kept: _Kept = self.__dict__["_kept"]
         kept.changes, kept.again = memory.changes(tensors=False), memory.again()
         for where, tensor in _tensors_of(self.model).items():
-            found = [a is b for a, b in zip(before.get(where, ()), (tensor, *_beside(tensor)))]
+            now = (tensor, *_beside(tensor))
+            found = [a is b for a, b in zip(before.get(where, ()), now, strict=False)]
             if not found or not all(found):
                 what = ("", ".data", ".grad", ".requires_grad")[found.index(False) if found else 0]
                 raise NotCaptured(
@@ -353,7 +354,7 @@ def _gaussian_nll_loss(
     variance = variance + (variance.clamp(min=eps) - variance).detach()
     losses = 0.5 * (variance.log() + (input - target) ** 2 / variance)
     losses = losses + 0.5 * math.log(2 * math.pi) if full else losses
-    return {"none": lambda: losses, "mean": losses.mean, "sum": losses.sum}[reduction]()
+    return losses if reduction == "none" else getattr(losses, reduction)()
 
 
 def _packed(*_: Any) -> Any:
@@ -645,8 +646,9 @@ def _literals(module: fx.GraphModule) -> set[str]:
                 continue
             if not isinstance(user.target, torch._ops.HigherOrderOperator):
                 return False
-            inner = [getattr(graph, str(a.target)) for a in user.args if _is_graph(graph, a)]
-            tensors = [a for a in user.args if isinstance(a, fx.Node) and not _is_graph(graph, a)]
+            given: Any = user.args
+            inner = [getattr(graph, str(a.target)) for a in given if _is_graph(graph, a)]
+            tensors = [a for a in given if isinstance(a, fx.Node) and not _is_graph(graph, a)]
             for region in inner:
                 inputs = [n for n in region.graph.nodes if n.op == "placeholder"]
                 if len(inputs) != len(tensors) or not only_lifted(

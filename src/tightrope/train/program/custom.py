@@ -33,7 +33,13 @@ from tightrope.train.program.lines import Lines, line_of, users_line, where
 if TYPE_CHECKING:
     from tightrope.train.program.proof import Proof
 
-__all__ = ["OWN_SAVED_VALUES", "OwnFunction", "any_recorded", "kept_as_nodes", "trace_own_functions"]
+__all__ = [
+    "OWN_SAVED_VALUES",
+    "OwnFunction",
+    "any_recorded",
+    "kept_as_nodes",
+    "trace_own_functions",
+]
 
 _number = itertools.count()
 _calls: dict[Any, OwnFunction] = {}  # by their operator, while a loss is being captured
@@ -60,7 +66,7 @@ class OwnFunction:
 
     def prove(self, proof: Proof, node: fx.Node) -> Label:
         """Labels of the outputs; refused if either pass lets examples meet."""
-        tensors = node.args[0]
+        tensors: Any = node.args[0]
         given = [proof.labels[x] for x in tensors]
         given = [label if isinstance(label, Rows) else PUBLIC for label in given]
         line = line_of(node)
@@ -323,7 +329,9 @@ _original: Any = types.FunctionType(_code, _apply.__globals__, "apply", None, _a
 
 
 def _code_that_records() -> Any:
-    __class__ = torch.autograd.Function  # the replaced code has this cell, so this one needs it
+    __class__: Any = (
+        torch.autograd.Function
+    )  # the replaced code has this cell, so this one needs it
 
     def apply(cls, *args, **kwargs):  # type: ignore[no-untyped-def]
         from tightrope.train.program.custom import _record

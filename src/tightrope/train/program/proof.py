@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, fx
@@ -150,7 +150,8 @@ class Proof:
         return label
 
     def _label(self, node: fx.Node) -> Label:
-        target, value = node.target, node.meta.get("val")
+        target: Any = node.target
+        value = node.meta.get("val")
         inputs = [self.labels[n] for n in node.all_input_nodes]
         if target in NEVER:
             raise (
@@ -159,12 +160,13 @@ class Proof:
                 else Unknown(*NEVER[target])
             )
         if target is operator.getitem:
-            whole = self.labels[node.args[0]]
+            source, at = cast("tuple[Any, Any]", node.args)
+            whole = self.labels[source]
             if not isinstance(whole, tuple):
                 raise Unknown("a part is taken of something that is no list")
-            if whole[node.args[1]] is None:
+            if whole[at] is None:
                 raise Unknown("an output that has no label is used", _NO_RULE)
-            return whole[node.args[1]]
+            return whole[at]
         if isinstance(target, OwnFunction):
             return target.prove(self, node)
         if target in SIZES_OF or target in ARITHMETIC:
@@ -246,14 +248,16 @@ class Call:
 
     def __init__(self, proof: Proof, node: fx.Node) -> None:
         self.proof, self.node, self.batch = proof, node, proof.batch
-        self.op: Any = node.target
-        self.name = self.op.overloadpacket.__name__
+        op: Any = node.target
+        self.op, self.name = op, str(op.overloadpacket.__name__)
         self.considered: set[fx.Node] = set()
         self._arguments: dict[str, Any] = {}
         self._unread: set[str] = set()  # of those that are given and differ from the default
-        for at, argument in enumerate(self.op._schema.arguments):
+        for at, argument in enumerate(op._schema.arguments):
             default = argument.default_value if argument.has_default_value() else None
-            given = node.args[at] if at < len(node.args) else node.kwargs.get(argument.name, default)
+            given = (
+                node.args[at] if at < len(node.args) else node.kwargs.get(argument.name, default)
+            )
             self._arguments[argument.name] = given
             if not (argument.has_default_value() and _is(given, default)):
                 self._unread.add(argument.name)

@@ -39,7 +39,7 @@ _SIZES = (6, 10)
 KINDS = ("parameter", "frozen", "buffer", "constant", "batch")  # of inputs
 
 # Arithmetic of sizes, and parts of tuples.
-_NAMES = {**ARITHMETIC, operator.getitem: "operator.getitem"}
+_NAMES: dict[Any, str] = {**ARITHMETIC, operator.getitem: "operator.getitem"}
 _FUNCTIONS = {name: function for function, name in _NAMES.items()}
 
 
@@ -278,7 +278,7 @@ class _Reader:
         self.mode = FakeTensorMode(shape_env=ShapeEnv())
         self.batch: Any = data["batch"]
         if self.batch is None:
-            context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+            context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
             some = torch.empty(_SIZES[0], device="cpu")
             some = self.mode.from_tensor(some, symbolic_context=context)
             self.batch = some.shape[0]
@@ -336,7 +336,7 @@ class _Reader:
             args = [value for argument, value in named if not argument.kwarg_only]
             kwargs = {a.name: value for a, value in named if a.kwarg_only}
         node = graph.call_function(target, tuple(args), kwargs)
-        values = fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+        values: Any = fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
         if isinstance(target, OwnFunction):
             node.meta["val"] = list(target.forward(*values[0][0]))
         else:

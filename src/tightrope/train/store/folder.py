@@ -32,6 +32,7 @@ from tightrope.train.journal import Journal, Mark, digest_of
 from tightrope.train.lock import FolderLock
 from tightrope.train.optimizer_state import pack_optimizer, unpack_optimizer
 from tightrope.train.parallel.ranks import from_all_ranks, rank_and_size
+from tightrope.train.several import name_of
 from tightrope.train.storage import (
     hide,
     latest_snapshot,
@@ -72,12 +73,12 @@ class RunFolder:
         twice). Those of a private run are always counted as spent, and so are all with False.
         """
         self._extras: dict[str, Stateful] = dict(keep)
-        if run.schedule is not None:
-            self._extras["schedule"] = run.schedule
+        for at, schedule in enumerate(run.schedules):
+            self._extras[f"schedule {at + 1}" if at else "schedule"] = schedule
         if isinstance(run.clip, AdaptiveClip):
             self._extras["clip"] = run.clip
         self._facts = run.settings() | {
-            "optimizer": type(run.optimizer).__name__,
+            "optimizer": name_of(run.optimizer),
             "data": run.fingerprint,
             # claimed as a whole, so it must not be chosen by looking at what was released
             "budget": repr(run.ledger.budget),

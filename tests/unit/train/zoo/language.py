@@ -166,7 +166,12 @@ of("XLNetForSequenceClassification", "XLNetConfig", sentiment,
    {"vocab_size": WORDS, "d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24, "num_labels": 3})  # fmt: skip
 of("ModernBertForSequenceClassification", "ModernBertConfig", sentiment,
    CLASSES | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2})  # fmt: skip
-of("GPT2ForSequenceClassification", "GPT2Config", sentiment, GPT2 | {"pad_token_id": 0, "num_labels": 3})
+of(
+    "GPT2ForSequenceClassification",
+    "GPT2Config",
+    sentiment,
+    GPT2 | {"pad_token_id": 0, "num_labels": 3},
+)
 add("GPT-2, tied head", gpt2, next_words, fast=True)
 add("GPT-2 without a mask", gpt2, next_words_unmasked)
 of("GPTNeoForCausalLM", "GPTNeoConfig", next_words,
@@ -177,21 +182,41 @@ of("GPTJForCausalLM", "GPTJConfig", next_words, GPT2 | {"rotary_dim": 4})
 of("OPTForCausalLM", "OPTConfig", next_words,
    {"vocab_size": WORDS, "hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 2,
     "num_attention_heads": 2, "word_embed_proj_dim": 16, "max_position_embeddings": 20})  # fmt: skip
-of("BloomForCausalLM", "BloomConfig", next_words, {"vocab_size": WORDS, "hidden_size": 16, "n_layer": 2, "n_head": 2})
+of(
+    "BloomForCausalLM",
+    "BloomConfig",
+    next_words,
+    {"vocab_size": WORDS, "hidden_size": 16, "n_layer": 2, "n_head": 2},
+)
 of("FalconForCausalLM", "FalconConfig", next_words, TEXT)
 of("MptForCausalLM", "MptConfig", next_words,
    {"vocab_size": WORDS, "d_model": 16, "n_layers": 2, "n_heads": 2, "max_seq_len": 16})  # fmt: skip
-of("CodeGenForCausalLM", "CodeGenConfig", next_words, GPT2 | {"n_head": 4, "rotary_dim": 4, "n_ctx": 16})
+of(
+    "CodeGenForCausalLM",
+    "CodeGenConfig",
+    next_words,
+    GPT2 | {"n_head": 4, "rotary_dim": 4, "n_ctx": 16},
+)
 add("Llama", llama, next_words)
 add("Llama, tied", lambda: llama(tie_word_embeddings=True), next_words)
 add("Llama without a mask", llama, next_words_unmasked)
 of("MistralForCausalLM", "MistralConfig", next_words, LLAMA | {"sliding_window": 4})
-of("Qwen2ForCausalLM", "Qwen2Config", next_words, TEXT | {"num_key_value_heads": 1, "tie_word_embeddings": True})
+of(
+    "Qwen2ForCausalLM",
+    "Qwen2Config",
+    next_words,
+    TEXT | {"num_key_value_heads": 1, "tie_word_embeddings": True},
+)
 of("Qwen3ForCausalLM", "Qwen3Config", next_words, LLAMA)
 of("GemmaForCausalLM", "GemmaConfig", next_words, LLAMA)
 of("Gemma2ForCausalLM", "Gemma2Config", next_words, LLAMA | {"sliding_window": 4})
 of("PhiForCausalLM", "PhiConfig", next_words, TEXT)
-of("Phi3ForCausalLM", "Phi3Config", next_words, TEXT | {"pad_token_id": 0, "num_key_value_heads": 1})
+of(
+    "Phi3ForCausalLM",
+    "Phi3Config",
+    next_words,
+    TEXT | {"pad_token_id": 0, "num_key_value_heads": 1},
+)
 of("StableLmForCausalLM", "StableLmConfig", next_words, TEXT | {"num_key_value_heads": 1})
 of("OlmoForCausalLM", "OlmoConfig", next_words, TEXT)
 of("CohereForCausalLM", "CohereConfig", next_words, TEXT)
@@ -209,13 +234,23 @@ of("MixtralForCausalLM", "MixtralConfig", next_words,
 of("BartForConditionalGeneration", "BartConfig", translation, BART)
 of("MBartForConditionalGeneration", "MBartConfig", translation, BART)
 of("PegasusForConditionalGeneration", "PegasusConfig", translation, BART)
-of("MarianMTModel", "MarianConfig", translation, BART | {"pad_token_id": 0, "decoder_start_token_id": 1})
+of(
+    "MarianMTModel",
+    "MarianConfig",
+    translation,
+    BART | {"pad_token_id": 0, "decoder_start_token_id": 1},
+)
 of("T5ForConditionalGeneration", "T5Config", translation,
    {"vocab_size": WORDS, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2,
     "decoder_start_token_id": 0})  # fmt: skip
 of("ViTForImageClassification", "ViTConfig", pictures, IMAGE)
 of("DeiTForImageClassification", "DeiTConfig", pictures, IMAGE)
-of("BeitForImageClassification", "BeitConfig", pictures, IMAGE | {"use_relative_position_bias": True})
+of(
+    "BeitForImageClassification",
+    "BeitConfig",
+    pictures,
+    IMAGE | {"use_relative_position_bias": True},
+)
 of("Dinov2ForImageClassification", "Dinov2Config", pictures,
    {k: v for k, v in IMAGE.items() if k != "intermediate_size"} | {"mlp_ratio": 2})  # fmt: skip
 of("SwinForImageClassification", "SwinConfig", pictures,
@@ -253,12 +288,29 @@ SOUND = {
 of("Wav2Vec2ForSequenceClassification", "Wav2Vec2Config", speech, SOUND)
 of("HubertForSequenceClassification", "HubertConfig", speech, SOUND)
 
-add("Llama with LoRA", lambda: adapted(llama(), r=2, target_modules=["q_proj"]), next_words, fast=True)
-add("Llama with DoRA", lambda: adapted(llama(), r=2, target_modules=["q_proj"], use_dora=True), next_words)
+add(
+    "Llama with LoRA",
+    lambda: adapted(llama(), r=2, target_modules=["q_proj"]),
+    next_words,
+    fast=True,
+)
+add(
+    "Llama with DoRA",
+    lambda: adapted(llama(), r=2, target_modules=["q_proj"], use_dora=True),
+    next_words,
+)
 add("Llama with LoRA and dropout", lambda: adapted(llama(), r=2, target_modules=["v_proj"], lora_dropout=0.1),
     next_words)  # fmt: skip
-add("Llama with a LoRA of its words", lambda: adapted(llama(), r=2, target_modules=["embed_tokens"]), next_words)
-add("GPT-2 with LoRA", lambda: adapted(gpt2(), r=2, target_modules=["c_attn"], fan_in_fan_out=True), next_words)
+add(
+    "Llama with a LoRA of its words",
+    lambda: adapted(llama(), r=2, target_modules=["embed_tokens"]),
+    next_words,
+)
+add(
+    "GPT-2 with LoRA",
+    lambda: adapted(gpt2(), r=2, target_modules=["c_attn"], fan_in_fan_out=True),
+    next_words,
+)
 add("BERT with LoRA and a new head", lambda: adapted(bert(), r=2, target_modules=["query"],
     modules_to_save=["classifier"]), sentiment)  # fmt: skip
 add("Llama with IA3", lambda: adapted(llama(), peft.IA3Config, target_modules=["k_proj"],

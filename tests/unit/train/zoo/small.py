@@ -121,7 +121,9 @@ add("a layer at two shapes", lambda: {"a": nn.Linear(4, 4)},
     lambda m, x: m.a(x).mean(1) + m.a(x[:, 0]), steps)  # fmt: skip
 add("bag, mean", lambda: {"e": nn.EmbeddingBag(11, 4)}, lambda m, i: m.e(i), words)
 add("bag, sum", lambda: {"e": nn.EmbeddingBag(11, 4, mode="sum")}, lambda m, i: m.e(i), words)
-add("bag, padding", lambda: {"e": nn.EmbeddingBag(11, 4, padding_idx=3)}, lambda m, i: m.e(i), words)
+add(
+    "bag, padding", lambda: {"e": nn.EmbeddingBag(11, 4, padding_idx=3)}, lambda m, i: m.e(i), words
+)
 add("bag with offsets", lambda: {"e": nn.EmbeddingBag(11, 4)},
     lambda m, i: m.e(i.reshape(-1), torch.arange(0, i.numel(), i.shape[1])), words,
     expected=SLOWER, why="offsets")  # fmt: skip
@@ -172,7 +174,9 @@ add("a token before the others", lambda: {"c": weight(1, 1, 4), "a": nn.Linear(4
     lambda m, x: m.a(torch.cat([m.c.expand(len(x), 1, 4), x], 1)).mean(1), steps)  # fmt: skip
 add("a kernel turned around", CONV,
     lambda m, x: F.conv_transpose1d(m.a(x.mT), m.a.weight, padding=1).mean(2), steps)  # fmt: skip
-add("rows of a table", lambda: {"w": weight(11, 3)}, lambda m, i: m.w[i[:, 0]] * m.w[i[:, 1]], words)
+add(
+    "rows of a table", lambda: {"w": weight(11, 3)}, lambda m, i: m.w[i[:, 0]] * m.w[i[:, 1]], words
+)
 add("one weight for each example", lambda: {"w": weight(4, 3)},
     lambda m, x: torch.bmm(x, m.w.expand(len(x), 4, 3)).mean(1), steps)  # fmt: skip
 add("weights made of the example", lambda: {"a": nn.Linear(5, 20)},
@@ -409,7 +413,11 @@ def _():
     def loss(m, u, i, r):
         return F.mse_loss(m(u, i), r, reduction="none")
 
-    batch = torch.randint(0, 20, (EXAMPLES,)), torch.randint(0, 30, (EXAMPLES,)), torch.rand(EXAMPLES)
+    batch = (
+        torch.randint(0, 20, (EXAMPLES,)),
+        torch.randint(0, 30, (EXAMPLES,)),
+        torch.rand(EXAMPLES),
+    )
     return Model(parts, run), batch, loss
 
 

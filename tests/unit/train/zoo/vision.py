@@ -173,7 +173,9 @@ class Inception(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b = nn.Conv2d(8, 4, 1), nn.Conv2d(8, 4, 3, padding=1)
-        self.c = nn.Sequential(nn.Conv2d(8, 4, (1, 3), padding=(0, 1)), nn.Conv2d(4, 4, (3, 1), padding=(1, 0)))
+        self.c = nn.Sequential(
+            nn.Conv2d(8, 4, (1, 3), padding=(0, 1)), nn.Conv2d(4, 4, (3, 1), padding=(1, 0))
+        )
         self.d = nn.Sequential(nn.AvgPool2d(3, 1, 1), nn.Conv2d(8, 4, 1))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -199,8 +201,13 @@ class Last(nn.Module):
 class NextBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.depth, self.norm = nn.Conv2d(width, width, 7, padding=3, groups=width), nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.depth, self.norm = (
+            nn.Conv2d(width, width, 7, padding=3, groups=width),
+            nn.LayerNorm(width),
+        )
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
         self.scale, self.drop = nn.Parameter(torch.full((width, 1, 1), 0.5)), DropPath(0.1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -241,7 +248,9 @@ class Standard(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         spread, mean = torch.var_mean(self.weight, (1, 2, 3), keepdim=True)
-        return self._conv_forward(x, self.gain * (self.weight - mean) / (spread + 1e-4).sqrt(), self.bias)
+        return self._conv_forward(
+            x, self.gain * (self.weight - mean) / (spread + 1e-4).sqrt(), self.bias
+        )
 
 
 @family("NFNet without norms", fast=True)
@@ -344,14 +353,21 @@ class Swin(nn.Module):
         if self.heat is None:
             scores = q @ k.mT * (c // 2) ** -0.5
         else:
-            scores = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * self.heat.clamp(max=4.6).exp()
+            scores = (
+                F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * self.heat.clamp(max=4.6).exp()
+            )
         scores = scores + self.table[self.index].permute(2, 0, 1)
         if shift:
             mark = self.windows(self.region[None, :, :, None])[..., 0]
             mask = (mark[:, None] != mark[:, :, None]).float() * -100.0
             scores = (scores.view(n, -1, 2, 16, 16) + mask[:, None]).view(-1, 2, 16, 16)
         x = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, 16, c)
-        x = self.out(x).view(n, h // 4, w // 4, 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(n, h, w, c)
+        x = (
+            self.out(x)
+            .view(n, h // 4, w // 4, 4, 4, c)
+            .permute(0, 1, 3, 2, 4, 5)
+            .reshape(n, h, w, c)
+        )
         return x.roll((shift, shift), (1, 2))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -381,7 +397,11 @@ class Mixer(nn.Module):
 class OfPatches(nn.Module):
     def __init__(self, *blocks: nn.Module) -> None:
         super().__init__()
-        self.patch, self.blocks, self.head = nn.Conv2d(3, 16, 4, 4), nn.Sequential(*blocks), nn.Linear(16, 3)
+        self.patch, self.blocks, self.head = (
+            nn.Conv2d(3, 16, 4, 4),
+            nn.Sequential(*blocks),
+            nn.Linear(16, 3),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.blocks(self.patch(x).flatten(2).mT).mean(1))
@@ -415,7 +435,9 @@ class Fourier(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         seen = torch.fft.rfft2(x.unflatten(1, (4, 4)), dim=(1, 2), norm="ortho")
-        back = torch.fft.irfft2(seen * torch.view_as_complex(self.w), s=(4, 4), dim=(1, 2), norm="ortho")
+        back = torch.fft.irfft2(
+            seen * torch.view_as_complex(self.w), s=(4, 4), dim=(1, 2), norm="ortho"
+        )
         return x + back.flatten(1, 2)
 
 
@@ -427,7 +449,11 @@ class Pooled(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.less, self.norm, self.block = nn.Conv2d(16, 16, 2, 2), nn.LayerNorm(16), nn.MultiheadAttention(16, 2, batch_first=True)
+        self.less, self.norm, self.block = (
+            nn.Conv2d(16, 16, 2, 2),
+            nn.LayerNorm(16),
+            nn.MultiheadAttention(16, 2, batch_first=True),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         keys = self.less(x.mT.unflatten(2, (4, 4))).flatten(2).mT
@@ -444,7 +470,9 @@ class PoolFormer(nn.Module):
 
 
 family("PoolFormer")(
-    lambda: nn.Sequential(nn.Conv2d(3, 8, 4, 4), norm(8), Sum(PoolFormer()), nn.GroupNorm(1, 8), *head(8))
+    lambda: nn.Sequential(
+        nn.Conv2d(3, 8, 4, 4), norm(8), Sum(PoolFormer()), nn.GroupNorm(1, 8), *head(8)
+    )
 )
 
 
@@ -580,7 +608,11 @@ def _():
 
         def __init__(self) -> None:
             super().__init__()
-            self.rate, self.inp, self.out = nn.Parameter(torch.rand(8)), nn.Linear(4, 8), nn.Linear(8, 3)
+            self.rate, self.inp, self.out = (
+                nn.Parameter(torch.rand(8)),
+                nn.Linear(4, 8),
+                nn.Linear(8, 3),
+            )
 
         def forward(self, x: Tensor) -> Tensor:
             state, gate = torch.zeros(x.shape[0], 8, dtype=x.dtype), torch.exp(-self.rate.exp())

@@ -204,8 +204,9 @@ def cdist(c: Call) -> Label:
     """Distances (..., P, R) of all points (..., P, M) to all points (..., R, M)."""
     x1, x2 = c["x1"], c["x2"]
     c.public_but("x1", "x2")
-    inside = [isinstance(c.label(x), Rows) and c.label(x).dim >= c.rank(x) - 2 for x in (x1, x2)]
-    for x, label in ((x1, c.label(x1)), (x2, c.label(x2))):
+    labels = [(x, c.label(x)) for x in (x1, x2)]
+    inside = [isinstance(at, Rows) and at.dim >= c.rank(x) - 2 for x, at in labels]
+    for x, label in labels:
         if isinstance(label, Rows) and label.dim == c.rank(x) - 1:
             raise Mixes("a distance over the dimension that holds the examples")
     rank = len(c.result_sizes)

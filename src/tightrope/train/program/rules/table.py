@@ -45,11 +45,29 @@ PURE: set[torch._ops.OpOverload] = set()
 ARITHMETIC: dict[Callable[..., Any], str] = {
     **{
         getattr(operator, name): f"operator.{name}"
-        for name in "add sub mul floordiv truediv mod neg pow eq ne lt le gt ge and_ or_ not_".split()
+        for name in [
+            "add",
+            "sub",
+            "mul",
+            "floordiv",
+            "truediv",
+            "mod",
+            "neg",
+            "pow",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "and_",
+            "or_",
+            "not_",
+        ]
     },
     **{
         getattr(torch, name): f"torch.{name}"
-        for name in "sym_max sym_min sym_float sym_int sym_not sym_ite".split()
+        for name in ["sym_max", "sym_min", "sym_float", "sym_int", "sym_not", "sym_ite"]
     },
     **{getattr(math, name): f"math.{name}" for name in ("ceil", "floor", "trunc")},
 }
