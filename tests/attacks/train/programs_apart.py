@@ -54,14 +54,6 @@ def divided_by_a_constant(m, x, y):
     return each(m, x, y) / 40
 
 
-@apart()
-def gradient_penalty_on_the_input(m, x, y):
-    x = x.detach().requires_grad_()
-    losses = each(m, x, y)
-    (g,) = torch.autograd.grad(losses.sum(), x, create_graph=True)
-    return losses + g.square().sum(1)
-
-
 @apart(model=lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.InstanceNorm2d(4, affine=True),
                                    nn.Flatten(), nn.Linear(144, C)), batch=images)  # fmt: skip
 def instance_norm(m, x, y):
@@ -280,17 +272,6 @@ def checkpointed(m, x, y):
     return F.cross_entropy(h, y, reduction="none")
 
 
-@apart()
-def inner_step_for_each_example(m, x, y):
-    def of(weight, row, label):
-        moved = weight - 0.1 * torch.func.grad(
-            lambda w: F.cross_entropy(row @ w.t(), label)
-        )(weight)  # fmt: skip
-        return F.cross_entropy(row @ moved.t(), label)
-
-    return torch.vmap(of, (None, 0, 0))(m.weight, x, y)
-
-
 @apart(model=lambda: nn.utils.parametrizations.weight_norm(nn.Linear(D, C)))
 def weight_norm(m, x, y):
     return each(m, x, y)
@@ -339,3 +320,49 @@ def bilinear_layer(m, x, y):
 def triplet_within_the_example(m, x, y):
     a, p, n = m(x), m(x.roll(1, 1)), m(x.flip(1))
     return F.triplet_margin_loss(a, p, n, reduction="none")
+
+
+@apart()
+def centred_over_the_features(m, x, y):
+    return each(m, x - x.mean(1, keepdim=True), y)
+
+
+@apart()
+def features_in_order_of_size(m, x, y):
+    return each(m, x.sort(1).values, y)
+
+
+@apart()
+def largest_features_only(m, x, y):
+    at = x.abs().topk(3, 1).indices
+    return each(m, torch.zeros_like(x).scatter(1, at, x.gather(1, at)), y)
+
+
+@apart(batch=lambda n: (torch.randn(n, 5, D), torch.randint(0, C, (n,))))
+def running_sum_over_time(m, x, y):
+    return each(m, x.cumsum(1)[:, -1], y)
+
+
+@apart()
+def similarity_of_two_halves(m, x, y):
+    a, b = m(x).chunk(2, 1)
+    return 1 - F.cosine_similarity(a, b)
+
+
+@apart(batch=lambda n: (torch.randn(n, 5, D), torch.randint(0, C, (n,))))
+def attention_over_time(m, x, y):
+    h = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+    return each(m, h.mean(1), y)
+
+
+@apart()
+def smoothed_labels(m, x, y):
+    return F.cross_entropy(m(x), y, reduction="none", label_smoothing=0.1)
+
+
+@apart()
+def mean_under_autocast_over_the_features(m, x, y):
+    with torch.autocast("cpu", torch.bfloat16):
+        h = m(x)
+        h = h - h.mean(1, keepdim=True)
+    return F.cross_entropy(h.float(), y, reduction="none")

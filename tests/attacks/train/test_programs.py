@@ -155,12 +155,12 @@ def test_examples_that_do_not_meet_are_proved(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [2, C, D])
 @named([case for case in MEETING if case.how == "others"])
-def test_they_are_refused_where_sizes_coincide(case, rows):
+def test_nothing_that_mixes_is_proved_where_sizes_coincide(case, rows):
+    """At some sizes a program does nothing wrong; `outcome` asserts that no example changes."""
     try:
-        kind, _ = outcome(case, rows)
+        outcome(case, rows)
     except (RuntimeError, ValueError, IndexError):  # the program itself wants another size
         return
-    assert kind is not None or case.may_run
 
 
 # Are the programs what they are said to be?

@@ -104,7 +104,8 @@ def _places(size: int, share: int, at: float) -> Tensor:
         return torch.arange(size, device="cpu")
     half = share // 2
     start = half + int(at * (size - share))
-    return torch.cat([torch.arange(half), torch.arange(start, start + share - half)]).cpu()
+    later = torch.arange(start, start + share - half, device="cpu")
+    return torch.cat([torch.arange(half, device="cpu"), later])
 
 
 class Released(NamedTuple):

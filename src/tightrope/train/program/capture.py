@@ -564,6 +564,7 @@ def _inline_regions_without_gradients(module: fx.GraphModule) -> None:
                         inner = getattr(module, str(arg.target))
                         if isinstance(inner, fx.GraphModule):
                             _inline_regions_without_gradients(inner)  # such as autocast
+                            inner.forward = fx.Interpreter(inner).run  # keeps the user's lines
             continue
         _inline_region(module, node)
     module.graph.eliminate_dead_code()

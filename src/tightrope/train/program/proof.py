@@ -40,7 +40,15 @@ from tightrope.train.program.labels import (
     name_of,
 )
 from tightrope.train.program.lines import where
-from tightrope.train.program.rules import ARITHMETIC, KEEPS_INDEX, MAKERS, NEVER, PURE, RULES
+from tightrope.train.program.rules import (
+    ARITHMETIC,
+    KEEPS_INDEX,
+    MAKERS,
+    NEVER,
+    PURE,
+    RULES,
+    SIZES_OF,
+)
 
 if TYPE_CHECKING:
     from tightrope.train.program.capture import Program
@@ -214,13 +222,6 @@ class Proof:
         return self.made_rows and self.number(value) == self.batch
 
 
-aten = torch.ops.aten
-SIZES_OF = {
-    aten.sym_size.int,
-    aten.sym_numel.default,
-    aten.sym_stride.int,
-    aten.sym_storage_offset.default,
-}
 _NO_RULE = "Write this step with other operators, or open an issue that names the operator."
 
 

@@ -27,7 +27,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 
 from tightrope.errors import InvalidInput
 from tightrope.train.program.custom import OwnFunction
-from tightrope.train.program.rules import ARITHMETIC, PURE, RULES
+from tightrope.train.program.rules import ARITHMETIC, PURE, RULES, SIZES_OF
 
 __all__ = ["Place", "Program", "digest", "load", "save", "text"]
 
@@ -351,7 +351,7 @@ class _Reader:
             return _FUNCTIONS[name]
         namespace, packet, overload = name.split(".")
         op = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
-        if op not in RULES and op not in PURE:
+        if op not in RULES and op not in PURE and op not in SIZES_OF:
             raise InvalidInput(f"{name} is not in the table of the proof.")
         return op
 

@@ -474,3 +474,19 @@ def test_the_generator_is_left_as_it_was() -> None:
     state = torch.get_rng_state()
     proved(plain, model, data)
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_gradients_inside_the_loss() -> None:
+    def penalty(m: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        losses = plain(m, x, y)
+        (g,) = torch.autograd.grad(losses.sum(), x, create_graph=True)
+        return losses + g.square().sum(1)
+
+    def inner_step(m: nn.Linear, x: Tensor, y: Tensor) -> Tensor:
+        slopes = torch.func.grad(lambda w: plain(m, x @ w, y).sum())(m.weight.t() @ m.weight)
+        return plain(m, x @ slopes, y)
+
+    for loss in (penalty, inner_step):
+        with pytest.raises(NotCaptured, match="computes gradients by itself"):
+            capture(nn.Linear(D, C), loss, batch(), rows=B)

@@ -20,6 +20,7 @@ from tightrope.train.program.rules.table import (
     NEVER,
     PURE,
     RULES,
+    SIZES_OF,
     Rule,
 )
 
@@ -30,6 +31,7 @@ __all__ = [
     "NEVER",
     "PURE",
     "RULES",
+    "SIZES_OF",
     "Rule",
     "layers",
     "made",

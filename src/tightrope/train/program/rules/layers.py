@@ -102,7 +102,7 @@ def recurrent(c: Call) -> Label:
 
     First states of zeros are those of any example, whichever of their sizes is taken for the batch.
     """
-    c.public(*c["params"])
+    c.public_but("x", "hx")
     at = 0 if c["batch_first"] else 1
     label = c.rows(c["x"])
     if label.dim != at:

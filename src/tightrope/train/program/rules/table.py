@@ -20,6 +20,7 @@ __all__ = [
     "NEVER",
     "PURE",
     "RULES",
+    "SIZES_OF",
     "Rule",
     "never",
     "overloads",
@@ -40,6 +41,14 @@ NEVER: dict[torch._ops.OpOverload, tuple[str, str]] = {}
 # Operators that may be applied to public arguments only. They are functions of their arguments:
 # they read no file, no memory that was left, and write to nothing.
 PURE: set[torch._ops.OpOverload] = set()
+
+# Operators that read a size.
+SIZES_OF = {
+    torch.ops.aten.sym_size.int,
+    torch.ops.aten.sym_numel.default,
+    torch.ops.aten.sym_stride.int,
+    torch.ops.aten.sym_storage_offset.default,
+}
 
 # Arithmetic of sizes, by its name in the text of a program.
 ARITHMETIC: dict[Callable[..., Any], str] = {
