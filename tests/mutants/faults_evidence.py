@@ -9,6 +9,9 @@ KEYS = f"{FOLDER}the_wrong_half_of_a_key_is_named"
 _FOLDER = "tests/unit/evidence/test_run_folder.py::test_"
 CHANGED = f"{_FOLDER}a_folder_that_was_changed_does_not_hold"
 FEWER = f"{_FOLDER}a_certificate_of_fewer_releases_does_not_hold"
+OTHER_PROCESS = f"{_FOLDER}a_certificate_of_another_process_does_not_hold"
+OTHER_PROGRAM = f"{_FOLDER}a_certificate_of_another_program_does_not_hold"
+AFTERWARDS = f"{_FOLDER}a_plan_that_was_made_afterwards_does_not_hold"
 COUNTED_LESS = f"{_FOLDER}a_ledger_that_counted_less_contradicts_a_forged_folder"
 USELESS = (
     "tests/unit/evidence/test_verdicts.py::test_a_true_claim_that_protects_no_one_does_not_hold"
@@ -20,6 +23,14 @@ FAULTS = [
     ("evidence/run_folder.py", "if chain.decode", "if False and chain.decode", CHANGED),
     ("evidence/run_folder.py", "(folder / name).is_symlink()", "False", CHANGED),
     ("evidence/run_folder.py", 'run["steps"] == journal.releases', "True", FEWER),
+    (
+        "evidence/run_folder.py",
+        '"sampling": repr(getattr(parts[-1], "sampling", None)),',
+        "",
+        OTHER_PROCESS,
+    ),
+    ("evidence/run_folder.py", "if first != second:", "if False:", OTHER_PROGRAM),
+    ("evidence/run_folder.py", 'run["length"] != "planned" or', "True or", AFTERWARDS),
     ("evidence/run_folder.py", "counted < journal.releases", "counted < 0", COUNTED_LESS),
     (
         "evidence/run_folder.py",

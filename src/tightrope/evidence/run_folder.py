@@ -6,8 +6,8 @@ and the stored state (`step-...`, named by its own hash) a place that the journa
 a line that was changed or cut off is found, unless all of these were forged together: the ledger of
 the data set, which lies elsewhere, is what such a forgery contradicts.
 
-The certificate must be about all releases of the journal, and about the settings, the privacy and
-the data of the stored state. What was never written down, no file can show.
+The certificate must be about all releases of the journal, and its process, its settings, its length
+and its programs those of the stored state. What was never written down, no file can show.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from typing import Any, BinaryIO, NamedTuple, final
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
 from tightrope.evidence.check import Check, yours
 from tightrope.evidence.commitment import opens, read_key
-from tightrope.evidence.files import open_ordinary
+from tightrope.evidence.files import FILE, open_ordinary
 from tightrope.evidence.strict_json import parse, why_unread
+from tightrope.process import Sequence, StoppedAtWill, UserLevel
 from tightrope.process.codec import from_json
+from tightrope.process.stopping import steps_of
 
 __all__ = ["JOURNAL", "HEAD", "LATEST", "KEY", "Mark", "next_mark", "folder_checks"]
 
 JOURNAL, HEAD, LATEST, KEY = "journal.jsonl", "journal.head", "latest", "data.key"
+_LOCK = "lock"
 _SNAPSHOT = re.compile(r"step-[0-9]{9,}-[0-9a-f]{64}")
 _LONGEST_LINE = 1 << 16  # bytes; a seeded run proves one sum of each rank in a line
 _MOST_STATE = 1 << 28  # bytes: the state of the optimizer is part of it
@@ -65,6 +68,9 @@ def folder_checks(
     if not any((folder / name).exists() for name in (JOURNAL, HEAD, LATEST)) and not any(
         folder.glob("step-*")
     ):
+        if (folder / _LOCK).exists():  # only a run leaves it, and a copy of a certificate has none
+            yield Check("journal", False, "a run was stored here, and its journal is gone")
+            return
         yield yours("journal", "none in this folder, so nothing here counts what was released")
         if ledger is not None:
             yield yours("ledger", "without a journal it is not known which reservation to ask for")
@@ -80,10 +86,12 @@ def folder_checks(
     if run is None or run["kind"] != "training":
         yield Check("releases", False, "the folder is of a training, the certificate is not")
         return
+    process = from_json(certificate["process"])
     yield _releases(run, journal)
-    yield _settings(certificate, state)
+    yield _settings(certificate, process, state)
+    yield _isolation(run, state)
     yield _data(folder, run, state)
-    yield _ledger(certificate["process"], journal, ledger)
+    yield _ledger(folder, process, journal, ledger)
     yield _tensors(folder, state)
 
 
@@ -158,17 +166,18 @@ def _releases(run: dict[str, Any], journal: _Journal) -> Check:
     return Check("releases", same, told)
 
 
-def _settings(certificate: dict[str, Any], state: dict[str, Any]) -> Check:
+def _settings(certificate: dict[str, Any], process: Any, state: dict[str, Any]) -> Check:
     """What the stored state and the certificate both name."""
     run, stored = certificate["run"], state["facts"]
     named = {"clip": run["clip"], "sensitivity": run["sensitivity"]}
-    named |= {"adjacency": certificate["setting"]["adjacency"]}
+    named |= {"adjacency": certificate["setting"]["adjacency"]} | _accounted(process)
     named |= {name: v for name, v in run["settings"].items() if name not in ("data", "parameters")}
-    both = sorted(named.keys() & stored.keys())
-    wrong = [name for name in both if named[name] != stored[name]]
-    noises = set(_found(certificate["process"], "noise_multiplier"))
-    if stored["noise_multiplier"] not in noises:
-        wrong.append("noise multiplier")
+    moving = _MOVING if "clip" in state["extras"] else ()  # an adaptive clip ends elsewhere
+    both = sorted((named.keys() & {*stored, "users"}) - {*moving})
+    wrong = [name for name in both if named[name] != stored.get(name)]
+    wrong += [name for name in _ALWAYS if name not in stored]
+    if not _stated_before(run, process, state):
+        wrong.append("length")
     if run["private"] and state["not_private_because"]:
         wrong.append("secrecy")
     if wrong:
@@ -176,13 +185,56 @@ def _settings(certificate: dict[str, Any], state: dict[str, Any]) -> Check:
     return Check("stored settings", True, f"{len(both) + 1} settings as in the certificate")
 
 
-def _found(data: Any, name: str) -> Iterator[Any]:
-    if isinstance(data, dict):
-        yield from (value for key, value in data.items() if key == name)
-    for inner in (
-        data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    ):
-        yield from _found(inner, name)
+_MOVING = ("sensitivity", "sensitivity_charged")
+_ALWAYS = ("sampling", "adjacency", "clip", "sensitivity", "noise_multiplier", "history", "budget")
+
+
+def _accounted(process: Any) -> dict[str, Any]:
+    """What of the process a run names in its state: whom it protects, what ran before, its steps.
+
+    The last part of a process is the run itself; a process of another shape has no noise here.
+    """
+    users = process if isinstance(process, UserLevel) else None
+    whole = process if users is None else users.run
+    whole = whole.run if isinstance(whole, StoppedAtWill) else whole
+    parts = whole.parts if isinstance(whole, Sequence) else (None, whole)
+    return {
+        "users": None
+        if users is None
+        else f"Users(most={users.records}, together={users.together})",
+        "history": repr(parts[0]) if len(parts) == 2 else f"{len(parts) - 1} runs",
+        "sampling": repr(getattr(parts[-1], "sampling", None)),
+        "noise_multiplier": getattr(parts[-1], "noise_multiplier", None),
+    }
+
+
+def _stated_before(run: dict[str, Any], process: Any, state: dict[str, Any]) -> bool:
+    """Is what held the length of the run what was stored: its budget, or its plan?"""
+    budget = run["budget"]
+    pair = "None" if budget is None else f"{budget['epsilon']!r}, delta={budget['delta']!r}, "
+    if not state["facts"]["budget"].startswith(pair if budget is None else _BUDGET + pair):
+        return False
+    return run["length"] != "planned" or state["length"]["planned"] == steps_of(process)
+
+
+_BUDGET = "Budget(epsilon="
+
+
+def _isolation(run: dict[str, Any], state: dict[str, Any]) -> Check:
+    """The programs that were proved, in the steps that were stored; what came later adds to it."""
+    said, stored = run.get("isolation"), state["isolation"]
+    if said is None:
+        return Check("stored programs", False, "the stored run names some, the certificate none")
+    first, second = (
+        [period for period in section["examples"] if period["from_step"] <= state["step"]]
+        for section in (said, stored)
+    )
+    if first != second:
+        return Check("stored programs", False, "examples were kept apart in another way")
+    for name in ("private_values_shown", "weights_set_by_owner"):
+        if said[name] < stored[name]:
+            return Check("stored programs", False, f"the stored run differs in {name}")
+    return Check("stored programs", True, f"{len(second)} periods as in the certificate")
 
 
 def _data(folder: Path, run: dict[str, Any], state: dict[str, Any]) -> Check:
@@ -224,7 +276,7 @@ def _sha256(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def _ledger(process: dict[str, Any], journal: _Journal, url: str | None) -> Check:
+def _ledger(folder: Path, process: Any, journal: _Journal, url: str | None) -> Check:
     """The reservation that the journal names: of this process, and announced as far as it went."""
     name = journal.reservation
     if url is None:
@@ -245,9 +297,19 @@ def _ledger(process: dict[str, Any], journal: _Journal, url: str | None) -> Chec
     if counted < journal.releases:
         told = f"{dataset}: {counted} steps are counted, the journal has {journal.releases}"
         return Check("ledger", False, told)
-    if not _alike(reservation.process, from_json(process)):
+    if not _alike(reservation.process, process):
         return Check("ledger", False, f"{dataset}: reservation {name} is for another process")
-    return Check("ledger", True, f"{dataset}: {counted} steps counted for reservation {name}")
+    told = f"{dataset}: {counted} steps counted for reservation {name}"
+    return Check("ledger", True, told + _settled_with(folder, reservation.certificate))
+
+
+def _settled_with(folder: Path, named: str | None) -> str:
+    """A signature or a title changes the file, so another hash is no fault, and is said."""
+    if named is None:
+        return ""
+    with open_ordinary(folder / FILE) as file:
+        same = _sha256(file) == named
+    return "" if same else "; it was settled with another file (was this one signed since?)"
 
 
 def _reservation(url: str, name: str) -> tuple[str, Any] | None:

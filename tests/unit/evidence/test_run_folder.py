@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -22,9 +25,11 @@ from tightrope.evidence import Verdict, verdict, verify  # noqa: E402
 from tightrope.evidence.certificate import certify, chain_of, read, write  # noqa: E402
 from tightrope.evidence.commitment import new_key, write_key  # noqa: E402
 from tightrope.evidence.run_folder import Mark, next_mark  # noqa: E402
+from tightrope.evidence.statement import statement  # noqa: E402
 from tightrope.ledger import Terms, Total, create_ledger  # noqa: E402
-from tightrope.process import NoisySGD, PoissonSampling  # noqa: E402
+from tightrope.process import NoisySGD, PoissonSampling, Sequence, StoppedAtWill  # noqa: E402
 from tightrope.train import (  # noqa: E402
+    AdaptiveClip,
     Budget,
     FlatClip,
     GaussianNoise,
@@ -32,6 +37,7 @@ from tightrope.train import (  # noqa: E402
     noisy_sgd,
 )
 from tightrope.train.storage import latest_snapshot  # noqa: E402
+from tightrope.train.users import UserData, Users  # noqa: E402
 
 STEPS = 30
 X = torch.randn(60, 5, generator=torch.Generator().manual_seed(3))
@@ -42,26 +48,29 @@ def squares(model: Any, x: Any, y: Any) -> Any:
     return (model(x).squeeze(1) - y) ** 2
 
 
-def train(folder: Path, steps: int, **budget: Any) -> None:
-    """`steps` releases, stored after half of them and at the end."""
+def train(
+    folder: Path, steps: int | None, taken: int | None = None, data: Any = (X, Y), **options: Any
+) -> Any:
+    """`steps` releases, or fewer, stored after half of them and at the end."""
+    parts = {"sampler": PoissonSampler(0.1), "clip": FlatClip(1.0), "noise": GaussianNoise(2.0)}
     run = noisy_sgd(
         torch.nn.Linear(5, 1),
-        (X, Y),
+        data,
         squares,
         learning_rate=0.1,
-        sampler=PoissonSampler(0.1),
-        clip=FlatClip(1.0),
-        noise=GaussianNoise(2.0),
         expected_batch_size=6,
         steps=steps,
         folder=folder,
-        save_every=steps // 2,
-        **budget,
+        save_every=(steps or 10) // 2,
+        **parts | options,
     )
-    for _ in run:
-        pass
+    for step in run:
+        if step.number == taken:
+            break
+    run.folder.save()
     run.folder.certify(1e-5)
     run.close()
+    return run.record()
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +206,8 @@ def test_a_certificate_of_fewer_releases_does_not_hold(run: Path, tmp_path: Path
     """As of a run that went on after it was certified, or of another one of the same settings."""
     train(tmp_path / "shorter", STEPS // 2)
     shutil.copy(tmp_path / "shorter" / "certificate.json", run / "certificate.json")
-    assert failed(run) == ["releases", "data"], "nor has the other run this key"
+    expected = ["releases", "stored settings", "data"]  # nor is its plan this one, nor its key
+    assert failed(run) == expected
 
 
 def test_a_declared_process_is_not_the_training_of_the_folder(run: Path) -> None:
@@ -221,6 +231,82 @@ def test_what_the_stored_run_knows_better_does_not_hold(
     edit(certificate["run"])
     write({**certificate, "chain": chain_of(certificate)}, run / "certificate.json")
     assert name in failed(run)
+
+
+def certified_again(folder: Path, process: Any, **changes: Any) -> None:
+    """By somebody who writes another process or other facts, and claims and a chain that fit."""
+    run = read(folder)["run"] | {"history": []} | changes
+    made = json.loads(json.dumps(certify(process, 1e-5))) | {"run": run}
+    made["statement"] = statement(made)
+    write({**made, "chain": chain_of(made)}, folder / "certificate.json")
+
+
+RAN = NoisySGD(PoissonSampling(0.1), 2.0, STEPS)
+
+
+@pytest.mark.parametrize(
+    ("process", "changes"),
+    [
+        (replace(RAN, sampling=PoissonSampling(0.01)), {}),
+        (Sequence((RAN, replace(RAN, noise_multiplier=9.0))), {}),
+        (Sequence((replace(RAN, noise_multiplier=9.0), RAN)), {}),
+        (RAN.group(2), {}),
+        (RAN, {"budget": {"epsilon": 9.0, "delta": 1e-5}}),
+        (RAN, {"sensitivity": 0.5}),
+    ],
+)
+def test_a_certificate_of_another_process_does_not_hold(
+    process: Any, changes: dict[str, Any], run: Path
+) -> None:
+    certified_again(run, RAN)
+    assert failed(run) == []
+    certified_again(run, process, **changes)
+    assert failed(run) == ["stored settings"]
+
+
+def test_a_certificate_of_another_program_does_not_hold(run: Path) -> None:
+    written = read(run)["run"]["isolation"]
+    other = written["examples"][0] | {"programs": ["0" * 64]}
+    certified_again(run, RAN, isolation=written | {"examples": [other]})
+    assert failed(run) == ["stored programs"]
+    certified_again(run, RAN, isolation=written)
+    assert failed(run) == []
+    restored(run, lambda state: state["isolation"].update(private_values_shown=True))
+    assert failed(run) == ["stored programs"]
+
+
+def test_a_plan_that_was_made_afterwards_does_not_hold(run: Path) -> None:
+    """Of a run that was stopped at will: its certificate must cost what that costs."""
+    restored(run, lambda state: state.update(length={"planned": None, "at_will": True}))
+    assert failed(run) == ["stored settings"]
+    certified_again(run, StoppedAtWill(RAN), length="at will")
+    assert failed(run) == []
+
+
+def test_a_run_folder_without_any_journal_is_noticed(run: Path) -> None:
+    for name in ("journal.jsonl", "journal.head", "latest"):
+        (run / name).unlink()
+    for state in run.glob("step-*"):
+        shutil.rmtree(state)
+    assert failed(run) == ["journal"]
+
+
+def test_every_kind_of_run_holds(tmp_path: Path) -> None:
+    """Also one whose clip moves, that protects users, ends early or at will, or goes on."""
+    before = train(tmp_path / "before", 4)
+    users = Users(3)
+    rows = UserData((X, Y), np.arange(len(X)) // 3)
+    kinds: dict[str, dict[str, Any]] = {
+        "a clip that moves": {"steps": 12, "clip": AdaptiveClip(1.0, quantile=0.5)},
+        "users": {"steps": 4, "data": rows, "sampler": PoissonSampler(0.1, users=users)},
+        "after another": {"steps": 4, "history": before},
+        "early": {"steps": 40, "taken": 3},
+        "at will": {"steps": None, "taken": 3},
+        "a budget": {"steps": 3000, "budget": Budget(0.5, 1e-5)},
+    }
+    for name, options in kinds.items():
+        train(tmp_path / name, **options)
+        assert failed(tmp_path / name) == [], name
 
 
 def test_another_data_key_does_not_hold_and_none_is_not_checked(run: Path) -> None:
@@ -273,10 +359,14 @@ def rewritten(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) 
     text, mark = chained(contents)
     (folder / "journal.jsonl").write_bytes(text)
     (folder / "journal.head").write_text(f"{mark.lines} {mark.chain}\n")
-    import hashlib
+    restored(folder, lambda state: state.update(journal=list(mark)))
 
+
+def restored(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """The stored state forged, with a name that fits."""
     (old,) = folder.glob("step-*")
-    state = json.loads((old / "state.json").read_text()) | {"journal": list(mark)}
+    state = json.loads((old / "state.json").read_text())
+    change(state)
     raw = json.dumps(state)
     (old / "state.json").write_text(raw)
     name = f"{old.name.rpartition('-')[0]}-{hashlib.sha256(raw.encode()).hexdigest()}"
