@@ -21,6 +21,11 @@ MADE = "tests/unit/train/test_optimizers.py"
 ADAM = "tightrope_reproduce/learning/printed_adam.py"
 FUNCTIONALS = "tests/unit/reproduce/test_functionals.py"
 FACTS = "tightrope_reproduce/formulas/functionals.py"
+SHIFTED, TRACING, RANGE, TANGENT = (
+    f"tests/unit/reproduce/test_{name}.py"
+    for name in ("shifted", "tracing", "joint_range", "tangent")
+)
+FORMULAS = "tightrope_reproduce/formulas"
 NOISE = "noise_std * entropy.normal(weights.shape)"
 
 FAULTS = [
@@ -354,6 +359,22 @@ FAULTS = [
     (f"{FACTS}::functionals", "np.abs(ratio) ** power", "np.abs(ratio) ** 2", FUNCTIONALS),
     (f"{FACTS}::functionals", "curve.p @ -ratio", "curve.q @ -ratio", FUNCTIONALS),
     (f"{FACTS}::log_moment", "power + 1.0", "power", FUNCTIONALS),
+    (f"{FORMULAS}/shifted.py::farthest", "np.abs(gaps).max()", "np.abs(gaps).min()", SHIFTED),
+    (f"{FORMULAS}/shifted.py::nearest", "whole[2 * z :]", "whole[z : len(whole) - z]", SHIFTED),
+    (
+        f"{FORMULAS}/shifted.py::_next_bend",
+        "float(most[high_at])",
+        "float(least[high_at])",
+        SHIFTED,
+    ),
+    (f"{FORMULAS}/shifted.py::magnitude", "range(1, s + 1)", "range(1, s)", SHIFTED),
+    (f"{FORMULAS}/tracing.py::density", "2.0 * sigma**2 * t", "sigma**2 * t", TRACING),
+    (f"{FORMULAS}/tracing.py::drift_seen", "chances[:, None] * densities", "densities", TRACING),
+    (f"{FORMULAS}/tracing.py::at_rest", "sigma**2", "(2.0 * sigma**2)", TRACING),
+    (f"{FORMULAS}/joint_range.py::pair_of", "(p / q) ** order", "(p / q) ** (order - 0.1)", RANGE),
+    (f"{FORMULAS}/joint_range.py::_lower_hull", "ax * by - ay * bx > 0.0", "True", RANGE),
+    (f"{FORMULAS}/tangent.py::tangent_point", "math.exp(high)", "math.exp(epsilon)", TANGENT),
+    (f"{FORMULAS}/tangent.py::limit", "0.5 * mu", "mu", TANGENT),
     ("convex/last_iterate.py::CyclicDescent.run", NOISE, "0.0 * weights", RUN),
     (
         "train/samplers.py::FixedSizeSampler.draw",

@@ -23,6 +23,16 @@ from tightrope.validate import check_count, check_real
 
 __all__ = ["Book"]
 
+# What content that nobody decided may do to the program: numbers beyond doubles, endless nesting.
+_SENSELESS = (
+    TightropeError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 _SAME = 1e-9  # two versions of the program may price a release so differently
 
 
@@ -42,7 +52,7 @@ class Book:
             raise _damaged(entry, f"it does not follow from entry {self.head.number}")
         try:
             self._take_in(entry.body)
-        except (TightropeError, LookupError, TypeError, AttributeError, ValueError) as error:
+        except _SENSELESS as error:
             raise _damaged(entry, f"it makes no sense: {error}") from error
         self.head = entry.head
 

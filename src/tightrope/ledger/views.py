@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -33,7 +34,7 @@ def standing_view(ledger: BudgetLedger, dataset: str) -> dict[str, Any]:
         "chosen": found.terms.choices,
         "spenders": list(found.terms.spenders),
         "measured": found.unit,
-        "used": found.used,
+        "used": "infinity" if math.isinf(found.used) else found.used,
         "limit": found.limit,
         "share": min(found.share, 1.0),
         "overspent": found.used > found.limit,

@@ -1,16 +1,20 @@
 """At the start of a run: the executor's clipped sum against one example at a time, on made data.
 
-Nothing of the user's data is read. Both sides draw the same constants wherever they draw at random.
-What differs by more than rounding is refused: what runs would not be what the user wrote.
+Nothing of the user's data is read. Both sides draw the same constants wherever they draw at random,
+and both compute in float32 what they would compute in half precision, whose rounding would hide a
+difference. What differs by more than rounding is refused: what runs would not be what the user
+wrote.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, final
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode  # documented, in a private place
 
@@ -18,15 +22,15 @@ from tightrope.errors import InvalidInput
 from tightrope.train.clip import FlatClip
 from tightrope.train.executors.one_by_one import gradients_of_one
 from tightrope.train.executors.plain import Parameters
-from tightrope.train.gradients.rounding import exact_layers, full_precision
+from tightrope.train.gradients.rounding import exact_layers
 from tightrope.train.program.capture import _flatten
 
-__all__ = ["ConstantDraws", "compare", "made_data"]
+__all__ = ["ConstantDraws", "FloatForHalf", "compare", "made_data"]
 
 aten = torch.ops.aten
 _ROWS = 3
-# By which sums of one program may differ, in float32 and in half precision.
-_ROUNDING, _HALF_ROUNDING = 2e-3, 5e-2
+_ROUNDING = 2e-3  # by which sums of one program may differ
+_HALVES = (torch.float16, torch.bfloat16)
 
 
 def compare(
@@ -38,10 +42,10 @@ def compare(
 ) -> None:
     """example: a batch of the shapes that will come; none of its values is used."""
     rows = min(_ROWS, executor.size)
-    batch = made_data(example, rows)
+    batch = _widened(made_data(example, rows))
     leaves, build = _flatten(batch)
-    buffers = {name: value.clone() for name, value in model.named_buffers()}
-    with exact_layers(), ConstantDraws():
+    with _wide(model), exact_layers(), FloatForHalf(), ConstantDraws():
+        buffers = {name: value.clone() for name, value in model.named_buffers()}
         found, _ = executor.clipped_sum(batch, FlatClip(1e12), 1)
         wanted = [torch.zeros_like(p, dtype=torch.float64) for p in executor.parameters]
         for row in range(rows):
@@ -55,10 +59,9 @@ def compare(
                     value.copy_(buffers[name])
     if found.nonfinite or not all(bool(total.isfinite().all()) for total in wanted):
         return  # made data show nothing: a logarithm of zero, say
-    half = any(full_precision(p).dtype is not p.dtype for p in model.parameters())
     off = _length([a.double() - b for a, b in zip(found.sums, wanted, strict=True)])
     size = _length(wanted)
-    if off > (_HALF_ROUNDING if half else _ROUNDING) * size + 1e-12:
+    if off > _ROUNDING * size + 1e-12:
         raise InvalidInput(
             f"On made data the {executor.how} executor's sum of gradients differs from that of one "
             f"example at a time by {off:.3g}, where the sum is {size:.3g} long. The program that "
@@ -109,3 +112,40 @@ class ConstantDraws(TorchDispatchMode):
             return func(*args, **named)
         out = func(*args, **named)
         return out.fill_(0.5 if out.is_floating_point() else 0) if isinstance(out, Tensor) else out
+
+
+@final
+class FloatForHalf(TorchDispatchMode):
+    """Inside, operators that would work in half precision work in float32.
+
+    Views and operators that write in place keep their memory, and with it their type.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        if not (func.is_view or func._schema.is_mutable):
+            args, named = _widened((args, named))
+        return func(*args, **named)
+
+
+def _widened(values: Any) -> Any:
+    def one(value: Any) -> Any:
+        if isinstance(value, Tensor) and value.dtype in _HALVES:
+            return value.float()
+        return torch.float32 if isinstance(value, torch.dtype) and value in _HALVES else value
+
+    return pytree.tree_map(one, values)
+
+
+@contextmanager
+def _wide(model: nn.Module) -> Iterator[None]:
+    """Weights and buffers in half precision are float32 for a while; their memory comes back."""
+    halves = [t for t in (*model.parameters(), *model.buffers()) if t.dtype in _HALVES]
+    before = [tensor.data for tensor in halves]
+    try:
+        for tensor in halves:
+            tensor.data = tensor.data.float()
+        yield
+    finally:
+        for tensor, data in zip(halves, before, strict=True):
+            tensor.data = data

@@ -1,0 +1,394 @@
+"""Private training: the proof, clipping, sums, noise, batches, counting."""
+
+UNIT = "tests/unit/train/"
+RULES = UNIT + "program/test_rules.py"
+CAPTURE = UNIT + "program/test_capture.py"
+PROGRAMS = "tests/attacks/train/test_programs.py::test_examples_that_meet_are_refused"
+CLIP, ADAPTIVE, NOISE = (UNIT + f"test_{name}.py" for name in ("clip", "adaptive_clip", "noise"))
+SUMS, EXECUTORS, RUN = (UNIT + f"test_{name}.py" for name in ("sums", "executors", "run"))
+SAMPLERS, LEDGER, STORE = (UNIT + f"test_{name}.py" for name in ("samplers", "ledger", "store"))
+USERS = UNIT + "test_users_and_views.py"
+LAW, LAW_OF_NOISE = (f"tests/statistical/test_train_{name}.py" for name in ("release", "noise"))
+DRAWS = "tests/statistical/test_train_samplers.py"
+RANDOM = "tests/attacks/test_randomness.py"
+DATA = "tests/attacks/test_samplers_data.py::test_"
+ONCE, PAST = (
+    DATA + name
+    for name in (
+        "a_sampler_or_its_copy_serves_one_run_only",
+        "batches_drawn_past_the_run_are_noticed",
+    )
+)
+CLIPS = (
+    "tests/attacks/test_users_and_clips.py"
+    "::test_a_clip_that_changes_between_the_parts_of_a_batch_is_refused"
+)
+STOPPING = "tests/attacks/test_stopping.py"
+EXACT = "tests/attacks/test_training_arithmetic.py::test_"
+CHAINS = EXACT + "every_form_adds_within_its_bound"
+CHARGED = EXACT + "the_charged_sensitivity_scales_the_noise_and_is_on_the_certificate"
+STRICT = (
+    "tests/attacks/test_strict_arithmetic.py"
+    "::test_random_layers_draw_anew_for_each_example_whatever_the_global_seed"
+)
+
+
+def _rule(*names: str) -> str:
+    return " ".join(f"{RULES}::test_labels_of_a_rule_are_true[{name}]" for name in names)
+
+
+PROOF, LABELS = "train/program/proof.py", "train/program/labels.py"
+TABLE = "train/program/rules"
+BATCH, SITES = "train/gradients/batch.py", "train/gradients/sums.py"
+COUNT, LOG, STEP = "train/ledger.py", "train/journal.py", "train/run.py"
+
+FAULTS = [
+    # rules of the proof
+    (f"{TABLE}/reductions.py::reduce", "label.dim in dims", "False", _rule("reduce")),
+    (
+        f"{TABLE}/products.py::product",
+        "isinstance(lead, Rows) + inside_a + inside_b > 1",
+        "isinstance(lead, Rows) + inside_a + inside_b > 2",
+        _rule("matmul"),
+    ),
+    (f"{TABLE}/shapes.py::cat", "along and len(tensors) > 1", "False", _rule("cat")),
+    (f"{TABLE}/picking.py::embedding", "table != PUBLIC", "False", _rule("embedding")),
+    (f"{TABLE}/layers.py::_own_channels", "label.dim != 1", "False", _rule("batch_norm")),
+    (f"{TABLE}/layers.py::recurrent", "label.dim != at", "False", PROGRAMS),
+    (f"{LABELS}::broadcast", "found not in (PUBLIC, here)", "False", _rule("fill")),
+    # what stands behind the rules
+    (f"{PROOF}::Proof.visit", "check_fits(label, value, self.batch, self._shapes)", "None", RULES),
+    (f"{LABELS}::check_fits", "shape[label.dim] != wanted", "False", RULES),
+    (f"{LABELS}::check_fits", "value.dtype not in (torch.int64, torch.int32)", "False", RULES),
+    (
+        f"{PROOF}::Proof._shapes",
+        "(self.batch, 2 * self.batch) if self.symbolic else (self.batch,)",
+        "(self.batch,)",
+        RULES,
+    ),
+    (
+        f"{PROOF}::Call.check_all_was_read",
+        "any(_is_private(labels[n]) for n in forgotten)",
+        "False",
+        RULES,
+    ),
+    (
+        f"{PROOF}::Call.check_all_was_read",
+        "self._unread or any(_is_private(labels[n]) for n in forgotten)",
+        "any(_is_private(labels[n]) for n in forgotten)",
+        RULES,
+    ),
+    (
+        f"{PROOF}::Proof._label",
+        "target not in RULES and not (public and target in PURE)",
+        "target not in RULES and not public",
+        RULES,
+    ),
+    (f"{PROOF}::_prove", "proof.labels[node] != PUBLIC", "False", CAPTURE),
+    (
+        f"{PROOF}::_prove",
+        "proof.labels[loss] != Rows(0) or proof.sizes(loss) != [rows]",
+        "False",
+        f"{PROGRAMS} {RULES}",
+    ),
+    (
+        "train/program/custom.py::OwnFunction.prove",
+        "isinstance(label, Rows) and grad not in (label, None)",
+        "False",
+        UNIT + "program/test_custom.py",
+    ),
+    # what cannot be captured
+    ("train/program/capture.py::_checked", "value.dim() != 1", "False", CAPTURE),
+    ("train/program/capture.py::_refuse_tensors", "c.endswith('(a tensor)')", "False", CAPTURE),
+    ("train/program/capture.py::_export", "now != drawn", "False", CAPTURE),
+    (
+        "train/program/capture.py::_refuse_hooks",
+        "module._backward_hooks or module._backward_pre_hooks",
+        "False",
+        CAPTURE,
+    ),
+    (
+        "train/program/capture.py::_Loss.forward",
+        "not found or not all(found)",
+        "False",
+        CAPTURE,
+    ),
+    (
+        "train/program/capture.py::_check_constant",
+        "place.node.meta['val'].numel() <= 1",
+        "place.node.meta['val'].numel() <= 100",
+        CAPTURE,
+    ),
+    # clip factors
+    ("train/clip.py::_shrink", "bound * _MARGIN", "bound * 1.0", CLIP),
+    ("train/clip.py::_together", "squared.sum(0, keepdim=True)", "squared[:1]", CLIP),
+    ("train/clip.py::PerLayerClip.factors", "math.sqrt(count)", "1.0", CLIP),
+    (
+        "train/clip.py::PerLayerClip.__post_init__",
+        "self.clip_norm < math.hypot(*self.clip_norms)",
+        "False",
+        CLIP,
+    ),
+    ("train/clip.py::AutomaticClip.factors", "self.clip_norm * _MARGIN", "self.clip_norm", CLIP),
+    # a norm that follows the gradients
+    (
+        "train/adaptive_clip.py::AdaptiveClip.sensitivity",
+        "self.clip_norm / math.sqrt(1.0 - self.share)",
+        "self.clip_norm",
+        ADAPTIVE,
+    ),
+    (
+        "train/adaptive_clip.py::AdaptiveClip._weight",
+        "self.sensitivity * math.sqrt(self.share)",
+        "2.0 * self.sensitivity",
+        ADAPTIVE,
+    ),
+    (
+        "train/adaptive_clip.py::AdaptiveClip.counted",
+        "2 * within - batch.examples",
+        "2 * within",
+        ADAPTIVE,
+    ),
+    (
+        "train/adaptive_clip.py::AdaptiveClip.counted",
+        "batch.factors >= 1",
+        "batch.factors > 0",
+        ADAPTIVE,
+    ),
+    (
+        "train/adaptive_clip.py::AdaptiveClip.follow",
+        "released / (2 * self._weight)",
+        "released / self._weight",
+        ADAPTIVE,
+    ),
+    (
+        "train/adaptive_clip.py::AdaptiveClip.follow",
+        "math.exp(-self.rate * off)",
+        "math.exp(self.rate * off)",
+        ADAPTIVE,
+    ),
+    (
+        "train/adaptive_clip.py::AdaptiveClip.load_state_dict",
+        "FlatClip(state['clip_norm']).clip_norm",
+        "1.0",
+        STORE,
+    ),
+    # sums of clipped gradients
+    (f"{BATCH}::_factors", "rows.masked_fill(~present, 0)", "rows", SUMS),
+    (f"{BATCH}::_factors", "not waits or math.isfinite(total.sum().item())", "True", SUMS),
+    (f"{BATCH}::Factors.of", "row if len(self._each) > 1 else 0", "0", SUMS),
+    (f"{BATCH}::_sum_of_vectors", "float(layer.bias is not None)", "0.0", SUMS),
+    (f"{SITES}::ClippedSums.forms", "transposed(form) if made.turned else form", "form", SUMS),
+    (
+        "train/gradients/combine.py::_joined_outer",
+        "torch.cat([o.a for o in outers], 1)",
+        "torch.cat([outers[0].a for o in outers], 1)",
+        SUMS,
+    ),
+    (
+        "train/gradients/combine.py::TiedTable.squared_norms",
+        "reads + squared + 2 * (cross + error)",
+        "reads + squared",
+        SUMS,
+    ),
+    ("train/gradients/chains.py::_total", "len(flat) <= chain", "True", CHAINS),
+    ("train/totals.py::FloatTotals.add", "t.double().add_(s)", "s.clone()", RUN),
+    (
+        "train/totals.py::FloatTotals.noisy",
+        "self.arithmetic.charged(sensitivity)",
+        "sensitivity",
+        CHARGED,
+    ),
+    # executors
+    (
+        "train/executors/plain.py::filled_up",
+        "present[:rows] = True",
+        "present[: rows + 1] = True",
+        EXECUTORS,
+    ),
+    ("train/executors/mapped.py::Mapped._traced", "'different'", "'same'", EXECUTORS),
+    ("train/executors/mapped.py::_refuse_writes", "schema.is_mutable", "False", EXECUTORS),
+    (
+        "train/executors/one_by_one.py::OneAtATime.clipped_sum",
+        "versions != [buffer._version for buffer in self._buffers]",
+        "False",
+        EXECUTORS,
+    ),
+    (
+        "train/executors/compare.py::compare",
+        "off > _ROUNDING * size + 1e-12",
+        "False",
+        EXECUTORS,
+    ),
+    ("train/executors/strict.py::Strict.clipped_sum", "self._seeds()", "7", STRICT),
+    (
+        "train/executors/strict.py::_counted",
+        "BOUND / float(clip.sensitivity)",
+        "2 * BOUND / float(clip.sensitivity)",
+        EXECUTORS,
+    ),
+    # noise
+    ("train/noise.py::GaussianNoise.add_", "scale / math.sqrt(2)", "scale / 2", LAW_OF_NOISE),
+    (
+        "train/noise.py::GaussianNoise._draw",
+        "draws.first.add_(draws.second)",
+        "draws.first.mul_(math.sqrt(2))",
+        LAW_OF_NOISE,
+    ),
+    (
+        "train/noise.py::GaussianNoise._draw",
+        "key_generator(generator, self._stream)",
+        "generator.manual_seed(1)",
+        NOISE,
+    ),
+    (
+        "train/noise.py::_fill_twister",
+        "stream.words(_WORDS // 2).view(np.uint32)",
+        "np.arange(_WORDS) + int(stream.words(1)[0] % 2**32)",
+        RANDOM,
+    ),
+    (
+        "train/discrete_noise.py::DiscreteGaussianNoise.add_",
+        "math.isqrt(dimension)",
+        "0",
+        NOISE,
+    ),
+    (
+        "train/discrete_noise.py::DiscreteGaussianNoise._draws",
+        "discrete_scale(self._noise_multiplier, bound)",
+        "discrete_scale(0.9 * self._noise_multiplier, bound)",
+        NOISE,
+    ),
+    (
+        f"{STEP}::PrivateRun._release",
+        "self.totals.noisy(total, self.noise, sensitivity, drawn.size)",
+        "self.totals.noisy(total, self.noise, 0.7 * sensitivity, drawn.size)",
+        LAW,
+    ),
+    (
+        f"{STEP}::PrivateRun._apply",
+        "torch._foreach_div_(sums, self.expected_batch_size)",
+        "torch._foreach_div_(sums, 1.3 * self.expected_batch_size)",
+        LAW,
+    ),
+    # batches
+    (
+        "train/samplers.py::PoissonSampler.draw",
+        "np.uint64(self._threshold)",
+        "np.uint64(min(1.1 * self._threshold, 2**64 - 2048))",
+        DRAWS,
+    ),
+    (
+        "train/samplers.py::TruncatedPoissonSampler.draw",
+        "np.argsort(keys, kind='stable')[: self._size]",
+        "np.arange(self._size)",
+        SAMPLERS,
+    ),
+    (
+        "train/epoch_samplers.py::ShuffledSampler._assign",
+        "np.argsort(self._stream.words(population))",
+        "np.arange(population)",
+        DRAWS,
+    ),
+    (
+        "train/epoch_samplers.py::BallsInBinsSampler._assign",
+        "self._stream.words(population)",
+        "np.arange(population, dtype=np.uint64)",
+        DRAWS,
+    ),
+    ("train/epoch_samplers.py::_EpochSampler.draw", "self.position == 0", "False", SAMPLERS),
+    (
+        "train/epoch_samplers.py::_EpochSampler.go_on_after",
+        "-(-steps // self.batches_per_epoch) * self.batches_per_epoch",
+        "steps",
+        SAMPLERS,
+    ),
+    ("train/samplers.py::AbstractSampler.for_rank", "self._open(rank)", "self._open(0)", SAMPLERS),
+    ("train/samplers.py::AbstractSampler.check_free", "self._name in _RUNS", "False", ONCE),
+    # the journal
+    (
+        f"{LOG}::Journal._follow",
+        "chain.decode('ascii', 'replace') != marks[-1].chain",
+        "False",
+        STORE,
+    ),
+    (f"{LOG}::Journal._read", "marks[min(known.lines, len(whole))] != known", "False", STORE),
+    (f"{LOG}::Journal.announce", "release > self.last", "release > self.last + 1", STORE),
+    (f"{LOG}::Journal.announce", "self._home != here()", "False", STORE),
+    (f"{LOG}::Journal.prove", "known != digest", "False", STORE),
+    # counting
+    (f"{COUNT}::Ledger.count", "self.released = max(self.released, step)", "pass", LEDGER),
+    (f"{COUNT}::Ledger.count", "self.journal(step)", "None", STORE),
+    (f"{COUNT}::Ledger._whole", "self.history is None", "True", LEDGER),
+    (f"{COUNT}::Ledger._fits", "self.epsilon(delta, steps).upper <= epsilon", "True", LEDGER),
+    (
+        f"{COUNT}::Ledger.exhausted",
+        "self.taken >= self.steps_allowed",
+        "self.taken > self.steps_allowed",
+        LEDGER,
+    ),
+    (
+        f"{COUNT}::Ledger.claim",
+        "StoppedAtWill(self._whole(self.released))",
+        "self._whole(self.released)",
+        STOPPING,
+    ),
+    (
+        f"{COUNT}::Ledger._check_history",
+        "self._before is not None and not self._before.is_current()",
+        "False",
+        STOPPING,
+    ),
+    (
+        f"{COUNT}::Ledger._check_users",
+        "not isinstance(self.history, UserLevel) or same != self.history",
+        "False",
+        USERS,
+    ),
+    (f"{COUNT}::not_private_because", "not sampler.stream.private", "False", RUN),
+    (f"{COUNT}::not_private_because", "noise.noise_multiplier == 0", "False", RUN),
+    (
+        "train/store/folder.py::RunFolder._resume",
+        "self._count_of_all_ranks(run, state['step'])",
+        "None",
+        STORE,
+    ),
+    # the run itself
+    (f"{STEP}::PrivateRun._release", "drawn.place not in (None, self.steps)", "False", PAST),
+    (f"{STEP}::PrivateRun._check_before_step", "self.weights_touched", "False", RUN),
+    (
+        f"{STEP}::PrivateRun._check_before_step",
+        "not own or not self.ledger.accounts_for(self.sampler, self.noise)",
+        "False",
+        RUN,
+    ),
+    (f"{STEP}::PrivateRun._check_before_step", "self._isolated.changed()", "False", RUN),
+    (
+        f"{STEP}::PrivateRun.take_step",
+        "float(self.clip.sensitivity) != sensitivity",
+        "False",
+        CLIPS,
+    ),
+    # users
+    ("train/users.py::UsersAsRecords.__getitem__", "1.0 / len(own)", "1.0", USERS),
+    ("train/users.py::UserData.check", "self._counts > most", "self._counts > 2 * most", USERS),
+    ("train/protected.py::Users.process", "self.together", "True", USERS),
+    (
+        "train/views.py::with_views",
+        "each.unflatten(0, (-1, views)).mean(1)",
+        "each.unflatten(0, (-1, views)).sum(1)",
+        USERS,
+    ),
+    (
+        "accounting.py",
+        "users = one.outcome.group(process.records)",
+        "users = one.outcome.group(1)",
+        USERS,
+    ),
+    (
+        "process/users.py",
+        "return self if size == 1 else UserLevel(self, size)",
+        "return self",
+        USERS,
+    ),
+]
