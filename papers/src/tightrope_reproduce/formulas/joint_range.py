@@ -33,8 +33,8 @@ def lower_boundary(epsilon: float, order: float, cells: int = 500) -> FloatArray
     low = np.concatenate([np.geomspace(1e-8, 1e-2, cells), np.linspace(1e-2, 0.5, cells)[1:]])
     ends = np.concatenate([low, 1.0 - low[-2::-1]])
     first, second = (part.ravel() for part in np.meshgrid(ends, ends))
-    laws = (np.stack([each, 1.0 - each], -1) for each in (first, second))
-    points = pair_of(*laws, epsilon, order)
+    p, q = (np.stack([each, 1.0 - each], -1) for each in (first, second))
+    points = pair_of(p, q, epsilon, order)
     points = points[np.lexsort((points[:, 1], points[:, 0]))]
     place = np.minimum((points[:, 0] * _SLICES).astype(int), _SLICES - 1)
     least = np.minimum.reduceat(points[:, 1], np.unique(place, return_index=True)[1])
