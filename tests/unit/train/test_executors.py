@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import FlatClip, PerLayerClip
-from tightrope.train.executors.compare import ConstantDraws, compare
+from tightrope.train.executors.compare import ConstantDraws, compare, without_dropout
 from tightrope.train.executors.compiled import Compiled
 from tightrope.train.executors.cuda_graph import CudaGraph
 from tightrope.train.executors.mapped import Mapped
@@ -226,3 +226,14 @@ def test_constant_draws_are_constant() -> None:
         a, b = functional.dropout(x, 0.5), functional.dropout(x, 0.5)
         assert torch.equal(a, b)
         assert torch.equal(torch.rand(3), torch.rand(3))
+
+
+def test_fused_attention_drops_nothing_while_programs_are_compared() -> None:
+    aten = torch.ops.aten
+    forward = aten._scaled_dot_product_efficient_attention.default
+    backward = aten._scaled_dot_product_efficient_attention_backward.default
+    relu = aten.relu.default
+    assert without_dropout(forward, (1, 2, 3, None, True, 0.5), {})[0][5] == 0.0
+    assert without_dropout(forward, (1, 2, 3, None, True), {"dropout_p": 0.5})[1]["dropout_p"] == 0
+    assert without_dropout(backward, tuple(range(12)), {})[0] == (*range(9), 0.0, 10, 11)
+    assert without_dropout(relu, (1,), {}) == ((1,), {})

@@ -25,7 +25,7 @@ from tightrope.train.executors.plain import Parameters
 from tightrope.train.gradients.rounding import exact_layers
 from tightrope.train.program.capture import _flatten
 
-__all__ = ["ConstantDraws", "FloatForHalf", "compare", "made_data"]
+__all__ = ["ConstantDraws", "FloatForHalf", "compare", "made_data", "without_dropout"]
 
 aten = torch.ops.aten
 _ROWS = 3
@@ -44,7 +44,7 @@ def compare(
     rows = min(_ROWS, executor.size)
     batch = _widened(made_data(example, rows))
     leaves, build = _flatten(batch)
-    with _wide(model), exact_layers(), FloatForHalf(), ConstantDraws():
+    with _wide(model), exact_layers(), _without_cudnn(), FloatForHalf(), ConstantDraws():
         buffers = {name: value.clone() for name, value in model.named_buffers()}
         found, _ = executor.clipped_sum(batch, FlatClip(1e12), 1)
         wanted = [torch.zeros_like(p, dtype=torch.float64) for p in executor.parameters]
@@ -92,10 +92,13 @@ def made_data(example: tuple[Any, ...], rows: int) -> tuple[Any, ...]:
 
 @final
 class ConstantDraws(TorchDispatchMode):
-    """Inside, random operators give constants that depend on nothing but their arguments."""
+    """Inside, random operators give constants that depend on nothing but their arguments.
+
+    Fused attention draws in its kernel, forward and back; it drops nothing here.
+    """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = kwargs or {}
+        args, named = without_dropout(func, args, kwargs or {})
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **named)
         name = func.overloadpacket.__name__
@@ -112,6 +115,16 @@ class ConstantDraws(TorchDispatchMode):
             return func(*args, **named)
         out = func(*args, **named)
         return out.fill_(0.5 if out.is_floating_point() else 0) if isinstance(out, Tensor) else out
+
+
+def without_dropout(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The arguments of an operator with its `dropout_p`, if it has one, as 0."""
+    places = [at for at, each in enumerate(func._schema.arguments) if each.name == "dropout_p"]
+    if not places:
+        return args, named
+    if places[0] < len(args):
+        return (*args[: places[0]], 0.0, *args[places[0] + 1 :]), named
+    return args, named | {"dropout_p": 0.0}
 
 
 @final
@@ -135,6 +148,17 @@ def _widened(values: Any) -> Any:
         return torch.float32 if isinstance(value, torch.dtype) and value in _HALVES else value
 
     return pytree.tree_map(one, values)
+
+
+@contextmanager
+def _without_cudnn() -> Iterator[None]:
+    """Its recurrent layers lay out weights by the type that autocast asked for."""
+    before = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = before
 
 
 @contextmanager
