@@ -209,12 +209,12 @@ def _accounted(process: Any) -> dict[str, Any]:
 
 
 def _stated_before(run: dict[str, Any], process: Any, state: dict[str, Any]) -> bool:
-    """Is what held the length of the run what was stored: its budget, or its plan?"""
+    """Whether the stored run had the budget, or the plan, that the certificate states."""
     budget = run["budget"]
     pair = "None" if budget is None else f"{budget['epsilon']!r}, delta={budget['delta']!r}, "
     if not state["facts"]["budget"].startswith(pair if budget is None else _BUDGET + pair):
         return False
-    return run["length"] != "planned" or state["length"]["planned"] == steps_of(process)
+    return run["length"] != "planned" or bool(state["length"]["planned"] == steps_of(process))
 
 
 _BUDGET = "Budget(epsilon="
