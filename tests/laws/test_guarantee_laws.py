@@ -18,7 +18,6 @@ from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve, TableTerm
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
 from tightrope.numerics.interval import Interval
 from tightrope.process import (
     Adjacency,
@@ -31,6 +30,7 @@ from tightrope.process import (
     Repeated,
     Sequence,
 )
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
 
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -19,8 +19,6 @@ from tightrope.guarantee.renyi import (
     classical,
     closed_epsilon,
     closed_gamma,
-    improved_moments_accountant,
-    moments_accountant,
     one_sided,
     optimal,
     pure_dp,
@@ -28,7 +26,7 @@ from tightrope.guarantee.renyi import (
     two_sided,
 )
 from tightrope.process import RandomizedResponse
-from tightrope_reproduce.formulas import lemma3
+from tightrope_reproduce.formulas import improved_moments_accountant, lemma3, moments_accountant
 
 
 def powers(low, high):

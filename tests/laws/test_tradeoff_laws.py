@@ -9,18 +9,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tightrope.guarantee.approx.advanced import advanced
-from tightrope.guarantee.approx.optimal import delta_optimal, epsilon_optimal
 from tightrope.guarantee.approx.simple import amplified, basic, group
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.gaussian.composition import analytic_noise, classical_noise, compose_mu
-from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
-from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff
-from tightrope.guarantee.tradeoff.hull import intersection, symmetrise
-from tightrope.guarantee.tradeoff.subsampled import SubsampledGaussianTradeoff
 from tightrope.process import Adjacency
+from tightrope_reproduce.formulas.optimal_composition import delta_optimal, epsilon_optimal
 from tightrope_reproduce.formulas.product import group as group_of_curve
 from tightrope_reproduce.formulas.product import tensor
+from tightrope_reproduce.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
+from tightrope_reproduce.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff
+from tightrope_reproduce.tradeoff.hull import intersection, symmetrise
+from tightrope_reproduce.tradeoff.subsampled import SubsampledGaussianTradeoff
 
 laws = settings(max_examples=60, deadline=None, derandomize=True)
 few = settings(max_examples=25, deadline=None, derandomize=True)

@@ -3,9 +3,9 @@
 GOLDEN = "tests/unit/guarantee/test_renyi_golden.py"
 REGIONS = "tests/unit/guarantee/test_renyi_regions.py"
 GAUSSIAN = "tests/unit/guarantee/test_gaussian_profile.py"
-DIVERGENCE = "tests/unit/guarantee/test_tradeoff_divergence.py"
-CURVES = "tests/unit/guarantee/test_tradeoff_curves.py"
-OPERATIONS = "tests/unit/guarantee/test_tradeoff_operations.py"
+DIVERGENCE = "tests/unit/reproduce/test_tradeoff_divergence.py"
+CURVES = "tests/unit/reproduce/test_tradeoff_curves.py"
+OPERATIONS = "tests/unit/reproduce/test_tradeoff_operations.py"
 LAWS, RENYI, TRADEOFF = (
     f"tests/laws/test_{name}_laws.py" for name in ("guarantee", "renyi", "tradeoff")
 )
@@ -150,12 +150,12 @@ FAULTS = [
         GOLDEN,
     ),
     (
-        "guarantee/renyi/improved_moments_accountant.py::_terms",
+        "tightrope_reproduce/formulas/improved_moments_accountant.py::_terms",
         "np.maximum(rounded_up(rate / d + np.log1p(-d), rate / d, np.log1p(-d)), 0.0)",
         "np.zeros_like(rate)",
         GOLDEN,
     ),
-    ("guarantee/renyi/moments_accountant.py::epsilon", "2.0", "1.9", GOLDEN),
+    ("tightrope_reproduce/formulas/moments_accountant.py::epsilon", "2.0", "1.9", GOLDEN),
     ("guarantee/renyi/one_sided.py::_envelope", "1.0 + problem.z", "problem.z", GOLDEN),
     (
         "guarantee/renyi/one_sided.py::gamma",
@@ -195,45 +195,50 @@ FAULTS = [
     ),
     ("tightrope_reproduce/formulas/area.py::of_approx", "(1.0 - d) ** 2", "(1.0 - d)", REGIONS),
     (
-        "guarantee/tradeoff/abstract.py::AbstractTradeoff.delta",
+        "tightrope_reproduce/tradeoff/abstract.py::AbstractTradeoff.delta",
         "np.maximum(self._delta(eps), self.inverse()._delta(eps))",
         "self._delta(eps)",
         TRADEOFF,
     ),
     (
-        "guarantee/tradeoff/closed.py::ApproxTradeoff.integral",
+        "tightrope_reproduce/tradeoff/closed.py::ApproxTradeoff.integral",
         "(1.0 - self.failure) ** 2",
         "1.0 - self.failure",
         CURVES,
     ),
     (
-        "guarantee/tradeoff/closed.py::LaplaceTradeoff._type_ii",
+        "tightrope_reproduce/tradeoff/closed.py::LaplaceTradeoff._type_ii",
         "0.25 * factor",
         "0.26 * factor",
         CURVES,
     ),
     (
-        "guarantee/tradeoff/discrete.py::DiscreteTradeoff._parts",
+        "tightrope_reproduce/tradeoff/discrete.py::DiscreteTradeoff._parts",
         "self.q - moved",
         "self.q - 1.01 * moved",
         CURVES,
     ),
-    ("guarantee/tradeoff/divergence.py::chi_alpha", "t**a - 1.0", "t**a - t", DIVERGENCE),
+    ("tightrope_reproduce/tradeoff/divergence.py::chi_alpha", "t**a - 1.0", "t**a - t", DIVERGENCE),
     (
-        "guarantee/tradeoff/divergence.py::hockey_stick",
+        "tightrope_reproduce/tradeoff/divergence.py::hockey_stick",
         "np.maximum(t - c, 0.0)",
         "np.maximum(t - c, 0.0) ** 2",
         DIVERGENCE,
     ),
     (
-        "guarantee/tradeoff/divergence.py::of_atoms",
+        "tightrope_reproduce/tradeoff/divergence.py::of_atoms",
         "generator.at_infinity",
         "generator.at_zero",
         DIVERGENCE,
     ),
-    ("guarantee/tradeoff/gaussian.py::GaussianTradeoff.integral", "math.sqrt(2.0)", "2.0", CURVES),
     (
-        "guarantee/tradeoff/hull.py::_hull",
+        "tightrope_reproduce/tradeoff/gaussian.py::GaussianTradeoff.integral",
+        "math.sqrt(2.0)",
+        "2.0",
+        CURVES,
+    ),
+    (
+        "tightrope_reproduce/tradeoff/hull.py::_hull",
         "np.stack([curve.y, curve.power, curve.x, curve.co_x])",
         "np.stack([curve.x, curve.co_x, curve.y, curve.power])",
         OPERATIONS,

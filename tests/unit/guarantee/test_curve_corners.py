@@ -13,7 +13,6 @@ from mpmath import mpf
 from tightrope.guarantee import risk
 from tightrope.guarantee.approx import simple
 from tightrope.guarantee.approx.curve import tradeoff_interval
-from tightrope.guarantee.approx.optimal import delta_optimal
 from tightrope.guarantee.gaussian.composition import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -21,15 +20,16 @@ from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.guarantee.loss.pair import GaussianPair, SampledGaussianPair, approx_pair
-from tightrope.guarantee.tradeoff import divergence
-from tightrope.guarantee.tradeoff.bracket import bracket
-from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
-from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff
-from tightrope.guarantee.tradeoff.hull import symmetrise
-from tightrope.guarantee.tradeoff.subsampled import SubsampledGaussianTradeoff
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import over_down, rest_down, rest_up, times_up
+from tightrope_reproduce.formulas.optimal_composition import delta_optimal
+from tightrope_reproduce.tradeoff import divergence
+from tightrope_reproduce.tradeoff.bracket import bracket
+from tightrope_reproduce.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
+from tightrope_reproduce.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff
+from tightrope_reproduce.tradeoff.hull import symmetrise
+from tightrope_reproduce.tradeoff.subsampled import SubsampledGaussianTradeoff
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,6 @@ import pytest
 
 from tightrope.accounting import account
 from tightrope.errors import NotCertified
-from tightrope.guarantee.approx.optimal import delta_optimal, epsilon_optimal
 from tightrope.guarantee.loss import contour, lattice, profile
 from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.lattice_law import one_side
@@ -46,6 +45,7 @@ from tightrope.process import (
     Repeated,
     Sequence,
 )
+from tightrope_reproduce.formulas.optimal_composition import delta_optimal, epsilon_optimal
 
 
 def laplace_log_delta(scale: float, count: int, epsilon: float) -> float:

@@ -15,15 +15,20 @@ from tightrope.guarantee.renyi import (
     classical,
     closed_epsilon,
     closed_gamma,
-    improved_moments_accountant,
-    moments_accountant,
     one_sided,
     optimal,
     pure_dp,
     region_of_level,
     two_sided,
 )
-from tightrope_reproduce.formulas import abadi_lemma3, proposition1, question_two, theorem5
+from tightrope_reproduce.formulas import (
+    abadi_lemma3,
+    improved_moments_accountant,
+    moments_accountant,
+    proposition1,
+    question_two,
+    theorem5,
+)
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "renyi.json").read_text())
 

@@ -9,10 +9,10 @@ import pytest
 from scipy.special import ndtr
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.theorems import sampled_gaussian_clt_bdls19
 from tightrope_reproduce.formulas.functionals import functionals, limit, log_moment
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
 
 
 def _gaussian(mu: float, rate: float = 1.0, cells: int = 40_000) -> DiscreteTradeoff:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
 
 __all__ = ["Functionals", "functionals", "log_moment", "limit"]
 

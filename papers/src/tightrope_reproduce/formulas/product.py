@@ -9,7 +9,7 @@ Validity: exact for Gaussians and while the atoms number at most EXACT; else a b
     lattices of log ratios. Group privacy is a bound (attained by the Gaussian mechanism).
 Source: Dong, Roth and Su 2019 (arXiv:1905.02383), Definition 3.1, Theorems 3.2 and 2.14, Lemma A.5.
 Error: the width of the bracket; rounding adds up in `rounding`.
-Vectors: tests/unit/guarantee/test_tradeoff_operations.py.
+Vectors: tests/unit/reproduce/test_tradeoff_operations.py.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.gaussian.composition import compose_mu, group_mu
-from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff
-from tightrope.guarantee.tradeoff.bracket import TradeoffBracket, bracket, coarsened
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
-from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff
-from tightrope.guarantee.tradeoff.hull import symmetrise
 from tightrope.validate import FloatArray, check_count
+from tightrope_reproduce.tradeoff.abstract import AbstractTradeoff
+from tightrope_reproduce.tradeoff.bracket import TradeoffBracket, bracket, coarsened
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
+from tightrope_reproduce.tradeoff.gaussian import GaussianTradeoff
+from tightrope_reproduce.tradeoff.hull import symmetrise
 
 __all__ = ["EXACT", "tensor", "group"]
 

@@ -20,8 +20,8 @@ from collections.abc import Callable
 import numpy as np
 
 from tightrope.guarantee.renyi._arrays import ULP, Enclosure
-from tightrope.guarantee.tradeoff.divergence import cell_bounds, mesh
 from tightrope.validate import FloatArray, check_order
+from tightrope_reproduce.tradeoff.divergence import cell_bounds, mesh
 
 __all__ = ["renyi_of_tradeoff", "gaussian_tail"]
 

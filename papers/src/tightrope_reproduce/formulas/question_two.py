@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.renyi import moments_accountant
 from tightrope.guarantee.renyi._arrays import ULP
-from tightrope.guarantee.renyi.improved_moments_accountant import epsilon_of_rate
-from tightrope.guarantee.renyi.moments_accountant import checked_inner_delta
 from tightrope.validate import check_positive
+from tightrope_reproduce.formulas import moments_accountant
+from tightrope_reproduce.formulas.improved_moments_accountant import epsilon_of_rate
+from tightrope_reproduce.formulas.moments_accountant import checked_inner_delta
 
 __all__ = ["Answers", "largest_steps", "smallest_noise_multiplier"]
 

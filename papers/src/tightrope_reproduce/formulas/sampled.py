@@ -14,11 +14,11 @@ Vectors: sampled_tradeoff in tests/golden/tradeoff.json.
 
 from __future__ import annotations
 
-from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff
-from tightrope.guarantee.tradeoff.bracket import TradeoffBracket, bracket
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
-from tightrope.guarantee.tradeoff.hull import symmetrise
 from tightrope.validate import check_probability
+from tightrope_reproduce.tradeoff.abstract import AbstractTradeoff
+from tightrope_reproduce.tradeoff.bracket import TradeoffBracket, bracket
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
+from tightrope_reproduce.tradeoff.hull import symmetrise
 
 __all__ = ["one_way_sampled", "sampled"]
 

@@ -20,8 +20,8 @@ import numpy as np
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.renyi._arrays import ULP, rounded_down
 from tightrope.guarantee.renyi.balle import log_zeta
-from tightrope.guarantee.renyi.moments_accountant import checked_inner_delta
 from tightrope.validate import check_positive
+from tightrope_reproduce.formulas.moments_accountant import checked_inner_delta
 
 __all__ = ["noise_multiplier", "applies"]
 

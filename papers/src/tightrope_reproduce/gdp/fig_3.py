@@ -12,7 +12,6 @@ from typing import Any, final
 import numpy as np
 
 from tightrope.guarantee.approx.curve import tradeoff as approx_tradeoff
-from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
 from tightrope.validate import FloatArray
@@ -32,6 +31,7 @@ from tightrope_reproduce.item import (
     check,
 )
 from tightrope_reproduce.learning.paper import CLAIMS, TABLE_1
+from tightrope_reproduce.tradeoff.gaussian import GaussianTradeoff
 
 SUMS = {
     "clt": Printed(77.6),

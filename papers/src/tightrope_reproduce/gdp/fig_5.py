@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.gdp.analyses import Analyses
@@ -31,6 +30,7 @@ from tightrope_reproduce.item import (
     Verdict,
 )
 from tightrope_reproduce.learning.paper import TABLE_1
+from tightrope_reproduce.tradeoff.gaussian import GaussianTradeoff
 
 STEPS, DELTA = 234, 1e-5
 HEADS = ("type_i", "clt", "exact_lower", "exact_upper")

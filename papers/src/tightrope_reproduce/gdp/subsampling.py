@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.tradeoff.bracket import TradeoffBracket
-from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
-from tightrope.guarantee.tradeoff.divergence import NEYMAN, of_tradeoff
-from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.formulas.product import tensor
 from tightrope_reproduce.formulas.sampled import one_way_sampled, sampled
 from tightrope_reproduce.gdp.table import PAPER
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.tradeoff.bracket import TradeoffBracket
+from tightrope_reproduce.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
+from tightrope_reproduce.tradeoff.divergence import NEYMAN, of_tradeoff
+from tightrope_reproduce.tradeoff.gaussian import GaussianTradeoff
 
 RATE, EPSILON, DELTA = 0.1, 1.0, 1e-3
 LAPLACE, NU = 1.0, 0.5

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.renyi import moments_accountant
 from tightrope.numerics.interval import Interval
 from tightrope.process.convex import ConvexLoss, CyclicSGD
 from tightrope.report.style import COLOURS
 from tightrope.theorems import hidden_composition, hidden_cyclic
+from tightrope_reproduce.formulas import moments_accountant
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict, check
 
 RECORDS, EPOCHS, ORDER = 1000, 10, 3.0

@@ -13,12 +13,12 @@ import numpy as np
 
 from tightrope.accounting import account
 from tightrope.guarantee.approx.advanced import advanced, shortcut
-from tightrope.guarantee.approx.optimal import epsilon_optimal
 from tightrope.guarantee.approx.simple import amplified
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope.theorems.poisson_gaussian_rdp_closed_mtz19 import ClosedFormTerm
+from tightrope_reproduce.formulas.optimal_composition import epsilon_optimal
 from tightrope_reproduce.item import (
     Item,
     Line,

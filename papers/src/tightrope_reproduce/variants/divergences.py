@@ -13,7 +13,10 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from tightrope.guarantee.renyi import classical, closed_epsilon, optimal
-from tightrope.guarantee.tradeoff.divergence import (
+from tightrope.report.style import COLOURS
+from tightrope_reproduce.formulas.proposition1 import gaussian_tail
+from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.tradeoff.divergence import (
     CHI_SQUARED,
     HELLINGER,
     KULLBACK_LEIBLER,
@@ -21,9 +24,6 @@ from tightrope.guarantee.tradeoff.divergence import (
     Generator,
     of_tradeoff,
 )
-from tightrope.report.style import COLOURS
-from tightrope_reproduce.formulas.proposition1 import gaussian_tail
-from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
 from tightrope_reproduce.variants.noisy_sgd import PAPERS
 
 MU = 1.0

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.renyi import improved_moments_accountant, moments_accountant
 from tightrope.numerics.interval import Interval
 from tightrope.report.style import COLOURS
-from tightrope_reproduce.formulas import question_two
+from tightrope_reproduce.formulas import (
+    improved_moments_accountant,
+    moments_accountant,
+    question_two,
+)
 from tightrope_reproduce.item import (
     Item,
     Line,

@@ -15,11 +15,14 @@ import numpy as np
 
 from tightrope.accounting import account
 from tightrope.calibrate import Target, find_steps
-from tightrope.guarantee.renyi import improved_moments_accountant, moments_accountant
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency, FixedSizeSampling, NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
-from tightrope_reproduce.formulas import question_two
+from tightrope_reproduce.formulas import (
+    improved_moments_accountant,
+    moments_accountant,
+    question_two,
+)
 from tightrope_reproduce.item import (
     Item,
     Line,

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
-from tightrope.guarantee.renyi import best_for_delta, improved_moments_accountant
+from tightrope.guarantee.renyi import best_for_delta
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope.theorems import poisson_gaussian_rdp_abadi16 as leading
 from tightrope.theorems import poisson_gaussian_rdp_mtz19 as exact_renyi
 from tightrope.theorems import sampled_gaussian_clt_bdls19 as clt
+from tightrope_reproduce.formulas import improved_moments_accountant
 from tightrope_reproduce.formulas.abadi_lemma3 import broken_conditions, claimed_renyi
 from tightrope_reproduce.item import (
     Item,

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.tradeoff.closed import ApproxTradeoff
-from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff
-from tightrope.guarantee.tradeoff.hull import intersection
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.formulas import area
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.tradeoff.closed import ApproxTradeoff
+from tightrope_reproduce.tradeoff.gaussian import GaussianTradeoff
+from tightrope_reproduce.tradeoff.hull import intersection
 from tightrope_reproduce.variants.noisy_sgd import PAPERS
 
 MU, EPSILON = 1.0, 1.0

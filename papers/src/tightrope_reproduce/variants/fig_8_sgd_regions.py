@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.tradeoff.bracket import TradeoffBracket
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
 from tightrope.theorems import sampled_gaussian_clt_bdls19 as clt
@@ -28,6 +27,7 @@ from tightrope_reproduce.item import (
     Table,
     Verdict,
 )
+from tightrope_reproduce.tradeoff.bracket import TradeoffBracket
 from tightrope_reproduce.variants.noisy_sgd import (
     PAPERS,
     claimed_type_ii,

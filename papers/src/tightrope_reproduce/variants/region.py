@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee
-from tightrope.guarantee.tradeoff.bracket import TradeoffBracket
-from tightrope.guarantee.tradeoff.hull import intersection
 from tightrope.numerics.interval import Interval
 from tightrope.validate import FloatArray
+from tightrope_reproduce.tradeoff.bracket import TradeoffBracket
+from tightrope_reproduce.tradeoff.hull import intersection
 
 __all__ = ["region_of", "area_of"]
 

@@ -21,10 +21,10 @@ from typing import final
 import numpy as np
 from scipy.special import ndtr
 
-from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff
-from tightrope.guarantee.tradeoff.gaussian import SampledGaussianTradeoff
 from tightrope.numerics.interval import Interval
 from tightrope.validate import FloatArray
+from tightrope_reproduce.tradeoff.abstract import AbstractTradeoff
+from tightrope_reproduce.tradeoff.gaussian import SampledGaussianTradeoff
 
 __all__ = ["SubsampledGaussianTradeoff"]
 

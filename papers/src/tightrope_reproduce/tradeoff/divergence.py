@@ -26,10 +26,10 @@ from typing import final
 import numpy as np
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_order, check_positive
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
 
 __all__ = [
     "Generator",

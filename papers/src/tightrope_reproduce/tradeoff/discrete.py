@@ -10,7 +10,7 @@ Validity: exact.
 Source: Neyman and Pearson 1933; Dong, Roth and Su 2019 (arXiv:1905.02383), Section 2.
 Error: `rounding` bounds the relative error of every mass; sums are taken from the end where they
     are small, so corners keep it at both ends, but for n units of rounding of n summands.
-Vectors: tests/laws/test_tradeoff_laws.py, tests/unit/guarantee/test_tradeoff_divergence.py.
+Vectors: tests/laws/test_tradeoff_laws.py, tests/unit/reproduce/test_tradeoff_divergence.py.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff, outward
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray, check_probability, check_real
+from tightrope_reproduce.tradeoff.abstract import AbstractTradeoff, outward
 
 __all__ = ["DiscreteTradeoff", "from_losses", "from_corners"]
 

@@ -25,8 +25,8 @@ from tightrope.guarantee.renyi._arrays import flat, rounded_up, shaped
 from tightrope.guarantee.renyi.balle import log_zeta
 from tightrope.guarantee.renyi.classical import epsilon_above
 from tightrope.guarantee.renyi.closed_epsilon import second_term
-from tightrope.guarantee.renyi.moments_accountant import checked_inner_delta, rate_of
 from tightrope.validate import FloatArray
+from tightrope_reproduce.formulas.moments_accountant import checked_inner_delta, rate_of
 
 __all__ = ["MomentTerms", "terms", "epsilon", "epsilon_of_rate"]
 

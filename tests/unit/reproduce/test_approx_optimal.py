@@ -13,12 +13,11 @@ from mpmath import exp, log, loggamma, mp, mpf
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.approx.advanced import advanced
-from tightrope.guarantee.approx.binomial import log_pmf
-from tightrope.guarantee.approx.optimal import delta_optimal, epsilon_optimal
 from tightrope.guarantee.approx.simple import basic
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.gaussian.profile import epsilon as gaussian_epsilon
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
+from tightrope_reproduce.formulas.optimal_composition import delta_optimal, epsilon_optimal, log_pmf
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "tradeoff.json").read_text())
 

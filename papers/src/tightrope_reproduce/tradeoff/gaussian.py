@@ -25,10 +25,10 @@ import numpy as np
 from scipy.special import ndtr
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray, check_probability, check_real
+from tightrope_reproduce.tradeoff.abstract import AbstractTradeoff
 
 __all__ = ["GaussianTradeoff", "SampledGaussianTradeoff"]
 

@@ -14,10 +14,10 @@ from scipy.special import ndtr, ndtri
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff, from_corners, from_losses
-from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff
-from tightrope.guarantee.tradeoff.subsampled import SubsampledGaussianTradeoff
+from tightrope_reproduce.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff, from_corners, from_losses
+from tightrope_reproduce.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff
+from tightrope_reproduce.tradeoff.subsampled import SubsampledGaussianTradeoff
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "tradeoff.json").read_text())
 ALPHA = np.concatenate([[0.0, 1e-300, 1e-12, 1e-4], np.linspace(0.01, 0.99, 33), [1 - 1e-9, 1.0]])

@@ -10,7 +10,7 @@ Validity: exact.
 Source: Dong, Roth and Su 2019 (arXiv:1905.02383), Section 2; Bu et al. 2019 (arXiv:1911.11607),
     Theorem 3; Kairouz, Oh and Viswanath 2015 (arXiv:1311.0776), (4).
 Error: hull corners are input corners. Crossings of lines add a relative 1e-13 to `rounding`.
-Vectors: tests/unit/guarantee/test_tradeoff_operations.py.
+Vectors: tests/unit/reproduce/test_tradeoff_operations.py.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
-from tightrope.guarantee.tradeoff.gaussian import SampledGaussianTradeoff
-from tightrope.guarantee.tradeoff.subsampled import SubsampledGaussianTradeoff
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray, check_delta, check_real
+from tightrope_reproduce.tradeoff.abstract import AbstractTradeoff
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
+from tightrope_reproduce.tradeoff.gaussian import SampledGaussianTradeoff
+from tightrope_reproduce.tradeoff.subsampled import SubsampledGaussianTradeoff
 
 __all__ = ["symmetrise", "intersection"]
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.approx.optimal import delta_optimal
 from tightrope.guarantee.approx.simple import group as approx_group
-from tightrope.guarantee.tradeoff.bracket import TradeoffBracket, bracket, coarsened
-from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
-from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff
-from tightrope.guarantee.tradeoff.hull import intersection, symmetrise
-from tightrope.guarantee.tradeoff.subsampled import SubsampledGaussianTradeoff
+from tightrope_reproduce.formulas.optimal_composition import delta_optimal
 from tightrope_reproduce.formulas.product import _product, group, tensor
+from tightrope_reproduce.tradeoff.bracket import TradeoffBracket, bracket, coarsened
+from tightrope_reproduce.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
+from tightrope_reproduce.tradeoff.gaussian import GaussianTradeoff, SampledGaussianTradeoff
+from tightrope_reproduce.tradeoff.hull import intersection, symmetrise
+from tightrope_reproduce.tradeoff.subsampled import SubsampledGaussianTradeoff
 
 ALPHA = np.concatenate([[0.0, 1e-12, 1e-6, 1e-3], np.linspace(0.01, 0.99, 33), [1 - 1e-9, 1.0]])
 EPS = np.linspace(0.0, 4.0, 17)

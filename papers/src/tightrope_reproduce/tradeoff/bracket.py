@@ -7,7 +7,7 @@ Conditions: delta(e_n) is at most `tail` on both sides; beyond, `lower` gives up
 Validity: exact bounds; second order in the step of the grid.
 Source: convexity; the same as splitting ("connect the dots") and merging loss outcomes.
 Error: stated by the two curves; rounding enters through `rounding`.
-Vectors: tests/unit/guarantee/test_tradeoff_operations.py.
+Vectors: tests/unit/reproduce/test_tradeoff_operations.py.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff
-from tightrope.guarantee.tradeoff.closed import ApproxTradeoff
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
-from tightrope.guarantee.tradeoff.hull import intersection
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray
+from tightrope_reproduce.tradeoff.abstract import AbstractTradeoff
+from tightrope_reproduce.tradeoff.closed import ApproxTradeoff
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
+from tightrope_reproduce.tradeoff.hull import intersection
 
 __all__ = ["TradeoffBracket", "bracket", "coarsened"]
 

@@ -23,9 +23,9 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 from tightrope.guarantee.approx.curve import tradeoff, tradeoff_bounds
-from tightrope.guarantee.tradeoff.abstract import AbstractTradeoff, outward
 from tightrope.numerics.interval import Interval
 from tightrope.validate import FloatArray, check_delta, check_real
+from tightrope_reproduce.tradeoff.abstract import AbstractTradeoff, outward
 
 __all__ = ["ApproxTradeoff", "LaplaceTradeoff"]
 

@@ -11,10 +11,13 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.tradeoff.bracket import bracket
-from tightrope.guarantee.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
-from tightrope.guarantee.tradeoff.discrete import DiscreteTradeoff
-from tightrope.guarantee.tradeoff.divergence import (
+from tightrope_reproduce.formulas.product import tensor
+from tightrope_reproduce.formulas.proposition1 import gaussian_tail, renyi_of_tradeoff
+from tightrope_reproduce.formulas.sampled import one_way_sampled, sampled
+from tightrope_reproduce.tradeoff.bracket import bracket
+from tightrope_reproduce.tradeoff.closed import ApproxTradeoff, LaplaceTradeoff
+from tightrope_reproduce.tradeoff.discrete import DiscreteTradeoff
+from tightrope_reproduce.tradeoff.divergence import (
     CHI_SQUARED,
     HELLINGER,
     KULLBACK_LEIBLER,
@@ -25,11 +28,8 @@ from tightrope.guarantee.tradeoff.divergence import (
     of_atoms,
     of_tradeoff,
 )
-from tightrope.guarantee.tradeoff.gaussian import GaussianTradeoff
-from tightrope.guarantee.tradeoff.subsampled import SubsampledGaussianTradeoff
-from tightrope_reproduce.formulas.product import tensor
-from tightrope_reproduce.formulas.proposition1 import gaussian_tail, renyi_of_tradeoff
-from tightrope_reproduce.formulas.sampled import one_way_sampled, sampled
+from tightrope_reproduce.tradeoff.gaussian import GaussianTradeoff
+from tightrope_reproduce.tradeoff.subsampled import SubsampledGaussianTradeoff
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "tradeoff.json").read_text())
 NAMED = {

@@ -1,0 +1,1 @@
+"""Trade-off functions as objects: closed, discrete and enclosed, with products and hulls."""
