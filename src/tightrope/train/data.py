@@ -175,7 +175,7 @@ class Records:
             return []
         if self._arrays is not None:
             index = torch.from_numpy(indices)
-            parts = tuple(part[index.to(part.device)] for part in self._arrays)
+            parts = tuple(part.index_select(0, index.to(part.device)) for part in self._arrays)
             return [Group(parts, len(indices))]
         return _stacked([self.arguments(int(i)) for i in indices])
 
@@ -274,6 +274,8 @@ class Records:
 
 def to_device(arguments: Arguments, device: torch.device) -> Arguments:
     """The same arguments on a device."""
+    if all(isinstance(part, Tensor) and part.device == device for part in arguments):
+        return arguments
     return pytree.tree_map(lambda leaf: leaf.to(device, non_blocking=True), arguments)  # type: ignore[no-any-return]
 
 

@@ -28,7 +28,7 @@ from tightrope.train.executors.strict import ROWS, Strict
 from tightrope.train.gradients.sums import public_updates
 from tightrope.train.program import NotCaptured, Program, Unknown, capture, digest, prove
 
-__all__ = ["TIERS", "Isolated", "Isolation", "isolate"]
+__all__ = ["TIERS", "Isolated", "Isolation", "isolate", "modules_of"]
 
 TIERS = ("proved", "vmap", "one at a time")
 
@@ -73,7 +73,9 @@ class Isolated:
         return self.programs[0]
 
     def executor_for(self, arguments: Arguments) -> Any:
-        """The executor of the shape of these arguments."""
+        """The executor of the shape of these arguments; the records have no other shapes."""
+        if len(self._executors) == 1:
+            return next(iter(self._executors.values()))
         return self._executors[_key(arguments)]
 
     def changed(self) -> bool:
@@ -236,6 +238,18 @@ def _empty_rows(example: Arguments, rows: int, device: torch.device) -> Argument
     return pytree.tree_map(zeros, example)  # type: ignore[no-any-return]
 
 
+def modules_of(model: nn.Module) -> list[nn.Module]:
+    """All modules, once each. `model.modules()` also makes names, which costs a small step time."""
+    found, seen, waiting = list[nn.Module](), set[int](), list[nn.Module | None]([model])
+    while waiting:
+        module = waiting.pop()
+        if module is not None and id(module) not in seen:
+            seen.add(id(module))
+            found.append(module)
+            waiting.extend(module._modules.values())
+    return found
+
+
 def _state_of(model: nn.Module) -> list[Any]:
     """What a program takes for granted of the modules: memory, modes and plain attributes."""
     return [
@@ -249,7 +263,7 @@ def _state_of(model: nn.Module) -> list[Any]:
             [None if b is None else id(b) for b in module._buffers.values()],
             [(k, v) for k, v in vars(module).items() if type(v) in _PLAIN and k != "training"],
         )
-        for module in model.modules()
+        for module in modules_of(model)
     ]
 
 

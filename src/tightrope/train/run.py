@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from tightrope.entropy import here
@@ -39,7 +40,7 @@ from tightrope.train.data import Group, LoaderSettings, Records, loader_settings
 from tightrope.train.executors.plain import flat
 from tightrope.train.facts import certificate_of, record_of, settings_of, summary_of
 from tightrope.train.fitting import Outcome, fit, settle
-from tightrope.train.isolation import Isolated, Isolation, isolate
+from tightrope.train.isolation import Isolated, Isolation, isolate, modules_of
 from tightrope.train.ledger import Budget, Ledger, not_private_because
 from tightrope.train.noise import Noise
 from tightrope.train.parallel.ranks import (
@@ -402,7 +403,7 @@ class PrivateRun:
             schedule.step()
         if self.average is not None:
             self.average.update(number)
-        self._mark_weights()
+        self._written = [(tensor, tensor._version) for tensor, _ in self._written]
         if self.folder is not None and number % self._save_every == 0:
             self.folder.save()
         return Step(number, rates, norm, self)
@@ -440,13 +441,15 @@ class PrivateRun:
         self.ledger.check_allowance()
         self.records.check_unwritten()
         _check_trains(self.model)
-        if self.weights_touched:
+        changed = self._isolated.changed()
+        # Where the model has the same tensors as before, only writes to them are left to look for.
+        if self.weights_touched if changed else self._written_since:
             raise ModelNotPrivate(
                 "The weights were written to between two steps, and what was written is not "
                 "counted. If it was made from public data or from released values only (an average "
                 "of weights, say), call run.accept_weights(); the certificate mentions it."
             )
-        if self._isolated.changed():
+        if changed:
             self._isolate()
             if self.folder is not None:
                 self.folder.save()  # a crash must not lose how the next steps kept examples apart
@@ -468,17 +471,26 @@ class PrivateRun:
         self.names = _names_of(self.model, self.parameters)
 
     def _mark_weights(self) -> None:
-        tensors = (*self.model.parameters(), *self.model.buffers())
-        self._written = [(tensor, tensor._version) for tensor in tensors]
+        self._written = [(tensor, tensor._version) for tensor in self._weights()]
+
+    def _weights(self) -> list[Tensor]:
+        """Parameters and buffers; those of tied layers come more than once."""
+        modules = modules_of(self.model)
+        kept = (t for m in modules for t in (*m._parameters.values(), *m._buffers.values()))
+        return [tensor for tensor in kept if tensor is not None]
 
     @property
     def weights_touched(self) -> bool:
         """Whether weights or buffers were written to or exchanged since the last step."""
-        now = [*self.model.parameters(), *self.model.buffers()]
-        return len(now) != len(self._written) or any(
-            tensor is not before or tensor._version != version
-            for tensor, (before, version) in zip(now, self._written, strict=True)
+        now = self._weights()
+        exchanged = len(now) != len(self._written) or any(
+            tensor is not before for tensor, (before, _) in zip(now, self._written, strict=True)
         )
+        return exchanged or self._written_since
+
+    @property
+    def _written_since(self) -> bool:
+        return any(tensor._version != version for tensor, version in self._written)
 
     def accept_weights(self) -> None:
         """Go on from weights that you set yourself, from nothing but public or released numbers."""
@@ -632,8 +644,9 @@ def _records_of(data: Any, *, workers: int, collate: Any, users: Any, **how: Any
 
 def _parts(group: Group, size: int) -> Iterator[Any]:
     """The arguments of a group, at most `size` records at a time."""
-    import torch.utils._pytree as pytree
-
+    if group.size <= size:
+        yield group.arguments
+        return
     for start in range(0, group.size, size):
         yield pytree.tree_map(lambda leaf: leaf[start : start + size], group.arguments)  # noqa: B023
 

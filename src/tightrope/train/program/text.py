@@ -70,6 +70,7 @@ class Program:
     model: nn.Module | None
     batch: int | None
     constants: dict[str, Tensor] = field(default_factory=dict)
+    _owners: dict[str, nn.Module] = field(default_factory=dict, init=False, repr=False)
 
     def tensor(self, place: Place) -> Tensor:
         """The live tensor of a place: an update in place is seen by the next step."""
@@ -91,7 +92,9 @@ class Program:
         if self.model is None:
             raise InvalidInput("This program was loaded without its model: it can only be proved.")
         owner, _, name = target.rpartition(".")
-        tensor: Tensor = getattr(self.model.get_submodule(owner), name)
+        if target not in self._owners:  # modules that are exchanged make a new program
+            self._owners[target] = self.model.get_submodule(owner)
+        tensor: Tensor = getattr(self._owners[target], name)
         return tensor
 
 
