@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_leaves
 
 from tightrope.train import FullBatchSampler, GaussianNoise, noisy_sgd
 from tightrope.train.clip import FlatClip
-from tightrope.train.parallel.ranks import from_all_ranks, rank_and_size
+from tightrope.train.ranks import from_all_ranks, rank_and_size
 
 ROWS, STEPS, MB = 16, 2, 1e6
 # What is freed goes back to the system, so that a process is as large as what it holds.

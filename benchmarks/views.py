@@ -25,7 +25,7 @@ from tightrope.train import CropAndFlip, FlatClip
 from tightrope.train.executors.plain import Plain
 from tightrope.train.gradients.rounding import longest_chain, rho_for
 from tightrope.train.program import capture, prove
-from tightrope.train.views import with_views
+from tightrope.train.users import with_views
 
 CASES = [(1, 2048), (4, 256), (8, 256), (16, 128)]  # views, examples in a micro-batch
 

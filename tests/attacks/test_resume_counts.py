@@ -10,7 +10,7 @@ import torch
 
 from tightrope.errors import InvalidInput
 from tightrope.train import GaussianNoise, PoissonSampler
-from tightrope.train.store import folder as folder_module
+from tightrope.train import folder as folder_module
 
 
 class Plain:

@@ -91,6 +91,6 @@ FAULTS = [
         VANISHED,
     ),
     ("ledger/spending.py", "(_ANYWHERE[-1] if _ANYWHERE else None)", "None", THREADS),
-    ("train/ledger.py", "            check_private(self.forfeited)\n", "", SEEDED),
-    ("train/reserved.py", "held.steps, held.spent\n", "held.steps, 0\n", COPIES),
+    ("train/spending.py", "            check_private(self.forfeited)\n", "", SEEDED),
+    ("train/spending.py", "held.steps, held.spent\n", "held.steps, 0\n", COPIES),
 ]

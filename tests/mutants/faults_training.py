@@ -40,7 +40,7 @@ def _rule(*names: str) -> str:
 PROOF, LABELS = "train/program/proof.py", "train/program/labels.py"
 TABLE = "train/program/rules"
 BATCH, SITES = "train/gradients/batch.py", "train/gradients/sums.py"
-COUNT, LOG, STEP = "train/ledger.py", "train/journal.py", "train/run.py"
+COUNT, LOG, STEP = "train/spending.py", "train/journal.py", "train/run.py"
 
 FAULTS = [
     # rules of the proof
@@ -132,43 +132,43 @@ FAULTS = [
     ("train/clip.py::AutomaticClip.factors", "self.clip_norm * _MARGIN", "self.clip_norm", CLIP),
     # a norm that follows the gradients
     (
-        "train/adaptive_clip.py::AdaptiveClip.sensitivity",
+        "train/clip.py::AdaptiveClip.sensitivity",
         "self.clip_norm / math.sqrt(1.0 - self.share)",
         "self.clip_norm",
         ADAPTIVE,
     ),
     (
-        "train/adaptive_clip.py::AdaptiveClip._weight",
+        "train/clip.py::AdaptiveClip._weight",
         "self.sensitivity * math.sqrt(self.share)",
         "2.0 * self.sensitivity",
         ADAPTIVE,
     ),
     (
-        "train/adaptive_clip.py::AdaptiveClip.counted",
+        "train/clip.py::AdaptiveClip.counted",
         "2 * within - batch.examples",
         "2 * within",
         ADAPTIVE,
     ),
     (
-        "train/adaptive_clip.py::AdaptiveClip.counted",
+        "train/clip.py::AdaptiveClip.counted",
         "batch.factors >= 1",
         "batch.factors > 0",
         ADAPTIVE,
     ),
     (
-        "train/adaptive_clip.py::AdaptiveClip.follow",
+        "train/clip.py::AdaptiveClip.follow",
         "released / (2 * self._weight)",
         "released / self._weight",
         ADAPTIVE,
     ),
     (
-        "train/adaptive_clip.py::AdaptiveClip.follow",
+        "train/clip.py::AdaptiveClip.follow",
         "math.exp(-self.rate * off)",
         "math.exp(self.rate * off)",
         ADAPTIVE,
     ),
     (
-        "train/adaptive_clip.py::AdaptiveClip.load_state_dict",
+        "train/clip.py::AdaptiveClip.load_state_dict",
         "FlatClip(state['clip_norm']).clip_norm",
         "1.0",
         STORE,
@@ -192,9 +192,9 @@ FAULTS = [
         SUMS,
     ),
     ("train/gradients/chains.py::_total", "len(flat) <= chain", "True", CHAINS),
-    ("train/totals.py::FloatTotals.add", "t.double().add_(s)", "s.clone()", RUN),
+    ("train/arithmetic.py::FloatTotals.add", "t.double().add_(s)", "s.clone()", RUN),
     (
-        "train/totals.py::FloatTotals.noisy",
+        "train/arithmetic.py::FloatTotals.noisy",
         "self.arithmetic.charged(sensitivity)",
         "sensitivity",
         CHARGED,
@@ -206,10 +206,10 @@ FAULTS = [
         "present[: rows + 1] = True",
         EXECUTORS,
     ),
-    ("train/executors/mapped.py::Mapped._traced", "'different'", "'same'", EXECUTORS),
-    ("train/executors/mapped.py::_refuse_writes", "schema.is_mutable", "False", EXECUTORS),
+    ("train/executors/unproved.py::Mapped._traced", "'different'", "'same'", EXECUTORS),
+    ("train/executors/unproved.py::_refuse_writes", "schema.is_mutable", "False", EXECUTORS),
     (
-        "train/executors/one_by_one.py::OneAtATime.clipped_sum",
+        "train/executors/unproved.py::OneAtATime.clipped_sum",
         "versions != [buffer._version for buffer in self._buffers]",
         "False",
         EXECUTORS,
@@ -285,20 +285,20 @@ FAULTS = [
         SAMPLERS,
     ),
     (
-        "train/epoch_samplers.py::ShuffledSampler._assign",
+        "train/samplers.py::ShuffledSampler._assign",
         "np.argsort(self._stream.words(population))",
         "np.arange(population)",
         DRAWS,
     ),
     (
-        "train/epoch_samplers.py::BallsInBinsSampler._assign",
+        "train/samplers.py::BallsInBinsSampler._assign",
         "self._stream.words(population)",
         "np.arange(population, dtype=np.uint64)",
         DRAWS,
     ),
-    ("train/epoch_samplers.py::_EpochSampler.draw", "self.position == 0", "False", SAMPLERS),
+    ("train/samplers.py::_EpochSampler.draw", "self.position == 0", "False", SAMPLERS),
     (
-        "train/epoch_samplers.py::_EpochSampler.go_on_after",
+        "train/samplers.py::_EpochSampler.go_on_after",
         "-(-steps // self.batches_per_epoch) * self.batches_per_epoch",
         "steps",
         SAMPLERS,
@@ -345,10 +345,10 @@ FAULTS = [
         "False",
         USERS,
     ),
-    (f"{COUNT}::not_private_because", "not sampler.stream.private", "False", RUN),
-    (f"{COUNT}::not_private_because", "noise.noise_multiplier == 0", "False", RUN),
+    ("train/record.py::not_private_because", "not sampler.stream.private", "False", RUN),
+    ("train/record.py::not_private_because", "noise.noise_multiplier == 0", "False", RUN),
     (
-        "train/store/folder.py::RunFolder._resume",
+        "train/folder.py::RunFolder._resume",
         "self._count_of_all_ranks(run, state['step'])",
         "None",
         STORE,
@@ -372,9 +372,9 @@ FAULTS = [
     # users
     ("train/users.py::UsersAsRecords.__getitem__", "1.0 / len(own)", "1.0", USERS),
     ("train/users.py::UserData.check", "self._counts > most", "self._counts > 2 * most", USERS),
-    ("train/protected.py::Users.process", "self.together", "True", USERS),
+    ("train/samplers.py::Users.process", "self.together", "True", USERS),
     (
-        "train/views.py::with_views",
+        "train/users.py::with_views",
         "each.unflatten(0, (-1, views)).mean(1)",
         "each.unflatten(0, (-1, views)).sum(1)",
         USERS,

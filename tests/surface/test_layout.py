@@ -139,11 +139,10 @@ SMALL = words(
     guarantee.renyi.region_of_curve guarantee.tradeoff.one_line interop.suspects ledger.heads
     ledger.migrate ledger.roles ledger.serve numerics.exponential numerics.lattice_compound
     plan.local plan.public_last process.noise_conventions report.convex_view
-    report.hidden_plots search.selection train.average train.deterministic train.lock
-    train.optimizer_state train.shape
+    report.hidden_plots search.selection
     """
 )
-MOST_SMALL = 38
+MOST_SMALL = 33
 
 BANNED = frozenset({"told", "company", "look", "aside", "nobody", "somebody", "held"})
 # Names with such a word in them; this list only shrinks too.

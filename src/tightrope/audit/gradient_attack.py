@@ -30,7 +30,7 @@ from tightrope.audit.result import Audit, audit_one_run
 from tightrope.audit.scores import Bits, log_likelihood_ratio
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling, Process
-from tightrope.train.adaptive_clip import AdaptiveClip
+from tightrope.train.clip import AdaptiveClip
 from tightrope.train.noise import Noise
 from tightrope.train.run import PrivateRun
 from tightrope.validate import FloatArray, check_count

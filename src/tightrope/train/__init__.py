@@ -19,14 +19,12 @@ except ModuleNotFoundError as missing:
         "tightrope.train needs PyTorch: pip install 'tightrope[train]'", name=missing.name
     ) from missing
 
-from tightrope.train.adaptive_clip import AdaptiveClip
-from tightrope.train.clip import AutomaticClip, FlatClip, PerLayerClip
+from tightrope.train.clip import AdaptiveClip, AutomaticClip, FlatClip, PerLayerClip
 from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.doctor import check_program, check_run
-from tightrope.train.epoch_samplers import BallsInBinsSampler, CyclicSampler, ShuffledSampler
 from tightrope.train.fitting import Evaluation, Outcome, accuracy
 from tightrope.train.fix import StandardConv2d, fix
-from tightrope.train.ledger import Budget
+from tightrope.train.folder import RunFolder
 from tightrope.train.noise import GaussianNoise
 from tightrope.train.optimizers import (
     CorrectedAdam,
@@ -36,18 +34,20 @@ from tightrope.train.optimizers import (
     noisy_sgd,
 )
 from tightrope.train.private import Trainer, noise_for, private
-from tightrope.train.protected import Users
 from tightrope.train.record import RunRecord
 from tightrope.train.run import Epoch, PrivateRun, Sensitive, Step
 from tightrope.train.samplers import (
+    BallsInBinsSampler,
+    CyclicSampler,
     FixedSizeSampler,
     FullBatchSampler,
     PoissonSampler,
+    ShuffledSampler,
     TruncatedPoissonSampler,
+    Users,
 )
-from tightrope.train.store.folder import RunFolder
-from tightrope.train.users import UserData, first_rows
-from tightrope.train.views import CropAndFlip
+from tightrope.train.spending import Budget
+from tightrope.train.users import CropAndFlip, UserData, first_rows
 
 __all__ = [
     "private",

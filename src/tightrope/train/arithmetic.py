@@ -7,11 +7,19 @@ it for each mode.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Protocol, final
+
+import torch
+from torch import Tensor
 
 from tightrope.errors import InvalidInput
+from tightrope.train.clip import AdaptiveClip, Clip
+from tightrope.train.discrete_noise import BOUND, DiscreteGaussianNoise, as_values, unit
 from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, rho_for
+from tightrope.train.noise import Noise
+from tightrope.train.ranks import rank_and_size, sum_over_ranks_
 
 __all__ = [
     "MODES",
@@ -20,6 +28,10 @@ __all__ = [
     "check_mode",
     "strict",
     "uncovered",
+    "FloatTotals",
+    "IntegerTotals",
+    "Totals",
+    "totals_for",
 ]
 
 MODES = {
@@ -83,3 +95,120 @@ def check_mode(name: object) -> str:
         listed = "; ".join(f"{mode!r}: {words}" for mode, words in MODES.items())
         raise InvalidInput(f"arithmetic is {name!r}; it must be one of these. {listed}.")
     return name
+
+
+# ---- sums of a batch -----------------------------------------------------------------------------
+
+
+class Totals(Protocol):
+    """Adds up parts of a batch, and releases the sum of all ranks with its noise."""
+
+    arithmetic: Arithmetic
+
+    def zero(self, parameters: Sequence[Tensor], *, count: bool) -> list[Tensor]: ...
+    def add(self, total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]: ...
+    def noisy(
+        self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
+    ) -> list[Tensor]: ...
+
+
+def totals_for(
+    name: object, clip: Clip, noise: Noise, examples: float, parameters: Sequence[Tensor]
+) -> Totals:
+    """Of the arithmetic with this name; examples: expected in a batch."""
+    mode, device = check_mode(name), parameters[0].device
+    if mode == "strict":
+        return IntegerTotals(clip, noise)
+    if mode == "bounded" and device.type not in ("cpu", "cuda"):
+        raise InvalidInput(
+            f"The model is on {device.type!r}; the bound on rounding is proved for CPUs and CUDA "
+            'devices. Move the model, or set arithmetic="uncovered"; the certificate then states '
+            "first that floating point is not covered."
+        )
+    arithmetic = uncovered() if mode == "uncovered" else bounded(examples, device.type)
+    return FloatTotals(arithmetic, parameters)
+
+
+@final
+class FloatTotals:
+    """Sums in floating point, whose rounding the arithmetic of the run bounds or leaves open."""
+
+    def __init__(self, arithmetic: Arithmetic, parameters: Sequence[Tensor]) -> None:
+        self.arithmetic = arithmetic
+        self._dtypes = [_wide(p) for p in parameters]
+        self._rank, self._ranks = rank_and_size()
+
+    def zero(self, parameters: Sequence[Tensor], *, count: bool) -> list[Tensor]:
+        """The sum of no examples; count: with the count of an adaptive clip beside it."""
+        wide = [torch.zeros_like(p, dtype=_wide(p)).detach() for p in parameters]
+        return [*wide, wide[0].new_zeros(1, dtype=torch.float32)] if count else wide
+
+    def add(self, total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]:
+        """The first part as it is, further ones in float64; half precision is widened."""
+        if total is None:
+            return [s.float() if s.dtype.itemsize < 4 else s for s in part]
+        return [t.double().add_(s) for s, t in zip(part, total, strict=True)]
+
+    def noisy(
+        self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
+    ) -> list[Tensor]:
+        """The sum over all ranks with its noise, of a batch of so many examples on this rank."""
+        if self._ranks > 1 or self.arithmetic.chain(examples, 1) == 0:
+            total = [t.double() for t in total]
+        else:  # the parts were added in float64, and are rounded to the weights' precision once
+            total = [t if t.dtype is wide else t.to(wide) for t, wide in self._paired(total)]
+        if self._rank == 0:
+            noise.add_(total, self.arithmetic.charged(sensitivity))
+        if self._ranks > 1:
+            sum_over_ranks_(total)
+        return total
+
+    def _paired(self, total: list[Tensor]) -> list[tuple[Tensor, torch.dtype]]:
+        count = [torch.float32] * (len(total) - len(self._dtypes))  # of an adaptive clip
+        return list(zip(total, [*self._dtypes, *count], strict=True))
+
+
+def _wide(parameter: Tensor) -> torch.dtype:
+    return torch.promote_types(parameter.dtype, torch.float32)
+
+
+@final
+class IntegerTotals:
+    """Whole numbers: nothing depends on order, on parts, or on ranks but through the exact sum."""
+
+    def __init__(self, clip: Clip, noise: Noise) -> None:
+        if isinstance(clip, AdaptiveClip):
+            raise InvalidInput(
+                'arithmetic="strict" adds whole numbers in units of one clip norm, which '
+                "AdaptiveClip changes. Use FlatClip."
+            )
+        if not isinstance(noise, DiscreteGaussianNoise):
+            raise InvalidInput(
+                'arithmetic="strict" adds whole numbers, so its noise must be whole numbers too: '
+                f"use noise=DiscreteGaussianNoise({noise.noise_multiplier:g}) instead of "
+                f"{type(noise).__name__}."
+            )
+        self.arithmetic = strict(unit(float(clip.sensitivity)))
+
+    def zero(self, parameters: Sequence[Tensor], *, count: bool) -> list[Tensor]:
+        """The sum of no examples."""
+        return [torch.zeros_like(p, dtype=torch.int64).detach() for p in parameters]
+
+    def add(self, total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]:
+        """Exact."""
+        if total is None:
+            return [whole.clone() for whole in part]
+        torch._foreach_add_(total, list(part))
+        return total
+
+    def noisy(
+        self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
+    ) -> list[Tensor]:
+        """The sum over all ranks with its noise, in the gradients' units."""
+        rank, ranks = rank_and_size()
+        assert isinstance(noise, DiscreteGaussianNoise)
+        if rank == 0:
+            noise.add_whole_(total, BOUND)
+        if ranks > 1:
+            sum_over_ranks_(total)
+        return as_values(total, sensitivity)

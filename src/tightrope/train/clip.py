@@ -13,14 +13,17 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
 
-__all__ = ["AutomaticClip", "Clip", "FlatClip", "PerLayerClip"]
+if TYPE_CHECKING:
+    from tightrope.train.gradients.batch import ClippedBatch
+
+__all__ = ["AutomaticClip", "Clip", "FlatClip", "PerLayerClip", "AdaptiveClip"]
 
 # A norm computed in float32 may lie below the true one by at most this fraction: a square is a sum
 # of at most 8192 rounded squares in one chain (4096 each for the two sides of an outer product),
@@ -157,3 +160,77 @@ def _check_norm(name: str, value: float) -> None:
     # The limits keep squares of norms inside float32.
     if not (isinstance(value, int | float) and 1e-12 <= value <= 1e12):
         raise InvalidInput(f"{name} must be a number in [1e-12, 1e12]; got {value!r}")
+
+
+# ---- a norm that follows a quantile --------------------------------------------------------------
+
+
+@final
+class AdaptiveClip(Clip):
+    """clip_norm: the first; quantile: the share of examples that should not be clipped.
+
+    rate: how fast the norm follows. share: of each step's privacy, what the count takes.
+    """
+
+    def __init__(
+        self,
+        clip_norm: float = 1.0,
+        *,
+        quantile: float = 0.5,
+        rate: float = 0.2,
+        share: float = 0.01,
+    ) -> None:
+        FlatClip(clip_norm)  # refuses what is no norm
+        for name, value in (("quantile", quantile), ("rate", rate), ("share", share)):
+            if not (isinstance(value, int | float) and 0 < value < 1):
+                raise InvalidInput(f"{name} must lie between 0 and 1; got {value!r}.")
+        self.clip_norm, self.quantile = float(clip_norm), float(quantile)
+        self.rate, self.share = float(rate), float(share)
+        self._taken = False
+        self._told = (
+            f"AdaptiveClip({clip_norm:g}, quantile={quantile:g}, rate={rate:g}, share={share:g})"
+        )
+
+    def __repr__(self) -> str:
+        return self._told
+
+    def belong_to_a_run(self) -> None:
+        """Follow one run and no other: the norm is computed from what that run released."""
+        if self._taken:
+            raise InvalidInput(
+                "This AdaptiveClip, or one that it is a copy of, follows another run already, so "
+                "what that one released would steer this one. Make a new AdaptiveClip for each run."
+            )
+        self._taken = True
+
+    @property
+    def sensitivity(self) -> float:
+        """Of gradient and count together."""
+        return self.clip_norm / math.sqrt(1.0 - self.share)
+
+    @property
+    def _weight(self) -> float:
+        """What an example that was not clipped adds to the count, and one that was takes off."""
+        return self.sensitivity * math.sqrt(self.share)
+
+    def factors(self, squared_norms: Tensor) -> Tensor:
+        return FlatClip(self.clip_norm).factors(squared_norms)
+
+    def counted(self, batch: ClippedBatch) -> list[Tensor]:
+        """The sums of a part of a batch, and its count as one more."""
+        within = (batch.factors >= 1).sum()
+        count = (2 * within - batch.examples).to(batch.sums[0].device, torch.float32)
+        return [*batch.sums, count.mul(self._weight).reshape(1)]
+
+    def follow(self, released: float, expected_batch_size: float) -> None:
+        """Choose the next norm from the noisy count."""
+        within = released / (2 * self._weight) / expected_batch_size + 0.5
+        off = min(max(within, 0.0), 1.0) - self.quantile
+        self.clip_norm = min(max(self.clip_norm * math.exp(-self.rate * off), 1e-12), 1e12)
+
+    def state_dict(self) -> dict[str, float]:
+        """For a run folder."""
+        return {"clip_norm": self.clip_norm}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.clip_norm = FlatClip(state["clip_norm"]).clip_norm

@@ -31,7 +31,44 @@ from tightrope.numerics.discrete_gaussian import DiscreteGaussian
 from tightrope.theorems.discrete_gaussian import discrete_scale
 from tightrope.validate import check_non_negative
 
-__all__ = ["DiscreteGaussianNoise"]
+__all__ = ["BOUND", "as_values", "on_grid", "unit", "within_bound", "DiscreteGaussianNoise"]
+
+BOUND = 2**24
+_TOGETHER = 2**14  # squares of at most 2^48 that add up without overflow
+
+
+def unit(sensitivity: float) -> float:
+    """The size of one grid step; exact, as BOUND is a power of two."""
+    return sensitivity / BOUND
+
+
+def on_grid(gradients: Sequence[Tensor], factors: Sequence[Tensor]) -> list[Tensor] | None:
+    """factor * gradient, rounded towards zero to whole numbers; None if they are out of bounds."""
+    scaled = [(g.double() * f).trunc_() for g, f in zip(gradients, factors, strict=True)]
+    if not all(bool((s.abs() <= BOUND).all()) for s in scaled):  # nan is not
+        return None
+    whole = [s.to(torch.int64) for s in scaled]
+    return whole if within_bound(whole) else None
+
+
+def within_bound(whole: Sequence[Tensor]) -> bool:
+    """Is the norm at most BOUND? Exactly; no coordinate may be above it."""
+    return sum(_squares(w.reshape(-1)) for w in whole) <= BOUND**2
+
+
+def _squares(flat: Tensor) -> int:
+    """The sum of squares, as a whole number of any size."""
+    parts = torch.split(flat * flat, _TOGETHER)
+    return sum(torch.stack([part.sum() for part in parts]).tolist())
+
+
+def as_values(sums: Sequence[Tensor], sensitivity: float) -> list[Tensor]:
+    """Noisy sums in the units of the gradients. They are released: rounding is post-processing."""
+    return [total.double().mul_(unit(sensitivity)) for total in sums]
+
+
+# ---- noise ---------------------------------------------------------------------------------------
+
 
 _GRID_BITS = 30
 _LARGEST_MULTIPLIER = 2.0**13  # far above any use; s stays within what the sampler draws

@@ -29,13 +29,22 @@ from tightrope.evidence.run_facts import Measured
 from tightrope.numerics.digits import rounded_up
 from tightrope.numerics.interval import Interval
 from tightrope.train.data import Records, to_device
-from tightrope.train.facts import certificate_of
+from tightrope.train.record import certificate_of
 from tightrope.validate import check_count
 
 if TYPE_CHECKING:
     from tightrope.train.run import PrivateRun, Step
 
-__all__ = ["Evaluation", "Logger", "Outcome", "accuracy", "fit", "in_evaluation_mode", "settle"]
+__all__ = [
+    "Evaluation",
+    "Logger",
+    "Outcome",
+    "accuracy",
+    "fit",
+    "in_evaluation_mode",
+    "settle",
+    "Average",
+]
 
 _LOGGED = 50  # about so many times epsilon is logged where nothing else is
 _SECONDS = 2.0  # between two epsilons on the bar
@@ -221,3 +230,33 @@ def _sum_over(values: object, count: int) -> float:
         f"`measure` gives one number for each example, or their mean; got shape "
         f"{tuple(measured.shape)} for {count} examples. Average what belongs to one example first."
     )
+
+
+_KEY = "average"
+
+
+@final
+class Average:
+    """decay: from 0 to below 1, usually 0.999; smaller in the first steps."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, decay: float) -> None:
+        if not (isinstance(decay, int | float) and 0 <= decay < 1):
+            raise InvalidInput(f"average is the decay of a running mean, in [0, 1); got {decay!r}.")
+        self._named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self._optimizer, self._decay = optimizer, float(decay)
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """To be called after each release, whose number is `step`."""
+        decay = min(self._decay, (1 + step) / (10 + step))
+        for _, parameter in self._named:
+            state = self._optimizer.state[parameter]
+            if _KEY not in state:  # after the first step: optimizers fill an empty state themselves
+                state[_KEY] = parameter.detach().clone()
+            else:
+                state[_KEY].lerp_(parameter, 1 - decay)
+
+    def weights(self) -> dict[str, Tensor]:
+        """By name; the weights themselves before the first step."""
+        state = self._optimizer.state
+        return {name: state.get(p, {}).get(_KEY, p.detach()) for name, p in self._named}

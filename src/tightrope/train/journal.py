@@ -27,7 +27,7 @@ from torch import Tensor
 from tightrope.entropy import here
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.evidence.run_folder import Mark, next_mark
-from tightrope.train.storage import append_whole, open_private, overwrite
+from tightrope.train.files import append_whole, open_private, overwrite
 
 __all__ = ["Journal", "Mark", "digest_of"]
 

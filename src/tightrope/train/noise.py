@@ -34,10 +34,9 @@ from torch import Tensor
 
 from tightrope.entropy import WordStream, open_stream
 from tightrope.train.gradients.forms import scratch, scratch_scope
-from tightrope.train.packed import neighbours, unpack, whole
 from tightrope.validate import check_non_negative
 
-__all__ = ["Noise", "GaussianNoise"]
+__all__ = ["GaussianNoise", "Noise", "neighbours"]
 
 # State of PyTorch's CPU generator in words: seed and counters, then 624 of the Mersenne twister.
 _FIRST_WORD, _WORDS = 3, 624
@@ -102,7 +101,7 @@ class GaussianNoise:
         scale = self._noise_multiplier * sensitivity
         if scale == 0.0:
             return
-        part, sums = scale / math.sqrt(2), whole(sums)
+        part, sums = scale / math.sqrt(2), list(sums)
         kept = self._kept_for(sums)
         if kept is not None:
             self._draw(sums, kept[1], part)
@@ -203,3 +202,24 @@ def _fill_twister(generator: torch.Generator, stream: WordStream) -> None:
     twister[:] = stream.words(_WORDS // 2).view(np.uint32)
     generator.set_state(state)
     _states.append((state, twister))
+
+
+def unpack(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Consecutive views of `flat` in the shapes of other tensors."""
+    parts = torch.split_with_sizes(flat, [tensor.numel() for tensor in like])
+    return [part.view_as(tensor) for part, tensor in zip(parts, like, strict=True)]
+
+
+def neighbours(tensors: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
+    """Neighbouring tensors of one kind, up to a size: few launches, little extra memory."""
+    group: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        other_kind = group and (tensor.device, tensor.dtype) != (group[0].device, group[0].dtype)
+        if other_kind or size > most:
+            yield group
+            group, size = [], 0
+        group.append(tensor)
+        size += tensor.numel()
+    if group:
+        yield group

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tightrope.errors import InvalidInput
-from tightrope.train.adaptive_clip import AdaptiveClip
+from tightrope.train.clip import AdaptiveClip
 from tightrope.train.private import private
 from tightrope.train.run import PrivateRun
 from tightrope.validate import check_non_negative, check_positive

@@ -28,12 +28,11 @@ from tightrope.train.clip import Clip, FlatClip
 from tightrope.train.data import loader_settings
 from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.fitting import Evaluation, Logger, Outcome, evaluate, fit
-from tightrope.train.ledger import Budget
 from tightrope.train.noise import GaussianNoise, Noise
-from tightrope.train.parallel.ranks import by_rank_0
-from tightrope.train.reserved import Reserved
+from tightrope.train.ranks import by_rank_0
 from tightrope.train.run import PrivateRun
 from tightrope.train.samplers import AbstractSampler, PoissonSampler
+from tightrope.train.spending import Budget, Reserved
 from tightrope.validate import check_count, check_positive, default_delta
 
 __all__ = ["Trainer", "length_of", "noise_for", "poisson_sampler", "private"]

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, final
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, final
 
-from tightrope.evidence.run_facts import IsolationFacts, RunFacts
+from tightrope.evidence.certificate import certify
+from tightrope.evidence.commitment import commit
+from tightrope.evidence.run_facts import IsolationFacts, IsolationPeriod, Measured, RunFacts, Spent
 from tightrope.process import Process
 from tightrope.theorems.stopping_times import covering
 from tightrope.train.arithmetic import Arithmetic
+from tightrope.train.isolation import Isolation
+from tightrope.train.noise import Noise
+from tightrope.train.ranks import rank_and_size
+from tightrope.train.samplers import AbstractSampler
+from tightrope.train.several import name_of
+from tightrope.validate import check_delta
 
-__all__ = ["RunRecord"]
+if TYPE_CHECKING:
+    from tightrope.train.run import PrivateRun
+
+__all__ = [
+    "RunRecord",
+    "certificate_of",
+    "isolation_facts",
+    "not_private_because",
+    "record_of",
+    "resume_isolation",
+    "settings_of",
+    "stored_isolation",
+]
 
 
 @final
@@ -72,3 +93,153 @@ class RunRecord:
             isolation=self.isolation,
             **more,
         )
+
+
+def not_private_because(sampler: AbstractSampler, noise: Noise) -> tuple[str, ...]:
+    """Why a release with these parts would not be private."""
+    reasons = []
+    if not noise.private:
+        reasons.append("the noise is seeded, so anybody who knows the seed can subtract it")
+    if not sampler.stream.private:
+        reasons.append("the sampler is seeded, so its batches are not secret")
+    if noise.noise_multiplier == 0:
+        reasons.append("no noise is added")
+    return tuple(reasons)
+
+
+def settings_of(run: PrivateRun) -> dict[str, Any]:
+    """The settings that privacy rests on, as plain text and numbers."""
+    shapes = [list(parameter.shape) for parameter in run.parameters]
+    return {
+        "sampling": repr(run.sampler.sampling),
+        "adjacency": str(run.sampler.adjacency),
+        "clip": repr(run.clip),
+        "sensitivity": float(run.clip.sensitivity),
+        "sensitivity_charged": run.sensitivity_charged,
+        **run.arithmetic.facts(),
+        "noise": type(run.noise).__name__,
+        "noise_multiplier": run.noise.noise_multiplier,
+        "expected_batch_size": run.expected_batch_size,
+        "parameters": [list(pair) for pair in zip(run.names, shapes, strict=True)],
+        "ranks": rank_and_size()[1],
+        "history": repr(run.ledger.history),
+        **({"users": repr(run.sampler.users)} if run.sampler.users else {}),
+    }
+
+
+def summary_of(run: PrivateRun) -> str:
+    """What was decided, in a few lines of words."""
+    charged = run.noise.noise_multiplier * run.sensitivity_charged / float(run.clip.sensitivity)
+    rounding = "" if run.arithmetic.rho is None else f", {charged:.4g} with what rounding may add"
+    budget, planned = run.ledger.budget, run.ledger.length.planned
+    pair = None if budget is None else budget.pair
+    lines = {
+        "batches": f"{run.sampler.sampling!r}, {run.expected_batch_size:g} records on average",
+        "clipping": f"{run.clip!r} of every example",
+        "noise": f"{run.noise.noise_multiplier:.4g} times the clip norm{rounding}",
+        "length": f"{planned:,} steps, {run.steps_per_epoch:,} in an epoch"
+        if planned is not None
+        else "until the budget is spent"
+        if pair is not None
+        else "until you stop",
+        "budget": "none"
+        if pair is None
+        else f"epsilon {pair[0]:g} at delta {pair[1]:.3g}, {run.sampler.adjacency} neighbours",
+        "examples": {"proved": "kept apart by proof of the program"}.get(
+            run.isolation.how, f"kept apart by {run.isolation.how}"
+        ),
+    }
+    return "\n".join(f"{name:<9} {words}" for name, words in lines.items())
+
+
+def record_of(run: PrivateRun) -> RunRecord:
+    """Public facts about what has run so far."""
+    reasons = _reasons(run)
+    return RunRecord(
+        process=run.process,
+        steps=run.ledger.released,
+        private=not reasons,
+        not_private_because=reasons,
+        noise=run.noise.description,
+        sampling=run.sampler.stream.description,
+        clip=repr(run.clip),
+        sensitivity=float(run.clip.sensitivity),
+        sensitivity_charged=run.sensitivity_charged,
+        arithmetic=run.arithmetic,
+        expected_batch_size=run.expected_batch_size,
+        optimizer=name_of(run.optimizer),
+        parameters=sum(parameter.numel() for parameter in run.parameters),
+        ranks=rank_and_size()[1],
+        views=run.views,
+        data=run.records.description,
+        isolation=isolation_facts(run),
+        now=lambda: run.ledger.claim().process,
+    )
+
+
+def isolation_facts(run: PrivateRun) -> IsolationFacts:
+    """How examples were kept apart in the steps so far, and what happened beside them."""
+    steps, whole = run.ledger.released, stored_isolation(run)
+    periods = tuple(one for one in whole.examples if one.from_step <= steps)
+    return replace(whole, examples=periods)
+
+
+def stored_isolation(run: PrivateRun) -> IsolationFacts:
+    """The same with the period that the next step belongs to, for a run folder."""
+    periods: list[IsolationPeriod] = []
+    for first, each in run.isolations:
+        if periods and periods[-1].from_step == first:
+            periods.pop()  # no step was taken in it
+        period = IsolationPeriod(first, each.how, each.rows, each.digests)
+        if not periods or replace(periods[-1], from_step=first) != period:
+            periods.append(period)
+    return IsolationFacts(tuple(periods), run.shows_private, run.owner_writes)
+
+
+def resume_isolation(run: PrivateRun, stored: dict[str, Any]) -> None:
+    """Of a stored run: what was so before it was stored stays on its certificate."""
+    before = IsolationFacts.from_dict(stored)
+    now = run.isolations[-1][1]
+    run.isolations = [
+        *((one.from_step, Isolation(one.how, one.rows, one.programs)) for one in before.examples),
+        (run.ledger.taken + 1, now),
+    ]
+    run.owner_writes += before.weights_set_by_owner
+    run.shown_before = before.private_values_shown
+
+
+def certificate_of(
+    run: PrivateRun, delta: float, measured: Iterable[Measured] = ()
+) -> dict[str, Any]:
+    """The chained certificate of what has been released so far."""
+    level, budget = float(check_delta(delta)), run.ledger.budget
+    if run.records.changed():
+        run.ledger.forfeit(["its data were changed while it was under way"])
+    facts = record_of(run).facts(
+        data=_commitment(run),
+        budget=None if budget is None else budget.pair,
+        history=_history(run, level),
+        length=run.ledger.claim().length,
+        measured=tuple(measured),
+    )
+    return certify(run.process, level, facts)
+
+
+def _history(run: PrivateRun, delta: float) -> tuple[Spent, ...]:
+    """Epsilon after a tenth of the steps, two tenths, ..., were their number fixed beforehand."""
+    steps = run.ledger.released
+    marks = sorted({steps * tenth // 10 for tenth in range(1, 11)} - {0})
+    spent = ((step, run.ledger.epsilon(delta, step).upper) for step in marks)
+    return tuple(Spent(k, e if math.isfinite(e) else None) for k, e in spent)
+
+
+def _commitment(run: PrivateRun) -> str | None:
+    if run.fingerprint is None:
+        return None
+    return commit(run.fingerprint, run.data_key)
+
+
+def _reasons(run: PrivateRun) -> tuple[str, ...]:
+    """Why the run is not private: what was once forfeited, and what would be by the next step."""
+    now = not_private_because(run.sampler, run.noise)
+    return tuple(dict.fromkeys((*run.ledger.forfeited, *now)))

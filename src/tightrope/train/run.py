@@ -33,36 +33,39 @@ from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.evidence.commitment import new_key
 from tightrope.numerics.interval import Interval
 from tightrope.process import FixedSizeSampling, FullBatch, Process
-from tightrope.train.adaptive_clip import AdaptiveClip
-from tightrope.train.average import Average
-from tightrope.train.clip import Clip
+from tightrope.train.arithmetic import totals_for
+from tightrope.train.clip import AdaptiveClip, Clip
 from tightrope.train.data import Group, LoaderSettings, Records, loader_settings, to_device
 from tightrope.train.executors.plain import flat
-from tightrope.train.facts import certificate_of, record_of, settings_of, summary_of
-from tightrope.train.fitting import Outcome, fit, settle
-from tightrope.train.isolation import Isolated, Isolation, isolate, modules_of
-from tightrope.train.ledger import Budget, Ledger, not_private_because
+from tightrope.train.fitting import Average, Outcome, fit, settle
+from tightrope.train.isolation import Isolated, Isolation, fixed_size, isolate, modules_of
 from tightrope.train.noise import Noise
-from tightrope.train.parallel.ranks import (
+from tightrope.train.ranks import (
     agree,
+    check_apart,
     check_one_copy,
     check_ranks_stayed,
     check_splits,
+    common_fingerprint,
     rank_and_size,
     start_together,
 )
-from tightrope.train.parallel.shards import check_apart, common_fingerprint
-from tightrope.train.record import RunRecord
+from tightrope.train.record import (
+    RunRecord,
+    certificate_of,
+    not_private_because,
+    record_of,
+    settings_of,
+    summary_of,
+)
 from tightrope.train.samplers import AbstractSampler
 from tightrope.train.several import Several, groups_of
-from tightrope.train.shape import fixed_size
-from tightrope.train.totals import totals_for
-from tightrope.train.users import UserData, loss_of_users, rows_of_users
-from tightrope.train.views import with_views
+from tightrope.train.spending import Budget, Ledger
+from tightrope.train.users import UserData, loss_of_users, rows_of_users, with_views
 from tightrope.validate import check_count, check_delta, check_positive
 
 if TYPE_CHECKING:
-    from tightrope.train.store.folder import RunFolder
+    from tightrope.train.folder import RunFolder
 
 __all__ = ["Epoch", "PrivateRun", "Sensitive", "Step"]
 
@@ -258,7 +261,7 @@ class PrivateRun:
         self.folder: RunFolder | None = None
         self._save_every = check_count(save_every, "save_every", low=1)
         if folder is not None:
-            from tightrope.train.store.folder import RunFolder
+            from tightrope.train.folder import RunFolder
 
             self.folder = RunFolder(folder)
             self.folder.attach(self, keep=keep or {}, replay=replay)

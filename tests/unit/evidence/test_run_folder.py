@@ -36,7 +36,7 @@ from tightrope.train import (  # noqa: E402
     PoissonSampler,
     noisy_sgd,
 )
-from tightrope.train.storage import latest_snapshot  # noqa: E402
+from tightrope.train.files import latest_snapshot  # noqa: E402
 from tightrope.train.users import UserData, Users  # noqa: E402
 
 STEPS = 30

@@ -18,13 +18,15 @@ from tightrope.process import Adjacency
 from tightrope.train.clip import FlatClip
 from tightrope.train.discrete_noise import DiscreteGaussianNoise
 from tightrope.train.doctor import check_program, check_run
-from tightrope.train.epoch_samplers import BallsInBinsSampler, CyclicSampler, ShuffledSampler
 from tightrope.train.noise import GaussianNoise
 from tightrope.train.private import private
 from tightrope.train.samplers import (
+    BallsInBinsSampler,
+    CyclicSampler,
     FixedSizeSampler,
     FullBatchSampler,
     PoissonSampler,
+    ShuffledSampler,
     TruncatedPoissonSampler,
 )
 

@@ -14,14 +14,13 @@ from torch.nn import functional
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train.clip import FlatClip, PerLayerClip
+from tightrope.train.discrete_noise import BOUND, as_values
 from tightrope.train.executors.compare import ConstantDraws, compare, without_dropout
 from tightrope.train.executors.compiled import Compiled
 from tightrope.train.executors.cuda_graph import CudaGraph
-from tightrope.train.executors.mapped import Mapped
-from tightrope.train.executors.one_by_one import OneAtATime
 from tightrope.train.executors.plain import Plain
 from tightrope.train.executors.strict import ROWS, Strict
-from tightrope.train.grid import BOUND, as_values
+from tightrope.train.executors.unproved import Mapped, OneAtATime
 from tightrope.train.program import NotCaptured, capture, prove
 
 SIZE, CLIP = 6, FlatClip(0.1)
@@ -173,7 +172,7 @@ def test_vmap_draws_for_each_example() -> None:
 def test_vmap_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = network(), data()
     values = sum(p.numel() for p in model.parameters())
-    monkeypatch.setattr("tightrope.train.executors.mapped._MOST", 4 * values)
+    monkeypatch.setattr("tightrope.train.executors.unproved._MOST", 4 * values)
     executor = Mapped(model, loss, batch, SIZE, weights(model))
     found, losses = executor.clipped_sum(batch, CLIP, chain=100)
     assert near(found.sums, loop_clipped_sum(model, loss, CLIP, *batch), 2e-4)

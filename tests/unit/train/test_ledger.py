@@ -18,7 +18,7 @@ from tightrope.train import (
     PoissonSampler,
     ShuffledSampler,
 )
-from tightrope.train.ledger import _largest
+from tightrope.train.spending import _largest
 
 
 def test_running_epsilon_is_that_of_the_process_so_far(make_run, take):

@@ -15,8 +15,10 @@ from scipy import stats
 from tests.unit.train.conftest import weights_of
 from torch import nn
 
+from tightrope.errors import InvalidInput
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.train import FullBatchSampler, GaussianNoise
+from tightrope.train.ranks import check_one_copy
 
 WORKER = Path(__file__).with_name("ranks_worker.py")
 FALSE_ALARM = 1e-6
@@ -78,3 +80,13 @@ def test_what_does_not_split_over_ranks_is_refused(report):
     sampler, noise, settings = report["refusals"]
     assert "FixedSizeSampler" in sampler and "DiscreteGaussianNoise" in noise
     assert "different private settings" in settings
+
+
+def test_sharded_models_are_refused():
+    class FullyShardedDataParallel(nn.Module):
+        pass
+
+    with pytest.raises(InvalidInput, match="sharded model"):
+        check_one_copy(nn.Sequential(FullyShardedDataParallel()))
+    with pytest.raises(InvalidInput, match="bare model"):
+        check_one_copy(nn.DataParallel(nn.Linear(1, 1)))

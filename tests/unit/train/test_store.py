@@ -26,7 +26,7 @@ from tightrope.train import (
     PoissonSampler,
     ShuffledSampler,
 )
-from tightrope.train.store import folder as folder_module
+from tightrope.train import folder as folder_module
 
 RULES = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.3, momentum=0.9),
@@ -229,8 +229,8 @@ def stored(make_run, take, tmp_path):
 @pytest.fixture
 def counted(data):
     """What a resume counts; None where it is refused. The journal and the snapshot decide."""
+    from tightrope.train.files import latest_snapshot, read_snapshot
     from tightrope.train.journal import Journal, Mark
-    from tightrope.train.storage import latest_snapshot, read_snapshot
 
     def count(folder):
         try:
@@ -395,7 +395,7 @@ def test_two_runs_cannot_share_a_folder(make_run, tmp_path):
     with pytest.raises(InvalidInput, match="count their own releases"):
         make_run(folder=tmp_path)
     script = (
-        "import pathlib, sys; from tightrope.train.lock import FolderLock; "
+        "import pathlib, sys; from tightrope.train.files import FolderLock; "
         "FolderLock(pathlib.Path(sys.argv[1]))"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]

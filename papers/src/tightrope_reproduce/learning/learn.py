@@ -26,7 +26,7 @@ from tightrope.train import (
     PoissonSampler,
     PrivateRun,
 )
-from tightrope.train.facts import certificate_of
+from tightrope.train.record import certificate_of
 from tightrope_reproduce.learning.recipe import Recipe
 from tightrope_reproduce.learning.records import CERTIFIED
 from tightrope_reproduce.learning.result import Result

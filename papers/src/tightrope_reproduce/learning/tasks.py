@@ -27,7 +27,7 @@ from tightrope.data import (
 )
 from tightrope.data.imdb import words_of
 from tightrope.errors import InvalidInput
-from tightrope.train.views import Augment, CropAndFlip
+from tightrope.train.users import Augment, CropAndFlip
 from tightrope_reproduce.learning import encoder, models
 from tightrope_reproduce.learning.colour import colour_features, with_mirror
 from tightrope_reproduce.learning.prior import picture_net, two_rates

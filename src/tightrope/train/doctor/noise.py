@@ -18,6 +18,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from tightrope.train.discrete_noise import BOUND, as_values
 from tightrope.train.doctor.findings import (
     Finding,
     Trial,
@@ -31,7 +32,6 @@ from tightrope.train.doctor.findings import (
     normal,
     phases,
 )
-from tightrope.train.grid import BOUND, as_values
 
 if TYPE_CHECKING:
     from tightrope.train.run import PrivateRun

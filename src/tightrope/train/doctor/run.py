@@ -27,15 +27,14 @@ from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.process import Adjacency, BallsInBinsSampling, PoissonSampling
-from tightrope.train.adaptive_clip import AdaptiveClip
-from tightrope.train.clip import FlatClip
+from tightrope.train.clip import AdaptiveClip, FlatClip
 from tightrope.train.data import to_device
 from tightrope.train.doctor.findings import Diagnosis, Finding, fault, good, note
 from tightrope.train.doctor.noise import Columns, Released, Table, check_noise, in_units, set_seed
 from tightrope.train.doctor.sampling import check_observed, check_sampler, draw_batches
-from tightrope.train.length import Length
-from tightrope.train.parallel.ranks import rank_and_size
+from tightrope.train.ranks import rank_and_size
 from tightrope.train.run import PrivateRun, _Drawn
+from tightrope.train.spending import Length
 from tightrope.validate import check_count, check_probability
 
 if TYPE_CHECKING:

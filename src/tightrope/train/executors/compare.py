@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode  # documented, in a p
 
 from tightrope.errors import InvalidInput
 from tightrope.train.clip import FlatClip
-from tightrope.train.executors.one_by_one import gradients_of_one
 from tightrope.train.executors.plain import Parameters
+from tightrope.train.executors.unproved import gradients_of_one
 from tightrope.train.gradients.rounding import exact_layers
 from tightrope.train.program.capture import _flatten
 

@@ -7,23 +7,24 @@ whoever else was drawn and in which order (docs/arithmetic.md). What is added ar
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, final
 
 import torch
 from torch import Tensor, fx
 
+from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
-from tightrope.train.deterministic import Deterministic
+from tightrope.train.discrete_noise import BOUND, on_grid
 from tightrope.train.executors.plain import Parameters, tensors_in
 from tightrope.train.gradients.batch import ClippedBatch
 from tightrope.train.gradients.forms import scratch_scope
-from tightrope.train.gradients.rounding import full_precision, no_autocast
+from tightrope.train.gradients.rounding import full_precision, no_autocast, precision_of_products
 from tightrope.train.gradients.sums import ClippedSums, losses_of
-from tightrope.train.grid import BOUND, on_grid
 from tightrope.train.program.capture import Program
 
-__all__ = ["ROWS", "Strict"]
+__all__ = ["ROWS", "Strict", "Deterministic"]
 
 ROWS = 2  # for which its program is captured and proved: a program of one row proves nothing
 
@@ -120,3 +121,49 @@ def _counted(gradients: list[Tensor], clip: Clip) -> tuple[list[Tensor], Tensor,
     units = (factors[:, 0].double() * (BOUND / float(clip.sensitivity))).unbind()
     whole = on_grid(gradients, units if len(units) > 1 else units * len(gradients))
     return None if whole is None else (whole, total[0], factors[:, 0].double())
+
+
+# ---- the same bits -------------------------------------------------------------------------------
+
+
+_WORKSPACES = (":4096:8", ":16:8")
+
+
+@final
+class Deterministic:
+    """Turns on deterministic algorithms, and finds out whether somebody changes how is computed.
+
+    They stay on in this process: what follows is slower at most.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        if device.type == "cuda" and os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in _WORKSPACES:
+            raise InvalidInput(
+                "Strict mode needs the same bits from the same example. On CUDA, matrix products "
+                "give them only if the environment says CUBLAS_WORKSPACE_CONFIG=:4096:8 before "
+                "Python starts."
+            )
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+        self._wanted = _settings()
+
+    def check(self) -> None:
+        """Refuse to go on if somebody has changed them."""
+        now = _settings()
+        if now != self._wanted:
+            changed = {key: now[key] for key in now if now[key] != self._wanted[key]}
+            raise InvalidInput(
+                f"Strict mode fixed how PyTorch computes, and it was changed: {changed}. The same "
+                "example could now give other bits than before. Leave these settings alone, or set "
+                "them before the run is made."
+            )
+
+
+def _settings() -> dict[str, Any]:
+    return {
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "only warns": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "cudnn.benchmark": torch.backends.cudnn.benchmark,
+        "threads": torch.get_num_threads(),
+        "matrix products": precision_of_products(),
+    }

@@ -26,24 +26,23 @@ from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import FILE, write
 from tightrope.evidence.commitment import read_key, write_key
 from tightrope.evidence.run_facts import Measured
-from tightrope.train.adaptive_clip import AdaptiveClip
-from tightrope.train.facts import certificate_of, resume_isolation, stored_isolation
-from tightrope.train.journal import Journal, Mark, digest_of
-from tightrope.train.lock import FolderLock
-from tightrope.train.optimizer_state import pack_optimizer, unpack_optimizer
-from tightrope.train.parallel.ranks import from_all_ranks, rank_and_size
-from tightrope.train.several import name_of
-from tightrope.train.storage import (
+from tightrope.train.clip import AdaptiveClip
+from tightrope.train.files import (
+    FolderLock,
     hide,
     latest_snapshot,
     read_snapshot,
     write_snapshot,
 )
+from tightrope.train.journal import Journal, Mark, digest_of
+from tightrope.train.ranks import from_all_ranks, rank_and_size
+from tightrope.train.record import certificate_of, resume_isolation, stored_isolation
+from tightrope.train.several import name_of
 
 if TYPE_CHECKING:
     from tightrope.train.run import PrivateRun
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "pack_optimizer", "unpack_optimizer"]
 
 JOURNAL, KEY = "journal.jsonl", "data.key"
 
@@ -332,3 +331,41 @@ def _check_without_releases(path: Path) -> None:
             f"{path} counts releases, but there are no stored weights to continue from. Use an "
             "empty folder."
         )
+
+
+def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """An optimizer's state as flat tensors and plain json."""
+    whole = optimizer.state_dict()
+    tensors: dict[str, Tensor] = {}
+    plain: dict[str, Any] = {}
+    for index, slots in whole["state"].items():
+        for name, value in slots.items():
+            target: dict[str, Any] = tensors if isinstance(value, Tensor) else plain
+            target[f"{index}/{name}"] = value
+    packed = {"plain": plain, "param_groups": whole["param_groups"]}
+    try:
+        json.dumps(packed)
+    except TypeError as error:
+        raise InvalidInput(
+            f"The state of {type(optimizer).__name__} holds more than tensors and plain values "
+            f"({error}), which cannot be stored without running code on loading."
+        ) from error
+    return tensors, packed
+
+
+def unpack_optimizer(
+    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], packed: dict[str, Any]
+) -> None:
+    """Give an optimizer the state that was stored."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in packed["plain"].items():
+        index, name = key.split("/", 1)
+        state.setdefault(int(index), {})[name] = value
+    for key, value in tensors.items():
+        index, name = key.split("/", 1)
+        state.setdefault(int(index), {})[name] = value
+    groups = [
+        {k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in group.items()}
+        for group in packed["param_groups"]
+    ]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from tightrope.accounting import account
 from tightrope.calibrate import Target, find_steps
+from tightrope.entropy import here
 from tightrope.errors import BudgetExceeded, InvalidInput
+from tightrope.ledger import open_ledger
 from tightrope.ledger.spending import check_private, in_force
 from tightrope.numerics.interval import Interval
 from tightrope.process import (
@@ -24,14 +26,132 @@ from tightrope.process import (
 )
 from tightrope.process.stopping import steps_of
 from tightrope.theorems.stopping_times import stated
-from tightrope.train.length import Claim, Length
 from tightrope.train.noise import Noise
-from tightrope.train.record import RunRecord
-from tightrope.train.reserved import Reserved, check_source
+from tightrope.train.ranks import by_rank_0, rank_and_size
+from tightrope.train.record import RunRecord, not_private_because
 from tightrope.train.samplers import AbstractSampler
-from tightrope.validate import check_delta, check_epsilon
+from tightrope.validate import check_count, check_delta, check_epsilon
 
-__all__ = ["Budget", "Ledger", "not_private_because"]
+if TYPE_CHECKING:
+    from tightrope.ledger.office import BudgetLedger
+    from tightrope.ledger.reservation import Reservation
+
+__all__ = ["Length", "Claim", "Reserved", "check_source", "Budget", "Ledger"]
+
+
+@final
+@dataclass(frozen=True)
+class Claim:
+    """What a run may state, the guarantee of `process`, and why it is that process.
+
+    length: "planned", "budget", "at will", or "nothing released".
+    """
+
+    process: Process
+    length: str
+
+
+@final
+class Length:
+    """What was said about the length of a run before its first step."""
+
+    def __init__(self) -> None:
+        self.planned: int | None = None
+        self.at_will = False
+
+    def plan(self, steps: int | None) -> None:
+        """Keep to so many steps; None: stop at will."""
+        self.planned = None if steps is None else check_count(steps, "steps", low=1)
+        self.at_will = steps is None
+
+    def state(self) -> dict[str, Any]:
+        return {"planned": self.planned, "at_will": self.at_will}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """What was said when the run began holds; nothing else can be said now."""
+        said, before = (self.planned, self.at_will), (state["planned"], state["at_will"])
+        if said not in ((None, False), before):
+            raise InvalidInput(
+                f"This run was begun with the plan {_plan(*before)}, and now it is to be "
+                f"{_plan(*said)}. A plan holds only if it was made before the first step: resume "
+                "without one, or with the same."
+            )
+        self.planned, self.at_will = before
+
+
+def _plan(planned: int | None, at_will: bool) -> str:
+    return "to stop at will" if at_will else "none" if planned is None else f"{planned} steps"
+
+
+_BLOCKS = 100  # announcements of one run, about
+
+
+@final
+class Reserved:
+    """The reservation of one run.
+
+    ledger: a BudgetLedger, or its url.
+    """
+
+    def __init__(self, ledger: BudgetLedger | str, dataset: str) -> None:
+        self._ledger: Any = None
+        if rank_and_size()[0] == 0:
+            self._ledger = ledger if hasattr(ledger, "reserve") else open_ledger(ledger)
+        self.dataset, self._home = dataset, here()
+        self.id: str | None = None
+        self.steps = self.announced = 0
+
+    def excess(self, process: Process) -> float:
+        """By how much the limit would be passed, if it were reserved now."""
+        book = self._ledger.book(self.dataset)
+        over: float = book.excess(process and book.terms.of_one(process))
+        return over
+
+    def begin(self, run: NoisySGD) -> None:
+        """Reserve; BudgetExceeded, with what would fit, if it is too much."""
+
+        def reserve() -> Any:
+            terms = self._ledger.book(self.dataset).terms
+            return self._ledger.reserve(self.dataset, terms.of_one(run))
+
+        self._take(by_rank_0(reserve))
+
+    def resume(self, name: str) -> None:
+        """Go on with a reservation that was made before a crash, after what was announced."""
+        self._take(by_rank_0(lambda: self._ledger.book(self.dataset).reservation(name)))
+
+    def _take(self, held: Reservation) -> None:
+        self.id, self.steps, self.announced = held.id, held.steps, held.spent
+
+    def announce(self, step: int) -> None:
+        """Step `step` is about to be released."""
+        if self.id is None:
+            raise InvalidInput("This run has no reservation in its ledger, so it takes no step.")
+        if self._home != here():
+            raise InvalidInput(
+                "The reservation of this run belongs to the process that made it, and this is a "
+                "forked copy, whose steps would not be counted. Give each process a run of its own."
+            )
+        if step <= self.announced:
+            return
+        last = max(step, min(self.steps, step - 1 + max(self.steps // _BLOCKS, 1)))
+        by_rank_0(lambda: self._ledger.spend(self.dataset, self.id, last, self.announced))
+        self.announced = last
+
+    def settle(self, certificate: str | None) -> None:
+        """The run is over: what was not announced is free again. Nothing was reserved: nothing."""
+        if self.id is None or self._ledger is None:
+            return
+        if self._ledger.book(self.dataset).reservation(self.id).open:
+            self._ledger.settle(self.dataset, self.id, self.announced, certificate)
+
+
+def check_source(ledger: BudgetLedger | str, dataset: str | None) -> None:
+    if (ledger is None) != (dataset is None):
+        raise InvalidInput(
+            "A budget from a ledger names both: Budget(ledger='ledger.db', dataset='patients')."
+        )
+
 
 _MORE = "Raise the budget or the noise multiplier, or stop here."
 # No run is longer; an infinite allowance is reported as this number of steps.
@@ -329,18 +449,6 @@ class Ledger:
             lambda steps: self.epsilon(delta, steps).upper <= epsilon,
             guess=min(max(int(alone), 1), LONGEST_RUN),
         )
-
-
-def not_private_because(sampler: AbstractSampler, noise: Noise) -> tuple[str, ...]:
-    """Why a release with these parts would not be private."""
-    reasons = []
-    if not noise.private:
-        reasons.append("the noise is seeded, so anybody who knows the seed can subtract it")
-    if not sampler.stream.private:
-        reasons.append("the sampler is seeded, so its batches are not secret")
-    if noise.noise_multiplier == 0:
-        reasons.append("no noise is added")
-    return tuple(reasons)
 
 
 def _accounted(sampler: AbstractSampler, noise: Noise) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -30,6 +30,7 @@ __all__ = [
     "append_whole",
     "overwrite",
     "hide",
+    "FolderLock",
 ]
 
 OWNER_ONLY = 0o600
@@ -189,3 +190,38 @@ def _sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@final
+class FolderLock:
+    """Held from the first look into a folder until close(), or until the process ends.
+
+    A file of its own, which is never removed or replaced: a lock on a file that somebody unlinks
+    keeps nobody out.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import fcntl  # not on every system; nor are the folders synchronised there
+
+        self._path = folder / "lock"
+        self._descriptor = open_private(self._path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise InvalidInput(
+                f"{folder} is in use by another process, or by an earlier RunFolder of this one. "
+                "Two writers would each count their own releases only. Stop the other run, or "
+                "close() the earlier folder."
+            ) from None
+
+    def check(self) -> None:
+        """Does the lock still keep others out?"""
+        if os.fstat(self._descriptor).st_nlink == 0:
+            raise InvalidInput(
+                f"{self._path} was removed while the run was using the folder, so another run may "
+                "write there. Nothing was released. Leave the files of a run folder alone."
+            )
+
+    def close(self) -> None:
+        os.close(self._descriptor)

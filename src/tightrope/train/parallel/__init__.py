@@ -1,1 +1,0 @@
-"""Several processes as one mechanism."""

@@ -1,1 +1,0 @@
-"""Where a run is stored: its folder, its journal, its snapshots."""
