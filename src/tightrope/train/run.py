@@ -257,6 +257,7 @@ class PrivateRun:
         sampler.belong_to(self)
         if isinstance(clip, AdaptiveClip):
             clip.belong_to_a_run()
+        self._written: list[tuple[Tensor, int]] = []  # weights with their versions
         self._mark_weights()
         self.folder: RunFolder | None = None
         self._save_every = check_count(save_every, "save_every", low=1)
