@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tightrope.data import load_adult, load_table
+from tightrope_reproduce.datasets import load_adult, load_table
 
 __all__ = ["TABLES", "UNSEEN", "load"]
 

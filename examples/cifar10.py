@@ -23,7 +23,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from tightrope.data import Dataset, Split, load_cifar10
 from tightrope.evidence.statement import rounded_up
 from tightrope.train import (
     CropAndFlip,
@@ -32,6 +31,7 @@ from tightrope.train import (
     Trainer,
     accuracy,
 )
+from tightrope_reproduce.datasets import Dataset, Split, load_cifar10
 
 RECORDS = 50_000  # public: every copy of CIFAR-10 has them
 STEPS = {1.0: 875, 3.0: 1593, 8.0: 2500}  # the paper's (8: facebookresearch/tan)

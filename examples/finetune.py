@@ -25,9 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tightrope.data import load_imdb_texts
 from tightrope.errors import InvalidInput
 from tightrope.evidence.statement import rounded_up
+from tightrope_reproduce.datasets import load_imdb_texts
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # deprecations inside the frameworks

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from tightrope.data import Split, load_mnist
 from tightrope.evidence.statement import rounded_up
 from tightrope.train import (
     Evaluation,
@@ -25,6 +24,7 @@ from tightrope.train import (
     Trainer,
     accuracy,
 )
+from tightrope_reproduce.datasets import Split, load_mnist
 from tightrope_reproduce.learning.models import mnist_cnn
 from tightrope_reproduce.learning.paper import TABLE_1
 

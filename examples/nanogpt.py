@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-from tightrope.data import load_imdb_texts
 from tightrope.evidence.statement import rounded_up
 from tightrope.train import noisy_adamw
+from tightrope_reproduce.datasets import load_imdb_texts
 
 ALPHABET = "\n abcdefghijklmnopqrstuvwxyz0123456789.,;:!?'\"()-"  # 0 pads
 DELTA = 1e-6

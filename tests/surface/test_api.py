@@ -13,7 +13,7 @@ PACKAGES = [
     "tightrope", "tightrope.process", "tightrope.guarantee", "tightrope.theorems",
     "tightrope.evidence", "tightrope.train", "tightrope.convex", "tightrope.estimators",
     "tightrope.audit", "tightrope.plan", "tightrope.search", "tightrope.interop",
-    "tightrope.ledger", "tightrope.data",
+    "tightrope.ledger",
 ]  # fmt: skip
 NEEDS = {"tightrope.train": "torch", "tightrope.estimators": "sklearn"}
 NEEDS |= {"tightrope.ledger": "sqlalchemy"}

@@ -139,8 +139,10 @@ def isolate(
         )
     if wanted != "one at a time":
         try:
-            each = {key: Mapped(model, loss, x, size, trained) for key, x in shapes.items()}
+            each = {k: Mapped(model, loss, x, size, trained, public) for k, x in shapes.items()}
         except NotCaptured as reason:
+            if reason.final:
+                raise
             raise InvalidInput(
                 f"It could not be proved that this loss keeps examples apart. {why} {reason} That "
                 "is slow, and you vouch that the loss keeps nothing from one call to the next."

@@ -6,6 +6,7 @@ A case is data: a model, a loss of a batch, a batch of n examples, and how the e
     "place"   a loss depends on where in the batch its example stands
     "size"    a loss depends on how many examples there are
     "memory"  a loss depends on what the program was given before
+    "part"    a loss depends on which others are in its part of a batch, by a draw that they share
 
 `refused` names the ways in which it may be refused. What only follows the size of the batch may
 also run: in a run the size is one public number. What only remembers may run where the graph
@@ -1217,3 +1218,49 @@ def gradients_left_in_the_weights(m, x, y):
     losses = each(m, x, y)
     losses.sum().backward(retain_graph=True)
     return losses
+
+
+# Draws that all examples share. Made anew for each part of a batch, they tie an example's gradient
+# to the others of its part, and one example more moves others from part to part.
+
+
+class WithTable(nn.Linear):
+    def __init__(self):
+        super().__init__(D, C)
+        self.places = nn.Parameter(torch.randn(D))
+        self.register_buffer("chances", torch.rand(D))
+
+
+@meets("part", UNKNOWN, shown=False)
+def shared_permutation_of_columns(m, x, y):
+    return each(m, x[:, torch.randperm(D)], y)
+
+
+@meets("part", UNKNOWN, shown=False)
+def shared_sign(m, x, y):
+    return each(m, x, y) * torch.sign(torch.rand(()) - 0.5)
+
+
+@meets("part", UNKNOWN, shown=False)
+def shared_noise_on_the_inputs(m, x, y):
+    return each(m, x + 0.1 * torch.randn(D), y)
+
+
+@meets("part", UNKNOWN, shown=False)
+def shared_mask_by_torch_dropout(m, x, y):
+    return each(m, x * F.dropout(torch.ones(D)), y)
+
+
+@meets("part", UNKNOWN, model=WithTable, shown=False)
+def dropout_of_a_weight(m, x, y):
+    return each(m, x + F.dropout(m.places), y)
+
+
+@meets("part", UNKNOWN, model=WithTable, shown=False)
+def shared_draws_by_chances_of_a_buffer(m, x, y):
+    return each(m, x * torch.bernoulli(m.chances), y)
+
+
+@meets("part", UNKNOWN, shown=False)
+def shared_noise_as_long_as_the_batch_once_more(m, x, y):
+    return each(m, x, y) * torch.rand(2)[0]

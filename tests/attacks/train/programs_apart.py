@@ -298,11 +298,6 @@ def dictionary(m, batch):
 
 
 @apart()
-def shared_public_permutation_of_columns(m, x, y):
-    return each(m, x[:, torch.randperm(D)], y)
-
-
-@apart()
 def mean_absolute_and_huber(m, x, y):
     target = F.one_hot(y, C).float()
     return (

@@ -16,7 +16,6 @@ torch = pytest.importorskip("torch", reason="training needs torch")
 from torch import Tensor, nn  # noqa: E402
 
 from tightrope.audit import Audit, audit_inputs, audit_training, input_canaries  # noqa: E402
-from tightrope.data import load_mnist  # noqa: E402
 from tightrope.errors import TightropeError  # noqa: E402
 from tightrope.train import (  # noqa: E402
     FlatClip,
@@ -25,6 +24,7 @@ from tightrope.train import (  # noqa: E402
     PrivateRun,
     noisy_sgd,
 )
+from tightrope_reproduce.datasets import load_mnist  # noqa: E402
 
 pytestmark = pytest.mark.slow
 torch.set_num_threads(1)

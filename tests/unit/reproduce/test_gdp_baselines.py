@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tightrope.data import find_folder
 from tightrope.errors import InvalidInput
+from tightrope_reproduce.datasets import find_folder
 from tightrope_reproduce.gdp import baselines
 from tightrope_reproduce.gdp.ratings import (
     Ratings,

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.data import load_adult, load_movielens
 from tightrope.errors import TightropeError
+from tightrope_reproduce.datasets import load_adult, load_movielens
 from tightrope_reproduce.gdp.ratings import (
     Ratings,
     biased_factors,

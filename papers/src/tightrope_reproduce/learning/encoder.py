@@ -15,8 +15,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tightrope.data import load_imdb_texts
 from tightrope.errors import DataNotFound
+from tightrope_reproduce.datasets import load_imdb_texts
 
 __all__ = ["ReviewNet", "adapted", "whole", "tokens"]
 

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from tightrope.data import (
+from tightrope.errors import InvalidInput
+from tightrope.train.users import Augment, CropAndFlip
+from tightrope_reproduce.datasets import (
     Split,
     encode_imdb,
     load_adult,
@@ -24,10 +26,8 @@ from tightrope.data import (
     load_imdb_texts,
     load_mnist,
     load_movielens,
+    words_of,
 )
-from tightrope.data.imdb import words_of
-from tightrope.errors import InvalidInput
-from tightrope.train.users import Augment, CropAndFlip
 from tightrope_reproduce.learning import encoder, models
 from tightrope_reproduce.learning.colour import colour_features, with_mirror
 from tightrope_reproduce.learning.prior import picture_net, two_rates

@@ -73,7 +73,7 @@ def _ratings(quick: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
         movie = rng.integers(0, 20, 2000)
         stars = np.clip(np.round(rng.normal(2.5 + movie / 10.0, 0.7)), 1.0, 5.0)
         return rng.integers(0, 100, 2000), movie, stars.astype(np.float32), rng.random(2000) < 0.1
-    from tightrope.data import load_movielens
+    from tightrope_reproduce.datasets import load_movielens
 
     data = load_movielens()
     return data.user, data.movie, data.rating, data.test

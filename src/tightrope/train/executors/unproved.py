@@ -1,13 +1,14 @@
 """Without a proof: the gradient of one example's loss, mapped over the examples by `vmap`.
 
-By the meaning of `vmap` no example can reach another. The mapped function is traced once, on
-tensors without values, and what runs is that graph: the user's Python never sees a batch. Random
-numbers are drawn for each example.
+The gradient of one example is traced first, on tensors without values, to a graph of PyTorch's own
+operators that write to nothing. Only this graph is mapped, so no Python of the user's sees a batch,
+and by the meaning of `vmap` no example reaches another. Random numbers are drawn for each example.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import Any, final
 
@@ -26,6 +27,7 @@ from tightrope.train.program.labels import NotCaptured
 
 __all__ = ["Mapped", "add_parts", "OneAtATime", "gradients_of_one"]
 
+aten = torch.ops.aten
 _MOST = 2**26  # values of written-out gradients at a time
 
 
@@ -53,16 +55,21 @@ class Mapped:
         example: tuple[Any, ...],
         size: int,
         parameters: list[nn.Parameter],
+        public: Sequence[Tensor] = (),
     ) -> None:
         self.size, self.parameters = size, list(parameters)
         names = {id(p): name for name, p in model.named_parameters()}
         self._names = [f"model.{names[id(p)]}" for p in self.parameters]
         values = sum(p.numel() for p in self.parameters)
         self._rows = max(1, min(size, _MOST // max(1, values)))  # at a time
-        self._graph, self._others = self._traced(model, loss, example)
+        self._graph, self._others = self._traced(model, loss, example, public)
 
     def _traced(
-        self, model: nn.Module, loss: Callable[..., Any], example: tuple[Any, ...]
+        self,
+        model: nn.Module,
+        loss: Callable[..., Any],
+        example: tuple[Any, ...],
+        public: Sequence[Tensor],
     ) -> tuple[fx.GraphModule, list[Tensor]]:
         wrapped = LossOf(model, loss)
         wrapped.training = model.training
@@ -75,30 +82,27 @@ class Mapped:
             own = build([value.unsqueeze(0) for value in row])
             tensors = dict(zip(self._names, weights, strict=True))
             tensors |= dict(zip(others, rest, strict=True))
-            found = torch.func.functional_call(wrapped, tensors, own)
-            return found.reshape(())
+            return torch.func.functional_call(wrapped, tensors, own).reshape(())
 
-        mapped = torch.func.vmap(
-            torch.func.grad_and_value(one), in_dims=(None, None, 0), randomness="different"
-        )
-
-        def run(weights: list[Tensor], rest: list[Tensor], rows: list[Tensor]) -> Any:
-            gradients, losses = mapped(weights, rest, rows)
-            return losses, gradients
-
-        blank = [leaf.new_zeros((self._rows, *leaf.shape[1:])) for leaf in leaves]
         weights = [p.detach() for p in self.parameters]
         rest = [value.detach() for value in others.values()]
+        blank = [leaf.new_zeros((self._rows, *leaf.shape[1:])) for leaf in leaves]
+        given = (weights, rest, [x[0] for x in blank])
         try:
             with no_autocast(self.parameters[0].device):
-                graph = make_fx(run, tracing_mode="fake")(weights, rest, blank)
+                single = make_fx(torch.func.grad_and_value(one), tracing_mode="fake")(*given)
+                single = make_fx(torch.func.functionalize(single), tracing_mode="fake")(*given)
+                _check_closed(single, public)
+                mapped = torch.func.vmap(single, in_dims=(None, None, 0), randomness="different")
+                graph = make_fx(mapped, tracing_mode="fake")(weights, rest, blank)
+        except NotCaptured:
+            raise
         except Exception as error:
             why = str(error).strip().splitlines() or [type(error).__name__]
             raise NotCaptured(
                 f"The loss of one example cannot be mapped over the examples by vmap: {why[0]} "
                 'Give isolation="one at a time" to run it on one example after another.'
             ) from error
-        _refuse_writes(graph, len(weights), len(rest))
         graph.graph.eliminate_dead_code()
         graph.recompile()
         return graph, list(others.values())
@@ -125,7 +129,7 @@ class Mapped:
         self, leaves: list[Tensor], present: Tensor | None, clip: Clip, chain: int
     ) -> tuple[ClippedBatch, Tensor]:
         with torch.no_grad(), no_autocast(leaves[0].device), scratch_scope():
-            losses, gradients = self._graph(
+            gradients, losses = self._graph(
                 [p.detach() for p in self.parameters], [t.detach() for t in self._others], leaves
             )
             forms: dict[int, Form] = {row: Dense(g) for row, g in enumerate(gradients)}
@@ -134,13 +138,34 @@ class Mapped:
             return sum_of_forms(forms, self.parameters, count, present, clip, chain), losses
 
 
-def _refuse_writes(graph: fx.GraphModule, weights: int, rest: int) -> None:
-    """A buffer that is written would carry something of one batch to the next."""
-    inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    own = set(inputs[: weights + rest])
-    for node in graph.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        if schema is not None and schema.is_mutable and own & set(node.all_input_nodes):
+def _check_closed(single: fx.GraphModule, public: Sequence[Tensor]) -> None:
+    """The graph of one example: operators of PyTorch's own, which write to nothing.
+
+    An operator of somebody else's may have a rule of its own for several examples at once. What is
+    written to a buffer would carry something of one batch to the next. The loss is written without
+    writes to memory before, so that a write through a view is seen too.
+    """
+    for node in single.graph.nodes:
+        if node.op == "get_attr":
+            users = {user.target for user in node.users}
+            literal = users <= {aten.lift_fresh_copy.default, aten.lift_fresh.default}
+            value = getattr(single, str(node.target))
+            known = any(value is given for given in public)
+            if not (literal or known or (isinstance(value, Tensor) and value.numel() == 1)):
+                raise NotCaptured(
+                    "The loss uses a tensor from outside, which may hold data. If it does not "
+                    "depend on the examples, make it a buffer of the model with register_buffer, "
+                    "or pass it in public=[...].",
+                    final=True,
+                )
+        if node.op != "call_function" or node.target is operator.getitem:
+            continue
+        if getattr(node.target, "namespace", "") not in ("aten", "prims"):
+            raise NotCaptured(
+                f"The loss uses {node.target}, which is no operator of PyTorch's own, so it is not "
+                'known to treat each example alone under vmap. Give isolation="one at a time".'
+            )
+        if node.target._schema.is_mutable:
             raise NotCaptured(
                 f"The loss writes to a buffer or a weight of the model ({node.target}), which "
                 "would carry something from one example to the next. Freeze the layer that does "

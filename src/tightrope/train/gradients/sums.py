@@ -142,8 +142,6 @@ class ClippedSums:
                 continue
             sources = [found[n] for n in node.all_input_nodes if n in found]
             if sources and is_public(self.labels[node]) and is_floating(node):
-                if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-                    raise Unknown(f"{node.target} draws at random for a weight")
                 found[node] = frozenset().union(*sources)
         return found
 

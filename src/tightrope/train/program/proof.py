@@ -6,7 +6,8 @@ public numbers, and of its own random draws. The gradient needs no proof of its 
 does not depend on a row has no derivative there, and the library forms weight gradients itself.
 What changes gradients apart from the forward pass has a proof of its own (custom.py).
 
-Five things keep a slip in the table from becoming a leak:
+Six things keep a slip in the table from becoming a leak:
+- a draw that all examples share is refused: it would be made anew for each part of a batch;
 - the table is a closed list of operators, of public arguments too: what is not listed is refused;
 - a rule must consider every argument that is not public, or its call is refused;
 - a rule must read every argument that is not at its default, or its call is refused;
@@ -136,6 +137,12 @@ class Proof:
             value = node.meta.get("val")
             label = self._without_empty(self._label(node), value)
             check_fits(label, value, self.batch, self._shapes)
+            if _draws(node) and _has_public(label):
+                raise Unknown(
+                    "all examples share this random draw, which is made anew for each part of a "
+                    "batch, and an example more moves others to another part",
+                    "Draw for each example, for instance torch.rand(x.shape[0], 1).",
+                )
         except Refusal as refusal:
             if refusal.at:
                 raise
@@ -222,6 +229,28 @@ class Proof:
         return self.made_rows and self.number(value) == self.batch
 
 
+def _draws(node: fx.Node) -> bool:
+    """Whether an operator draws at random in this call."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    return _arguments_of(node).get("dropout_p") != 0
+
+
+def _arguments_of(node: fx.Node) -> dict[str, Any]:
+    """The arguments of a call by their names in the schema of the operator."""
+    found = {}
+    for at, argument in enumerate(cast("Any", node.target)._schema.arguments):
+        default = argument.default_value if argument.has_default_value() else None
+        found[argument.name] = (
+            node.args[at] if at < len(node.args) else node.kwargs.get(argument.name, default)
+        )
+    return found
+
+
+def _has_public(label: Label) -> bool:
+    return PUBLIC in label if isinstance(label, tuple) else label == PUBLIC
+
+
 _NO_RULE = "Write this step with other operators, or open an issue that names the operator."
 
 
@@ -252,16 +281,13 @@ class Call:
         op: Any = node.target
         self.op, self.name = op, str(op.overloadpacket.__name__)
         self.considered: set[fx.Node] = set()
-        self._arguments: dict[str, Any] = {}
-        self._unread: set[str] = set()  # of those that are given and differ from the default
-        for at, argument in enumerate(op._schema.arguments):
-            default = argument.default_value if argument.has_default_value() else None
-            given = (
-                node.args[at] if at < len(node.args) else node.kwargs.get(argument.name, default)
-            )
-            self._arguments[argument.name] = given
-            if not (argument.has_default_value() and _is(given, default)):
-                self._unread.add(argument.name)
+        self._arguments = _arguments_of(node)
+        self._unread = {  # those that are given and differ from the default
+            argument.name
+            for argument in op._schema.arguments
+            if not argument.has_default_value()
+            or not _is(self._arguments[argument.name], argument.default_value)
+        }
 
     def __getitem__(self, name: str) -> Any:
         """An argument by its name in the schema of the operator."""

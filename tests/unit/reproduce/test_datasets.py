@@ -9,9 +9,9 @@ import os
 import numpy as np
 import pytest
 
-from tightrope import data
-from tightrope.data.folder import VARIABLE
 from tightrope.errors import InvalidInput
+from tightrope_reproduce import datasets as data
+from tightrope_reproduce.datasets import VARIABLE
 
 
 def idx(array):
