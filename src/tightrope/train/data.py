@@ -133,6 +133,11 @@ class Records:
             self.fingerprint = _hash(self._arrays)
         self._shapes: set[Any] | None = None
 
+    @property
+    def of_arrays(self) -> bool:
+        """Whether records are rows of arrays: no Python runs when they are read."""
+        return self._arrays is not None
+
     # ---- shapes ------------------------------------------------------------------------------
     @property
     def named(self) -> bool:

@@ -29,6 +29,7 @@ from tightrope.train.executors.strict import ROWS, Strict
 from tightrope.train.executors.unproved import Mapped, OneAtATime
 from tightrope.train.gradients.sums import public_updates
 from tightrope.train.program import NotCaptured, Program, Unknown, capture, digest, prove
+from tightrope.train.program.proof import draws_at_random
 from tightrope.validate import check_count
 
 __all__ = ["TIERS", "Isolated", "Isolation", "fixed_size", "isolate", "modules_of"]
@@ -64,6 +65,8 @@ class Isolated:
         self._model, self._executors, self._updates = model, each, updates
         self.isolation, self.programs = isolation, tuple(programs)
         self._state = _state_of(model)
+        # Whether random numbers are drawn, as by dropout. Without a program it is not known.
+        self.draws = not programs or any(map(draws_at_random, programs))
 
     @property
     def program(self) -> Program:

@@ -19,7 +19,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -37,6 +37,7 @@ from tightrope.train.arithmetic import totals_for
 from tightrope.train.clip import AdaptiveClip, Clip
 from tightrope.train.data import Group, LoaderSettings, Records, loader_settings, to_device
 from tightrope.train.executors.plain import flat
+from tightrope.train.executors.strict import own_draws
 from tightrope.train.fitting import Average, Outcome, fit, settle
 from tightrope.train.isolation import Isolated, Isolation, fixed_size, isolate, modules_of
 from tightrope.train.noise import Noise
@@ -220,7 +221,7 @@ class PrivateRun:
         )  # fmt: skip
         self._take_parameters()
         self.device = self.parameters[0].device
-        self.totals = totals_for(arithmetic, clip, noise, self.expected_batch_size, self.parameters)
+        self._take_totals(arithmetic)
         self.arithmetic = self.totals.arithmetic
         self.size = fixed_size(
             self.expected_batch_size, micro_batch, exact=isinstance(sampler.sampling, _EXACT_SIZES)
@@ -251,6 +252,7 @@ class PrivateRun:
         self._drawn: deque[_Drawn] = deque()
         self._feed: Iterator[list[Group]] | None = None
         self._busy = threading.Lock()
+        self._failed = False  # a step ended in an error that may say who was drawn
         self.owner_writes = 0  # how often the owner vouched for weights of his own
         self.shown_before = False  # whether an earlier part of a stored run showed private values
         self.write_ahead: WriteAhead | None = None
@@ -318,28 +320,41 @@ class PrivateRun:
         if not self._busy.acquire(blocking=False):
             raise InvalidInput("This run takes a step already, in another thread. One at a time.")
         try:
-            groups, drawn = self._next_batch()
-            sensitivity = float(self.clip.sensitivity)
-            try:
-                total = self._clipped_sum(groups, drawn.size)
-                if float(self.clip.sensitivity) != sensitivity:
-                    raise InvalidInput(
-                        f"The clip changed in the middle of a step, from sensitivity "
-                        f"{sensitivity:g} to {float(self.clip.sensitivity):g}, and its noise can "
-                        "be scaled to one of them only. Change the clip between steps."
-                    )
-            except BaseException:
+            with self._own_draws():
+                groups, drawn = self._next_batch()
+                sensitivity = float(self.clip.sensitivity)
+                try:
+                    total = self._clipped_sum(groups, drawn.size)
+                except Exception:
+                    self._failed = True
+                    raise
+                except BaseException:
+                    self._forget_draws()
+                    raise
+            if float(self.clip.sensitivity) != sensitivity:
                 self._forget_draws()
-                raise
+                raise InvalidInput(
+                    f"The clip changed in the middle of a step, from sensitivity {sensitivity:g} "
+                    f"to {float(self.clip.sensitivity):g}, and its noise can be scaled to one of "
+                    "them only. Change the clip between steps."
+                )
             return self._release(total, drawn)
         finally:
             self._busy.release()
+
+    def _own_draws(self) -> Any:
+        """Of a seeded run, which is not private, the draws are those of the user's generators."""
+        draws = self._isolated.draws or not self.records.of_arrays
+        return own_draws(self.device) if draws and self.noise.private else nullcontext()
 
     def _next_batch(self) -> tuple[list[Group], _Drawn]:
         if self._feed is None:
             self._feed = self.records.batches(self._draws())
         try:
             groups = next(self._feed)
+        except Exception:
+            self._failed = True
+            raise
         except BaseException:
             self._forget_draws()
             raise
@@ -434,6 +449,13 @@ class PrivateRun:
                 "This is a forked copy of the process that made the run; its steps would not be "
                 "counted there. Give each process a run of its own."
             )
+        if self._failed:
+            raise ModelNotPrivate(
+                "A step of this run ended in an error while it read or computed its records. Which "
+                "batches do so tells who is in them, so the run takes no further step. Mend what "
+                "the error named, and run the program again; a run with a folder goes on from what "
+                "it stored."
+            )
         check_ranks_stayed(self._ranks)
         own = self.sampler.belongs_to(self)
         if not own or not self.ledger.accounts_for(self.sampler, self.noise):
@@ -461,6 +483,7 @@ class PrivateRun:
     def _isolate(self) -> None:
         """Make the program, and prove it; again where the model's layers or modes were changed."""
         self._take_parameters()
+        self._take_totals(self.arithmetic.name)
         self._isolated: Isolated = isolate(
             self.model, self.loss, self.records.examples(of_many=self._ranks > 1),
             self._groups, size=self.size,
@@ -473,6 +496,11 @@ class PrivateRun:
         self._groups = groups_of(self.model, self.optimizer)
         self.parameters = flat(self._groups)
         self.names = _names_of(self.model, self.parameters)
+
+    def _take_totals(self, arithmetic: object) -> None:
+        self.totals = totals_for(
+            arithmetic, self.clip, self.noise, self.expected_batch_size, self.parameters
+        )
 
     def _mark_weights(self) -> None:
         self._written = [(tensor, tensor._version) for tensor in self._weights()]

@@ -20,6 +20,7 @@ from tightrope.process import Adjacency, NoisySGD, PoissonSampling
 from tightrope.train import (
     Budget,
     FixedSizeSampler,
+    FlatClip,
     FullBatchSampler,
     GaussianNoise,
     PoissonSampler,
@@ -311,7 +312,7 @@ def test_an_interrupted_release_stays_counted(make_run, take, break_it):
         run.accept_weights()
 
 
-def test_a_step_that_fails_before_its_release_draws_its_epoch_again(make_run, data, take):
+def test_a_step_interrupted_before_its_release_draws_its_epoch_again(make_run, data, take):
     """Else a record could be left out of an epoch by what the failing batch contains."""
     from tightrope.train import BallsInBinsSampler
 
@@ -320,13 +321,13 @@ def test_a_step_that_fails_before_its_release_draws_its_epoch_again(make_run, da
 
     def failing(groups, drawn):
         if fail[0]:
-            raise RuntimeError("out of memory")
+            raise KeyboardInterrupt
         return clipped(groups, drawn)
 
     run._clipped_sum = failing
     for _ in range(4):
         fail[0] = True
-        with pytest.raises(RuntimeError):
+        with pytest.raises(KeyboardInterrupt):
             take(run, 1)
         fail[0] = False
         take(run, 1)
@@ -686,3 +687,54 @@ def test_strict_arithmetic_adds_whole_numbers(make_run, take):
     take(plain, 1)
     assert run.arithmetic.rho == 0
     torch.testing.assert_close(weights_of(run.model), weights_of(plain.model), rtol=1e-2, atol=1e-3)
+
+
+def test_a_step_that_fails_on_its_records_is_the_last():
+    """Going on would tell, step by step, in which batches the record was."""
+    tokens = torch.zeros(20, 3, dtype=torch.int64)
+    tokens[7, 0] = 777  # of a table of 5
+    model = nn.Embedding(5, 1)
+    run = PrivateRun(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), (tokens,),
+        lambda m, t: m(t).sum((1, 2)), sampler=FullBatchSampler(), clip=FlatClip(1.0),
+        noise=GaussianNoise(1.0), expected_batch_size=20, steps=6,
+    )  # fmt: skip
+    with pytest.raises(IndexError):
+        run.take_step()
+    with pytest.raises(ModelNotPrivate, match="takes no further step"):
+        run.take_step()
+
+
+@pytest.mark.parametrize("arithmetic", ["bounded", "strict"])
+@pytest.mark.parametrize("frozen_first", [True, False])
+def test_a_layer_is_frozen_or_unfrozen_between_steps(frozen_first, arithmetic):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    model[0].requires_grad_(not frozen_first)
+    run = private(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(20, 4),
+        lambda m, x: m(x).square().sum(1), records=20, batch_size=5, steps=4, epsilon=5.0,
+        arithmetic=arithmetic,
+    )  # fmt: skip
+    before = model[0].weight.detach().clone()
+    for step in run:
+        assert torch.equal(model[0].weight, before) == (frozen_first == (step.number <= 2))
+        if step.number == 2:
+            model[0].requires_grad_(frozen_first)
+            before = model[0].weight.detach().clone()
+    assert [first for first, _ in run.isolations] == [1, 3]
+
+
+def test_generators_do_not_show_how_many_examples_were_drawn():
+    """What dropout drew for a batch is secret: torch's generator is as before after a step."""
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 1))
+    run = private(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(60, 4),
+        lambda m, x: m(x).square().sum(1), records=60, batch_size=12, steps=4, epsilon=5.0,
+        micro_batch=2,
+    )  # fmt: skip
+    for _ in run:
+        torch.manual_seed(5)
+        expected = torch.rand(())
+        torch.manual_seed(5)
+        run.take_step()
+        assert torch.equal(torch.rand(()), expected)

@@ -8,12 +8,14 @@ whoever else was drawn and in which order (docs/arithmetic.md). What is added ar
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, final
 
 import torch
 from torch import Tensor, fx
 
+from tightrope.entropy import open_stream
 from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
 from tightrope.train.discrete_noise import BOUND, on_grid
@@ -24,7 +26,7 @@ from tightrope.train.gradients.rounding import full_precision, no_autocast, prec
 from tightrope.train.gradients.sums import ClippedSums, losses_of
 from tightrope.train.program.capture import Program
 
-__all__ = ["ROWS", "Strict", "Deterministic"]
+__all__ = ["ROWS", "Strict", "Deterministic", "own_draws"]
 
 ROWS = 2  # for which its program is captured and proved: a program of one row proves nothing
 
@@ -68,7 +70,7 @@ class Strict:
         factors = torch.zeros(count, rows, dtype=torch.float64, device=device)
         losses = list[Tensor]()
         for row in range(rows):
-            _start_draws(device, self._seeds())
+            start_draws(device, self._seeds())
             gradients, loss = self._alone([leaf[row : row + 1] for leaf in leaves])
             losses.append(loss)
             found = _counted(gradients, clip)
@@ -97,7 +99,7 @@ class Strict:
         return gradients, losses
 
 
-def _start_draws(device: torch.device, seed: int) -> None:
+def start_draws(device: torch.device, seed: int) -> None:
     """The generators of the device and of the processor start at `seed`.
 
     `torch.manual_seed` would queue a seed for every kind of accelerator that was not used yet, to
@@ -108,6 +110,25 @@ def _start_draws(device: torch.device, seed: int) -> None:
         torch.cuda.default_generators[device.index or 0].manual_seed(seed)
     elif device.type != "cpu":
         torch.manual_seed(seed)
+
+
+@contextmanager
+def own_draws(device: torch.device) -> Iterator[None]:
+    """Dropout and other layers draw from a fresh secret seed, and the generators are put back.
+
+    With a seed that others know, one example more would change the masks of all that follow; and
+    the state of a generator after a step would tell how many examples there were.
+    """
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(torch.cuda.default_generators[device.index or 0])
+    before = [generator.get_state() for generator in generators]
+    start_draws(device, int(open_stream("draws").words(1)[0]))
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
 
 
 @torch.no_grad()

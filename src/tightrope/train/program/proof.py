@@ -54,7 +54,7 @@ from tightrope.train.program.rules import (
 if TYPE_CHECKING:
     from tightrope.train.program.capture import Program
 
-__all__ = ["Call", "Proof", "prove"]
+__all__ = ["Call", "Proof", "draws_at_random", "prove"]
 
 
 def prove(program: Program, rows: int) -> dict[fx.Node, Label]:
@@ -137,7 +137,7 @@ class Proof:
             value = node.meta.get("val")
             label = self._without_empty(self._label(node), value)
             check_fits(label, value, self.batch, self._shapes)
-            if _draws(node) and _has_public(label):
+            if draws(node) and _has_public(label):
                 raise Unknown(
                     "all examples share this random draw, which is made anew for each part of a "
                     "batch, and an example more moves others to another part",
@@ -229,8 +229,16 @@ class Proof:
         return self.made_rows and self.number(value) == self.batch
 
 
-def _draws(node: fx.Node) -> bool:
-    """Whether an operator draws at random in this call."""
+def draws_at_random(program: Program) -> bool:
+    """Whether any operator of a program draws random numbers."""
+    return any(draws(n) for n in program.module.graph.nodes if n.op == "call_function")
+
+
+def draws(node: fx.Node) -> bool:
+    """Whether an operator draws random numbers in this call."""
+    if node.target is torch.ops.tightrope.recurrent.default:
+        given = _arguments_of(node)
+        return bool(given["dropout"] and given["train"])
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
     return _arguments_of(node).get("dropout_p") != 0
