@@ -23,7 +23,7 @@ from tightrope.errors import InvalidInput
 if TYPE_CHECKING:
     from tightrope.train.gradients.batch import ClippedBatch
 
-__all__ = ["AutomaticClip", "Clip", "FlatClip", "PerLayerClip", "AdaptiveClip"]
+__all__ = ["AutomaticClip", "Clip", "FlatClip", "PerLayerClip", "AdaptiveClip", "factors_of"]
 
 # A norm computed in float32 may lie below the true one by at most this fraction: a square is a sum
 # of at most 8192 rounded squares in one chain (4096 each for the two sides of an outer product),
@@ -234,3 +234,13 @@ class AdaptiveClip(Clip):
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         self.clip_norm = FlatClip(state["clip_norm"]).clip_norm
+
+
+_ALONE = (FlatClip, PerLayerClip, AutomaticClip, AdaptiveClip)  # which look at each example alone
+
+
+def factors_of(clip: Clip, squared_norms: Tensor) -> Tensor:
+    """The factors of a batch; a clip that is not this library's gets one example at a time."""
+    if isinstance(clip, _ALONE) or squared_norms.shape[1] == 0:
+        return clip.factors(squared_norms)
+    return torch.cat([clip.factors(one) for one in squared_norms.split(1, 1)], 1)

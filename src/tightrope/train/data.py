@@ -104,9 +104,9 @@ class Records:
     """The data of a run: a tensor, arrays, a TensorDataset, or a data set with length and items.
 
     collate: makes arguments of a list of ONE item; PyTorch's default if left out.
-    lengths: public lengths of sequences. Tensors of a record whose first dimension is its length
-        are filled up to the smallest length that holds them.
-    padding: what they are filled up with: a number, or numbers by key (or position) of the item.
+    lengths: public lengths of sequences, which are filled up to the smallest that holds them.
+    padding: what they are filled up with. With one number, every part of an item but single numbers
+        is a sequence. Numbers by key (or position) of the item name the parts that are sequences.
     workers: options of DataLoader about worker processes.
     """
 
@@ -120,6 +120,13 @@ class Records:
         workers: Mapping[str, Any] | None = None,
         fingerprint: str | None = None,
     ) -> None:
+        if collate is not None and not callable(collate):
+            raise InvalidInput(f"collate must be a function of [item]; got {collate!r}.")
+        if isinstance(lengths, str | int):
+            raise InvalidInput(
+                f"lengths must list lengths, such as (64, 128, 512); got {lengths!r}."
+            )
+        check_count((workers or {}).get("num_workers", 0), "workers", low=0)
         self._collate = default_collate if collate is None else collate
         self._lengths = tuple(sorted(check_count(n, "lengths", low=1) for n in lengths))
         self._padding, self._workers = padding, dict(workers or {})
@@ -199,7 +206,7 @@ class Records:
         bare = self._bare(item)
         if not self._lengths:
             return bare
-        length = _sequence_length(bare)
+        length = self._sequence_length(bare)
         fitting = [n for n in self._lengths if n >= length]
         if not fitting:
             raise InvalidInput(
@@ -210,7 +217,13 @@ class Records:
 
     def _bare(self, item: Any) -> Arguments:
         """One item as arguments with one row each."""
-        made = self._collate([item])
+        try:
+            made = self._collate([item])
+        except Exception as error:
+            raise InvalidInput(
+                f"An item of type {type(item).__name__} cannot be collated ({error}). Let items "
+                "hold tensors, arrays and numbers only, or give a collate function of [item]."
+            ) from error
         if isinstance(made, Mapping):  # in one order, whatever order an item has its keys in
             made = (dict(sorted(made.items(), key=lambda pair: str(pair[0]))),)
         elif isinstance(made, tuple | list) and not hasattr(made, "_fields"):
@@ -236,20 +249,42 @@ class Records:
         return made
 
     def _filled(self, arguments: Arguments, length: int, *, shorten: bool = False) -> Arguments:
-        own = _sequence_length(arguments)
+        own = self._sequence_length(arguments)
 
         def fill(path: Any, leaf: Tensor) -> Tensor:
-            if leaf.dim() < 2 or leaf.shape[1] != own:
+            value = self._padding_of(path, leaf)
+            if value is None:
                 return leaf
             if own >= length:
                 return leaf[:, :length] if shorten else leaf
-            value = self._padding
-            if isinstance(value, Mapping):
-                value = _by_name(value, path)
             more = leaf.new_full((1, length - own, *leaf.shape[2:]), value)
             return torch.cat([leaf, more], 1)
 
         return pytree.tree_map_with_path(fill, arguments)  # type: ignore[no-any-return]
+
+    def _padding_of(self, path: Any, leaf: Tensor) -> float | None:
+        """What a part of an item is filled up with; None of one that is no sequence."""
+        if leaf.dim() < 2:
+            return None
+        if not isinstance(self._padding, Mapping):
+            return self._padding
+        for key in reversed(path):
+            name = getattr(key, "key", getattr(key, "idx", None))
+            if name in self._padding:
+                return self._padding[name]
+        return None
+
+    def _sequence_length(self, arguments: Arguments) -> int:
+        parts = pytree.tree_leaves_with_path(arguments)
+        sizes = {leaf.shape[1] for path, leaf in parts if self._padding_of(path, leaf) is not None}
+        if len(sizes) != 1:
+            raise InvalidInput(
+                "lengths= fills up sequences, and the parts of an item that would be filled up "
+                f"have {'no length' if not sizes else 'different lengths'}. Name the parts that "
+                "are sequences with what each is filled up with: padding={'tokens': 0}, or by "
+                "position: padding={0: 0}."
+            )
+        return int(sizes.pop())
 
     # ---- what the certificate commits to -----------------------------------------------------
     @property
@@ -338,21 +373,6 @@ def _shape_of(arguments: Arguments) -> Any:
     return str(spec), tuple((tuple(leaf.shape[1:]), leaf.dtype) for leaf in leaves)
 
 
-def _sequence_length(arguments: Arguments) -> int:
-    for leaf in pytree.tree_leaves(arguments):
-        if leaf.dim() >= 2:
-            return int(leaf.shape[1])
-    raise InvalidInput("lengths= is for records that hold a sequence; these hold single numbers.")
-
-
-def _by_name(padding: Mapping[Any, float], path: Any) -> float:
-    for key in reversed(path):
-        name = getattr(key, "key", getattr(key, "idx", None))
-        if name in padding:
-            return padding[name]
-    return 0
-
-
 def arrays_of(data: Any) -> tuple[Tensor, ...] | None:
     """The tensors behind data that are nothing but rows of tensors."""
     if isinstance(data, TensorDataset):
@@ -366,9 +386,13 @@ def arrays_of(data: Any) -> tuple[Tensor, ...] | None:
         parts = None
     if parts is None:
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a read-only memory map; it is never written
-        tensors = tuple(p if isinstance(p, Tensor) else torch.from_numpy(p) for p in parts)
+    tensors = tuple(p if isinstance(p, Tensor) else _tensor_of(p) for p in parts)
+    odd = [p for p in tensors if p.layout is not torch.strided]
+    if odd:
+        raise InvalidInput(
+            f"The data have a tensor of layout {odd[0].layout}, of which no rows can be picked. "
+            "Pass dense tensors, with one row for each record."
+        )
     lengths = sorted({len(part) for part in tensors})
     if len(lengths) != 1:
         raise InvalidInput(
@@ -378,11 +402,29 @@ def arrays_of(data: Any) -> tuple[Tensor, ...] | None:
     return tuple(part.detach() for part in tensors)
 
 
+def _tensor_of(array: NDArray[Any]) -> Tensor:
+    if array.dtype.kind not in "biufc":
+        raise InvalidInput(
+            f"The data have an array of type {array.dtype}. Pass arrays of numbers; texts and "
+            "objects are turned into numbers before, each record by itself."
+        )
+    if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
+        array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a read-only memory map; it is never written
+        return torch.from_numpy(array)
+
+
 def _is_array(part: object) -> bool:
     return isinstance(part, Tensor | np.ndarray) and part.ndim > 0
 
 
 def _length_of(data: Any) -> int:
+    if isinstance(data, Mapping):
+        raise InvalidInput(
+            f"The data are a {type(data).__name__}, whose items are not its records. Pass a tuple "
+            "of its arrays, (data['x'], data['y']), or a data set whose items are dictionaries."
+        )
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         raise InvalidInput(
             f"{type(data).__name__} can only be read in its own order. Private sampling must be "

@@ -129,6 +129,11 @@ def settle(run: PrivateRun, delta: float | None = None, measured: Sequence[Measu
 
 def evaluate(run: PrivateRun, evaluation: Evaluation) -> float:
     """The mean of a measure over public data, in evaluation mode, with averaged weights if any."""
+    if evaluation.data is run.data:
+        raise InvalidInput(
+            "The data to measure on are the private data of the run, so what is measured would "
+            "show private records. Measure on public data."
+        )
     model, records = run.model, Records(evaluation.data)
     shown: Any = model
     if run.average is not None:

@@ -20,10 +20,11 @@ import torch
 import torch.utils._pytree as pytree
 from scipy.stats import poisson
 from torch import Tensor, nn
+from torch.utils._device import DeviceContext  # what torch.set_default_device turns on
 
 from tightrope.errors import InvalidInput
 from tightrope.train.data import Arguments
-from tightrope.train.executors.compare import compare
+from tightrope.train.executors.compare import check_runs, compare
 from tightrope.train.executors.plain import Parameters, Plain, flat
 from tightrope.train.executors.strict import ROWS, Strict
 from tightrope.train.executors.unproved import Mapped, OneAtATime
@@ -120,13 +121,17 @@ def isolate(
     device = trained[0].device
     shapes = {_key(one): _empty_rows(one, size, device) for one in examples}
     why = ""
-    if wanted == "proved":
+    if wanted != "one at a time":
         try:
-            return _proved(model, loss, shapes, parameters, size, executor, public, seeds)
+            if wanted == "proved":
+                return _proved(model, loss, shapes, parameters, size, executor, public, seeds)
+            for example in shapes.values():  # what capturing refuses is wrong under vmap too
+                capture(model, loss, example, rows=size, public=public)
         except NotCaptured as reason:
             if reason.final:
                 raise
-            why = str(reason)
+            check_runs(model, loss, next(iter(shapes.values())))
+            why = str(reason) if wanted == "proved" else ""
         except Unknown as reason:
             why = str(reason)
     if executor == "strict":
@@ -276,6 +281,23 @@ def _state_of(model: nn.Module) -> list[Any]:
 
 
 _PLAIN = (int, float, bool, str, type(None))
+
+
+def check_no_modes() -> None:
+    """Refuse to compute where a mode of the caller's would see private tensors, or change them."""
+    functions = [
+        torch._C._get_function_stack_at(at) for at in range(torch._C._len_torch_function_stack())
+    ]
+    on = [type(mode).__name__ for mode in functions if type(mode) is not DeviceContext]
+    on += ["a dispatch mode"] * (torch._C._len_torch_dispatch_stack() > 0)
+    on += ["inference mode"] * torch.is_inference_mode_enabled()
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # type: ignore[attr-defined]
+    on += ["saved_tensors_hooks"] * (hooks is not None)
+    if on:
+        raise InvalidInput(
+            f"A mode of PyTorch's is on around the run ({', '.join(on)}). It would see what a step "
+            "computes from private records. Make the run, and take its steps, outside of it."
+        )
 
 
 _LARGEST = 8192  # rows at a time if the user sets no limit

@@ -73,6 +73,10 @@ def private(
         batch_size = loader_settings(data).batch_size
     if sampler is None:
         sampler = poisson_sampler(records, batch_size)
+    if not isinstance(sampler, AbstractSampler):
+        raise InvalidInput(
+            f"sampler must be a sampler such as PoissonSampler(rate); got {sampler!r}."
+        )
     if expected_batch_size is None:
         expected_batch_size = _expected(sampler, records, batch_size)
     length = length_of(sampler, steps, epochs)

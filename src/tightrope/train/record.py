@@ -124,6 +124,7 @@ def settings_of(run: PrivateRun) -> dict[str, Any]:
         "ranks": rank_and_size()[1],
         "history": repr(run.ledger.history),
         **({"users": repr(run.sampler.users)} if run.sampler.users else {}),
+        **({"views": run.views} if run.views > 1 else {}),
     }
 
 

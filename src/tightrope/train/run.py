@@ -13,6 +13,7 @@ computed from releases, so it costs nothing. The loop never holds a batch, a los
 
 from __future__ import annotations
 
+import inspect
 import math
 import signal
 import sys
@@ -39,7 +40,14 @@ from tightrope.train.data import Group, LoaderSettings, Records, loader_settings
 from tightrope.train.executors.plain import flat
 from tightrope.train.executors.strict import own_draws
 from tightrope.train.fitting import Average, Outcome, fit, settle
-from tightrope.train.isolation import Isolated, Isolation, fixed_size, isolate, modules_of
+from tightrope.train.isolation import (
+    Isolated,
+    Isolation,
+    check_no_modes,
+    fixed_size,
+    isolate,
+    modules_of,
+)
 from tightrope.train.noise import Noise
 from tightrope.train.ranks import (
     agree,
@@ -199,20 +207,21 @@ class PrivateRun:
         sensitive: bool = False,
         replay: bool = True,
     ) -> None:
+        check_no_modes()
         rule = _as_one(optimizer)
         _check_parts(model, rule, sampler, clip, noise, budget)
         check_one_copy(model)
         sampler.check_free()
-        self.views = views  # on the certificate
+        self.views = check_count(views, "views", low=1)  # on the certificate
         if views > 1 or augment is not None:
             loss = with_views(loss, views, augment)
         if sampler.users is not None and sampler.users.together:
             loss = loss_of_users(loss)
-        self.model, self.optimizer, self.loss = model, rule, loss
+        self.model, self.optimizer, self.loss, self.data = model, rule, loss, data
         self.sampler, self.clip, self.noise = sampler, clip, noise
         self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
         self.schedules = _checked_schedules(schedule, rule)
-        self.views, self._shows_norm, self._shows_private = views, gradient_norm, sensitive
+        self._shows_norm, self._shows_private = gradient_norm, sensitive
         self._sensitive: Sensitive | None = None
         self.average = None if average is None else Average(model, rule, average)
         self.records = _records_of(
@@ -229,6 +238,8 @@ class PrivateRun:
         self._isolation_wanted = isolation
         self._executor_wanted = "strict" if arithmetic == "strict" else executor
         self._public = tuple(public)
+        if not all(isinstance(value, Tensor) for value in self._public):
+            raise InvalidInput("public must list the tensors that the loss takes from outside.")
         self.isolations: list[tuple[int, Isolation]] = []  # the first step of each program
         self.ledger = Ledger(sampler, noise, budget, history)
         if steps is not None:
@@ -456,6 +467,7 @@ class PrivateRun:
                 "the error named, and run the program again; a run with a folder goes on from what "
                 "it stored."
             )
+        check_no_modes()
         check_ranks_stayed(self._ranks)
         own = self.sampler.belongs_to(self)
         if not own or not self.ledger.accounts_for(self.sampler, self.noise):
@@ -742,12 +754,56 @@ def _check_parts(
         raise InvalidInput(
             f"noise must be a noise such as GaussianNoise(1.1); got {_named(noise)}."
         )
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise InvalidInput(
-            "LBFGS computes the loss several times a step, and each time would be a release of its "
-            "own. Use an optimizer that takes one gradient a step, such as SGD or Adam."
-        )
+    _check_optimizer(optimizer)
+    _check_model(model)
     _check_trains(model)
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    rules = optimizer.each.values() if isinstance(optimizer, Several) else [optimizer]
+    for rule in rules:
+        try:
+            inspect.signature(rule.step).bind()
+            again = isinstance(rule, torch.optim.LBFGS)
+        except TypeError:
+            again = True
+        if again:
+            raise InvalidInput(
+                f"{type(rule).__name__} computes the loss several times a step, and each time "
+                "would be a release of its own. Use an optimizer that takes one gradient a step, "
+                "such as SGD or Adam."
+            )
+        if isinstance(rule, torch.optim.SparseAdam):
+            raise InvalidInput(
+                "SparseAdam needs sparse gradients, and noise reaches every row. Use Adam."
+            )
+
+
+def _check_model(model: nn.Module) -> None:
+    """Refuse models that no program can be made of, or whose weights take no noise."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise InvalidInput(
+                f"{name or 'The model'} is compiled by torch.jit, so its operators are not seen. "
+                'Pass the module that it was made from; executor="compiled" compiles a run.'
+            )
+    for name, parameter in model.named_parameters():
+        if torch.nn.parameter.is_lazy(parameter):
+            raise InvalidInput(
+                f"{name} belongs to a lazy layer, whose sizes come from the first batch. Call the "
+                "model once on made data before the optimizer and the run are made."
+            )
+        if parameter.is_complex() and parameter.requires_grad:
+            raise InvalidInput(
+                f"{name} is complex, and clipping and noise are for real numbers. Keep its real "
+                "and imaginary parts as a real parameter, and use torch.view_as_complex in the "
+                "model."
+            )
+        if 0 in [s for n, s in zip(parameter.shape, parameter.stride(), strict=True) if n > 1]:
+            raise InvalidInput(
+                f"{name} is expanded: several of its entries are one number in memory, which an "
+                "optimizer cannot update. Make it a parameter of its own, with clone()."
+            )
 
 
 def _check_trains(model: nn.Module) -> None:
@@ -771,6 +827,8 @@ def _checked_schedules(schedule: Any, optimizer: torch.optim.Optimizer) -> tuple
     given = () if schedule is None else schedule if isinstance(schedule, tuple) else (schedule,)
     rules = [optimizer, *(optimizer.each.values() if isinstance(optimizer, Several) else ())]
     for one in given:
+        if isinstance(one, type):
+            raise InvalidInput(f"schedule must be made of an optimizer; got {_named(one)}.")
         if isinstance(one, torch.optim.lr_scheduler.ReduceLROnPlateau):
             raise InvalidInput(
                 "ReduceLROnPlateau is stepped with a measurement. Leave schedule= out, call "

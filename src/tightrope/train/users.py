@@ -122,13 +122,13 @@ def rows_of_users(data: Any, users: Users) -> Any:
     return UsersAsRecords(data, users.most) if users.together else data.arrays
 
 
-def loss_of_users(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def loss_of_users(loss: Callable[..., Any]) -> Callable[..., Any]:
     """The mean loss of each user's rows, where rows are a dimension inside the example."""
 
-    def mean(model: Any, *arguments: Tensor) -> Tensor:
+    def mean(model: Any, *arguments: Tensor) -> Any:
         *parts, weights = arguments
         each = loss(model, *(part.flatten(0, 1) for part in parts))
-        return (each.unflatten(0, weights.shape[:2]) * weights).sum(1)
+        return _for_each(each, lambda e: (e.unflatten(0, weights.shape[:2]) * weights).sum(1))
 
     return mean
 
@@ -203,13 +203,20 @@ def with_views(loss: Callable[..., Any], views: int, augment: Augment | None) ->
     """
     check_count(views, "views", low=1)
 
-    def mean(model: Any, inputs: Tensor, *targets: Tensor) -> Tensor:
+    def mean(model: Any, inputs: Tensor, *targets: Tensor) -> Any:
         seen = inputs if augment is None else augment(inputs, views)
         others = (_repeated(target, views) for target in targets)
         each = loss(model, seen.flatten(0, 1), *others)
-        return each.unflatten(0, (-1, views)).mean(1)  # type: ignore[no-any-return]
+        return _for_each(each, lambda e: e.unflatten(0, (-1, views)).mean(1))
 
     return mean
+
+
+def _for_each(losses: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """Of one loss, or of each of several by name."""
+    if isinstance(losses, dict):
+        return {name: function(one) for name, one in losses.items()}
+    return function(losses)
 
 
 def _repeated(target: Tensor, views: int) -> Tensor:

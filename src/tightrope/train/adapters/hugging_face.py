@@ -160,7 +160,10 @@ class PrivateTrainer(transformers.Trainer):
         longest = getattr(tokenizer, "model_max_length", _NO_LIMIT)
         if "lengths" not in options and longest < _NO_LIMIT:
             lengths = (int(longest),)
-        padding = {"labels": -100, "input_ids": getattr(tokenizer, "pad_token_id", None) or 0}
+        padding = dict.fromkeys(self._columns(), 0) | {
+            "labels": -100,
+            "input_ids": getattr(tokenizer, "pad_token_id", None) or 0,
+        }
         collate = options.get("collate")
         if collate is None:
             own = self._get_collator_with_removed_columns(self.data_collator, "Training")
@@ -290,6 +293,16 @@ class PrivateTrainer(transformers.Trainer):
 
     def _measure(self, ignore_keys: list[str] | None) -> dict[str, float]:
         return self._evaluate(None, ignore_keys)  # type: ignore[no-any-return]
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        """Of public data."""
+        given = self.eval_dataset if eval_dataset is None else eval_dataset
+        if given is self.train_dataset:
+            raise InvalidInput(
+                "eval_dataset is the private training data, and what is measured on it would be "
+                "logged. Give public data."
+            )
+        return super().get_eval_dataloader(eval_dataset)
 
     def evaluation_loop(self, *arguments: Any, **options: Any) -> Any:
         """Of transformers; during a training it leaves the model as the program has it."""

@@ -8,6 +8,7 @@ wrote.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,8 +25,9 @@ from tightrope.train.executors.plain import Parameters
 from tightrope.train.executors.unproved import gradients_of_one
 from tightrope.train.gradients.rounding import exact_layers
 from tightrope.train.program.capture import _flatten
+from tightrope.train.program.lines import line_of_error
 
-__all__ = ["ConstantDraws", "FloatForHalf", "compare", "made_data", "without_dropout"]
+__all__ = ["ConstantDraws", "FloatForHalf", "check_runs", "compare", "made_data", "without_dropout"]
 
 aten = torch.ops.aten
 _ROWS = 3
@@ -46,17 +48,20 @@ def compare(
     leaves, build = _flatten(batch)
     with _wide(model), exact_layers(), _without_cudnn(), FloatForHalf(), ConstantDraws():
         buffers = {name: value.clone() for name, value in model.named_buffers()}
-        found, _ = executor.clipped_sum(batch, FlatClip(1e12), 1)
         wanted = [torch.zeros_like(p, dtype=torch.float64) for p in executor.parameters]
         for row in range(rows):
             one = build([leaf[row : row + 1] for leaf in leaves])
-            _, gradients = gradients_of_one(model, loss, one, parameters)
+            try:
+                _, gradients = gradients_of_one(model, loss, one, parameters)
+            except RuntimeError as error:
+                raise InvalidInput(_fails(error)) from error
             for total, g in zip(wanted, gradients, strict=True):
                 if g is not None:
                     total += g.double()
             with torch.no_grad():  # each example finds them as the program does
                 for name, value in model.named_buffers():
                     value.copy_(buffers[name])
+        found, _ = executor.clipped_sum(batch, FlatClip(1e12), 1)
     if found.nonfinite or not all(bool(total.isfinite().all()) for total in wanted):
         return  # made data show nothing: a logarithm of zero, say
     off = _length([a.double() - b for a, b in zip(found.sums, wanted, strict=True)])
@@ -68,6 +73,27 @@ def compare(
             "was captured does not do what the loss does in Python; please open an issue with the "
             'model. Until then give isolation="one at a time".'
         )
+
+
+def _fails(error: Exception) -> str:
+    at = line_of_error(error)
+    return (
+        f"The loss fails by itself on made data of the shapes and types of a record"
+        f"{f', at {at}' if at else ''}: {type(error).__name__}: {error}"
+    )
+
+
+def check_runs(model: nn.Module, loss: Callable[..., Any], example: tuple[Any, ...]) -> None:
+    """Refuse a loss that fails on made data too: what is wrong is no matter of programs."""
+    try:
+        alike = copy.deepcopy(model)
+    except Exception:  # some parametrised weights cannot be copied
+        return
+    try:
+        with torch.no_grad(), torch.random.fork_rng():
+            loss(alike, *made_data(example, _ROWS))
+    except Exception as error:
+        raise InvalidInput(_fails(error)) from error
 
 
 def _length(values: list[Tensor]) -> float:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from tightrope.train.clip import Clip
+from tightrope.train.clip import Clip, factors_of
 from tightrope.train.gradients.chains import chained_sum, inside_product
 from tightrope.train.gradients.combine import take_bundles
 from tightrope.train.gradients.forms import Form, TableRows, short_squares, zero_examples
@@ -220,10 +220,10 @@ def _factors(
     wanted = squared if clip.per_parameter else total.unsqueeze(0)
     bad, health = None, None if waits else total.sum()
     if not waits or math.isfinite(total.sum().item()):
-        rows = clip.factors(wanted)
+        rows = factors_of(clip, wanted)
     else:
         bad = ~total.isfinite()
-        rows = clip.factors(wanted.masked_fill(bad, 0)).masked_fill(bad, 0)
+        rows = factors_of(clip, wanted.masked_fill(bad, 0)).masked_fill(bad, 0)
         total = total.masked_fill(bad, torch.inf)
     if present is not None:
         rows = rows.masked_fill(~present, 0)

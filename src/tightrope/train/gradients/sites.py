@@ -29,7 +29,8 @@ from tightrope.train.gradients.graph import is_complex, number_of
 from tightrope.train.gradients.outer import Outer, RankOne, Shift, Signal
 from tightrope.train.gradients.recurrence import recurrence
 from tightrope.train.gradients.rounding import full_precision
-from tightrope.train.program.labels import PUBLIC, Rows
+from tightrope.train.program.labels import PUBLIC, Index, Rows, Unknown
+from tightrope.train.program.lines import where
 
 __all__ = [
     "Recipe",
@@ -698,6 +699,8 @@ def recurrent(use: Use) -> Recurrent | None:
 def one_node(use: Use) -> Recipe:
     """The node alone, differentiated for one example after another, under vmap."""
     node, size, out = use.node, use.size, use.out
+    if any(isinstance(use.label(n), Index) for n in node.all_input_nodes):
+        raise Unknown(f"{node.target} puts a weight at the numbers of the rows", at=where(node))
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs), is_leaf=_is_node)
     nodes = [leaf for leaf in leaves if isinstance(leaf, fx.Node)]
     weights = tuple(dict.fromkeys(n for n in nodes if use.trains(n)))

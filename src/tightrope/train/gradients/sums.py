@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
 from tightrope.train.gradients.batch import ClippedBatch, sum_of_forms
 from tightrope.train.gradients.combine import combine, transposed
@@ -108,9 +109,10 @@ class ClippedSums:
         names = self.program.names
         if not isinstance(given, Mapping):
             if len(self.program.losses) != 1:
-                raise Unknown(
-                    f"the loss returns {len(self.program.losses)} losses",
-                    f"Say which parameters each trains: {', '.join(names or ())}.",
+                raise InvalidInput(
+                    f"The loss returns {len(self.program.losses)} losses ({', '.join(names or ())})"
+                    " for one optimizer. Return their sum; or give an optimizer for each, in a "
+                    "dictionary with the same names."
                 )
             self.parameters = list(given)
             return [frozenset(range(len(self.parameters)))]
@@ -120,9 +122,9 @@ class ClippedSums:
             groups[name] = frozenset(range(start, start + len(group)))
             start += len(group)
         if names is None or set(names) != set(groups):
-            raise Unknown(
-                f"losses are {list(names or ())}, and parameters are given for {list(groups)}",
-                "Give one group of parameters for each loss.",
+            raise InvalidInput(
+                f"The loss returns losses named {list(names or ())}, and optimizers are given for "
+                f"{list(groups)}. Give one optimizer for each loss, under its name."
             )
         return [groups[name] for name in names]
 

@@ -13,6 +13,7 @@ that are assigned, random numbers of Python, tensors from outside. The model is 
 from __future__ import annotations
 
 import io
+import logging
 import math
 import operator
 import random
@@ -530,10 +531,16 @@ def _why(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's warnings about its own parts, and the graph that it prints on failure."""
-    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield
+    """Without torch's warnings about its own parts, and what it prints and logs on failure."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
 
 
 # The graph.
@@ -541,11 +548,17 @@ def _quiet() -> Iterator[None]:
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """Of all composite operators but those that stay whole."""
-    return {
+    found = {
         op: rule
         for op, rule in torch.export.default_decompositions().items()
         if isinstance(op, torch._ops.OpOverload) and op not in KEPT_WHOLE and op._can_decompose()
     }
+    return {**found, aten.copy.default: _copied}
+
+
+def _copied(into: Tensor, values: Tensor, non_blocking: bool = False) -> Tensor:
+    """As assignments to slices are written; of `copy` itself torch knows no derivative."""
+    return values.to(into.dtype).expand(into.shape).clone()
 
 
 def _inline_regions_without_gradients(module: fx.GraphModule) -> None:
