@@ -42,7 +42,47 @@ TABLE = "train/program/rules"
 BATCH, SITES = "train/gradients/batch.py", "train/gradients/sums.py"
 COUNT, LOG, STEP = "train/spending.py", "train/journal.py", "train/run.py"
 
+VMAP, AROUND = (f"tests/attacks/train/test_{name}.py::test_" for name in ("vmap", "surroundings"))
+
 FAULTS = [
+    # what would tie an example to others, or show it, beside the rules
+    (f"{PROOF}::Proof.visit", "draws(node) and", "False and", PROGRAMS + "[shared sign]"),
+    (
+        "train/executors/unproved.py::_check_closed",
+        'not in ("aten", "prims")',
+        '== "nobody"',
+        VMAP + "what_is_not_closed_is_refused",
+    ),
+    (
+        "train/executors/unproved.py::_check_closed",
+        "node.target._schema.is_mutable",
+        "False",
+        VMAP + "what_is_not_closed_is_refused",
+    ),
+    (
+        "train/clip.py::factors_of",
+        "isinstance(clip, _ALONE) or",
+        "True or",
+        AROUND + "a_clip_of_ones_own_sees_one_example_at_a_time",
+    ),
+    (
+        "train/isolation.py::check_no_modes",
+        "if on:",
+        "if False:",
+        AROUND + "nothing_of_the_callers_sees_what_a_step_computes",
+    ),
+    (
+        f"{STEP}::PrivateRun._own_draws",
+        "if draws and self.noise.private",
+        "if False",
+        f"{RUN}::test_generators_do_not_show_how_many_examples_were_drawn",
+    ),
+    (
+        f"{STEP}::PrivateRun._check_before_step",
+        "if self._failed:",
+        "if False:",
+        f"{RUN}::test_a_step_that_fails_on_its_records_is_the_last",
+    ),
     # rules of the proof
     (f"{TABLE}/reductions.py::reduce", "label.dim in dims", "False", _rule("reduce")),
     (

@@ -699,8 +699,9 @@ def recurrent(use: Use) -> Recurrent | None:
 def one_node(use: Use) -> Recipe:
     """The node alone, differentiated for one example after another, under vmap."""
     node, size, out = use.node, use.size, use.out
-    if any(isinstance(use.label(n), Index) for n in node.all_input_nodes):
-        raise Unknown(f"{node.target} puts a weight at the numbers of the rows", at=where(node))
+    places = {n: use.label(n).dim for n in node.all_input_nodes if isinstance(use.label(n), Index)}
+    if places and node.target is not aten.index_put.default:
+        raise Unknown(f"{node.target} takes a weight and the numbers of the rows", at=where(node))
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs), is_leaf=_is_node)
     nodes = [leaf for leaf in leaves if isinstance(leaf, fx.Node)]
     weights = tuple(dict.fromkeys(n for n in nodes if use.trains(n)))
@@ -714,6 +715,8 @@ def one_node(use: Use) -> Recipe:
 
         def one(grad: Tensor, *own: Tensor) -> tuple[Tensor, ...]:
             alone = dict(known)
+            for n, dim in places.items():  # an example alone is row 0
+                alone[n] = torch.zeros_like(known[n].narrow(dim, 0, 1))
             for n, value in zip(rows, own, strict=True):
                 alone[n] = _alone(value, use.label(n))
 
