@@ -9,7 +9,7 @@ wrote.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -59,7 +59,7 @@ def compare(
                     value.copy_(buffers[name])
     if found.nonfinite or not all(bool(total.isfinite().all()) for total in wanted):
         return  # made data show nothing: a logarithm of zero, say
-    off = _length([a.double() - b for a, b in zip(found.sums, wanted, strict=True)])
+    off = _length(a.double() - b for a, b in zip(found.sums, wanted, strict=True))
     size = _length(wanted)
     if off > _ROUNDING * size + 1e-12:
         raise InvalidInput(
@@ -70,7 +70,7 @@ def compare(
         )
 
 
-def _length(values: list[Tensor]) -> float:
+def _length(values: Iterable[Tensor]) -> float:
     return math.sqrt(sum(float(v.square().sum()) for v in values))
 
 
