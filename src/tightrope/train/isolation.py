@@ -253,34 +253,28 @@ def _empty_rows(example: Arguments, rows: int, device: torch.device) -> Argument
 
 def modules_of(model: nn.Module) -> list[nn.Module]:
     """All modules, once each. `model.modules()` also makes names, which costs a small step time."""
-    found, seen, waiting = list[nn.Module](), set[int](), list[nn.Module | None]([model])
-    while waiting:
-        module = waiting.pop()
-        if module is not None and id(module) not in seen:
-            seen.add(id(module))
-            found.append(module)
-            waiting.extend(module._modules.values())
+    found, seen = [model], {id(model)}
+    for module in found:  # which grows on the way
+        for child in module._modules.values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                found.append(child)
     return found
 
 
 def _state_of(model: nn.Module) -> list[Any]:
     """What a program takes for granted of the modules: memory, modes and plain attributes."""
-    return [
-        (
-            id(module),
-            module.training,
-            [
-                None if p is None else (id(p), p.requires_grad, p.dtype, p.device)
-                for p in module._parameters.values()
-            ],
-            [None if b is None else id(b) for b in module._buffers.values()],
-            [(k, v) for k, v in vars(module).items() if type(v) in _PLAIN and k != "training"],
-        )
-        for module in modules_of(model)
-    ]
+    found: list[Any] = []
+    for module in modules_of(model):
+        found.append((id(module), module.training))
+        for p in module._parameters.values():
+            found.append(None if p is None else (id(p), p.requires_grad, p.dtype, p.device))
+        found += map(id, module._buffers.values())
+        found.append([item for item in vars(module).items() if type(item[1]) in _PLAIN])
+    return found
 
 
-_PLAIN = (int, float, bool, str, type(None))
+_PLAIN = frozenset((int, float, bool, str, type(None)))
 
 
 def check_no_modes() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -64,7 +64,7 @@ def compare(
         found, _ = executor.clipped_sum(batch, FlatClip(1e12), 1)
     if found.nonfinite or not all(bool(total.isfinite().all()) for total in wanted):
         return  # made data show nothing: a logarithm of zero, say
-    off = _length([a.double() - b for a, b in zip(found.sums, wanted, strict=True)])
+    off = _length(a.double() - b for a, b in zip(found.sums, wanted, strict=True))
     size = _length(wanted)
     if off > _ROUNDING * size + 1e-12:
         raise InvalidInput(
@@ -96,7 +96,7 @@ def check_runs(model: nn.Module, loss: Callable[..., Any], example: tuple[Any, .
         raise InvalidInput(_fails(error)) from error
 
 
-def _length(values: list[Tensor]) -> float:
+def _length(values: Iterable[Tensor]) -> float:
     return math.sqrt(sum(float(v.square().sum()) for v in values))
 
 

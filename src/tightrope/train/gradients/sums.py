@@ -451,13 +451,14 @@ def _tapped(out: Any) -> Any:
     return out
 
 
-def _edge_of(out: Any) -> GradientEdge:
-    """Where the gradient of a tensor arrives; it does not keep the tensor."""
-    return get_gradient_edge(out[0] if isinstance(out, tuple | list) else out)
+def _edge_of(out: Any) -> GradientEdge | Tensor:
+    """Where the gradient of a tensor arrives; it keeps no tensor but a leaf, as its edge would."""
+    tensor = out[0] if isinstance(out, tuple | list) else out
+    return tensor if tensor.is_leaf else get_gradient_edge(tensor)
 
 
 def _gradients(
-    losses: Tensor, taps: list[GradientEdge], *, keep: bool
+    losses: Tensor, taps: list[GradientEdge | Tensor], *, keep: bool
 ) -> tuple[Tensor | None, ...]:
     ones = torch.ones_like(losses)
     if _backward is None or not losses.is_cpu:
