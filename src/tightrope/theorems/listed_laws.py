@@ -2,9 +2,9 @@
 
 Statement: with the probabilities p_i and q_i of outcome i on two neighbours, the loss is
     ln(p_i/q_i) with probability p_i, infinite where q_i = 0; the other order of the neighbours
-    exchanges p and q. On a Poisson sample of rate r, (1-r) q_i + r p_i stands for p_i. Of discrete Gaussian noise that is drawn again until |k| <= B, moved by s:
-    loss s (s - 2k)/(2 sigma^2), and infinite for the s smallest k, which the moved noise never
-    takes.
+    exchanges p and q. On a Poisson sample of rate r, (1-r) q_i + r p_i stands for p_i.
+    Of discrete Gaussian noise that is drawn again until |k| <= B, moved by s: loss
+    s (s - 2k)/(2 sigma^2), and infinite for the s smallest k, which the moved noise never takes.
 Conditions: of a declared pair, that it dominates the release on all neighbours; Tightrope cannot
     check it. Cut noise: one whole number of integer sensitivity, and the noise of every data set
     cut around its own number. Sampled: a record is added or removed, the sample is secret, and p is

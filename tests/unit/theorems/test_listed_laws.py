@@ -40,7 +40,7 @@ def _delta(p: Law, q: Law, epsilon: float, steps: int) -> float:
     for one, other in ((p, q), (q, p)):
         total = Fraction(0)
         for places in itertools.product(range(len(p)), repeat=steps):
-            left, right = (math.prod((law[i] for i in places)) for law in (one, other))
+            left, right = (math.prod(law[i] for i in places) for law in (one, other))
             total += max(Fraction(left) - scale * Fraction(right), Fraction(0))
         found.append(float(total))
     return max(found)
