@@ -8,6 +8,7 @@ DISCRETE, SAMPLERS = (
     f"tests/unit/{name}.py" for name in ("numerics/test_discrete_gaussian", "train/test_samplers")
 )
 WHOLE, CANARIES = "numerics/discrete_gaussian.py", "audit/gradient_attack.py"
+MANY = "tests/unit/audit/test_many_runs.py"
 JOINED = "self._random.random(len(self.included)) < self.rate"
 
 FAULTS = [
@@ -103,5 +104,17 @@ FAULTS = [
         "generator.random(len(rows)) < 0.5",
         "generator.random(len(rows)) < 0.6",
         COINS,
+    ),
+    (
+        "audit/result.py::audit_many_runs",
+        "random.permutation(run_scores(present, 'present'))",
+        "run_scores(present, 'present')",
+        MANY,
+    ),
+    (
+        "audit/result.py::audit_many_runs",
+        "random.permutation(run_scores(absent, 'absent'))",
+        "run_scores(absent, 'absent')",
+        MANY,
     ),
 ]

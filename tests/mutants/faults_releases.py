@@ -38,6 +38,7 @@ PARTIAL = "tests/unit/theorems/test_partial_epochs.py"
 SAMPLE, MIXED = "theorems/poisson_releases_exact.py", "guarantee/loss/laplace_mixture.py"
 NOISE, BOUNDED = "guarantee/loss/integer_noise.py", "guarantee/loss/laplace.py"
 VECTORS, ALLOCATION = "theorems/discrete_gaussian_vector.py", "theorems/random_allocation.py"
+LISTED, GIVEN = "theorems/listed_laws.py", "tests/unit/theorems/test_listed_laws.py"
 PUBLIC, TRUNCATED = "guarantee/loss/cumulant_public.py", "theorems/truncated_poisson.py"
 
 ZERO = "tests/unit/theorems/test_zero_out.py::test_"
@@ -258,5 +259,21 @@ FAULTS = [
         "s * part.bound(y) for s, part",
         "0.5 * s * part.bound(y) for s, part",
         "tests/unit/guarantee/test_cumulant_bounds.py",
+    ),
+    # a sample of laws that are given
+    (f"{LISTED}::_sampled", "(1.0 - rate) * q + rate * p", "q", GIVEN),
+    (f"{LISTED}::_sampled", "rate * ((p - q) / q)", "0.9 * rate * ((p - q) / q)", GIVEN),
+    (f"{LISTED}::_sampled", "min(rate * alone, 1.0)", "0.0", GIVEN),
+    (
+        f"{LISTED}::_sampled",
+        "(((pair, 1),), ((pair.reversed(), 1),))",
+        "(((pair, 1),),)",
+        GIVEN,
+    ),
+    (
+        f"{LISTED}::_declared",
+        "(((pair, 1),), ((pair.reversed(), 1),))",
+        "(((pair, 1),),)",
+        GIVEN,
     ),
 ]
