@@ -87,9 +87,9 @@ FAULTS = [
         PASSING,
     ),
     (
-        "theorems/gaussian_gdp_drs19.py",
-        "1.0 / noise if noise > 0",
-        "0.5 / noise if noise > 0",
+        "theorems/gaussian_gdp_drs19.py::guarantee",
+        "1.0 / noise",
+        "0.5 / noise",
         GAUSSIAN,
     ),
     (

@@ -7,15 +7,25 @@ BINOMIAL = "guarantee/selection.py"
 
 FAULTS = [
     (
-        FILE,
-        "delta_bounds(epsilon - moved, mu)[1]",
-        "delta_bounds(epsilon + 0.0 * moved, mu)[1]",
+        f"{FILE}::_delta_upper",
+        "epsilon - moved",
+        "epsilon + 0.0 * moved",
         TESTS,
     ),
-    (FILE, "weights = np.append(-np.diff(mean * np", "weights = np.append(-np.diff(np", TESTS),
-    (FILE, "u = np.minimum(p, ndtr(-0.5 * mu))", "u = np.minimum(p, ndtr(-3.0 - mu))", TESTS),
-    (FILE, "_most_moved(p[1:], mu)", "_most_moved(p[:-1] + 1e-300, 0.5 * mu)", TESTS),
-    (BINOMIAL, "float((1.0 + shape) * min(cost)", "float(shape * min(cost)", BOTH),
-    (BINOMIAL, "self.extra + self.log_mean / (orders - 1.0)", "self.extra", BOTH),
-    ("process/selection.py", "math.exp(low) * (1.0 - 1e-14)", "math.exp(high) * (1 + 1e-9)", TESTS),
+    (f"{FILE}::_cells", "mean * np.exp(-mean * p)", "np.exp(-mean * p)", TESTS),
+    (f"{FILE}::_most_moved", "-0.5 * mu", "-3.0 - mu", TESTS),
+    (f"{FILE}::_cells", "_most_moved(p[1:], mu)", "_most_moved(p[:-1] + 1e-300, 0.5 * mu)", TESTS),
+    (f"{BINOMIAL}::binomial_selection", "(1.0 + shape) * min(cost)", "shape * min(cost)", BOTH),
+    (
+        f"{BINOMIAL}::_BinomialSelected.upper",
+        "self.extra + self.log_mean / (orders - 1.0)",
+        "self.extra",
+        BOTH,
+    ),
+    (
+        "process/selection.py::NegativeBinomialSelection.gamma",
+        "math.exp(low) * (1.0 - 1e-14)",
+        "math.exp(high) * (1 + 1e-9)",
+        TESTS,
+    ),
 ]

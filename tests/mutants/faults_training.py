@@ -420,15 +420,15 @@ FAULTS = [
         USERS,
     ),
     (
-        "accounting.py",
-        "users = one.outcome.group(process.records)",
-        "users = one.outcome.group(1)",
+        "accounting.py::_of_users",
+        "one.outcome.group(process.records)",
+        "one.outcome.group(1)",
         USERS,
     ),
     (
-        "process/users.py",
-        "return self if size == 1 else UserLevel(self, size)",
-        "return self",
+        "process/users.py::OneRecord.group",
+        "self if size == 1 else UserLevel(self, size)",
+        "self",
         USERS,
     ),
 ]

@@ -27,8 +27,9 @@ KINDS = {
 _TITLE = "# Every item of the five papers\n"
 _WORDS = """Made by `python -m tightrope_reproduce.inventory` from one list. *Home* is where the
 statement lives in the library, *check* what would notice if it were wrong: an item of
-[the reproduction](index.md) or a test. Each test notices a fault that is planted in the home
-(`tests/mutants/faults_papers.py`). {kinds}
+[the reproduction](index.md) or a test. Each test notices a fault that is planted in the home: the
+lists `tests/mutants/faults_*.py` name function, fault and test, and `make mutants` shows it.
+{kinds}
 """
 _MISPRINTS = """## Misprints
 

@@ -60,9 +60,11 @@ class Objection(StrEnum):
         "that are too large or not whole)"
     )
     BATCHES = "the rate is that of Poisson batches, and the algorithm draws batches of fixed size"
-    SLICES = "the library used did not clip to the norm that the noise was measured by"
+    SLICES = (
+        "the library very likely used does not clip the gradients of an embedding to the norm that "
+        "it is asked for, by which the noise is measured"
+    )
     BATCH_SIZE = "Algorithm 1 divides by the size of the batch, which is secret"
-    SQUARE = "a square is missing in print"
     HARMONIC = "1 + 1/2 + .. + 1/n is taken for ln n"
     CLASSICAL = "sqrt(2 ln(1.25/delta)) is proved for epsilon < 1, and is used above"
     PUBLIC_LAST = "a factor 2 is missing under the root of the noise"
@@ -71,7 +73,6 @@ class Objection(StrEnum):
     SAMPLED_OFTEN = "sampling is taken to help small epsilons only"
     LAST_BATCH = "a bound for the first of the fixed batches is stated for all of them"
     LOST_FACTOR = "the factor K is lost in a remark"
-    START = "the start of a recursion is printed for every epoch, and holds for the first"
 
 
 @final

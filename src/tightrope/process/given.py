@@ -23,8 +23,8 @@ _LARGEST_BOUND = 37.0  # deviations: what is cut beyond weighs less than 1e-290
 class DeclaredPair(OneRecord):
     """A release whose outcomes have these two laws, or dominated ones, on every two neighbours.
 
-    first[i] and second[i] are the probabilities of the same outcome. The neighbours may come in
-    either order.
+    first[i] and second[i] are the probabilities of the same outcome; where one of two neighbours
+    has one record more, first is its law. Both orders are accounted.
 
     >>> from tightrope import account
     >>> from tightrope.process import DeclaredPair

@@ -7,6 +7,7 @@ from typing import final
 
 from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency, check_adjacency
+from tightrope.process.given import DeclaredPair
 from tightrope.process.mechanism import (
     DeclaredZeroConcentrated,
     DiscreteGaussianMechanism,
@@ -22,6 +23,7 @@ _Release = (
     LaplaceMechanism
     | DiscreteLaplaceMechanism
     | DiscreteGaussianMechanism
+    | DeclaredPair
     | DeclaredZeroConcentrated
 )
 
@@ -33,7 +35,7 @@ class SampledRelease(OneRecord):
 
     The noise of `release` is relative to the most that one record adds to the sum, either way, so
     it is declared for add-or-remove neighbours; `adjacency` says for whom the sampled one is
-    accounted.
+    accounted. A DeclaredPair may be any release; it is sampled for add-or-remove neighbours only.
     """
 
     release: _Release
@@ -45,8 +47,8 @@ class SampledRelease(OneRecord):
         if not known or self.release.adjacency is not Adjacency.ADD_OR_REMOVE:
             raise InvalidInput(
                 f"A sampled release is Laplace, discrete Laplace or discrete Gaussian noise whose "
-                "sensitivity is that to one record added or removed, or DeclaredZeroConcentrated "
-                f"for such neighbours; got {self.release!r}. "
+                "sensitivity is that to one record added or removed, or a DeclaredPair or "
+                f"DeclaredZeroConcentrated for such neighbours; got {self.release!r}. "
                 "Sampled Gaussian noise is NoisySGD(PoissonSampling(rate), noise_multiplier, 1)."
             )
         rate = one_number(check_probability(self.rate, "rate"), "rate")

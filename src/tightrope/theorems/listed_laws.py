@@ -2,16 +2,20 @@
 
 Statement: with the probabilities p_i and q_i of outcome i on two neighbours, the loss is
     ln(p_i/q_i) with probability p_i, infinite where q_i = 0; the other order of the neighbours
-    exchanges p and q. Of discrete Gaussian noise that is drawn again until |k| <= B, moved by s:
-    loss s (s - 2k)/(2 sigma^2), and infinite for the s smallest k, which the moved noise never
-    takes.
+    exchanges p and q. On a Poisson sample of rate r, (1-r) q_i + r p_i stands for p_i.
+    Of discrete Gaussian noise that is drawn again until |k| <= B, moved by s: loss
+    s (s - 2k)/(2 sigma^2), and infinite for the s smallest k, which the moved noise never takes.
 Conditions: of a declared pair, that it dominates the release on all neighbours; Tightrope cannot
     check it. Cut noise: one whole number of integer sensitivity, and the noise of every data set
-    cut around its own number.
+    cut around its own number. Sampled: a record is added or removed, the sample is secret, and p is
+    the law with the record.
+Proof: of sampling: condition on the other records of the sample (the hockey stick is jointly
+    convex); the law without the record is dominated by q, that with it by (1-r) q + r p.
 Validity: upper bound for what is declared; exact for cut noise.
-Source: Zhu, Dong, Wang 2022 (arXiv:2106.08567), Section 3 (dominating pairs).
+Source: Zhu, Dong, Wang 2022 (arXiv:2106.08567), Section 3 (dominating pairs), Theorem 11
+    (sampled); Bu et al. 2019 (arXiv:1911.11607), Proposition A.1 (sampling of any f).
 Error: logarithms and sums of masses, charged by the pair.
-Vectors: none; held against sums in fractions and in 60 digits, tests/unit/theorems/test_given.py.
+Vectors: none; compared with sums in fractions, tests/unit/theorems/test_listed_laws.py.
 """
 
 from __future__ import annotations
@@ -24,7 +28,13 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.pair import DiscretePair
-from tightrope.process import CutDiscreteGaussianMechanism, DeclaredPair, Process
+from tightrope.process import (
+    Adjacency,
+    CutDiscreteGaussianMechanism,
+    DeclaredPair,
+    Process,
+    SampledRelease,
+)
 from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 from tightrope.validate import FloatArray
 
@@ -37,13 +47,18 @@ RELATIONS = ONE_RECORD
 def applies(process: Process) -> Refusal | None:
     if isinstance(process, DeclaredPair | CutDiscreteGaussianMechanism):
         return other_neighbours(NAME, process, RELATIONS)
-    return foreign(NAME, "DeclaredPair or CutDiscreteGaussianMechanism", process)
+    if isinstance(process, SampledRelease) and isinstance(process.release, DeclaredPair):
+        return other_neighbours(NAME, process, (Adjacency.ADD_OR_REMOVE,))
+    return foreign(NAME, "DeclaredPair, a sample of it or CutDiscreteGaussianMechanism", process)
 
 
 def guarantee(process: Process) -> Guarantee:
     require(applies(process))
     if isinstance(process, DeclaredPair):
         return _declared(process)
+    if isinstance(process, SampledRelease):
+        assert isinstance(process.release, DeclaredPair)
+        return _sampled(process.release, process.rate)
     assert isinstance(process, CutDiscreteGaussianMechanism)
     return _cut_gaussian(process)
 
@@ -61,6 +76,30 @@ def _declared(process: DeclaredPair) -> Guarantee:
     )
     orders = (((pair, 1),), ((pair.reversed(), 1),))
     return LossGuarantee(orders, process.adjacency, Validity.BOUND)
+
+
+def _sampled(release: DeclaredPair, rate: float) -> Guarantee:
+    if rate == 1.0:
+        return _declared(release)
+    if rate == 0.0:
+        return GaussianGuarantee(0.0, release.adjacency, VALIDITY)
+    p, q = np.array(release.first), np.array(release.second)
+    with np.errstate(all="ignore"):
+        ratio = p / q
+    there = np.isfinite(ratio)  # a ratio that is no double counts as an infinite loss
+    alone = math.fsum(p[~there].tolist())
+    p, q = p[there], q[there]
+    change = rate * ((p - q) / q)  # of the ratio of the laws, from 1
+    far = np.log((1.0 - rate) + rate * ratio[there])
+    losses = np.where(np.abs(change) <= 0.5, np.log1p(np.maximum(change, -0.5)), far)
+    pair = DiscretePair(
+        tuple(losses.tolist()),
+        tuple(((1.0 - rate) * q + rate * p).tolist()),
+        infinite_mass=min(rate * alone, 1.0),
+        loss_units=32.0,
+    )
+    orders = (((pair, 1),), ((pair.reversed(), 1),))
+    return LossGuarantee(orders, release.adjacency, Validity.BOUND)
 
 
 def _logs_of_ratios(p: FloatArray, q: FloatArray) -> FloatArray:

@@ -74,6 +74,18 @@ def test_the_measuring_half_is_not_the_choosing_half() -> None:
     assert rates.true_positive_lower < 0.05
 
 
+def test_scores_may_come_in_any_order() -> None:
+    """Sorted answers of randomised response: a bound above its epsilon is a chance of 1e-6.
+
+    Were the runs that measure taken as they come, they would be the loudest, or the quietest.
+    """
+    epsilon, runs = 1.0, 2000
+    truth = 1.0 / (1.0 + math.exp(-epsilon))
+    present, absent = (np.sort(np.arange(runs) < share * runs) for share in (truth, 1.0 - truth))
+    found = audit_many_runs(present, absent[::-1], delta=0.0, confidence=1.0 - 1e-6)
+    assert 0.3 < found.epsilon_lower < epsilon
+
+
 def test_rates_need_runs() -> None:
     with pytest.raises(InvalidInput, match="at least four runs"):
         audit_many_runs([1.0], [0.0], delta=1e-5)

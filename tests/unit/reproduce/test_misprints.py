@@ -52,3 +52,16 @@ def test_the_limit_has_no_second_number_of_steps() -> None:
         run = NoisySGD(PoissonSampling(0.5 / math.sqrt(steps)), 1.0, steps)
         right = 0.5 * math.sqrt(math.e - 1.0)
         assert sampled_gaussian_clt_bdls19.mu(run) == pytest.approx(right)
+
+
+def test_strong_convexity_looks_from_one_point_to_the_other() -> None:
+    """(14) of the survey as printed fails for theta^2/2, which is 1-strongly convex."""
+
+    def loss(x: float) -> float:
+        return x * x / 2
+
+    for x in (-1.0, 0.5, 2.0):
+        for y in (-3.0, 0.0, 1.0):
+            right = loss(x) + x * (y - x) + 0.5 * (y - x) ** 2
+            assert loss(y) >= right - 1e-12
+    assert loss(0.0) < loss(1.0) + 1.0 * (1.0 - 0.0) + 0.5 * abs(0.0 - 1.0)  # as printed

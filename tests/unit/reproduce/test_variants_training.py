@@ -67,7 +67,7 @@ def test_figure_5_is_an_artefact(table_of: TableOf) -> None:
 def test_figure_5_says_why(reproduced: Reproduced) -> None:
     lines = reproduced("variants-fig-5")["lines"]
     assert [line["verdict"] for line in lines] == ["claim invalid"] * 7 + ["beyond the paper"]
-    assert all("noise_multiplier >= 1" in line["because"] for line in lines[:3])
+    assert all("noise at least 1" in line["because"] for line in lines[:3])
     assert "order is" in lines[3]["because"]
     assert lines[4]["truth"]["lower"] == pytest.approx(6.56e-3, rel=1e-3)
     assert lines[6]["ours"] < 0 < lines[6]["truth"]

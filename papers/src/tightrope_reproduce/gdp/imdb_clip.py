@@ -1,9 +1,10 @@
-"""Table 3's accuracy: what the paper's library clipped, and what it accounted for.
+"""Table 3's accuracy: what the paper's library very likely clipped, and what it accounted for.
 
 TensorFlow hands the gradient of an embedding over as slices, one a word, and TensorFlow Privacy
 takes the norm of the slices before those of a repeated word are added up (learning/slices.py). So
 the sum of a review's gradient is larger than the norm it was "clipped" to, and the printed epsilons
-are not those of the printed accuracy.
+are very likely not those of the printed accuracy. Seen with the versions of today; those of 2019
+and the authors' optimizer were not run.
 """
 
 from __future__ import annotations
@@ -85,15 +86,16 @@ def _library() -> Line:
     what = "norm of an embedding's gradient clipped to 1 by TensorFlow Privacy, one word 200 times"
     because = (
         "seen with TensorFlow 2.21.0 and TensorFlow Privacy 0.9.0: GaussianSumQuery clips by "
-        "tf.clip_by_global_norm, which adds up the squares of the slices of repeated words"
+        "tf.clip_by_global_norm, which adds up the squares of the slices of repeated words; the "
+        "versions of 2019 were not run"
     )
-    return Line(what, 1.0, SEEN, None, Verdict.INVALID, because, Objection.SLICES)
+    return Line(what, None, SEEN, None, Verdict.BEYOND, because)
 
 
 def _accuracies(true: Found, sliced: Found, setting: Setting) -> list[Line]:
     lines = []
     claim = Printed(TABLE_3.claim or 0.0)
-    for name, found in (("clipped as the paper's library did", sliced), ("clipped", true)):
+    for name, found in (("clipped in that way", sliced), ("clipped", true)):
         what = f"imdb: test accuracy (%), gradients {name}"
         if isinstance(found, str):
             lines.append(Line(what, claim, None, None, Verdict.NOT_RUN, found))
@@ -173,9 +175,10 @@ def _picture(true: Found, sliced: Found, rows: Any) -> Picture:
         axes[1].set_title("What clipping slices lets through")
 
     caption = (
-        "Left: mean test accuracy over the epochs with the clip of the paper's library, and with a "
-        "clip that holds. Right: how large the gradients are that it calls clipped; right of the "
-        "line they are above the norm that the noise is measured by."
+        "Left: mean test accuracy over the epochs with the clip of TensorFlow Privacy, which the "
+        "authors very likely used, and with a clip that holds. Right: how large the gradients are "
+        "that it calls clipped; right of the line they are above the norm that the noise is "
+        "measured by."
     )
     return Picture("clip", caption, draw, columns=2, width=4.6, height=3.4)
 
@@ -183,7 +186,7 @@ def _picture(true: Found, sliced: Found, rows: Any) -> Picture:
 ITEM = Item(
     "gdp-imdb-clip",
     PAPER,
-    "Table 3: very likely why the printed accuracy is not private",
+    "Table 3: very likely how the printed accuracy came about",
     run,
     ("table-3",),
 )

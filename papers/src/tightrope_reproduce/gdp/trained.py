@@ -116,8 +116,8 @@ _REASONS = {
     ("mnist", True): _OPEN + "and the size of its layers",
     ("adult", True): _TENTH,
     ("adult", False): _TENTH,
-    ("imdb", True): "the paper's library did not clip to the norm it accounted for; with its clip "
-    "the number comes out (item gdp-imdb-clip)",
+    ("imdb", True): "very likely since the library of that time did not clip the gradients of an "
+    "embedding to the norm asked for: with such a clip the number comes out (item gdp-imdb-clip)",
     (
         "imdb",
         False,

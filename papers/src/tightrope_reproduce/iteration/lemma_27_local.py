@@ -75,7 +75,8 @@ def _limit(delta: float) -> Line:
         truth=limit,
         verdict=Verdict.INVALID,
         objection=Objection.CLASSICAL,
-        because="the classical Gaussian formula is proved for epsilon < 1 and false above this",
+        because="stated for every epsilon; the classical Gaussian formula is proved for epsilon "
+        "below 1, true up to our number and false above it",
     )
 
 

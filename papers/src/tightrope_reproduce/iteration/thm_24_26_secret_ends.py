@@ -96,7 +96,8 @@ def _one_record() -> Line:
         truth=Interval.exact(ORDER * STEP**2 / 2.0),
         verdict=Verdict.INVALID,
         objection=Objection.HARMONIC,
-        because="1 + 1/2 + .. + 1/n <= ln n is false; at n = 1 it denies any privacy loss",
+        because="1 + 1/2 + .. + 1/n <= ln n is false, and at n = 1 the bound is 0; from n = 3 on "
+        "the theorem holds (next line)",
     )
 
 

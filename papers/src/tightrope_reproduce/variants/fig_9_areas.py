@@ -99,9 +99,9 @@ def _line(rows: list[Areas]) -> Line:
 def _reason(worst: Areas, negative: bool) -> str:
     reason = (
         f"(54) leaves out possible tests: at {worst.steps} steps its boundary passes "
-        f"{worst.left_out:.2g} above the exact one, so its area says nothing"
+        f"{worst.left_out:.2g} above the exact one, so its area is that of no outer bound"
     )
-    return reason + ("; and the difference is not even positive here" if negative else "")
+    return reason + ("; and the difference is negative here" if negative else "")
 
 
 def _repaired(rows: list[Areas]) -> Line:
