@@ -270,7 +270,7 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
         seen[epsilon] = log_delta_single(pair, epsilon)
         return max(seen[epsilon].upper, -1e300) - target
 
-    reach = min(top * (1.0 + 1e-12), 1e8)  # of a search that takes logarithms
+    reach = top * (1.0 + 1e-12) if top < 1e307 else 1e8
     found = crossing(excess, min(1.0, top), smallest=1e-300, largest=reach, tolerance=1e-12)
     upper = min(found.below, top)
     below = max((e for e, value in seen.items() if value.lower > target), default=0.0)
