@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar, final
 
@@ -92,6 +92,11 @@ class Guarantee(ABC):
     def two_sided(self) -> bool:
         """Do both ends of epsilon and delta hold for the process?"""
         return self.validity is Validity.EXACT
+
+    def as_bound(self) -> Guarantee:
+        """For a process that loses no more than this one, which stands in for it: no lower ends."""
+        known = self.validity is Validity.BOUND
+        return self if known else replace(self, validity=Validity.BOUND)  # type: ignore[type-var]
 
     def loss_known(self, found: Interval) -> Interval:
         """What an epsilon or delta found here says of the process: a bound, nothing below it."""

@@ -19,7 +19,6 @@ from tightrope.process import (
     DeclaredApproxDP,
     FixedSizeSampling,
     FullBatch,
-    GaussianMechanism,
     NegativeBinomialSelection,
     NoiseSchedule,
     NoisySGD,
@@ -27,6 +26,7 @@ from tightrope.process import (
     PoissonSelection,
     Process,
     RandomAllocationSampling,
+    RepeatAndSelect,
     Repeated,
     SampledRelease,
     Sequence,
@@ -79,12 +79,16 @@ def _inside(event: Event) -> list[Any]:
 
 def _selection(event: Event, neighbours: Adjacency) -> Any:
     """One trial, always, is that trial."""
-    noise, mean = releases.moved_by(_one_gaussian(event), neighbours), event["mean"]
+    mean, poisson = event["mean"], event["shape"] == math.inf
+    if mean == 1.0 and not poisson:
+        return process_of(event["event"], neighbours)
+    if _not_gaussian(event["event"]):
+        trial = process_of(event["event"], neighbours)
+        return RepeatAndSelect(trial, mean, None if poisson else event["shape"])
+    noise = releases.moved_by(_one_gaussian(event), neighbours)
     if noise == 0.0:
         return releases.not_private(event, neighbours)
-    mu, poisson = 1.0 / (noise * releases.DOWN), event["shape"] == math.inf
-    if mean == 1.0 and not poisson:
-        return GaussianMechanism(noise, neighbours)
+    mu = 1.0 / (noise * releases.DOWN)
     if poisson:
         return PoissonSelection(mu, mean, neighbours)
     return NegativeBinomialSelection(mu, mean, event["shape"], neighbours)
@@ -113,10 +117,11 @@ def _without_replacement(event: Event, neighbours: Adjacency) -> Any:
 def _sampled(
     event: Event, neighbours: Adjacency, sampling: AbstractSampling, amplifies_under: Adjacency
 ) -> Any:
-    """Gaussian noise as a step, single numbers exactly; else what sampling leaves of epsilon."""
+    """Gaussian noise as a step, single numbers and zCDP; else what sampling leaves of epsilon."""
     inner = event_of(event["event"])
     fixed = isinstance(sampling, FixedSizeSampling)
-    if not fixed and inner.name in _NUMBERS and _is_one_number(inner):
+    concentrated = inner.name == "ZCDpEvent" and neighbours is Adjacency.ADD_OR_REMOVE
+    if not fixed and (concentrated or (inner.name in _NUMBERS and _is_one_number(inner))):
         release = _READERS[inner.name](inner, Adjacency.ADD_OR_REMOVE)
         return SampledRelease(release, sampling.rate, neighbours)
     pair = releases.epsilon_delta(inner, neighbours)
@@ -152,9 +157,7 @@ def _allocation(event: Event, neighbours: Adjacency) -> Any:
 
 def _one_gaussian(event: Event) -> float:
     """The noise of the Gaussian that all releases on one batch are together: 1/noise^2 add up."""
-    inner = list(leaves(event["event"]))
-    around = _names(event["event"]) - {"ComposedDpEvent", "SelfComposedDpEvent"}
-    odd = sorted(around | {leaf.name for leaf, _ in inner} - {"GaussianDpEvent", "NoOpDpEvent"})
+    inner, odd = list(leaves(event["event"])), _not_gaussian(event["event"])
     noises = [
         (float(check_non_negative(leaf["noise_multiplier"], "noise_multiplier")), count)
         for leaf, count in inner
@@ -172,6 +175,14 @@ def _one_gaussian(event: Event) -> float:
     if any(noise == 0.0 for noise, _ in noises):
         return 0.0
     return releases.DOWN / math.sqrt(math.fsum(count / noise**2 for noise, count in noises))
+
+
+def _not_gaussian(given: object) -> list[str]:
+    """What is inside beside Gaussian noise and its compositions."""
+    around = _names(given) - {"ComposedDpEvent", "SelfComposedDpEvent"}
+    return sorted(
+        around | {leaf.name for leaf, _ in leaves(given)} - {"GaussianDpEvent", "NoOpDpEvent"}
+    )
 
 
 def _names(given: object) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from types import ModuleType
@@ -21,6 +22,7 @@ from tightrope.process import (
     FullBatch,
     GaussianMechanism,
     LaplaceMechanism,
+    MixtureOfGaussians,
     NoiseSchedule,
     NoisySGD,
     PermuteAndFlip,
@@ -28,6 +30,7 @@ from tightrope.process import (
     Process,
     RandomAllocationSampling,
     RandomizedResponse,
+    RepeatAndSelect,
     Repeated,
     SampledRelease,
     Sequence,
@@ -173,6 +176,17 @@ def _answer(release: RandomizedResponse) -> dict[str, Any]:
     return _event("RandomizedResponseDpEvent", **fields)
 
 
+def _mixture(release: MixtureOfGaussians) -> dict[str, Any]:
+    fields = {"sensitivities": list(release.sensitivities), "sampling_probs": list(release.chances)}
+    return _event("MixtureOfGaussiansDpEvent", standard_deviation=release.noise_std, **fields)
+
+
+def _best_of(search: RepeatAndSelect) -> dict[str, Any]:
+    shape = math.inf if search.shape is None else search.shape
+    inner = to_dp_event(search.trial)
+    return _event("RepeatAndSelectDpEvent", event=inner, mean=search.mean_trials, shape=shape)
+
+
 def _tree(release: TreeAggregation) -> dict[str, Any]:
     if release.adjacency is not Adjacency.ZERO_OUT:
         raise DoesNotApply(
@@ -195,6 +209,8 @@ _WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     ExponentialMechanism: lambda p: _event("ExponentialMechanismDpEvent", epsilon=p.epsilon),
     PermuteAndFlip: lambda p: _event("PermuteAndFlipDpEvent", epsilon=p.epsilon),
     RandomizedResponse: _answer,
+    MixtureOfGaussians: _mixture,
+    RepeatAndSelect: _best_of,
     DeclaredApproxDP: lambda p: _event("EpsilonDeltaDpEvent", epsilon=p.epsilon, delta=p.delta),
     DeclaredZeroConcentrated: lambda p: _event("ZCDpEvent", rho=p.rho, xi=p.xi),
     Repeated: lambda p: _event("SelfComposedDpEvent", event=to_dp_event(p.inner), count=p.count),

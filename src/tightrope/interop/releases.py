@@ -17,6 +17,7 @@ from tightrope.process import (
     ExponentialMechanism,
     GaussianMechanism,
     LaplaceMechanism,
+    MixtureOfGaussians,
     NoisySGD,
     PermuteAndFlip,
     PoissonSampling,
@@ -87,12 +88,13 @@ def permute_and_flip(event: Event, neighbours: Adjacency) -> Any:
 
 
 def randomized_response(event: Event, neighbours: Adjacency) -> Any:
-    if neighbours is not Adjacency.REPLACE_ONE:
+    if neighbours not in (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT):
         raise DoesNotApply(
-            f"Randomised response compares two answers of one person, so it needs replace-one "
-            f"neighbours; got {neighbours.value}. Say REPLACE_ONE, as dp_accounting must."
+            f"Randomised response compares two answers of one person, or one with a null record's, "
+            f"so it needs replace-one or zero-out neighbours; got {neighbours.value}. Say "
+            "REPLACE_ONE or REPLACE_SPECIAL, as dp_accounting must."
         )
-    return RandomizedResponse(event["noise_parameter"], event["num_buckets"])
+    return RandomizedResponse(event["noise_parameter"], event["num_buckets"], neighbours)
 
 
 def approx(event: Event, neighbours: Adjacency) -> Any:
@@ -135,7 +137,12 @@ def tree(event: Event, neighbours: Adjacency) -> Any:
 
 
 def mixture(event: Event, neighbours: Adjacency) -> Any:
-    """Binomial weights on 0, 1, ... sensitivities: the records of one user on a Poisson sample."""
+    """With binomial weights on 0, c, 2c, ...: the records of one user on a Poisson sample."""
+    if neighbours not in (Adjacency.ADD_OR_REMOVE, Adjacency.ZERO_OUT):
+        raise DoesNotApply(
+            f"A mixture of Gaussians says what a record that is added, removed or zeroed moves; "
+            f"got {neighbours.value} neighbours. Say ADD_OR_REMOVE_ONE or REPLACE_SPECIAL."
+        )
     noise = check_positive(event["standard_deviation"], "standard_deviation")
     steps, chances = _listed(event, "sensitivities"), _listed(event, "sampling_probs")
     size, unit = len(steps) - 1, max(steps, default=0.0) / max(len(steps) - 1, 1)
@@ -146,12 +153,8 @@ def mixture(event: Event, neighbours: Adjacency) -> Any:
         and math.isclose(chance, p, rel_tol=1e-12, abs_tol=0.0)
         for k, (step, chance, p) in enumerate(zip(steps, chances, expected, strict=False))
     )
-    if size < 1 or not alike or neighbours is Adjacency.REPLACE_ONE:
-        raise DoesNotApply(
-            "Mixtures of Gaussians are read where they are those of several records of one person "
-            "on a Poisson sample: sensitivities 0, c, 2c, ..., binomial weights, add-or-remove or "
-            "zero-out neighbours. Other mixtures are not a process of Tightrope."
-        )
+    if size < 1 or not alike:
+        return MixtureOfGaussians(float(noise), tuple(steps), tuple(chances), neighbours)
     run = NoisySGD(PoissonSampling(min(rate * _UP, 1.0)), noise / unit * DOWN, 1, neighbours)
     return run if size == 1 else UserLevel(run, size)
 

@@ -66,10 +66,10 @@ def applies(process: Process) -> Refusal | None:
                 f"{type(part).__name__}.",
                 "foreign",
             )
-        if not all(math.isfinite(moments(pair).mean_p) for pair, _ in components):
+        if not all(math.isfinite(moments(pair).variance_p) for pair, _ in components):
             return Refusal(
-                f"{NAME} needs losses that are always finite; got {type(part).__name__} with a "
-                "positive delta of its own."
+                f"{NAME} needs losses with a finite variance; got {type(part).__name__}, which "
+                "has a positive delta of its own, or next to no noise."
             )
     return None
 

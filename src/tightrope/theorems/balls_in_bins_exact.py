@@ -12,10 +12,9 @@ Conditions: fresh and secret batches each epoch, chosen independently of the dat
     (zero-out neighbours) adds what an absent one does: the pairs are those of a record removed.
 Validity: exact for whole epochs of a record added, removed or zeroed; an upper bound where the
     last epoch is cut off (the whole of it is counted; the lower ends are those of the epochs
-    before, or of the first step, which show less), for replaced records (lower ends: those of a
-    record that is replaced by one of gradient 0, so removed), and outside the reach of the numbers
-    (noise below 0.4 or above 20), where the place in the epoch is not counted as secret, and the
-    lower ends are those of the first step of each epoch.
+    before, or of the first step), for replaced records (lower ends: those of a record that is
+    replaced by one of gradient 0, so removed), and for noise below 0.4 or above 20, where the place
+    in the epoch is not counted as secret (lower ends: those of the first step of each epoch).
 Source: Choquette-Choo et al. 2024 (arXiv:2410.06266), Lemma 3.2; Chua et al. 2024
     (arXiv:2412.16802).
 Error: none here; the density of ln S and the numerical composition state their own.
@@ -46,6 +45,7 @@ SOURCE = Source("Choquette-Choo et al. 2024", "Lemma 3.2", "cghm24")
 VALIDITY = Validity.EXACT
 RELATIONS = ONE_RECORD
 
+_WAYS: tuple[Direction, ...] = ("remove", "add")
 _REACH, _LARGEST_MU = (0.05, 2.5), 20.0  # mu, of epochs and of single steps
 
 
@@ -96,23 +96,23 @@ def _add_or_remove(process: NoisySGD) -> Guarantee:
     if epochs == 0 or batches == 1 or mu == math.inf:
         return gaussian_bound(process)
     if not _REACH[0] <= mu <= _REACH[1]:
-        plain, attained = ((GaussianPair(mu), epochs),), _attained(process, epochs)
+        plain, shown = ((GaussianPair(mu), epochs),), first_steps(1.0 / batches, mu, epochs)
         return LossGuarantee(
-            (plain,), process.adjacency, Validity.BOUND, by_record=True, attained=attained
+            (plain,), process.adjacency, Validity.BOUND, by_record=True, attained=shown
         )
-    orders = tuple(((AllocationPair(batches, mu, way), epochs),) for way in ("remove", "add"))
-    if process.steps == epochs * batches:
+    whole, orders = process.steps // batches, _epochs(process, epochs)
+    if whole == epochs:
         return LossGuarantee(orders, process.adjacency, VALIDITY)
-    return LossGuarantee(
-        orders, process.adjacency, Validity.BOUND, attained=_attained(process, epochs)
-    )
+    shown = _epochs(process, whole) if whole else first_steps(1.0 / batches, mu, epochs)
+    return LossGuarantee(orders, process.adjacency, Validity.BOUND, attained=shown)
 
 
-def _attained(process: NoisySGD, epochs: int) -> tuple[Components, ...]:
-    """What a part of the run shows: its whole epochs, or the first step of each."""
+def _epochs(process: NoisySGD, count: int) -> tuple[Components, ...]:
     batches, mu = batches_of(process), process.step_mu
-    ways: tuple[Direction, ...] = ("remove", "add")
-    if epochs > 1 and _REACH[0] <= mu <= _REACH[1]:
-        return tuple(((AllocationPair(batches, mu, way), epochs - 1),) for way in ways)
-    rate, shift = (1.0 - 2e-16) / batches, min(mu, _LARGEST_MU)  # more noise shows less
-    return tuple(((SampledGaussianPair(rate, shift, way), epochs),) for way in ways)
+    return tuple(((AllocationPair(batches, mu, way), count),) for way in _WAYS)
+
+
+def first_steps(rate: float, mu: float, epochs: int) -> tuple[Components, ...]:
+    """What the first step of each epoch shows, which takes a record with this probability."""
+    q, shown = rate * (1.0 - 4e-16), min(mu, _LARGEST_MU)  # more noise shows less
+    return tuple(((SampledGaussianPair(q, shown, way), epochs),) for way in _WAYS)

@@ -106,7 +106,7 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis(
         "exact",
         _theorem(poisson_gaussian_exact_zdw22),
-        (*_ONCE, _REPLACED, _REPLACE, _BINS, _SCHEDULE, *_SAMPLED),
+        (_GAUSSIAN, _BINS, *_SAMPLED, *_ONCE, _REPLACED, _REPLACE, _SCHEDULE),
         general=True,
     ),
     Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),
@@ -117,6 +117,7 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis("selection-binomial", _theorem(negative_binomial_selection_ps22)),
     Analysis("selection-any", _theorem(repeat_and_select)),
     Analysis("balls-in-bins-renyi", _theorem(balls_in_bins_rdp_fs25)),
+    Analysis("epochwise", _EPOCHWISE, _ONCE),
     Analysis("composition", _theorem(composed_approx_dp), by_parts=False),
     Analysis("leading-moments", _theorem(poisson_gaussian_rdp_abadi16)),
     Analysis("clt", _theorem(sampled_gaussian_clt_bdls19)),

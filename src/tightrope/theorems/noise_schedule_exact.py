@@ -14,7 +14,6 @@ Vectors: sgm_eps, gdp_eps (constant schedules).
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -58,9 +57,8 @@ def applies(process: Process) -> Refusal | None:
 def guarantee(process: NoiseSchedule) -> Guarantee:
     require(applies(process))
     noises, counts = np.unique(np.array(process.noise_multipliers), return_counts=True)
-    validity = VALIDITY
-    if len(noises) > _MANY:
-        validity = Validity.BOUND
+    distinct = len(noises)
+    if distinct > _MANY:
         noises, counts = _rounded_down(noises, counts)
     runs = [
         NoisySGD(process.sampling, float(noise), int(count), process.adjacency)
@@ -68,7 +66,7 @@ def guarantee(process: NoiseSchedule) -> Guarantee:
     ]
     parts = [_one_step(process).guarantee(run) for run in runs]
     composed = compose(parts)
-    return composed if validity is VALIDITY else _as_bound(composed)
+    return composed if distinct <= _MANY else composed.as_bound()
 
 
 def _one_step(process: NoiseSchedule) -> Any:
@@ -86,11 +84,3 @@ def _rounded_down(noises: FloatArray, counts: Any) -> tuple[FloatArray, Any]:
     below = np.where(noises > 0, below * (1 - 1e-12), 0.0)
     grid, place = np.unique(below, return_inverse=True)
     return grid, np.bincount(place, weights=counts).astype(np.int64)
-
-
-def _as_bound(guarantee: Any) -> Guarantee:
-    from dataclasses import replace
-
-    if math.isinf(getattr(guarantee, "mu", 0.0)):
-        return guarantee  # type: ignore[no-any-return]
-    return replace(guarantee, validity=Validity.BOUND)  # type: ignore[no-any-return]

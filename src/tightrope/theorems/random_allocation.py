@@ -10,7 +10,8 @@ Proof: cut the t batches into k blocks of these sizes by a uniformly random perm
     choice; joint convexity over the permutation.
 Conditions: fresh and secret batches each epoch, chosen independently of the data.
 Validity: upper bound; that of balls in bins where k = 1, and exact where k = t. An epoch that is
-    cut off counts as a whole.
+    cut off counts as a whole. Lower ends (a record added, removed or zeroed): the first step of
+    each epoch, which takes a record with probability k/t.
 Source: Feldman, Shenfeld 2025 (arXiv:2502.08202), Section 4 for k that divides t; the proof above.
 Error: none here; the exact analysis of balls in bins states its own.
 Vectors: balls_in_bins (by its parts).
@@ -36,7 +37,15 @@ from tightrope.process import (
     parts_of,
 )
 from tightrope.theorems import balls_in_bins_exact, gaussian_gdp_drs19
-from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
+from tightrope.theorems.base import (
+    ONE_RECORD,
+    PRESENCE,
+    Refusal,
+    Source,
+    foreign,
+    other_neighbours,
+    require,
+)
 
 NAME = "Random allocation to several batches"
 SOURCE = Source("Feldman, Shenfeld 2025", "Section 4", "fs25")
@@ -66,7 +75,12 @@ def guarantee(process: Process) -> Guarantee:
         return gaussian_gdp_drs19.guarantee(replace(process, sampling=FullBatch()))
     parts = parts_of(as_blocks(process, sampling))
     found = compose([_of_block(part) for part in parts], list(parts.values()))
-    return replace(found, validity=VALIDITY) if isinstance(found, LossGuarantee) else found
+    bound = found.as_bound()  # no data set attains the blocks
+    if not isinstance(bound, LossGuarantee) or process.adjacency not in PRESENCE:
+        return bound
+    epochs = -(-process.steps // sampling.batches_per_epoch)
+    shown = balls_in_bins_exact.first_steps(sampling.rate, process.step_mu, epochs)
+    return replace(bound, attained=shown)
 
 
 def as_blocks(process: NoisySGD, sampling: RandomAllocationSampling) -> Sequence:

@@ -39,7 +39,6 @@ from typing import Any
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.loss.pair import (
     AbstractLossPair,
     Direction,
@@ -161,18 +160,13 @@ def _half_noise(process: NoisySGD) -> Guarantee:
             sampling=PoissonSampling(_sampling(process).join_rate),
             adjacency=Adjacency.REPLACE_ONE,  # of a null record too: it takes a place
         )
-        found = _as_bound(sampled_gaussian_replace_drs19.guarantee(plain))
+        found: Any = _as_bound(sampled_gaussian_replace_drs19.guarantee(plain))
         return replace(found, adjacency=process.adjacency)  # type: ignore[no-any-return]
     noise, sampling = process.noise_multiplier / 2.0, PoissonSampling(_sampling(process).join_rate)
-    return _as_bound(  # type: ignore[no-any-return]
-        _poisson(replace(process, sampling=sampling, noise_multiplier=noise))
-    )
+    return _as_bound(_poisson(replace(process, sampling=sampling, noise_multiplier=noise)))
 
 
-def _as_bound(found: Any) -> Any:
-    """What is proved of the steps that stand in for the cut ones: no data set attains any of it."""
-    if isinstance(found, LossGuarantee):
-        return replace(found, validity=VALIDITY, by_record=False, attained=())
-    if isinstance(found, ParticipationGuarantee):
-        return replace(found, shown=0.0)
-    return replace(found, validity=VALIDITY) if isinstance(found, GaussianGuarantee) else found
+def _as_bound(found: Guarantee) -> Guarantee:
+    """What is proved of the steps that stand in for the cut ones; not of groups of records."""
+    bound = found.as_bound()
+    return replace(bound, by_record=False) if isinstance(bound, LossGuarantee) else bound

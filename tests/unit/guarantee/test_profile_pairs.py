@@ -9,20 +9,34 @@ import pytest
 
 from tightrope import GaussianMechanism, account, compose
 from tightrope.guarantee.gaussian.profile import delta_interval
-from tightrope.guarantee.kinds.profile import ProfileGuarantee, _convex_below
+from tightrope.guarantee.kinds.profile import ProfileGuarantee, _convex_below, pair_above
+from tightrope.guarantee.loss.pair import log_delta_single
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_convex_function_lies_between_the_truth_and_its_bounds(seed: int) -> None:
+@pytest.mark.parametrize("scale", [0.001, 0.05, 1.0])
+def test_the_convex_function_lies_between_the_truth_and_its_bounds(seed: int, scale: float) -> None:
     rng = np.random.default_rng(seed)
-    x = np.cumsum(rng.exponential(size=50))
+    x = scale * np.cumsum(rng.exponential(size=50))
     truth = np.maximum(0.0, 1.0 - x / x[-1]) ** 2  # convex, falling
     bounds = truth + rng.exponential(scale=0.1, size=50) * (rng.random(50) < 0.7)
-    found = _convex_below(x, bounds)
-    assert np.all(found >= truth) and np.all(found <= bounds * (1 + 1e-14))
-    assert np.all(np.diff(np.diff(found) / np.diff(x)) >= -1e-12)
+    kept = _convex_below(x, bounds - np.maximum(1.0 - x, 0.0))
+    found = np.interp(x, x[kept], bounds[kept])
+    assert np.all(found >= truth * (1 - 1e-14)) and np.all(found <= bounds * (1 + 1e-14))
+    assert np.all(np.diff(np.diff(found) / np.diff(x)) >= -1e-12 / scale)
     touched = np.isclose(found, bounds, rtol=1e-12)
     assert touched[0] and touched[-1]  # it is the largest one
+
+
+@pytest.mark.parametrize("top", [5.0, 60.0, 400.0])
+def test_a_grid_that_reaches_far_loses_no_mass(top: float) -> None:
+    """Near e^-60 a profile is 1 less rounding: slopes there once made a tenth of it infinite."""
+    mu, grid = 0.5, np.concatenate([np.linspace(0.0, 5.0, 1001), np.linspace(5.01, top, 200)])
+    pair = pair_above(*(2 * [lambda epsilon: delta_interval(epsilon, mu).upper]), grid)
+    assert pair.infinite_mass < delta_interval(5.0, mu).upper + 1e-14
+    for epsilon in (0.0, 0.1, 1.0, 2.5):
+        found, true = math.exp(log_delta_single(pair, epsilon).upper), delta_interval(epsilon, mu)
+        assert true.lower <= found <= true.upper * (1 + 1e-3) + 1e-14
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0])

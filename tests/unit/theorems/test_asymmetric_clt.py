@@ -148,3 +148,10 @@ def test_scheduled_noise_adds_up_like_its_parts() -> None:
     schedule = NoiseSchedule(PoissonSampling(0.01), (1.0,) * 30 + (2.0,) * 70)
     parts = [gaussian_clt.mu(NoisySGD(PoissonSampling(0.01), s, n)) for s, n in ((1, 30), (2, 70))]
     assert gaussian_clt.mu(schedule) == pytest.approx(math.hypot(*parts), rel=1e-14)
+
+
+@pytest.mark.filterwarnings("error")
+def test_losses_whose_squares_overflow_have_no_limit() -> None:
+    """A warning of NumPy reached the caller."""
+    found = account(LaplaceMechanism(1e-300))
+    assert not found.estimates and found.epsilon(1e-5).upper >= 1e300 * (1 - 1e-9)

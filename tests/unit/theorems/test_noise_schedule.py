@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,17 @@ def test_many_distinct_noises_are_rounded_to_the_safe_side() -> None:
     more = Sequence(tuple(NoisySGD(POISSON, float(g.min()), 100) for g in groups))
     assert account(less).epsilon(1e-5).lower <= upper
     assert upper <= account(more).epsilon(1e-5).upper * 1.003
+
+
+@pytest.mark.parametrize("relation", [Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE])
+def test_noises_that_are_rounded_down_say_nothing_from_below(relation: Adjacency) -> None:
+    """The lower end was that of the smaller noises, above the truth."""
+    noises = np.geomspace(1.0, 2.0, 1001).tolist()
+    found = account(NoiseSchedule(POISSON, tuple(noises), relation)).epsilon(1e-5)
+    true = account(Sequence(tuple(NoisySGD(POISSON, s, 1, relation) for s in noises)))
+    assert found.meets(true.epsilon(1e-5))
+    none = account(NoiseSchedule(POISSON, (0.0, *noises), relation)).epsilon(1e-5)
+    assert none.upper == math.inf
 
 
 def test_schedules_survive_json_and_refuse_nonsense() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
 from tightrope.accounting import account
 from tightrope.guarantee.base import Validity
 from tightrope.process import (
+    Adjacency,
     BallsInBinsSampling,
     FullBatch,
     NoisySGD,
@@ -58,3 +62,35 @@ def test_one_batch_an_epoch_is_the_full_batch_in_every_step() -> None:
 def test_blocks_of_balls_in_bins_are_a_bound_and_not_the_truth() -> None:
     found = random_allocation.guarantee(NoisySGD(RandomAllocationSampling(20, 4), 1.0, 20))
     assert found.validity is Validity.BOUND
+    replaced = NoisySGD(RandomAllocationSampling(20, 4), 1.0, 20, Adjacency.REPLACE_ONE)
+    assert not random_allocation.guarantee(replaced).two_sided
+
+
+@pytest.mark.parametrize("noise", [1 / 3, 1.0])
+@pytest.mark.parametrize("delta", [1e-5, 1e-13, 1e-30])
+def test_both_ends_of_two_of_three_hold_its_integral(noise: float, delta: float) -> None:
+    """The lower end was that of the blocks, whose epsilon at 1e-30 was above the true one."""
+    mu = 1.0 / noise
+    x = np.arange(-6.0, mu + 13.0, 0.125)
+    there, not_there = (np.exp(-0.5 * (x - at) ** 2) / math.sqrt(2 * math.pi) for at in (mu, 0.0))
+    some = np.array([there, not_there])
+    out = (some[..., :, None, None], some[..., None, :, None], some[..., None, None, :])
+    p = sum(out[0][i] * out[1][j] * out[2][k] for i, j, k in ((1, 0, 0), (0, 1, 0), (0, 0, 1))) / 3
+    q = out[0][1] * out[1][1] * out[2][1]
+
+    def true(epsilon: float) -> float:
+        sides = ((p, q), (q, p))
+        return max(np.maximum(a - math.exp(epsilon) * b, 0.0).sum() for a, b in sides) / 8.0**3
+
+    found = account(NoisySGD(RandomAllocationSampling(3, 2), noise, 3)).epsilon(delta)
+    assert true(found.lower) >= delta * (1 - 1e-2) and true(found.upper) <= delta * (1 + 1e-2)
+    assert found.lower > 0.0 or delta < 1e-5
+
+
+def test_k_of_t_has_an_answer_where_the_numbers_have_none() -> None:
+    for relation in Adjacency:
+        run = NoisySGD(RandomAllocationSampling(10, 3), 1.0, 20, relation)
+        plain = account(NoisySGD(FullBatch(), 1.0, 6, relation)).epsilon(1e-300)
+        for process in (run, Repeated(run, 2)):
+            assert 0.0 < account(process).epsilon(1e-300).upper < math.inf
+        assert account(run).epsilon(1e-300).upper <= plain.upper

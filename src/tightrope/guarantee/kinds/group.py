@@ -52,6 +52,9 @@ class GroupGuarantee(Guarantee):
         """One record of a group may change alone."""
         return (self.relation is None or self.replaces_by_nothing) and self.inner.two_sided
 
+    def as_bound(self) -> GroupGuarantee:
+        return replace(self, inner=self.inner.as_bound())
+
     def delta(self, epsilon: float) -> Interval:
         """delta(eps/k) (e^eps - 1)/(e^(eps/k) - 1): the chain rule of (eps, delta)-DP."""
         eps = check_real(epsilon, "epsilon", low=0.0)

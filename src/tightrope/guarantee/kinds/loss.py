@@ -66,6 +66,9 @@ class LossGuarantee(Guarantee):
         """Pairs that two data sets attain, those that are easy to compose first; () if unknown."""
         return self.attained or (self.orders if self.validity is Validity.EXACT else ())
 
+    def as_bound(self) -> LossGuarantee:
+        return replace(self, validity=Validity.BOUND, attained=())
+
     def mixed(self, size: int, otherwise: Guarantee) -> LossGuarantee | None:
         """For groups of `size` times as many records; None where that is no mixture."""
         members = self.records * size

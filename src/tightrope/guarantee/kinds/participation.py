@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import final
 
@@ -62,6 +62,9 @@ class ParticipationGuarantee(Guarantee):
     @property
     def two_sided(self) -> bool:
         return self.shown > 0.0
+
+    def as_bound(self) -> ParticipationGuarantee:
+        return replace(self, shown=0.0)
 
     @cached_property
     def _attained(self) -> LossGuarantee:

@@ -92,30 +92,38 @@ def pair_above(
     losses = np.concatenate([-positive[::-1], [0.0], positive])
     back = _values(backward, positive)
     ahead = back if forward is backward else _values(forward, positive)
-    ahead = np.append(forward(0.0), ahead)
-    deltas = np.concatenate([(back - (1.0 - back) * np.expm1(-positive))[::-1], ahead])
     x = np.exp(losses)
-    slopes = np.diff(_convex_below(x, deltas)) / np.diff(x)
+    # delta less max(1 - x, 0), which is below every profile: near x = 0 only this has digits
+    excess = np.concatenate([(back * np.exp(-positive))[::-1], [forward(0.0)], ahead])
+    kept = _convex_below(x, excess * (1.0 + 1e-15))
+    losses, x, excess = losses[kept], x[kept], excess[kept] * (1.0 + 1e-15)
+    slopes = (np.diff(excess) - np.diff(np.minimum(x, 1.0))) / np.diff(x)
+    left = x[1:] <= 1.0
+    slopes[left] = np.diff(excess)[left] / np.diff(x)[left] - 1.0
     slopes = np.maximum.accumulate(slopes)  # rounding: less steep only raises the profile
     tails = np.concatenate([[1.0 - back[-1]], np.clip(-slopes, 0.0, 1.0), [0.0]])  # Q(L > loss)
     masses = np.maximum(-np.diff(tails), 0.0) * x
-    return _with_infinity(losses, masses, float(deltas[-1]))
+    return _with_infinity(losses, masses, float(ahead[-1]))
 
 
-def _convex_below(x: FloatArray, bounds: FloatArray) -> FloatArray:
-    """The largest convex function below the points: no convex function below them is above it."""
+def _convex_below(x: FloatArray, excess: FloatArray) -> list[int]:
+    """Corners of the largest convex function below the points: any other is nowhere above it."""
     kept: list[int] = []
     for i in range(len(x)):
-        while len(kept) > 1 and _is_above(x, bounds, kept[-2], kept[-1], i):
+        while len(kept) > 1 and _is_above(x, excess, kept[-2], kept[-1], i):
             kept.pop()
         kept.append(i)
-    return np.asarray(np.interp(x, x[kept], bounds[kept]) * (1.0 + 1e-15))
+    return kept
 
 
-def _is_above(x: FloatArray, y: FloatArray, left: int, middle: int, right: int) -> bool:
+def _is_above(x: FloatArray, excess: FloatArray, left: int, middle: int, right: int) -> bool:
     """Is the middle point on or above the chord of the others?"""
-    rise, run = y[right] - y[left], x[right] - x[left]
-    return bool((y[middle] - y[left]) * run >= rise * (x[middle] - x[left]))
+    start, at, end = x[left], x[middle], x[right]
+    rise, reached = excess[right] - excess[left], excess[middle] - excess[left]
+    if end > 1.0:  # beyond 1 the line 1 - x is no part of them
+        rise -= min(end, 1.0) - min(start, 1.0)
+        reached -= min(at, 1.0) - min(start, 1.0)
+    return bool(reached * (end - start) >= rise * (at - start))
 
 
 def _values(profile: Callable[[float], float], grid: FloatArray) -> FloatArray:

@@ -4,6 +4,10 @@ Statement: where every pair is replaced by one that dominates it, the compositio
     (Zhu, Dong, Wang 2022, Theorem 10). Within one family pairs are ordered:
     Poisson-sampled Gaussians, by rate and by mu: a smaller mu is more noise on both laws, and
         (1-q) Q + q P' is a mixture of Q and (1-q') Q + q' P' for q < q' (joint convexity);
+        of several records, or of a replaced one, a larger rate moves P up and Q down, and the best
+        tests are half-lines, since their likelihood ratio rises; of batches of fixed size the
+        trade-off function C_q(G_mu) falls with both;
+    balls in bins of as many batches, by mu: more noise on both laws;
     Laplace noise, by its scale: Laplace noise of a larger scale is that of a smaller one plus
         independent noise (its transform 1/(1 + b^2 t^2) divides so);
     two losses -e and e beside a failure, by e: binary randomised response of the larger e, flipped
@@ -18,16 +22,22 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 import numpy as np
 
 from tightrope.guarantee.gaussian.composition import compose_mu
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
+from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.discrete import DiscretePair
-from tightrope.guarantee.loss.gaussian import GaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.gaussian import (
+    FixedSizeGaussianPair,
+    GaussianPair,
+    SampledGaussianPair,
+)
 from tightrope.guarantee.loss.laplace import LaplacePair
+from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.validate import FloatArray
 
 __all__ = ["grouped"]
@@ -35,6 +45,7 @@ __all__ = ["grouped"]
 Side = Literal["upper", "lower"]
 _MARGIN = 1e-14  # rounding of a sum of squares, or of a mean failure
 _Members = list[tuple[Any, int]]
+_Rated = SampledGaussianPair | GaussianMixturePair | FixedSizeGaussianPair
 
 
 def grouped(order: Components, most: int, side: Side) -> Components:
@@ -68,7 +79,11 @@ def _family(pair: AbstractLossPair) -> object:
     """What it can be compared with; None where nothing is known."""
     if isinstance(pair, SampledGaussianPair):
         return pair.direction
-    if isinstance(pair, GaussianPair | LaplacePair):
+    if isinstance(pair, GaussianMixturePair):
+        return (pair.plus, pair.minus)
+    if isinstance(pair, AllocationPair):
+        return (pair.batches, pair.direction)
+    if isinstance(pair, GaussianPair | LaplacePair | FixedSizeGaussianPair):
         return type(pair)
     return DiscretePair if isinstance(pair, DiscretePair) and _response(pair) is not None else None
 
@@ -94,7 +109,7 @@ def _response(pair: DiscretePair) -> _Response | None:
 def _groups(members: _Members, room: int) -> list[_Members]:
     """Into at most so many; sampled Gaussians by mu, and then by rate."""
     first = members[0][0]
-    if not isinstance(first, SampledGaussianPair):
+    if not isinstance(first, _Rated):
         return _cut(members, room, _size)
     mus = len({pair.mu for pair, _ in members})
     rates = len({pair.rate for pair, _ in members})
@@ -104,6 +119,8 @@ def _groups(members: _Members, room: int) -> list[_Members]:
 
 
 def _size(pair: Any) -> float:
+    if isinstance(pair, AllocationPair):
+        return pair.mu
     return float(1.0 / pair.scale if isinstance(pair, LaplacePair) else pair.losses[1])
 
 
@@ -136,9 +153,11 @@ def _worst(group: Sequence[tuple[Any, int]], side: Side) -> AbstractLossPair:
     pick = max if side == "upper" else min
     pairs = [pair for pair, _ in group]
     first = pairs[0]
-    if isinstance(first, SampledGaussianPair):
+    if isinstance(first, AllocationPair):
+        return replace(first, mu=pick(pair.mu for pair in pairs))
+    if isinstance(first, _Rated):
         rate, mu = pick(pair.rate for pair in pairs), pick(pair.mu for pair in pairs)
-        return SampledGaussianPair(rate, mu, first.direction)
+        return replace(first, rate=rate, mu=mu)
     if isinstance(first, LaplacePair):
         return LaplacePair((min if side == "upper" else max)(pair.scale for pair in pairs))
     return _mean_failure(pick(pairs, key=_size), group, side)

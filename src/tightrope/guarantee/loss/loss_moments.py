@@ -38,11 +38,9 @@ class LossMoments:
 
 @lru_cache(maxsize=2048)
 def moments(pair: AbstractLossPair) -> LossMoments:
-    if isinstance(pair, DiscretePair):
-        first, second = _of_atoms(pair)
-    else:
-        first, second = _of_tails(pair)
-    variance = np.maximum(second - np.where(np.isinf(first), 0.0, first) ** 2, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):  # squares of losses of 1e300
+        first, second = (_of_atoms if isinstance(pair, DiscretePair) else _of_tails)(pair)
+        variance = np.maximum(second - np.where(np.isinf(first), 0.0, first) ** 2, 0.0)
     return LossMoments(float(first[0]), float(first[1]), float(variance[0]), float(variance[1]))
 
 

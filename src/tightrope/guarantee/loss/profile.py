@@ -25,7 +25,13 @@ from tightrope.guarantee.loss.contour_line import are_reversed, log_chernoff
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.grouping import grouped
 from tightrope.guarantee.loss.lattice_delta import MAX_KINDS
-from tightrope.guarantee.loss.pair import AbstractLossPair, GaussianPair, log_delta_single
+from tightrope.guarantee.loss.pair import (
+    AbstractLossPair,
+    AllocationPair,
+    GaussianMixturePair,
+    GaussianPair,
+    log_delta_single,
+)
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
 from tightrope.numerics.rounding import down, log_down, up
@@ -40,6 +46,7 @@ __all__ = [
 _HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
 _MUCH = 0.1  # of delta
 _MANY_KINDS = 64  # of steps: more are grouped where they cannot be followed one by one
+_COSTLY, _MANY_COSTLY = (GaussianMixturePair, AllocationPair), 128
 _MANY, _CLOSE = 10**6, 5e-6  # steps, and the relative width of an epsilon
 
 
@@ -80,6 +87,9 @@ def _log_delta(components: Components, epsilon: float, reverse: bool) -> tuple[I
         bound = log_chernoff(components, epsilon, _UNSEEN)
         if bound <= _UNSEEN:
             return Interval(-math.inf, bound), 0.0
+    few = _groups(components) if _is_costly(components) else None
+    if few is not None:
+        return _between(few, lambda group: _log_delta(group, epsilon, False)[0], -math.inf), 0.0
     try:
         return contour.log_delta_and_reverse(components, epsilon, reverse=reverse)
     except NotCertified as problem:
@@ -132,6 +142,11 @@ def _log_delta_of_sum(components: Components, epsilon: float) -> Interval:
     beside = math.exp(-(beyond**2) / (4.0 * slope) * (1.0 - 1e-12)) if slope > 0.0 else 0.0
     total = min((given + beside) * (1.0 + 1e-12) + 1e-320, 1.0)
     return Interval(-math.inf, math.log(total))
+
+
+def _is_costly(components: Components) -> bool:
+    """Does following each kind by itself take minutes?"""
+    return sum(isinstance(pair, _COSTLY) for pair, _ in components) > _MANY_COSTLY
 
 
 def _groups(components: Components) -> tuple[Components, Components] | None:
@@ -207,6 +222,9 @@ def _epsilon_and_reverse(
         zero = contour.trivially_zero(components, log_down(delta))
         if zero or _delta_and_reverse(components, 0.0, False)[0].upper <= delta:
             return Interval.exact(0.0), 0.0
+    few = _groups(components) if _is_costly(components) else None
+    if few is not None:
+        return _between(few, lambda group: epsilon(group, delta), 0.0), 0.0
     try:
         return contour.epsilon_and_reverse(components, delta, reverse=reverse)
     except NotCertified as problem:
@@ -252,7 +270,7 @@ def _single_epsilon(pair: AbstractLossPair, delta: float) -> Interval:
         seen[epsilon] = log_delta_single(pair, epsilon)
         return max(seen[epsilon].upper, -1e300) - target
 
-    reach = min(top * (1.0 + 1e-12), 1e8)  # of a search that takes logarithms
+    reach = top * (1.0 + 1e-12) if top < 1e307 else 1e8
     found = crossing(excess, min(1.0, top), smallest=1e-300, largest=reach, tolerance=1e-12)
     upper = min(found.below, top)
     below = max((e for e, value in seen.items() if value.lower > target), default=0.0)
