@@ -26,7 +26,7 @@ LAYERS = [
     ["accounting"],
     ["calibrate", "running", "target"],
     ["ledger"],
-    ["data", "plan", "search"],
+    ["data", "search"],
     ["evidence"],
     ["convex", "train"],
     ["estimators"],
@@ -138,11 +138,11 @@ SMALL = words(
     guarantee.loss.cumulant_discrete guarantee.loss.cumulant_laplace guarantee.operations
     guarantee.renyi.region_of_curve guarantee.tradeoff.one_line interop.suspects ledger.heads
     ledger.migrate ledger.roles ledger.serve numerics.exponential numerics.lattice_compound
-    plan.local plan.public_last process.noise_conventions report.convex_view
+    process.noise_conventions report.convex_view
     report.hidden_plots search.selection
     """
 )
-MOST_SMALL = 33
+MOST_SMALL = 31
 
 BANNED = frozenset({"told", "company", "look", "aside", "nobody", "somebody", "held"})
 # Names with such a word in them; this list only shrinks too.

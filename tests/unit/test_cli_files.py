@@ -211,3 +211,12 @@ def test_a_header_is_read_in_linear_time(monkeypatch: pytest.MonkeyPatch, tmp_pa
     header = ",".join(f"c{number}" for number in range(20_000))
     wide.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]))
     assert read_csv(wide, "c19999").features.shape == (3, 19_999)
+
+
+def test_a_stored_program_has_an_end(pipe: Path) -> None:
+    pytest.importorskip("torch")
+    from tightrope.train.program.text import load
+
+    for path in ("/dev/zero", pipe):
+        with pytest.raises(InvalidInput, match="not an ordinary file"):
+            load(path)
