@@ -91,6 +91,13 @@ def test_a_certificate_to_settle_with_has_an_end(tmp_path: Path) -> None:
         CliRunner().invoke(app, settle, catch_exceptions=False)
 
 
+@pytest.mark.parametrize("port", ["0", "99999", "-1"])
+@pytest.mark.parametrize("page", [["ledger", "serve"], ["explore"]])
+def test_a_port_that_there_cannot_be_is_refused_in_words(page: list[str], port: str) -> None:
+    told = CliRunner().invoke(app, [*page, "--port", port])
+    assert told.exit_code == 2 and isinstance(told.exception, SystemExit), told.exception
+
+
 def test_a_key_has_an_end(pipe: Path) -> None:
     for path in ("/dev/zero", pipe):
         with pytest.raises(InvalidInput, match="not a readable key"):
