@@ -27,6 +27,8 @@ def one(**changes):
         ("[1, 2]", "got list"),
         ("null", "got NoneType"),
         ("\x00", "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"rate": 0.1, "rate": 0.2, "noise": 1, "steps": 10}', "'rate' comes twice"),
         ('{"rate": 0.1}', "no noise and no delta"),
         ('{"noise": 1, "delta": 0.1, "steps": 3}', "no rate"),
     ],

@@ -168,6 +168,21 @@ def test_an_odd_file_is_refused_in_words(content: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("f.json", '{"noise": 9, "rate": 0.1, "steps": 3, "delta": 1e-5, "noise": 1}'),
+        ("f.json", '{"type": "GaussianMechanism", "noise_multiplier": 9, "noise_multiplier": 1}'),
+        ("f.csv", "rate,noise,steps,noise\n0.1,1,3,9\n"),
+    ],
+)
+def test_a_number_that_is_given_twice_is_refused(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    for words in (["account", "--from", str(tmp_path / name)], ["compose", str(tmp_path / name)]):
+        with pytest.raises(InvalidInput, match="comes twice"):
+            CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
     ("rate", "steps", "epsilon", "delta", "adjacency"),
     [
         (1e-300, 2, 52.0, 1e-15, Adjacency.REPLACE_ONE),
