@@ -132,7 +132,13 @@ def main() -> None:
         micro_batch=chosen.micro,
         folder=Path(chosen.folder),
         save_every=50,
-        evaluation=Evaluation(as_tensors(data.test, device), accuracy, every=100, batch_size=2000),
+        evaluation=Evaluation(
+            as_tensors(data.test, device),
+            accuracy,
+            every=100,
+            batch_size=2000,
+            data_name="CIFAR-10 test set",
+        ),
         progress=not chosen.quiet,
     )
     run = trainer.run

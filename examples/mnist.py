@@ -60,7 +60,9 @@ def main() -> None:
         expected_batch_size=setting.batch_size,
         steps=chosen.steps or setting.steps,
         delta=setting.delta,
-        evaluation=Evaluation(as_tensors(mnist.test), accuracy, every=500),
+        evaluation=Evaluation(
+            as_tensors(mnist.test), accuracy, every=500, data_name="MNIST test set"
+        ),
         progress=not chosen.quiet,
     )
     outcome = trainer.fit()

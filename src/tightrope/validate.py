@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import warnings
 from typing import Any, overload
 
 import numpy as np
@@ -23,6 +25,9 @@ __all__ = [
     "one_number",
     "default_delta",
     "no_promise",
+    "PromisesNothing",
+    "warn",
+    "warn_if_it_promises_nothing",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -196,3 +201,28 @@ def no_promise(epsilon: float, delta: float, records: int | None = None) -> str 
             "times would meet it. Epsilons that protect are below 10."
         )
     return None
+
+
+class PromisesNothing(UserWarning):
+    """The epsilon and delta of a private fit or training protect no one."""
+
+
+def warn_if_it_promises_nothing(epsilon: float, delta: float, records: int | None = None) -> None:
+    why = no_promise(epsilon, delta, records)
+    if why is not None:
+        warn(f"{why} Nothing of this fit is protected.", PromisesNothing)
+
+
+_BETWEEN = ("tightrope", "sklearn", "joblib", "contextlib")
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """A warning that points at the user's own line, whatever stands between it and the fit."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and _package(frame.f_globals) in _BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _package(names: dict[str, object]) -> str:
+    return str(names.get("__name__", "")).split(".")[0]

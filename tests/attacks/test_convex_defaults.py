@@ -16,9 +16,9 @@ from tightrope.estimators import (
     PrivateRidge,
     PublicRows,
 )
-from tightrope.plan import many_tasks, per_person, public_last
 from tightrope.process.convex import ConvexLoss
 from tightrope.train import CorrectedAdam, noisy_adam
+from tightrope_reproduce.plan import many_tasks, per_person, public_last
 
 
 def _line(rows: int, columns: int, noise: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

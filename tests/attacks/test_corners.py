@@ -15,13 +15,13 @@ from scipy.stats import chi2, nbinom
 from tightrope import NoisySGD, PoissonSampling, account, calibrate
 from tightrope.calibrate import Target, find_noise, find_rate, find_steps
 from tightrope.errors import InvalidInput
-from tightrope.plan import many_tasks
 from tightrope.process import Adjacency, FixedSizeSampling, FullBatch, Sequence
 from tightrope.process.convex import ConvexLoss
 from tightrope.report.account_view import account_view
 from tightrope.search import TruncatedNegativeBinomial
 from tightrope.train import Evaluation, accuracy
 from tightrope.train.fitting import evaluate
+from tightrope_reproduce.plan import many_tasks
 
 REPLACED = Adjacency.REPLACE_ONE
 SLOW = pytest.mark.slow

@@ -10,7 +10,7 @@ LAWS, RENYI, TRADEOFF = (
     f"tests/laws/test_{name}_laws.py" for name in ("guarantee", "renyi", "tradeoff")
 )
 PASSING, PROCESS = "tests/unit/test_said_in_passing.py", "tests/unit/test_process.py"
-PLAN = "tests/unit/test_plan.py"
+PLAN = "tests/unit/reproduce/test_plan.py"
 HIDDEN, REFUSED, TRUTH = (
     f"tests/unit/theorems/test_hidden_{name}.py" for name in ("golden", "refusals", "truth")
 )
@@ -26,6 +26,7 @@ SHIFTED, TRACING, RANGE, TANGENT = (
     for name in ("shifted", "tracing", "joint_range", "tangent")
 )
 FORMULAS = "tightrope_reproduce/formulas"
+PLANS = "tightrope_reproduce/plan"
 NOISE = "noise_std * entropy.normal(weights.shape)"
 
 FAULTS = [
@@ -344,20 +345,20 @@ FAULTS = [
         "False",
         REFUSED,
     ),
-    ("plan/per_person.py::per_person", "2.0", "1.9", PLAN),
+    (f"{PLANS}/per_person.py::per_person", "2.0", "1.9", PLAN),
     (
-        "plan/smoothing.py::smoothed",
+        f"{PLANS}/smoothing.py::smoothed",
         "loss.lipschitz * _SLOPE / scale",
         "0.9 * loss.lipschitz * _SLOPE / scale",
         PLAN,
     ),
     (
-        "plan/smoothing.py::smoothed",
+        f"{PLANS}/smoothing.py::smoothed",
         "loss.lipschitz * _SLOPE / scale",
         "0.9 * loss.lipschitz * _SLOPE / scale",
         PASSING,
     ),
-    ("plan/utility.py::best_step", "distance**2", "distance", PLAN),
+    (f"{PLANS}/utility.py::best_step", "distance**2", "distance", PLAN),
     ("train/optimizers.py::noisy_sgd", "learning_rate", "2 * learning_rate", MADE),
     ("train/optimizers.py::noisy_adagrad", "learning_rate", "2 * learning_rate", MADE),
     (f"{ADAM}::PrintedAdam._update", "1 - beta1", "beta1", MADE),

@@ -12,7 +12,7 @@ import tightrope
 PACKAGES = [
     "tightrope", "tightrope.process", "tightrope.guarantee", "tightrope.theorems",
     "tightrope.evidence", "tightrope.train", "tightrope.convex", "tightrope.estimators",
-    "tightrope.audit", "tightrope.plan", "tightrope.search", "tightrope.interop",
+    "tightrope.audit", "tightrope.search", "tightrope.interop",
     "tightrope.ledger",
 ]  # fmt: skip
 NEEDS = {"tightrope.train": "torch", "tightrope.estimators": "sklearn"}

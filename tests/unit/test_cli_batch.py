@@ -27,6 +27,8 @@ def one(**changes):
         ("[1, 2]", "got list"),
         ("null", "got NoneType"),
         ("\x00", "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"rate": 0.1, "rate": 0.2, "noise": 1, "steps": 10}', "'rate' comes twice"),
         ('{"rate": 0.1}', "no noise and no delta"),
         ('{"noise": 1, "delta": 0.1, "steps": 3}', "no rate"),
     ],
@@ -106,7 +108,11 @@ def test_every_scheme_is_answered_or_refused_with_a_way_out(scheme, neighbours) 
     exact = found["answer"]["kind"] == "exact"
     assert epsilon["lower"] <= epsilon["upper"] < 60.0
     # below other upper bounds nothing is known
-    attained = scheme in (SamplingName.SHUFFLED, SamplingName.FIXED_SIZE)
+    attained = scheme in (
+        SamplingName.SHUFFLED,
+        SamplingName.FIXED_SIZE,
+        SamplingName.BALLS_IN_BINS,
+    )
     assert (epsilon["lower"] > 0.0) == (exact or attained)
     poisson = scheme in (SamplingName.POISSON, SamplingName.FULL)
     assert ("poisson_claim" in found["answer"]) == (not poisson)

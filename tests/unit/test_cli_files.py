@@ -91,6 +91,13 @@ def test_a_certificate_to_settle_with_has_an_end(tmp_path: Path) -> None:
         CliRunner().invoke(app, settle, catch_exceptions=False)
 
 
+@pytest.mark.parametrize("port", ["0", "99999", "-1"])
+@pytest.mark.parametrize("page", [["ledger", "serve"], ["explore"]])
+def test_a_port_that_there_cannot_be_is_refused_in_words(page: list[str], port: str) -> None:
+    told = CliRunner().invoke(app, [*page, "--port", port])
+    assert told.exit_code == 2 and isinstance(told.exception, SystemExit), told.exception
+
+
 def test_a_key_has_an_end(pipe: Path) -> None:
     for path in ("/dev/zero", pipe):
         with pytest.raises(InvalidInput, match="not a readable key"):
@@ -161,6 +168,21 @@ def test_an_odd_file_is_refused_in_words(content: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("f.json", '{"noise": 9, "rate": 0.1, "steps": 3, "delta": 1e-5, "noise": 1}'),
+        ("f.json", '{"type": "GaussianMechanism", "noise_multiplier": 9, "noise_multiplier": 1}'),
+        ("f.csv", "rate,noise,steps,noise\n0.1,1,3,9\n"),
+    ],
+)
+def test_a_number_that_is_given_twice_is_refused(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    for words in (["account", "--from", str(tmp_path / name)], ["compose", str(tmp_path / name)]):
+        with pytest.raises(InvalidInput, match="comes twice"):
+            CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
     ("rate", "steps", "epsilon", "delta", "adjacency"),
     [
         (1e-300, 2, 52.0, 1e-15, Adjacency.REPLACE_ONE),
@@ -211,3 +233,12 @@ def test_a_header_is_read_in_linear_time(monkeypatch: pytest.MonkeyPatch, tmp_pa
     header = ",".join(f"c{number}" for number in range(20_000))
     wide.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]))
     assert read_csv(wide, "c19999").features.shape == (3, 19_999)
+
+
+def test_a_stored_program_has_an_end(pipe: Path) -> None:
+    pytest.importorskip("torch")
+    from tightrope.train.program.text import load
+
+    for path in ("/dev/zero", pipe):
+        with pytest.raises(InvalidInput, match="not an ordinary file"):
+            load(path)

@@ -129,3 +129,11 @@ def test_a_delta_that_is_too_large_is_remarked_on(words, tmp_path, monkeypatch) 
     asked = ["convex", *words, *more, "--epsilon", "1", "--delta", "0.5"]
     ended = CliRunner().invoke(app, asked, catch_exceptions=False)
     assert ended.exit_code == 0 and "too large for 40 records" in " ".join(ended.output.split())
+
+
+def test_a_scheme_that_cannot_draw_such_batches_is_a_row_of_the_table() -> None:
+    words = ["compare", "--rate", "1e-301", "--noise", "1", "--steps", "10", "--json"]
+    told = CliRunner().invoke(app, words, catch_exceptions=False)
+    runs = json.loads(told.stdout)["runs"]
+    assert told.exit_code == 0 and "answer" in runs[0]
+    assert [run["sampling"] for run in runs if "error" in run]

@@ -11,11 +11,11 @@ from scipy.special import ndtr
 from tightrope import NoisySGD, PoissonSampling, account
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.renyi import classical
-from tightrope.plan.smoothing import smoothed
 from tightrope.process.convex import ConvexLoss
 from tightrope.process.iteration import ContractiveIteration
 from tightrope.theorems import hidden_hull
 from tightrope.theorems.poisson_gaussian_rdp_mtz19 import renyi_guarantee
+from tightrope_reproduce.plan.smoothing import smoothed
 
 
 @pytest.mark.parametrize("distance", [0.5, 2.0])

@@ -98,7 +98,7 @@ def compare(
     if not files:
         opt.needs(setting, "compare")
         schemes = _schemes(setting)
-        views = [{"sampling": s.sampling, **_view(s.run(), level.delta)} for s in schemes]
+        views = [{"sampling": s.sampling, **_scheme_view(s, level.delta)} for s in schemes]
     if plot is not None:
         from tightrope.report.plots import compare_plot
 
@@ -148,5 +148,17 @@ def _view(run: Process, delta: float, neighbours: str | None = None) -> dict[str
     try:
         return account_view(analyse(run), delta, neighbours=neighbours)
     except TightropeError as refusal:
-        said = {"error": type(refusal).__name__, "message": str(refusal)}
-        return {"adjacency": str(run.adjacency), **said}
+        return _refused(str(run.adjacency), refusal)
+
+
+def _scheme_view(setting: Setting, delta: float) -> dict[str, Any]:
+    """Where a scheme cannot draw such batches, that is its row."""
+    try:
+        run = setting.run()
+    except TightropeError as refusal:
+        return _refused(str(setting.neighbours), refusal)
+    return _view(run, delta)
+
+
+def _refused(neighbours: str, refusal: TightropeError) -> dict[str, Any]:
+    return {"adjacency": neighbours, "error": type(refusal).__name__, "message": str(refusal)}

@@ -11,7 +11,7 @@ from typing import Any
 from tightrope.cli import options as opt
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.files import open_ordinary
-from tightrope.evidence.strict_json import why_unread
+from tightrope.evidence.strict_json import once, why_unread
 from tightrope.interop import Setting
 
 __all__ = ["answer_file", "answers"]
@@ -70,10 +70,11 @@ def _answer(line: str) -> dict[str, Any]:
 
 def _read(line: str) -> Setting:
     try:
-        found = json.loads(line)
-    except ValueError as error:
+        found = json.loads(line, object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(
-            f"This line is not JSON ({error}). Write one object a line, such as {_EXAMPLE}."
+            f"This line cannot be read: {why_unread(error)}. Write one object a line, such as "
+            f"{_EXAMPLE}."
         ) from None
     if not isinstance(found, dict):
         raise InvalidInput(

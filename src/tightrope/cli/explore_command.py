@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+from tightrope.cli import options as opt
+
 __all__ = ["explore"]
 
 
 def explore(
-    port: Annotated[
-        int, typer.Option(help="Port on this machine.", metavar="N", min=1, max=65535)
-    ] = 8700,
+    port: opt.Port = 8700,
     host: Annotated[
         str, typer.Option(help="Address; one that others can reach needs a token.", metavar="HOST")
     ] = ("127.0.0.1"),

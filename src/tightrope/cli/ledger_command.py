@@ -195,12 +195,15 @@ def settle(
     ] = None,
 ) -> None:
     """End a reservation. What was neither announced nor released can be spent again."""
-    from tightrope.evidence.files import read_most
-    from tightrope.evidence.strict_json import MOST_BYTES
+    from tightrope.evidence.files import file_of, read_most
+    from tightrope.evidence.strict_json import MOST_BYTES, printable
 
     mark = None
     if certificate is not None:
-        mark = sha256(read_most(certificate, MOST_BYTES)).hexdigest()
+        try:
+            mark = sha256(read_most(file_of(certificate), MOST_BYTES)).hexdigest()
+        except InvalidInput as error:
+            raise InvalidInput(f"{printable(certificate)} cannot be read: {error}.") from None
     _opened(ledger, heads, key).settle(name, reservation, released, mark)
     print(f"Settled: {reservation}")
 
@@ -354,7 +357,7 @@ def serve(
     host: Annotated[
         str, typer.Option(help="Address; one that others can reach needs a token.", metavar="HOST")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port on this machine.", metavar="N")] = 8410,
+    port: opt.Port = 8410,
     token: Annotated[
         str | None,
         typer.Option(

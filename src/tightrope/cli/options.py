@@ -24,6 +24,7 @@ __all__ = [
     "Force",
     "may_write",
     "Plot",
+    "Port",
     "Source",
     "with_setting",
     "needs",
@@ -69,6 +70,7 @@ _GROUP = _option("Also for this many records that change together (a user's).", 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema: docs/json.md).")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")]
+Port = Annotated[int, typer.Option(help="Port on this machine.", metavar="N", min=1, max=65535)]
 Plot = Annotated[
     str | None,
     typer.Option(help="Also draw a picture to this .png, .svg or .pdf file.", metavar="FILE"),

@@ -18,11 +18,11 @@ from tightrope.estimators.tuning import TuningCostsPrivacy, tuning_cost
 from tightrope.estimators.watch import (
     FitElsewhere,
     LearnsFromPredictions,
-    PromisesNothing,
     SeededByOthers,
     TransformerNotPrivate,
 )
 from tightrope.guarantee.selection import selection_guarantee
+from tightrope.validate import PromisesNothing
 
 __all__ = [
     "PrivateLogisticRegression",

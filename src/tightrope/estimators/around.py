@@ -9,13 +9,13 @@ from tightrope.estimators.ledger import LEDGER
 from tightrope.estimators.tuning import warn_if_searching
 from tightrope.estimators.watch import (
     original_rows,
-    warn_if_it_promises_nothing,
     warn_if_seeded,
     warn_of_learning_from_predictions,
     warn_of_transformers,
     warn_of_workers,
 )
 from tightrope.guarantee.base import Guarantee
+from tightrope.validate import warn_if_it_promises_nothing
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator

@@ -24,11 +24,11 @@ import scipy.sparse as sp
 from tightrope.convex.exact import Features
 from tightrope.convex.row_keys import Keys, row_keys
 from tightrope.errors import TightropeError
-from tightrope.estimators.told import warn
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.compose import compose
 from tightrope.numerics.digits import rounded_up
 from tightrope.process import Adjacency
+from tightrope.validate import warn
 
 __all__ = ["FitsAddUp", "LEDGER", "FitLedger"]
 

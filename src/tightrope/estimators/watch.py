@@ -23,19 +23,16 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, PolynomialFeatu
 from sklearn.utils import get_tags
 
 from tightrope.convex.exact import Features
-from tightrope.estimators.told import warn
-from tightrope.validate import no_promise
+from tightrope.validate import warn
 
 __all__ = [
     "TransformerNotPrivate",
     "SeededByOthers",
     "FitElsewhere",
     "LearnsFromPredictions",
-    "PromisesNothing",
     "original_rows",
     "warn_of_transformers",
     "warn_if_seeded",
-    "warn_if_it_promises_nothing",
     "warn_of_learning_from_predictions",
     "warn_of_workers",
 ]
@@ -51,10 +48,6 @@ class SeededByOthers(UserWarning):
 
 class LearnsFromPredictions(UserWarning):
     """Something around a fitted private estimator learns from its predictions, without noise."""
-
-
-class PromisesNothing(UserWarning):
-    """The epsilon and delta of a private fit protect no one."""
 
 
 class FitElsewhere(UserWarning):
@@ -127,12 +120,6 @@ def warn_of_learning_from_predictions() -> None:
             LearnsFromPredictions,
         )
         return
-
-
-def warn_if_it_promises_nothing(epsilon: float, delta: float, records: int) -> None:
-    why = no_promise(epsilon, delta, records)
-    if why is not None:
-        warn(f"{why} Nothing of this fit is protected.", PromisesNothing)
 
 
 def warn_if_seeded(seed: int | None) -> bool:

@@ -26,11 +26,12 @@ class Spent:
 @final
 @dataclass(frozen=True)
 class Measured:
-    """A number measured on public data."""
+    """A number measured on public data. data: which, by a name or by their SHA-256."""
 
     step: int
     name: str
     value: float
+    data: str
 
 
 @final

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +17,7 @@ from tightrope.errors import InvalidInput
 from tightrope.evidence.files import open_ordinary
 
 __all__ = ["MOST_BYTES", "MOST_DEPTH", "read_json", "parse", "check_plain", "canonical"]
-__all__ += ["printable", "read_stream", "why_unread"]
+__all__ += ["once", "printable", "read_stream", "why_unread"]
 
 MOST_BYTES = 4_000_000
 MOST_DEPTH = 40
@@ -70,7 +71,7 @@ def parse(text: str) -> Any:
     try:
         data = json.loads(
             text,
-            object_pairs_hook=_once,
+            object_pairs_hook=once,
             parse_float=_float,
             parse_int=_integer,
             parse_constant=_constant,
@@ -81,7 +82,8 @@ def parse(text: str) -> Any:
     return data
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, or a row, of which no key comes twice."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:

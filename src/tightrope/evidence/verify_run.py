@@ -47,7 +47,9 @@ def _brief(value: object) -> str:
         return ", ".join(f"{key} = {item}" for key, item in value.items())[:400] or "none"
     if isinstance(value, list):
         rows = (f"{row['name']} {row['value']:g} after step {row['step']}" for row in value[-1:])
-        return f"{len(value)} on public data" + "".join(f"; last {row}" for row in rows)
+        named = {f" ({row['data']})" for row in value if "data" in row}
+        told = f"{len(value)} on public data{''.join(sorted(named))}"
+        return (told + "".join(f"; last {row}" for row in rows))[:400]
     return str(value)[:400]
 
 

@@ -15,7 +15,7 @@ from tightrope.evidence.certificate import FILE, unedited
 from tightrope.evidence.files import read_most
 from tightrope.evidence.form import SCHEMAS
 from tightrope.evidence.statement import is_uncovered, main_claim
-from tightrope.evidence.strict_json import parse, printable, why_unread
+from tightrope.evidence.strict_json import once, parse, printable, why_unread
 from tightrope.interop import libraries
 from tightrope.interop.events import looks_like_event
 from tightrope.interop.reading import Reading, claims_of, in_order
@@ -78,8 +78,10 @@ def _file(path: Path) -> Any:
     try:
         text = read_most(path, _MOST_BYTES).decode("utf-8")
         if path.suffix.lower() == ".csv":
-            return list(csv.DictReader(io.StringIO(text), skipinitialspace=True))
-        data = json.loads(text)
+            rows = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+            once((name, None) for name in rows.fieldnames or ())
+            return list(rows)
+        data = json.loads(text, object_pairs_hook=once)
         ours = isinstance(data, dict) and data.get("schema") in (*SCHEMAS,)
         return parse(text) if ours else data
     except (InvalidInput, OSError, ValueError, RecursionError) as error:

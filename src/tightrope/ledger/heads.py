@@ -27,6 +27,8 @@ class Heads:
         self._path = None if path is None else Path(path)
         if self._path is not None and not self._path.parent.is_dir():
             raise InvalidInput(f"There is no folder {self._path.parent} to keep the heads in.")
+        if self._path is not None and self._path.exists() and not self._path.is_file():
+            raise InvalidInput(f"{self._path} is not an ordinary file. Give the name of one.")
         self.read()
 
     def read(self) -> dict[str, Head]:

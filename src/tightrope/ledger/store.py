@@ -334,4 +334,4 @@ def _refusal(url: sql.URL, error: DBAPIError) -> InvalidInput:
     code, lost = _code(error), error.connection_invalidated
     known = (advice for start, advice in _ADVICE.items() if code.startswith(start))
     told = next(known, f"{_words(error)}. {_UNCERTAIN if lost else _NOTHING}")
-    return InvalidInput(f"{shown(url)}: {told}.")
+    return InvalidInput(f"{shown(url)}: {told}{'' if told.endswith('?') else '.'}")

@@ -249,6 +249,7 @@ def _run(page: Page) -> list[Block]:
     if run["measured"]:
         last = run["measured"][-1]
         told = f"{last['value']:.4g} after step {last['step']}"
+        told += f", on {last['data']}" if "data" in last else ""
         rows.append((f"{last['name']} on public data", told))
     facts = TableBlock("The run, as its writer states it", (), tuple(rows))
     return [Heading("The run"), facts, described]

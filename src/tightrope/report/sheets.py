@@ -80,7 +80,8 @@ def _algorithm(page: Page) -> Iterator[Row]:
         _SAID,
     )
     for row in run["measured"][-1:]:
-        yield "utility on public data", f"{row['name']} {row['value']:.4g}", _SAID
+        named = f" on {row['data']}" if "data" in row else ""
+        yield "utility on public data", f"{row['name']} {row['value']:.4g}{named}", _SAID
 
 
 _DEPLOYMENT: tuple[Row, ...] = (

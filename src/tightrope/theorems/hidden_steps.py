@@ -90,7 +90,7 @@ def convexity_refusal(name: str, process: Any) -> Refusal | None:
     if math.isinf(loss.smoothness):
         return Refusal(
             f"{name} needs a smooth loss, since a gradient step across a kink expands distances; "
-            "got smoothness = inf. Smooth the loss first (tightrope.plan.smoothing)."
+            "got smoothness = inf. Smooth the loss first (docs/hidden_state.md, Planning)."
         )
     if process.step_size * loss.smoothness > 2.0:
         return Refusal(

@@ -97,7 +97,7 @@ def mu(process: Process) -> float:
     if m * m > 700.0:
         return math.inf
     chi = math.exp(m * m) * ndtr(1.5 * m) + 3.0 * ndtr(-0.5 * m) - 2.0
-    return float(rate * math.sqrt(2.0 * steps * max(chi, 0.0)))
+    return float(rate * math.sqrt(2.0 * steps) * math.sqrt(max(chi, 0.0)))
 
 
 def _sqrt_expm1(square: float) -> float:

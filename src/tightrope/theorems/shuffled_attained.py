@@ -31,6 +31,7 @@ __all__ = ["least_epsilon"]
 
 _TRIED = 20  # places of c
 _SLACK, _REACH = 1e-12, (0.05, 2.5)
+_RAREST = 1e-300  # a test is no better for a false alarm that is taken as more likely
 
 
 def least_epsilon(process: Process, delta: float) -> float:
@@ -55,7 +56,8 @@ def largest_sum_test(batches: int, shifts: tuple[float, float], c: float) -> Dis
     """Does the largest of the sums exceed c, one of them being moved by either shift?"""
     rest = (batches - 1) * float(log_ndtr(c))
     with_it, without = (-math.expm1(float(log_ndtr(c - shift)) + rest) for shift in shifts)
-    with_it, without = with_it * (1.0 - _SLACK), min(without * (1.0 + _SLACK), 1.0 - _SLACK)
+    with_it *= 1.0 - _SLACK
+    without = min(max(without, _RAREST) * (1.0 + _SLACK), 1.0 - _SLACK)
     if with_it <= without:
         return DiscretePair((0.0,), (1.0,))
     high, low = math.log(with_it / without), math.log((1.0 - with_it) / (1.0 - without))

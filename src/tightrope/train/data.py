@@ -24,6 +24,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    Subset,
     TensorDataset,
     default_collate,
 )
@@ -38,8 +39,10 @@ __all__ = [
     "LoaderSettings",
     "Records",
     "arrays_of",
+    "digests_of",
     "is_data_of",
     "loader_settings",
+    "share_items",
     "to_device",
 ]
 
@@ -146,6 +149,16 @@ class Records:
         return self._arrays is not None
 
     # ---- shapes ------------------------------------------------------------------------------
+    @property
+    def of_arrays(self) -> bool:
+        """Whether they are rows of arrays, which are quick to read as a whole."""
+        return self._arrays is not None
+
+    @property
+    def source(self) -> Any:
+        """The data set that they are read from."""
+        return self._items
+
     @property
     def named(self) -> bool:
         """Whether the owner names the data; their content is not compared then."""
@@ -329,6 +342,43 @@ def is_data_of(certificate: dict[str, Any], key: str, data: Any) -> bool:
             "arrays. Only the content of arrays and tensors is committed to."
         )
     return opens(published, key, _hash(arrays))
+
+
+# ---- whether two data sets have records in common
+def digests_of(records: Records, at_once: int = 1024) -> Iterator[bytes]:
+    """One for each record, of all its values; equal records have equal ones."""
+    for start in range(0, records.length, at_once):
+        stop = min(start + at_once, records.length)
+        for group in records.groups(torch.arange(start, stop, device="cpu").numpy()):
+            yield from _digests(group)
+
+
+def _digests(group: Group) -> Iterator[bytes]:
+    kind = repr(_shape_of(group.arguments)).encode()
+    columns = []
+    for leaf in pytree.tree_leaves(group.arguments):
+        flat = leaf.detach().cpu().contiguous().reshape(group.size, leaf[0].numel())
+        columns.append(flat.view(torch.uint8).numpy())
+    for row in np.concatenate(columns, axis=1):
+        yield hashlib.sha256(kind + row.tobytes()).digest()
+
+
+def share_items(first: Any, second: Any) -> bool:
+    """Are they the same data set, or parts of one that overlap?"""
+    (whole, places), (other, others) = _places(first), _places(second)
+    if whole is not other:
+        return False
+    return places is None or others is None or not places.isdisjoint(others)
+
+
+def _places(data: Any) -> tuple[Any, set[int] | None]:
+    """The data set that parts were taken of, and which of its items; None for all of them."""
+    places: list[int] | None = None
+    while isinstance(data, Subset):
+        own = [int(index) for index in data.indices]
+        places = own if places is None else [own[place] for place in places]
+        data = data.dataset
+    return data, None if places is None else {*places}
 
 
 @final

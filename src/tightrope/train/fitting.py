@@ -26,10 +26,11 @@ from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput
 from tightrope.evidence.run_facts import Measured
+from tightrope.ledger.terms import check_name
 from tightrope.numerics.digits import rounded_up
 from tightrope.numerics.interval import Interval
-from tightrope.train.data import Records, to_device
-from tightrope.train.record import certificate_of
+from tightrope.train.data import Records, digests_of, share_items, to_device
+from tightrope.train.ranks import from_all_ranks
 from tightrope.validate import check_count
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class Evaluation:
     """A measurement on public data: `measure(outputs, *targets)` averaged over `data`.
 
     measure: one number for each example of a batch, or their mean as a single number.
+    data_name: what the certificate calls the data, such as "MNIST test set". Without a name it
+        has the SHA-256 of their content, and records that also are private data are refused.
     """
 
     data: Any
@@ -69,8 +72,11 @@ class Evaluation:
     every: int
     name: str = "accuracy"
     batch_size: int = 1024
+    data_name: str | None = None
 
     def __post_init__(self) -> None:
+        if self.data_name is not None:
+            check_name(self.data_name, "data_name")
         check_count(self.every, "every", low=1)
         check_count(self.batch_size, "batch_size", low=1)
 
@@ -101,6 +107,7 @@ def fit(
 ) -> Outcome:
     """Take all steps that are left. With a folder, store the run and write its certificate."""
     level = run._delta(delta)
+    data = "" if evaluation is None else _public_name(run, evaluation)
     measured: dict[int, float] = {}
     start = run.steps
     with _progress_bar(run, level, progress) as show:
@@ -113,7 +120,7 @@ def fit(
                 _log_step(run, step, level, start, log, evaluation)
             show(step, evaluation, measured)
     name = "" if evaluation is None else evaluation.name
-    settle(run, level, [Measured(step, name, value) for step, value in measured.items()])
+    settle(run, level, [Measured(step, name, value, data) for step, value in measured.items()])
     return Outcome(run.steps, level, run.epsilon(level), measured)
 
 
@@ -149,10 +156,28 @@ def evaluate(run: PrivateRun, evaluation: Evaluation) -> float:
     return total / records.length
 
 
-def certificate_with(run: PrivateRun, delta: float, outcome: Outcome, name: str) -> dict[str, Any]:
-    """The run's certificate with what was measured on public data."""
-    facts = [Measured(step, name, value) for step, value in outcome.measured.items()]
-    return certificate_of(run, delta, facts)
+def _public_name(run: PrivateRun, evaluation: Evaluation) -> str:
+    """What the data of an evaluation are called; refused where they are those of the run.
+
+    What is measured is published without noise, and no epsilon covers it.
+    """
+    public = Records(evaluation.data)
+    shared, digests = share_items(run.records.source, evaluation.data), set[bytes]()
+    if evaluation.data_name is None:
+        digests = set(digests_of(public, evaluation.batch_size))
+        if run.records.of_arrays and not shared:
+            shared = any(digest in digests for digest in digests_of(run.records))
+    if any(from_all_ranks(shared)):
+        raise InvalidInput(
+            "The data of this evaluation hold records that are in the private data of the run too. "
+            "What is measured on them is published without noise, and no epsilon covers it. "
+            "Measure on other people's records. If public records are equal to private ones by "
+            "chance only, since they can take few values, name them: Evaluation(..., "
+            "data_name='the public data')."
+        )
+    if evaluation.data_name is not None:
+        return evaluation.data_name
+    return f"SHA-256 {sha256(b''.join(sorted(digests))).hexdigest()}"
 
 
 def _log_step(

@@ -33,7 +33,12 @@ from tightrope.train.ranks import by_rank_0
 from tightrope.train.run import PrivateRun
 from tightrope.train.samplers import AbstractSampler, PoissonSampler
 from tightrope.train.spending import Budget, Reserved
-from tightrope.validate import check_count, check_positive, default_delta
+from tightrope.validate import (
+    check_count,
+    check_positive,
+    default_delta,
+    warn_if_it_promises_nothing,
+)
 
 __all__ = ["Trainer", "length_of", "noise_for", "poisson_sampler", "private"]
 
@@ -65,7 +70,8 @@ def private(
         whose data set, batch size, workers and collation are used and whose order is not.
     records: how many records the data hold, as a number that may be public; rate and divisor come
         from it. `len(dataset)` itself is private, since it shows whether one record is there.
-    epsilon, delta: the whole budget; delta is 1/records^1.1 if left out.
+    epsilon, delta: the whole budget; delta is 1/records^1.1 if left out. A budget that protects no
+        one (delta of 1/records or more, epsilon of 36 or more) is warned of: PromisesNothing.
     sampler, clip, noise, expected_batch_size, budget: parts of your own in the place of these.
     options: of PrivateRun, such as folder, schedule, lengths, executor, micro_batch.
     """
@@ -87,11 +93,16 @@ def private(
     budget = _budget(budget, epsilon, delta, records)
     if noise is None:
         noise = _noise(budget, sampler, length, arithmetic)
-    return PrivateRun(
+    run = PrivateRun(
         model, optimizer, data, loss, sampler=sampler, clip=clip, noise=noise, steps=length,
         expected_batch_size=expected_batch_size, budget=budget, delta=delta,
         arithmetic=arithmetic, **options,
     )  # fmt: skip
+    if run.delta is not None:
+        asked = run.ledger.budget
+        spent = 0.0 if asked is None or asked.epsilon is None else asked.epsilon
+        warn_if_it_promises_nothing(spent, run.delta, records if sampler.users is None else None)
+    return run
 
 
 @final

@@ -137,3 +137,14 @@ def test_lemma_3_is_the_best_line_of_its_family_and_attains_lemma_4(order, gamma
     assert found == pytest.approx(lines.max(), rel=1e-4)
     exact = region_of_level.type_ii(order, gamma, type_i)
     assert exact.lower - 1e-9 <= found <= exact.upper + 1e-15
+
+
+@pytest.mark.parametrize("gamma", [1e80, 9.9e89, 1.1e90, 1e150, 1e300])
+@pytest.mark.parametrize("sides", [1, 2])
+def test_no_level_is_too_large_for_a_bound_on_the_safe_side(gamma, sides):
+    """Randomised response with log-odds gamma has this level at most, and needs its epsilon."""
+    for order in (1.001, 2.0, 64.0):
+        assert optimal.epsilon(order, gamma, 1e-5, sides=sides).upper >= gamma * (1.0 - 1e-9)
+        most = min(0.5 * gamma, 1e100)
+        assert optimal.delta(order, gamma, most, sides=sides).upper >= 1.0 - 1e-9
+        assert optimal.epsilon(order, gamma, 1e-5, sides=sides).lower <= gamma * (1.0 + 1e-9) + 1e4

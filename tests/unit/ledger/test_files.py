@@ -212,6 +212,18 @@ def test_heads_are_kept_through_no_link_that_waited(path: Path, tmp_path: Path) 
         ledger.reserve("people", RUN)
 
 
+def test_heads_are_an_ordinary_file(path: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for heads in ("/dev/zero", tmp_path / "pipe", tmp_path):
+        with pytest.raises(InvalidInput, match="not an ordinary file"):
+            open_ledger(path, heads=heads)
+
+
+def test_a_certificate_to_settle_with_is_named_where_it_cannot_be_read(path: Path) -> None:
+    at = ["--ledger", str(path), "--certificate", "/dev/zero"]
+    assert "/dev/zero cannot be read" in refusal("settle", "people", "x", *at)
+
+
 # ---- what a URL may be, and what of it is shown
 @pytest.mark.parametrize(
     "url",

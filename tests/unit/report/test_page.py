@@ -46,7 +46,7 @@ def facts(**changed: Any) -> RunFacts:
         "settings": {"optimizer": "SGD"},
         "budget": (3.0, DELTA),
         "history": (Spent(5, spent),),
-        "measured": (Measured(10, "accuracy", 0.9),),
+        "measured": (Measured(10, "accuracy", 0.9, "digits"),),
     }
     return RunFacts(**(settings | changed))
 

@@ -59,3 +59,9 @@ def test_the_account_says_it() -> None:
     answer = account_view(account(shuffled(50, 1.0, 2)), 1e-5)["answer"]
     assert 0.0 < answer["epsilon"]["lower"] < answer["epsilon"]["upper"]
     assert "the truth is at least" in answer["words"]
+
+
+def test_noise_next_to_nothing_has_a_lower_end_too() -> None:
+    run = NoisySGD(ShuffledSampling(10), 1e-300, 10)
+    found = account_view(account(run), 1e-5)["answer"]["epsilon"]
+    assert found["lower"] <= (math.inf if found["upper"] == "infinity" else found["upper"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from contextlib import nullcontext
 from importlib import import_module
 
 import pytest
@@ -11,10 +12,12 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import read
 from tightrope.evidence.commitment import read_key
+from tightrope.evidence.verify import verify
 from tightrope.train import (
     Evaluation,
     FlatClip,
@@ -28,6 +31,7 @@ from tightrope.train import (
 )
 from tightrope.train.data import is_data_of
 from tightrope.train.fitting import fit
+from tightrope.validate import PromisesNothing
 
 
 def loss(model, x, y):
@@ -147,6 +151,92 @@ def test_a_folder_resumes_and_gets_a_certificate_with_what_was_measured(digits, 
     assert is_data_of(certificate, read_key(tmp_path / "data.key"), digits[0])
     for a, b in zip(whole.run.model.parameters(), again.run.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+# ---- on which data it is measured
+class Items(Dataset):
+    """The same records one by one."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data[1])
+
+    def __getitem__(self, index):
+        return self.data[0][index], self.data[1][index]
+
+
+@pytest.mark.parametrize(
+    ("private_data", "public"),
+    [
+        (lambda d: d, lambda d: d),
+        (lambda d: d, lambda d: (d[0][5:9], d[1][5:9])),
+        (lambda d: d, lambda d: (d[0][[1399]].clone(), d[1][[1399]].clone())),
+        (lambda d: d, lambda d: TensorDataset(d[0][:10], d[1][:10])),
+        (lambda d: (d[0].numpy(), d[1].numpy()), lambda d: Items((d[0][:10], d[1][:10]))),
+    ],
+)
+def test_private_rows_are_not_measured_on(digits, private_data, public):
+    data = digits[0]
+    test = Evaluation(public(data), accuracy, every=1)
+    trainer = trainer_of(private_data(data), evaluation=test, steps=2)
+    with pytest.raises(InvalidInput, match="published without noise"):
+        trainer.fit()
+    assert trainer.run.steps == 0, "refused before anything was released"
+
+
+@pytest.mark.parametrize("name", [None, "digits"])
+def test_parts_of_one_data_set_may_not_overlap(digits, name):
+    whole = Items(digits[0])
+    trained = Subset(whole, range(1000))
+    for places, allowed in ((range(1000, 1400), True), (range(999, 1400), False)):
+        test = Evaluation(Subset(whole, places), accuracy, every=2, data_name=name)
+        trainer = trainer_of(trained, evaluation=test, steps=2)
+        if allowed:
+            assert trainer.fit().measured
+        else:
+            with pytest.raises(InvalidInput, match="published without noise"):
+                trainer.fit()
+    with pytest.raises(InvalidInput, match="published without noise"):
+        trainer_of(whole, evaluation=Evaluation(whole, accuracy, 1, data_name=name), steps=2).fit()
+
+
+def test_a_certificate_names_the_data_that_were_measured_on(digits, tmp_path):
+    named = {}
+    x, y = digits[1]
+    order = torch.randperm(len(y))
+    for place, (data, name) in enumerate(
+        [((x, y), None), ((x[order], y[order]), None), ((x[1:], y[1:]), None), ((x, y), "digits")]
+    ):
+        test = Evaluation(data, accuracy, every=2, data_name=name)
+        trainer_of(digits[0], folder=tmp_path / str(place), evaluation=test, steps=2).fit()
+        certificate = read(tmp_path / str(place))
+        named[place] = certificate["run"]["measured"][0]["data"]
+        (line,) = (line for line in verify(certificate) if line.name == "measured")
+        assert named[place] in line.said
+    assert re.fullmatch("SHA-256 [0-9a-f]{64}", named[0]) and named[3] == "digits"
+    assert named[0] == named[1] != named[2], "the records decide, and not their order"
+    with pytest.raises(InvalidInput, match="printable"):
+        Evaluation(digits[1], accuracy, every=1, data_name="a\x1b[2J")
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({"epsilon": 3.0, "delta": 1 / 1400}, "too large for 1,400 records"),
+        ({"epsilon": 3.0, "delta": 0.5}, "too large for 1,400 records"),
+        ({"epsilon": 1000.0}, "epsilon = 1000 promises nothing"),
+        ({"noise": GaussianNoise(1.0), "delta": 0.1}, "too large for 1,400 records"),
+        ({"epsilon": 3.0}, None),
+    ],
+)
+@pytest.mark.parametrize("kind", [private, Trainer])
+def test_a_budget_that_protects_no_one_is_warned_of(digits, budget, words, kind):
+    model = digits_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
+    with pytest.warns(PromisesNothing, match=words) if words else nullcontext():
+        kind(model, optimizer, digits[0], loss, records=1400, batch_size=140, steps=5, **budget)
 
 
 def test_what_is_measured_are_the_averaged_weights(digits):

@@ -30,12 +30,12 @@ from tightrope.convex import (
 from tightrope.convex.algorithms import project
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.gaussian.composition import analytic_noise, compose_mu
-from tightrope.plan import many_tasks
-from tightrope.plan.utility import StepChoice, best_step
 from tightrope.process.convex import ConvexLoss, LocalGradient
 from tightrope.theorems import hidden_local
 from tightrope.validate import FloatArray
 from tightrope_reproduce.iteration.synthetic import Population
+from tightrope_reproduce.plan import many_tasks
+from tightrope_reproduce.plan.utility import StepChoice, best_step
 
 __all__ = ["CONTENDERS", "DELTA", "EPSILON", "LOSS", "POPULATION", "Contender", "local_epsilon"]
 

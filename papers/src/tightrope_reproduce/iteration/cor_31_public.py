@@ -15,8 +15,6 @@ from scipy.signal import fftconvolve
 
 from tightrope.convex import Budget, CyclicDescent, Logistic, Problem, SizeOnly, calibrated
 from tightrope.guarantee.gaussian.composition import classical_noise
-from tightrope.plan import public_last
-from tightrope.plan.utility import best_step
 from tightrope.report.style import COLOURS
 from tightrope.validate import FloatArray
 from tightrope_reproduce.item import (
@@ -32,6 +30,8 @@ from tightrope_reproduce.item import (
 )
 from tightrope_reproduce.iteration.contenders import LOSS, POPULATION
 from tightrope_reproduce.iteration.synthetic import Measured, measured
+from tightrope_reproduce.plan import public_last
+from tightrope_reproduce.plan.utility import best_step
 
 EPSILON, DELTA = 0.99, 1e-6
 CHECKED = ((100, 0.5, 1e-5), (100, 0.99, 1e-5))  # public records, epsilon, delta

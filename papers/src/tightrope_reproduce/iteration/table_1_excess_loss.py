@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.plan.local import printed_noise
 from tightrope.process.convex import LocalGradient
 from tightrope.report.style import COLOURS
 from tightrope.theorems import hidden_local
@@ -38,6 +37,7 @@ from tightrope_reproduce.iteration.contenders import (
     local_epsilon,
 )
 from tightrope_reproduce.iteration.synthetic import measured
+from tightrope_reproduce.plan.local import printed_noise
 
 Row = tuple[str, int, int, float, float, float, float, float]
 COLUMNS = (

@@ -15,13 +15,13 @@ import numpy as np
 
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.gaussian.composition import classical_noise
-from tightrope.plan import ConvexPlan, per_person, smoothed
-from tightrope.plan.utility import best_step
 from tightrope.process.convex import ConvexLoss
 from tightrope.report.style import COLOURS
 from tightrope.theorems.hidden_cyclic import squared_mu
 from tightrope_reproduce.formulas import moments_accountant
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.plan import ConvexPlan, per_person, smoothed
+from tightrope_reproduce.plan.utility import best_step
 
 RECORDS, DIMENSION, RADIUS = 1000, 10, 1.0
 EPSILON, DELTA = 0.99, 1e-6  # the classical formula is proved below 1

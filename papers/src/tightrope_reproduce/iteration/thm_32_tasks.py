@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tightrope.guarantee.gaussian.composition import analytic_noise, compose_mu
-from tightrope.plan import ConvexPlan, many_tasks
-from tightrope.plan.tasks import printed_noise
 from tightrope.process.convex import ConvexLoss
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.plan import ConvexPlan, many_tasks
+from tightrope_reproduce.plan.tasks import printed_noise
 
 RECORDS, EPSILON, DELTA = 1000, 0.9, 1e-5
 LOSS = ConvexLoss(1.0, 0.25)

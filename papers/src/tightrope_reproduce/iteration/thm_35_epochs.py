@@ -15,13 +15,13 @@ import numpy as np
 
 from tightrope.guarantee.approx.simple import amplified
 from tightrope.guarantee.gaussian.composition import analytic_noise
-from tightrope.plan import local_pass
-from tightrope.plan.local import printed_noise
 from tightrope.process import Adjacency
 from tightrope.process.convex import ConvexLoss, CyclicSGD, LocalGradient
 from tightrope.report.style import COLOURS
 from tightrope.theorems import hidden_cyclic, hidden_local
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict
+from tightrope_reproduce.plan import local_pass
+from tightrope_reproduce.plan.local import printed_noise
 
 RECORDS, EPSILON, DELTA = 1000, 1.0, 1e-6
 LOSS = ConvexLoss(1.0, 0.25)

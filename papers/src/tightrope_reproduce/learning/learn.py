@@ -95,7 +95,8 @@ def _certificate(
 ) -> dict[str, Any] | None:
     if run is None or recipe.group not in CERTIFIED:
         return None
-    return certificate_of(run, recipe.delta, [Measured(run.steps, task.unit, round(value, 5))])
+    found = Measured(run.steps, task.unit, round(value, 5), f"the test part of {recipe.task}")
+    return certificate_of(run, recipe.delta, [found])
 
 
 def _private(

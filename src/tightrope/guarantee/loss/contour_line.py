@@ -38,6 +38,7 @@ FINE = 1e-12  # error allowed to a line, of g
 _SHARE = -5.0  # ln of the error of the other delta that is asked for
 _TILTS = np.geomspace(0.1, 10.0, 33)  # times -ln delta / eps
 _MARGIN = 1e-3  # by which an estimate must be smaller for a proof to be tried
+_MOST_TILT = 1e100  # whose square a double holds: epsilon may be next to nothing
 
 
 def certified_value(
@@ -147,7 +148,7 @@ def log_chernoff(components: Components, epsilon: float, log_enough: float) -> f
 
 
 def _log_chernoff(law: SumLaw, epsilon: float, log_enough: float) -> float:
-    tilts = _TILTS * (-log_enough / epsilon)
+    tilts = _TILTS * min(-log_enough / epsilon, _MOST_TILT)
     tilts = tilts[tilts <= law.max_tilt]
     if len(tilts) == 0:
         return 0.0

@@ -23,6 +23,7 @@ __all__ = ["SampledCumulant"]
 _MAX_SHIFT = 5e3  # of the tilted normal, in standard deviations
 _FEW_STEPS = 200  # up to here the shifted line is tried beside the layers
 _BLOCK = 1 << 18
+_MAX_SEARCH = 1e7  # points of a grid for searching
 _MAX_ROWS = 24  # larger families are as quick one tilt after the other
 _HEAVY = 24.0  # nats below the largest weight
 
@@ -62,7 +63,10 @@ class SampledCumulant(AbstractFamily):
             bend = bend + 0.5 * self.strip.mu[:, 0] * np.maximum(-low - 8.0, 0.0)
             depth = np.minimum(depth, np.sqrt(30.0 / bend))
         step = 2.0 * math.pi * depth / (30.0 + bend * depth * depth)
-        points = int(np.max((high - low) / step)) + 2
+        widest = float(np.max((high - low) / step))
+        if not widest * len(step) < _MAX_SEARCH:
+            raise OverflowError(f"{widest:.0e} quadrature points")
+        points = int(widest) + 2
         s = low[:, None] + step[:, None] * np.arange(points)
         return self.strip.log_ratio(s), np.log(step)[:, None] - LOG_ROOT_2PI - 0.5 * s * s
 

@@ -75,6 +75,11 @@ def _check_sides(sides: int) -> None:
         )
 
 
+def _solvable(gamma: FloatArray) -> NDArray[np.bool_]:
+    """Where the equation is solved; at larger levels the closed formula is the answer."""
+    return np.asarray(gamma < _LARGEST_GAMMA)
+
+
 class _Target:
     """ln chi of the level gamma, with its rounding."""
 
@@ -94,7 +99,7 @@ def _epsilon_one_sided(z: FloatArray, gamma: FloatArray, d: FloatArray) -> Enclo
     bound = closed_epsilon.epsilon_upper(z, gamma, d)
     free = _free_of_epsilon(z, gamma, d)
     lower, upper = np.where(np.isinf(bound), np.inf, 0.0), np.where(free, 0.0, bound)
-    todo = np.flatnonzero((upper > 0.0) & np.isfinite(bound) & (d > 0.0))
+    todo = np.flatnonzero((upper > 0.0) & np.isfinite(bound) & (d > 0.0) & _solvable(gamma))
     if todo.size:
         lower[todo], upper[todo] = _solve_epsilon(z[todo], gamma[todo], d[todo], bound[todo])
     return Enclosure(lower, upper)
@@ -103,7 +108,7 @@ def _epsilon_one_sided(z: FloatArray, gamma: FloatArray, d: FloatArray) -> Enclo
 def _free_of_epsilon(z: FloatArray, gamma: FloatArray, d: FloatArray) -> NDArray[np.bool_]:
     """Where (0, delta)-DP already follows."""
     at_zero = one_sided.optimum(z, np.zeros_like(z), d).lower
-    return _Target(z, gamma).reached(at_zero, np.arange(z.size)) & (gamma < _LARGEST_GAMMA)
+    return _Target(z, gamma).reached(at_zero, np.arange(z.size)) & _solvable(gamma)
 
 
 def _solve_epsilon(
@@ -136,7 +141,7 @@ def _solve_epsilon(
 def _delta_one_sided(z: FloatArray, gamma: FloatArray, eps: FloatArray) -> Enclosure:
     bound = closed_epsilon.delta_upper(z, gamma, eps)
     lower, upper = np.where(np.isinf(gamma), 1.0, 0.0), bound.copy()
-    todo = np.flatnonzero((bound > SMALLEST_DELTA) & np.isfinite(gamma) & (gamma > 0.0))
+    todo = np.flatnonzero((bound > SMALLEST_DELTA) & _solvable(gamma) & (gamma > 0.0))
     if todo.size:
         lower[todo], upper[todo] = _solve_delta(z[todo], gamma[todo], eps[todo], bound[todo])
     return Enclosure(lower, upper)
@@ -190,7 +195,7 @@ def _with_crossing_epsilon(
     gap = np.where(inside, gap_high, np.maximum(U.lower - high, 0.0))
     width = np.where(inside, gap_high - np.where(inside, gap_low, 0.0), 0.0)
     holds, fails = crossing_test(z, np.maximum(U.lower, 1e-300), gap, width + 4.0 * ULP * U.upper)
-    holds = np.where(outside, True, holds & _narrow(U)) & np.isfinite(gamma) & (d > 0.0)
+    holds = np.where(outside, True, holds & _narrow(U)) & _solvable(gamma) & (d > 0.0)
     fails = (fails & inside & _narrow(U)) | ~np.isfinite(gamma) | (d == 0.0)
     # the two-sided value never exceeds either one
     best_upper = np.where(holds, np.minimum(high, upper), upper)
@@ -212,7 +217,7 @@ def _with_crossing_delta(
     with np.errstate(under="ignore"):
         high = -np.expm1(-np.maximum(gap_high, 0.0)) / (1.0 + np.exp(-U.upper))
         low = -np.expm1(-np.maximum(gap_low, 0.0)) / (1.0 + np.exp(-U.lower))
-    inside = (gap_low > 0.0) & np.isfinite(gamma)
+    inside = (gap_low > 0.0) & _solvable(gamma)
     outside = (gap_high <= 0.0) | ~np.isfinite(gamma)
     slack = (gap_high - gap_low) + 4.0 * ULP * (U.upper + eps)
     holds, fails = crossing_test(z, U.lower, np.maximum(gap_low, 0.0), slack)

@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from tightrope.errors import InvalidInput
+from tightrope.evidence.files import read_most
 from tightrope.train.program.custom import OwnFunction
 from tightrope.train.program.rules import ARITHMETIC, PURE, RULES, SIZES_OF
 
@@ -250,10 +251,13 @@ def _bytes(value: Tensor) -> dict[str, Any]:
 # Reading.
 
 
+_MOST_BYTES = 1 << 30  # of a stored program
+
+
 def load(path: str | Path) -> Program:
     """A program that was saved, without its model: it can be proved, and its digest computed."""
     try:
-        data = json.loads(Path(path).read_text())
+        data = json.loads(read_most(path, _MOST_BYTES))
         if data["format"] != FORMAT:
             raise InvalidInput(f"{path} has the format {data['format']!r}; known is {FORMAT!r}.")
         program = _Reader(data).program()

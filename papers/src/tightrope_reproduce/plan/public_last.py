@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.plan.outcome import ConvexPlan
-from tightrope.plan.per_person import check_positive_delta, skip_plan
 from tightrope.process.convex import ConvexLoss
 from tightrope.theorems.hidden_skip import used_probability
 from tightrope.validate import check_count, check_epsilon
+from tightrope_reproduce.plan.outcome import ConvexPlan
+from tightrope_reproduce.plan.per_person import check_positive_delta, skip_plan
 
 __all__ = ["public_last"]
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.plan.outcome import ConvexPlan
-from tightrope.plan.smoothing import mean_norm, scale_for_step, smoothed
-from tightrope.plan.utility import best_step
 from tightrope.process.convex import ConvexLoss, SkipSGD
 from tightrope.validate import check_count, check_delta, check_epsilon, check_positive
+from tightrope_reproduce.plan.outcome import ConvexPlan
+from tightrope_reproduce.plan.smoothing import mean_norm, scale_for_step, smoothed
+from tightrope_reproduce.plan.utility import best_step
 
 __all__ = ["per_person", "skip_plan"]
 

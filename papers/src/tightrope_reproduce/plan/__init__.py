@@ -5,12 +5,12 @@ with the exact Gaussian calibration in place of sigma = S sqrt(2 ln(1.25/delta))
 proved for epsilon < 1 only and wasteful there.
 """
 
-from tightrope.plan.local import local_pass
-from tightrope.plan.outcome import ConvexPlan
-from tightrope.plan.per_person import per_person
-from tightrope.plan.public_last import public_last
-from tightrope.plan.smoothing import Smoothed, smoothed
-from tightrope.plan.tasks import many_tasks
+from tightrope_reproduce.plan.local import local_pass
+from tightrope_reproduce.plan.outcome import ConvexPlan
+from tightrope_reproduce.plan.per_person import per_person
+from tightrope_reproduce.plan.public_last import public_last
+from tightrope_reproduce.plan.smoothing import Smoothed, smoothed
+from tightrope_reproduce.plan.tasks import many_tasks
 
 __all__ = [
     "ConvexPlan",

@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.plan.outcome import ConvexPlan
-from tightrope.plan.per_person import check_positive_delta
-from tightrope.plan.utility import best_step
 from tightrope.process.convex import ConvexLoss, StopSGD
 from tightrope.validate import check_count, check_epsilon, check_positive
+from tightrope_reproduce.plan.outcome import ConvexPlan
+from tightrope_reproduce.plan.per_person import check_positive_delta
+from tightrope_reproduce.plan.utility import best_step
 
 __all__ = ["local_pass", "printed_noise"]
 

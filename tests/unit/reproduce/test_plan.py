@@ -12,13 +12,13 @@ from scipy.integrate import quad
 from tightrope import Repeated, account
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.gaussian import profile
-from tightrope.plan import local_pass, many_tasks, per_person, public_last, smoothed
-from tightrope.plan.local import printed_noise as printed_local
-from tightrope.plan.smoothing import mean_norm, scale_for_step
-from tightrope.plan.tasks import printed_noise
-from tightrope.plan.utility import best_step
 from tightrope.process.convex import ConvexLoss, LocalGradient
 from tightrope.theorems import hidden_local, hidden_skip
+from tightrope_reproduce.plan import local_pass, many_tasks, per_person, public_last, smoothed
+from tightrope_reproduce.plan.local import printed_noise as printed_local
+from tightrope_reproduce.plan.smoothing import mean_norm, scale_for_step
+from tightrope_reproduce.plan.tasks import printed_noise
+from tightrope_reproduce.plan.utility import best_step
 
 LOSS = ConvexLoss(1.0, 0.25)
 SETTING = {"dimension": 5, "radius": 2.0, "epsilon": 1.0, "delta": 1e-6}

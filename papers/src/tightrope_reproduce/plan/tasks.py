@@ -17,14 +17,14 @@ from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
-from tightrope.plan.outcome import ConvexPlan
-from tightrope.plan.per_person import check_positive_delta
-from tightrope.plan.utility import best_step
 from tightrope.process.adjacency import Adjacency
 from tightrope.process.convex import ConvexLoss, StopSGD
 from tightrope.theorems.hidden_stop import StopProfile
 from tightrope.theorems.hidden_stop_renyi import StopTerm
 from tightrope.validate import check_count, check_epsilon, check_positive
+from tightrope_reproduce.plan.outcome import ConvexPlan
+from tightrope_reproduce.plan.per_person import check_positive_delta
+from tightrope_reproduce.plan.utility import best_step
 
 __all__ = ["many_tasks", "printed_noise"]
 
@@ -46,7 +46,9 @@ def many_tasks(
     tasks = check_count(tasks, "tasks", low=1)
     records = check_count(records, "records", low=1)
     if math.isinf(loss.smoothness):
-        raise InvalidInput("Smooth each loss first (tightrope.plan.smoothed); got smoothness inf.")
+        raise InvalidInput(
+            "Smooth each loss first (tightrope_reproduce.plan.smoothed); got smoothness inf."
+        )
     step = _largest_step(tasks, records, check_epsilon(epsilon), check_positive_delta(delta))
     dimension = check_count(dimension, "dimension", low=1)
     largest = 2.0 / loss.smoothness if loss.smoothness > 0.0 else math.inf
