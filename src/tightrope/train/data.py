@@ -143,15 +143,10 @@ class Records:
             self.fingerprint = _hash(self._arrays)
         self._shapes: set[Any] | None = None
 
-    @property
-    def of_arrays(self) -> bool:
-        """Whether records are rows of arrays: no Python runs when they are read."""
-        return self._arrays is not None
-
     # ---- shapes ------------------------------------------------------------------------------
     @property
     def of_arrays(self) -> bool:
-        """Whether they are rows of arrays, which are quick to read as a whole."""
+        """Whether they are rows of arrays: no Python runs when they are read, as a whole or one."""
         return self._arrays is not None
 
     @property
