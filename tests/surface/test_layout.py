@@ -215,3 +215,33 @@ def test_all_names_exist() -> None:
     for name in tightrope.__all__:
         assert hasattr(tightrope, name)
     assert len(tightrope.__all__) <= 40
+
+
+PAGES = ROOT.parents[1] / "docs"
+
+
+def test_architecture_lists_the_layers() -> None:
+    page = (PAGES / "architecture.md").read_text().replace("\n", " ")
+    assert "; ".join(", ".join(f"`{name}`" for name in names) for names in LAYERS) in page
+
+
+def test_at_most_fifteen_files_carry_the_proofs_and_each_has_its_tests() -> None:
+    rows = [
+        line.split("|")[1:-1]
+        for line in (PAGES / "soundness.md").read_text().splitlines()
+        if line.startswith("| `")
+    ]
+    assert 0 < len(rows) <= 15
+    for file, _, _, tests in rows:
+        assert list(ROOT.glob(file.strip(" `"))), file
+        named = [part for part in tests.split("`") if part.startswith("tests/")]
+        assert named and all((ROOT.parents[1] / name).exists() for name in named), tests
+
+
+def test_files_that_architecture_names_exist() -> None:
+    text = (PAGES / "architecture.md").read_text()
+    named = {part for part in text.split("`")[1::2] if part.endswith(".py") and "*" not in part}
+    inside = {path.relative_to(ROOT).as_posix() for path in MODULES}
+    for name in named:
+        known = any(path.endswith(name) for path in inside) or (ROOT.parents[1] / name).exists()
+        assert known or "NAME" in name, name
