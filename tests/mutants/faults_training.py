@@ -66,7 +66,7 @@ FAULTS = [
         AROUND + "a_clip_of_ones_own_sees_one_example_at_a_time",
     ),
     (
-        "train/isolation.py::check_no_modes",
+        "train/checks.py::check_no_modes",
         "if on:",
         "if False:",
         AROUND + "nothing_of_the_callers_sees_what_a_step_computes",

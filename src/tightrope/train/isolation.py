@@ -20,7 +20,6 @@ import torch
 import torch.utils._pytree as pytree
 from scipy.stats import poisson
 from torch import Tensor, nn
-from torch.utils._device import DeviceContext  # what torch.set_default_device turns on
 
 from tightrope.errors import InvalidInput
 from tightrope.train.data import Arguments
@@ -275,23 +274,6 @@ def _state_of(model: nn.Module) -> list[Any]:
 
 
 _PLAIN = frozenset((int, float, bool, str, type(None)))
-
-
-def check_no_modes() -> None:
-    """Refuse to compute where a mode of the caller's would see private tensors, or change them."""
-    functions = [
-        torch._C._get_function_stack_at(at) for at in range(torch._C._len_torch_function_stack())
-    ]
-    on = [type(mode).__name__ for mode in functions if type(mode) is not DeviceContext]
-    on += ["a dispatch mode"] * (torch._C._len_torch_dispatch_stack() > 0)
-    on += ["inference mode"] * torch.is_inference_mode_enabled()
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # type: ignore[attr-defined]
-    on += ["saved_tensors_hooks"] * (hooks is not None)
-    if on:
-        raise InvalidInput(
-            f"A mode of PyTorch's is on around the run ({', '.join(on)}). It would see what a step "
-            "computes from private records. Make the run, and take its steps, outside of it."
-        )
 
 
 _LARGEST = 8192  # rows at a time if the user sets no limit

@@ -13,7 +13,6 @@ computed from releases, so it costs nothing. The loop never holds a batch, a los
 
 from __future__ import annotations
 
-import inspect
 import math
 import signal
 import sys
@@ -35,19 +34,19 @@ from tightrope.evidence.commitment import new_key
 from tightrope.numerics.interval import Interval
 from tightrope.process import FixedSizeSampling, FullBatch, Process
 from tightrope.train.arithmetic import totals_for
+from tightrope.train.checks import (
+    as_one_optimizer,
+    check_no_modes,
+    check_parts,
+    check_trains,
+    checked_schedules,
+)
 from tightrope.train.clip import AdaptiveClip, Clip
 from tightrope.train.data import Group, LoaderSettings, Records, loader_settings, to_device
 from tightrope.train.executors.plain import flat
 from tightrope.train.executors.strict import own_draws
 from tightrope.train.fitting import Average, Outcome, fit, settle
-from tightrope.train.isolation import (
-    Isolated,
-    Isolation,
-    check_no_modes,
-    fixed_size,
-    isolate,
-    modules_of,
-)
+from tightrope.train.isolation import Isolated, Isolation, fixed_size, isolate, modules_of
 from tightrope.train.noise import Noise
 from tightrope.train.ranks import (
     agree,
@@ -68,7 +67,7 @@ from tightrope.train.record import (
     summary_of,
 )
 from tightrope.train.samplers import AbstractSampler
-from tightrope.train.several import Several, groups_of
+from tightrope.train.several import groups_of
 from tightrope.train.spending import Budget, Ledger
 from tightrope.train.users import UserData, loss_of_users, rows_of_users, with_views
 from tightrope.validate import check_count, check_delta, check_positive
@@ -208,8 +207,8 @@ class PrivateRun:
         replay: bool = True,
     ) -> None:
         check_no_modes()
-        rule = _as_one(optimizer)
-        _check_parts(model, rule, sampler, clip, noise, budget)
+        rule = as_one_optimizer(optimizer)
+        check_parts(model, rule, sampler, clip, noise, budget)
         check_one_copy(model)
         sampler.check_free()
         self.views = check_count(views, "views", low=1)  # on the certificate
@@ -220,7 +219,7 @@ class PrivateRun:
         self.model, self.optimizer, self.loss, self.data = model, rule, loss, data
         self.sampler, self.clip, self.noise = sampler, clip, noise
         self.expected_batch_size = float(check_positive(expected_batch_size, "expected_batch_size"))
-        self.schedules = _checked_schedules(schedule, rule)
+        self.schedules = checked_schedules(schedule, rule)
         self._shows_norm, self._shows_private = gradient_norm, sensitive
         self._sensitive: Sensitive | None = None
         self.average = None if average is None else Average(model, rule, average)
@@ -478,7 +477,7 @@ class PrivateRun:
             )
         self.ledger.check_allowance()
         self.records.check_unwritten()
-        _check_trains(self.model)
+        check_trains(self.model)
         changed = self._isolated.changed()
         # Where the model has the same tensors as before, only writes to them are left to look for.
         if self.weights_touched if changed else self._written_since:
@@ -730,126 +729,3 @@ def _gentle_interrupt() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _check_parts(
-    model: Any, optimizer: Any, sampler: Any, clip: Any, noise: Any, budget: Any
-) -> None:
-    wanted = (
-        ("model", model, nn.Module, "a torch.nn.Module"),
-        (
-            "optimizer",
-            optimizer,
-            torch.optim.Optimizer,
-            "an optimizer of torch.optim, or a dictionary of them by loss",
-        ),
-        ("sampler", sampler, AbstractSampler, "a sampler such as PoissonSampler(rate)"),
-        ("clip", clip, Clip, "a clip such as FlatClip(1.0)"),
-        ("budget", budget, Budget | None, "a Budget(epsilon=3.0, delta=1e-5), or None"),
-    )
-    for name, value, kind, words in wanted:
-        if not isinstance(value, kind):
-            raise InvalidInput(f"{name} must be {words}; got {_named(value)}.")
-    if isinstance(noise, type) or not hasattr(noise, "noise_multiplier"):
-        raise InvalidInput(
-            f"noise must be a noise such as GaussianNoise(1.1); got {_named(noise)}."
-        )
-    _check_optimizer(optimizer)
-    _check_model(model)
-    _check_trains(model)
-
-
-def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    rules = optimizer.each.values() if isinstance(optimizer, Several) else [optimizer]
-    for rule in rules:
-        try:
-            inspect.signature(rule.step).bind()
-            again = isinstance(rule, torch.optim.LBFGS)
-        except TypeError:
-            again = True
-        if again:
-            raise InvalidInput(
-                f"{type(rule).__name__} computes the loss several times a step, and each time "
-                "would be a release of its own. Use an optimizer that takes one gradient a step, "
-                "such as SGD or Adam."
-            )
-        if isinstance(rule, torch.optim.SparseAdam):
-            raise InvalidInput(
-                "SparseAdam needs sparse gradients, and noise reaches every row. Use Adam."
-            )
-
-
-def _check_model(model: nn.Module) -> None:
-    """Refuse models that no program can be made of, or whose weights take no noise."""
-    for name, module in model.named_modules():
-        if isinstance(module, torch.jit.ScriptModule):
-            raise InvalidInput(
-                f"{name or 'The model'} is compiled by torch.jit, so its operators are not seen. "
-                'Pass the module that it was made from; executor="compiled" compiles a run.'
-            )
-    for name, parameter in model.named_parameters():
-        if torch.nn.parameter.is_lazy(parameter):
-            raise InvalidInput(
-                f"{name} belongs to a lazy layer, whose sizes come from the first batch. Call the "
-                "model once on made data before the optimizer and the run are made."
-            )
-        if parameter.is_complex() and parameter.requires_grad:
-            raise InvalidInput(
-                f"{name} is complex, and clipping and noise are for real numbers. Keep its real "
-                "and imaginary parts as a real parameter, and use torch.view_as_complex in the "
-                "model."
-            )
-        if 0 in [s for n, s in zip(parameter.shape, parameter.stride(), strict=True) if n > 1]:
-            raise InvalidInput(
-                f"{name} is expanded: several of its entries are one number in memory, which an "
-                "optimizer cannot update. Make it a parameter of its own, with clone()."
-            )
-
-
-def _check_trains(model: nn.Module) -> None:
-    if not model.training:
-        raise InvalidInput(
-            "The model is in evaluation mode, so dropout would be off. Call model.train(); layers "
-            "that should stay in evaluation mode can be set so afterwards, one by one."
-        )
-
-
-def _as_one(optimizer: Any) -> Any:
-    """One optimizer, or several with a loss each."""
-    if isinstance(optimizer, Mapping) and optimizer:
-        wrong = [v for v in optimizer.values() if not isinstance(v, torch.optim.Optimizer)]
-        if not wrong:
-            return Several(optimizer)
-    return optimizer
-
-
-def _checked_schedules(schedule: Any, optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
-    given = () if schedule is None else schedule if isinstance(schedule, tuple) else (schedule,)
-    rules = [optimizer, *(optimizer.each.values() if isinstance(optimizer, Several) else ())]
-    for one in given:
-        if isinstance(one, type):
-            raise InvalidInput(f"schedule must be made of an optimizer; got {_named(one)}.")
-        if isinstance(one, torch.optim.lr_scheduler.ReduceLROnPlateau):
-            raise InvalidInput(
-                "ReduceLROnPlateau is stepped with a measurement. Leave schedule= out, call "
-                "plateau.step(value) in your loop with a value from public data, and store it by "
-                "keep={'plateau': plateau}."
-            )
-        if not all(callable(getattr(one, name, None)) for name in ("step", "state_dict")):
-            raise InvalidInput(
-                "schedule must be one of torch.optim.lr_scheduler, or have step, state_dict and "
-                f"load_state_dict; got {_named(one)}."
-            )
-        if getattr(one, "optimizer", None) not in (None, *rules):
-            raise InvalidInput(
-                f"The {type(one).__name__} belongs to another optimizer than the run's, whose "
-                "learning rates it would leave as they are. Make it of the run's optimizer."
-            )
-    return given
-
-
-def _named(value: object) -> str:
-    """A value in a message: the class itself where its instance is missing, else its type."""
-    if isinstance(value, type):
-        return f"the class {value.__name__}, without arguments"
-    return type(value).__name__
