@@ -90,7 +90,7 @@ def test_figure_4_epsilons(reproduced: Reproduced) -> None:
     assert top["verdict"] == bottom["verdict"] == "claim invalid"
     assert top["truth"]["lower"] == pytest.approx(1.408, abs=5e-4)
     assert bottom["truth"]["lower"] == pytest.approx(9.477, abs=5e-4)
-    way = line(record, "is below what MA says")
+    way = line(record, "noise 1.06 (CLT")
     assert way["verdict"] == "reproduced" and 0.0 < way["truth"] < way["ours"] < 20.0
     assert "it is never" in way["because"]
     for claim in (1.34, 8.68):

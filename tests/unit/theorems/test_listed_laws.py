@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from tightrope import account
@@ -72,7 +73,7 @@ def test_delta_is_the_sum_over_all_outcomes(
 def test_a_sampled_pair_is_c_p_of_its_trade_off_function(rate: float) -> None:
     """Proposition A.1 of Deep Learning with Gaussian Differential Privacy, for an own f."""
     first, second = LAWS[1]
-    curve = DiscreteTradeoff(second, first)
+    curve = DiscreteTradeoff(np.array(second), np.array(first))
     of_curve = sampled(curve, rate)
     found = account(SampledRelease(DeclaredPair(first, second), rate))
     for epsilon in EPSILONS[2:]:
