@@ -14,8 +14,10 @@ from tightrope.process import (
     BallsInBinsSampling,
     FullBatch,
     NoisySGD,
+    PoissonSampling,
     RandomAllocationSampling,
     Repeated,
+    Sequence,
 )
 from tightrope.theorems import balls_in_bins_exact, random_allocation
 
@@ -94,3 +96,11 @@ def test_k_of_t_has_an_answer_where_the_numbers_have_none() -> None:
         for process in (run, Repeated(run, 2)):
             assert 0.0 < account(process).epsilon(1e-300).upper < math.inf
         assert account(run).epsilon(1e-300).upper <= plain.upper
+
+
+def test_orders_out_of_reach_do_not_take_the_answer_with_them() -> None:
+    """Composed by Renyi divergences, of which those of large orders are not known."""
+    relation = Adjacency.REPLACE_ONE
+    blocks = NoisySGD(RandomAllocationSampling(20, 8), 0.42, 34, relation)
+    both = Sequence((blocks, NoisySGD(PoissonSampling(0.015), 1.95, 2, relation)))
+    assert 0.0 < account(both).epsilon(1e-9).upper < math.inf
