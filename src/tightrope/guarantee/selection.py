@@ -29,7 +29,7 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian.profile import delta_bounds
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.guarantee.kinds.renyi_curve import RenyiCurve, known_renyi
 from tightrope.numerics.roots import crossing
 from tightrope.process import Adjacency
 from tightrope.validate import FloatArray, check_positive
@@ -59,7 +59,7 @@ class _PoissonSelected:
 
     def upper(self, orders: FloatArray) -> FloatArray:
         levels = np.log1p(1.0 / (orders - 1.0)) * (1.0 - 1e-12)
-        divergences = np.array([self.trial.renyi(order).upper for order in orders.tolist()])
+        divergences = np.array([known_renyi(self.trial, order) for order in orders.tolist()])
         return selected_renyi(orders, divergences, self._failures(levels), self.mean_trials)
 
     def _failures(self, levels: FloatArray) -> FloatArray:
@@ -85,14 +85,14 @@ class _BinomialSelected:
     log_mean: float
 
     def upper(self, orders: FloatArray) -> FloatArray:
-        own = np.array([self.trial.renyi(order).upper for order in np.ravel(orders).tolist()])
+        own = np.array([known_renyi(self.trial, order) for order in np.ravel(orders).tolist()])
         added = self.extra + self.log_mean / (orders - 1.0)
         return (own.reshape(np.shape(orders)) + added) * (1.0 + _ROUNDING)
 
 
 def binomial_selection(trial: Guarantee, mean: float, shape: float, gamma: float) -> RenyiGuarantee:
     """The guarantee of releasing the best of K trials, K of this law."""
-    cost = [(1.0 - 1.0 / b) * trial.renyi(b).upper - math.log(gamma) / b for b in _ORDERS.tolist()]
+    cost = [(1.0 - 1.0 / b) * known_renyi(trial, b) - math.log(gamma) / b for b in _ORDERS.tolist()]
     extra = float((1.0 + shape) * min(cost) * (1.0 + _ROUNDING))
     curve = RenyiCurve.of(_BinomialSelected(trial, extra, max(math.log(mean), 0.0)))
     return RenyiGuarantee(curve, trial.adjacency, Validity.BOUND)

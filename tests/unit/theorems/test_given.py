@@ -52,10 +52,10 @@ def test_a_declared_pair_has_the_profile_of_its_sums(seed: int, times: int) -> N
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 9, size=(2, 5)) + np.eye(5, dtype=int)[seed % 5]
     laws = [[Fraction(int(n), int(row.sum())) for n in row] for row in counts]
-    release = DeclaredPair(*(tuple(map(float, law)) for law in laws))
+    release = DeclaredPair(tuple(map(float, laws[0])), tuple(map(float, laws[1])))
     found = account(Repeated(release, times) if times > 1 else release)
     for epsilon in EPSILONS:
-        true = float(stick(*(product(law, times) for law in laws), epsilon))
+        true = float(stick(product(laws[0], times), product(laws[1], times), epsilon))
         answer = found.delta(epsilon)
         assert answer.lower == 0.0  # a declaration says nothing of what is lost
         assert true * (1 - 1e-9) - 1e-15 <= answer.upper <= true * (1 + 1e-4) + 1e-12
@@ -74,7 +74,7 @@ def test_cut_noise_has_the_profile_of_its_sums(
         release = CutDiscreteGaussianMechanism(sigma, bound, moved)
         found = account(Repeated(release, times) if times > 1 else release)
         for epsilon in EPSILONS:
-            true = stick(*(product(law, times) for law in laws), epsilon)
+            true = stick(product(laws[0], times), product(laws[1], times), epsilon)
             answer = found.delta(epsilon)
             assert answer.lower <= true <= answer.upper
             assert answer.width <= 1e-6 * true + 1e-14
@@ -154,7 +154,7 @@ def test_the_best_of_trials_of_any_kind_loses_no_more_than_is_promised(
     """The law of the best of listed outcomes, the later ones better, is exact."""
     rng = np.random.default_rng(seed)
     laws = rng.dirichlet(np.full(4, 2.0), size=2) if seed else np.array([[0.9, 0.1], [0.1, 0.9]])
-    found = RepeatAndSelect(DeclaredPair(*map(tuple, laws.tolist())), mean, shape)
+    found = RepeatAndSelect(DeclaredPair(tuple(laws[0]), tuple(laws[1])), mean, shape)
     gamma = 1.0 if shape is None else found.law.gamma
     best = [
         np.diff(generating(mean, shape, gamma, np.append(0.0, np.cumsum(law))), prepend=0.0)
@@ -163,7 +163,7 @@ def test_the_best_of_trials_of_any_kind_loses_no_more_than_is_promised(
     assert all(law.sum() == pytest.approx(1.0) and (law > -1e-12).all() for law in best)
     promised = account(found)
     for epsilon in EPSILONS:
-        assert promised.delta(epsilon).upper >= stick(*best, epsilon) - 1e-12
+        assert promised.delta(epsilon).upper >= stick(best[0], best[1], epsilon) - 1e-12
     for order in (1.5, 2.0, 10.0):
         keep = best[0] + best[1] > 1e-12
         p, q = best[0][keep], best[1][keep]

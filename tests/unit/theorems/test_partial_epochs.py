@@ -14,8 +14,10 @@ from tightrope.process import (
     BallsInBinsSampling,
     FullBatch,
     NoisySGD,
+    PoissonSampling,
     RandomAllocationSampling,
     Repeated,
+    Sequence,
 )
 from tightrope.theorems import balls_in_bins_exact, random_allocation
 
@@ -80,7 +82,8 @@ def test_both_ends_of_two_of_three_hold_its_integral(noise: float, delta: float)
 
     def true(epsilon: float) -> float:
         sides = ((p, q), (q, p))
-        return max(np.maximum(a - math.exp(epsilon) * b, 0.0).sum() for a, b in sides) / 8.0**3
+        sums = [np.maximum(a - math.exp(epsilon) * b, 0.0).sum() for a, b in sides]
+        return float(max(sums)) / 8.0**3
 
     found = account(NoisySGD(RandomAllocationSampling(3, 2), noise, 3)).epsilon(delta)
     assert true(found.lower) >= delta * (1 - 1e-2) and true(found.upper) <= delta * (1 + 1e-2)
@@ -94,3 +97,11 @@ def test_k_of_t_has_an_answer_where_the_numbers_have_none() -> None:
         for process in (run, Repeated(run, 2)):
             assert 0.0 < account(process).epsilon(1e-300).upper < math.inf
         assert account(run).epsilon(1e-300).upper <= plain.upper
+
+
+def test_orders_out_of_reach_do_not_take_the_answer_with_them() -> None:
+    """Composed by Renyi divergences, of which those of large orders are not known."""
+    relation = Adjacency.REPLACE_ONE
+    blocks = NoisySGD(RandomAllocationSampling(20, 8), 0.42, 34, relation)
+    both = Sequence((blocks, NoisySGD(PoissonSampling(0.015), 1.95, 2, relation)))
+    assert 0.0 < account(both).epsilon(1e-9).upper < math.inf

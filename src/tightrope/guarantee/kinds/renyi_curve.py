@@ -17,7 +17,7 @@ from tightrope.guarantee.renyi.tabulated import TabulatedCurve
 from tightrope.validate import FloatArray, check_non_negative
 
 __all__ = ["RenyiTerm", "LinearTerm", "TableTerm", "PairsTerm", "PureTerm", "ViewTerm"]
-__all__ += ["RenyiCurve"]
+__all__ += ["RenyiCurve", "known_renyi"]
 
 
 class RenyiTerm(Protocol):
@@ -86,7 +86,15 @@ class ViewTerm:
     guarantee: Guarantee
 
     def upper(self, orders: FloatArray) -> FloatArray:
-        return np.array([self.guarantee.renyi(float(order)).upper for order in orders])
+        return np.array([known_renyi(self.guarantee, float(order)) for order in orders])
+
+
+def known_renyi(guarantee: Guarantee, order: float) -> float:
+    """The upper end of a divergence; inf (unknown, hence valid) where it is out of reach."""
+    try:
+        return guarantee.renyi(order).upper
+    except NotCertified:
+        return math.inf
 
 
 @lru_cache(maxsize=1 << 16)
