@@ -111,6 +111,17 @@ def test_a_line_of_a_batch_has_an_end() -> None:
 
 
 # ---- links
+def test_a_certificate_of_several_is_written_over_nothing(tmp_path: Path) -> None:
+    path = write(certify(GaussianMechanism(2.0)), tmp_path / "c.json")
+    before = path.read_bytes()
+    words = ["compose", str(path), str(path), "--out", str(path)]
+    with pytest.raises(InvalidInput, match="--force"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert path.read_bytes() == before
+    done = CliRunner().invoke(app, [*words, "--force"], catch_exceptions=False)
+    assert done.exit_code == 0 and path.read_bytes() != before
+
+
 def test_a_picture_is_not_drawn_through_a_link(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     target, link = tmp_path / "precious", tmp_path / "p.png"

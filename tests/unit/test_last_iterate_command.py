@@ -123,3 +123,11 @@ def test_what_does_not_belong_to_it_is_refused(setting: dict[str, Any], advice: 
         setting = {"smoothness": 1, "step_size": 1, "dataset_size": 100, "noise": 1} | setting
     with pytest.raises(InvalidInput, match=advice):
         Setting(**setting).run()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_noise_next_to_nothing_has_an_answer(name: str) -> None:
+    _, words, _ = CASES[name]
+    view = answer("account", "--last-iterate", name, *words, *WORDS, "--noise", "1e-300")
+    upper = view["answer"]["epsilon"]["upper"]
+    assert upper == "infinity" or upper > 1e100

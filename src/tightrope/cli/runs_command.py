@@ -72,6 +72,7 @@ def compose(
     out: Annotated[
         Path | None, typer.Option(help="Write one certificate for all of them.", metavar="FILE")
     ] = None,
+    force: opt.Force = False,
     as_json: opt.AsJson = False,
     plot: opt.Plot = None,
 ) -> None:
@@ -90,6 +91,7 @@ def compose(
     if epsilon is not None:
         budget = float(check_epsilon(opt.parse_number(epsilon, "epsilon")))
     if out is not None:
+        opt.may_write(out, force)
         for _, reading in named:
             reading.certifiable()
     view, found = compose_view(named, level, budget)

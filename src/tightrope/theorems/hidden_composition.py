@@ -63,7 +63,8 @@ def squared_mu(process: Process) -> float:
         uses = process.steps
     elif isinstance(process, CyclicSGD):
         uses = process.epochs
-    return uses * step_mu(process) ** 2
+    mu = step_mu(process)
+    return uses * (mu * mu)  # inf where it is beyond a double; a power would raise
 
 
 def guarantee(process: Process) -> Guarantee:

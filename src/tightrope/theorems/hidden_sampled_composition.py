@@ -21,7 +21,7 @@ from tightrope.guarantee.loss.pair import FixedSizeGaussianPair
 from tightrope.process import Adjacency, Process
 from tightrope.process.convex import SubsampledSGD
 from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require
-from tightrope.theorems.hidden_steps import step_mu
+from tightrope.theorems.hidden_steps import LARGEST_MU, step_mu
 
 NAME = "Composition of noisy steps on random batches"
 SOURCE = Source("Dong, Roth, Su 2019", "Theorem 4.2", "drs19")
@@ -44,7 +44,7 @@ def applies(process: Process) -> Refusal | None:
 def guarantee(process: SubsampledSGD) -> Guarantee:
     require(applies(process))
     mu = step_mu(process) * (1.0 + 1e-15)
-    if process.batch_size == process.records:
+    if process.batch_size == process.records or mu > LARGEST_MU:  # a batch hides nothing then
         return GaussianGuarantee(mu * math.sqrt(process.steps), process.adjacency, VALIDITY)
     pair = FixedSizeGaussianPair(process.rate, mu)
     return LossGuarantee((((pair, process.steps),),), process.adjacency, VALIDITY)
