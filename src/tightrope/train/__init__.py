@@ -93,6 +93,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("shard", "whole_weights"):  # what they need of torch takes a second to load
+        from tightrope.train import sharding
+
+        return getattr(sharding, name)
     if name == "GridGaussianNoise":
         warn("GridGaussianNoise is now DiscreteGaussianNoise", DeprecationWarning, stacklevel=2)
         return DiscreteGaussianNoise

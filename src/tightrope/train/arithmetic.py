@@ -7,6 +7,7 @@ it for each mode.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
@@ -19,7 +20,7 @@ from tightrope.train.clip import AdaptiveClip, Clip
 from tightrope.train.discrete_noise import BOUND, DiscreteGaussianNoise, as_values, unit
 from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, rho_for
 from tightrope.train.noise import Noise
-from tightrope.train.ranks import rank_and_size, sum_over_ranks_
+from tightrope.train.ranks import is_part, rank_and_size, sum_over_ranks_
 
 __all__ = [
     "MODES",
@@ -110,6 +111,7 @@ class Totals(Protocol):
     def noisy(
         self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
     ) -> list[Tensor]: ...
+    def norm(self, sums: Sequence[Tensor]) -> float: ...
 
 
 def totals_for(
@@ -126,6 +128,10 @@ def totals_for(
             "first that floating point is not covered."
         )
     arithmetic = uncovered() if mode == "uncovered" else bounded(examples, device.type)
+    if is_part(parameters[0]):
+        from tightrope.train.sharding import ShardedTotals
+
+        return ShardedTotals(arithmetic, parameters)
     return FloatTotals(arithmetic, parameters)
 
 
@@ -163,9 +169,18 @@ class FloatTotals:
             sum_over_ranks_(total)
         return total
 
+    def norm(self, sums: Sequence[Tensor]) -> float:
+        """Of all coordinates."""
+        return norm_of(sums)
+
     def _paired(self, total: list[Tensor]) -> list[tuple[Tensor, torch.dtype]]:
         count = [torch.float32] * (len(total) - len(self._dtypes))  # of an adaptive clip
         return list(zip(total, [*self._dtypes, *count], strict=True))
+
+
+def norm_of(sums: Sequence[Tensor]) -> float:
+    """The Euclidean norm of tensors together."""
+    return math.sqrt(sum(float(mean.double().square().sum()) for mean in sums))
 
 
 def _wide(parameter: Tensor) -> torch.dtype:
@@ -212,3 +227,7 @@ class IntegerTotals:
         if ranks > 1:
             sum_over_ranks_(total)
         return as_values(total, sensitivity)
+
+    def norm(self, sums: Sequence[Tensor]) -> float:
+        """Of all coordinates."""
+        return norm_of(sums)

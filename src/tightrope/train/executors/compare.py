@@ -24,6 +24,7 @@ from tightrope.train.executors.plain import Parameters
 from tightrope.train.executors.unproved import gradients_of_one
 from tightrope.train.gradients.rounding import exact_layers
 from tightrope.train.program.capture import _flatten
+from tightrope.train.ranks import is_part
 
 __all__ = ["ConstantDraws", "FloatForHalf", "compare", "made_data", "without_dropout"]
 
@@ -39,8 +40,15 @@ def compare(
     loss: Callable[..., Any],
     example: tuple[Any, ...],
     parameters: Parameters,
+    *,
+    of_one: Callable[..., Any] = gradients_of_one,
+    total_of: Callable[[list[Tensor]], float] = sum,  # type: ignore[assignment]
 ) -> None:
-    """example: a batch of the shapes that will come; none of its values is used."""
+    """example: a batch of the shapes that will come; none of its values is used.
+
+    of_one: the gradients of one example; total_of: adds numbers, those of all ranks where each
+        has a part.
+    """
     rows = min(_ROWS, executor.size)
     batch = _widened(made_data(example, rows))
     leaves, build = _flatten(batch)
@@ -50,7 +58,7 @@ def compare(
         wanted = [torch.zeros_like(p, dtype=torch.float64) for p in executor.parameters]
         for row in range(rows):
             one = build([leaf[row : row + 1] for leaf in leaves])
-            _, gradients = gradients_of_one(model, loss, one, parameters)
+            _, gradients = of_one(model, loss, one, parameters)
             for total, g in zip(wanted, gradients, strict=True):
                 if g is not None:
                     total += g.double()
@@ -59,8 +67,10 @@ def compare(
                     value.copy_(buffers[name])
     if found.nonfinite or not all(bool(total.isfinite().all()) for total in wanted):
         return  # made data show nothing: a logarithm of zero, say
-    off = _length([a.double() - b for a, b in zip(found.sums, wanted, strict=True)])
-    size = _length(wanted)
+    off, size = (
+        math.sqrt(float(total_of([v.square().sum() for v in values])))
+        for values in ([a.double() - b for a, b in zip(found.sums, wanted, strict=True)], wanted)
+    )
     if off > _ROUNDING * size + 1e-12:
         raise InvalidInput(
             f"On made data the {executor.how} executor's sum of gradients differs from that of one "
@@ -68,10 +78,6 @@ def compare(
             "was captured does not do what the loss does in Python; please open an issue with the "
             'model. Until then give isolation="one at a time".'
         )
-
-
-def _length(values: list[Tensor]) -> float:
-    return math.sqrt(sum(float(v.square().sum()) for v in values))
 
 
 def made_data(example: tuple[Any, ...], rows: int) -> tuple[Any, ...]:
@@ -165,6 +171,7 @@ def _without_cudnn() -> Iterator[None]:
 def _wide(model: nn.Module) -> Iterator[None]:
     """Weights and buffers in half precision are float32 for a while; their memory comes back."""
     halves = [t for t in (*model.parameters(), *model.buffers()) if t.dtype in _HALVES]
+    halves = [t for t in halves if not is_part(t)]  # widened where it is gathered
     before = [tensor.data for tensor in halves]
     try:
         for tensor in halves:
