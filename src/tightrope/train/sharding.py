@@ -167,7 +167,9 @@ def reduce_to_part(total: Tensor, part: Tensor) -> Tensor:
 
 def _filled(values: Tensor, rows: int) -> Tensor:
     more = rows - len(values)
-    return torch.cat([values, values.new_zeros(more, *values.shape[1:])] if more else [values])
+    if more == 0:
+        return values.contiguous()
+    return torch.cat([values, values.new_zeros(more, *values.shape[1:])])
 
 
 def _own_rows(whole: Tensor, part: Tensor) -> Tensor:
@@ -327,9 +329,9 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        own = _own_rows(gradients[0], ctx.part).double()
+        own = _own_rows(gradients[0], ctx.part)
         before = ctx.sums.get(id(ctx.part))
-        ctx.sums[id(ctx.part)] = own if before is None else before + own
+        ctx.sums[id(ctx.part)] = own.clone() if before is None else before.add_(own)
         return None, None, None
 
 
@@ -352,6 +354,6 @@ def gradients_in_parts(
             if value.requires_grad:
                 value.sum().backward(retain_graph=len(groups) > 1)
             for p in own:
-                g = weights.sums.get(id(p))
-                gradients.append(None if g is None else g * ranks if _is_cut(p) else g)
+                g = weights.sums.pop(id(p), None)
+                gradients.append(g.mul_(ranks) if g is not None and _is_cut(p) else g)
     return value.detach(), gradients

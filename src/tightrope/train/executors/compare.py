@@ -55,26 +55,24 @@ def compare(
     with _wide(model), exact_layers(), _without_cudnn(), FloatForHalf(), ConstantDraws():
         buffers = {name: value.clone() for name, value in model.named_buffers()}
         found, _ = executor.clipped_sum(batch, FlatClip(1e12), 1)
-        wanted = [torch.zeros_like(p, dtype=torch.float64) for p in executor.parameters]
+        off = [total.double() for total in found.sums]
+        size = math.sqrt(float(total_of([total.square().sum() for total in off])))
         for row in range(rows):
             one = build([leaf[row : row + 1] for leaf in leaves])
             _, gradients = of_one(model, loss, one, parameters)
-            for total, g in zip(wanted, gradients, strict=True):
+            for total, g in zip(off, gradients, strict=True):
                 if g is not None:
-                    total += g.double()
+                    total -= g.double()
             with torch.no_grad():  # each example finds them as the program does
                 for name, value in model.named_buffers():
                     value.copy_(buffers[name])
-    if found.nonfinite or not all(bool(total.isfinite().all()) for total in wanted):
+    length = math.sqrt(float(total_of([total.square().sum() for total in off])))
+    if found.nonfinite or not math.isfinite(length):
         return  # made data show nothing: a logarithm of zero, say
-    off, size = (
-        math.sqrt(float(total_of([v.square().sum() for v in values])))
-        for values in ([a.double() - b for a, b in zip(found.sums, wanted, strict=True)], wanted)
-    )
-    if off > _ROUNDING * size + 1e-12:
+    if length > _ROUNDING * size + 1e-12:
         raise InvalidInput(
             f"On made data the {executor.how} executor's sum of gradients differs from that of one "
-            f"example at a time by {off:.3g}, where the sum is {size:.3g} long. The program that "
+            f"example at a time by {length:.3g}, where the sum is {size:.3g} long. The program that "
             "was captured does not do what the loss does in Python; please open an issue with the "
             'model. Until then give isolation="one at a time".'
         )
