@@ -406,7 +406,9 @@ def unpack_optimizer(
     for key, value in tensors.items():
         index, name = key.split("/", 1)
         part = key in packed.get("parts", ())
-        state.setdefault(int(index), {})[name] = as_part(value, order[int(index)]) if part else value
+        state.setdefault(int(index), {})[name] = (
+            as_part(value, order[int(index)]) if part else value
+        )
     groups = [
         {k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in group.items()}
         for group in packed["param_groups"]

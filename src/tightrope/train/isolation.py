@@ -29,8 +29,8 @@ from tightrope.train.executors.plain import Parameters, Plain, flat
 from tightrope.train.executors.strict import ROWS, Strict
 from tightrope.train.executors.unproved import Mapped, OneAtATime
 from tightrope.train.gradients.sums import public_updates
-from tightrope.train.ranks import in_parts
 from tightrope.train.program import NotCaptured, Program, Unknown, capture, digest, prove
+from tightrope.train.ranks import in_parts
 from tightrope.validate import check_count
 
 __all__ = ["TIERS", "Isolated", "Isolation", "fixed_size", "isolate", "modules_of"]
@@ -192,8 +192,9 @@ def _proved(
 
         make, against = Sharded, {"of_one": gradients_in_parts, "total_of": total_over_ranks}
     for key, example in shapes.items():
-        with blank_weights(model) if cut else nullcontext({}) as blanks:
-            given = pytree.tree_map(lambda p: blanks.get(id(p), p), parameters)  # noqa: B023
+        blank: Any = blank_weights(model) if cut else nullcontext({})
+        with blank as blanks:
+            given = pytree.tree_map(lambda p: blanks.get(id(p), p), parameters)
             program = capture(model, loss, example, rows=rows, public=public)
             _check_trains(program, flat(given))
             labels = prove(program, rows)

@@ -194,7 +194,7 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def as_part(values: Tensor, like: Any) -> Tensor:
-    """A rank's own values as its part of a tensor like another one; as they are if that is whole."""
+    """A rank's own values as its part of what `like` is a part of; or as they are."""
     if not is_part(like):
         return values
     mesh, shape, stride = like.device_mesh, like.shape, like.stride()

@@ -13,7 +13,6 @@ computed from releases, so it costs nothing. The loop never holds a batch, a los
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 import threading
@@ -206,7 +205,7 @@ class PrivateRun:
         _check_parts(model, rule, sampler, clip, noise, budget)
         check_one_copy(model)
         self._in_parts = in_parts(model)
-        self._version = _version_of_part if self._in_parts else attrgetter("_version")
+        self._version: Any = _version_of_part if self._in_parts else attrgetter("_version")
         if self._in_parts:
             from tightrope.train.sharding import check_parts
 
@@ -268,6 +267,7 @@ class PrivateRun:
         self.owner_writes = 0  # how often the owner vouched for weights of his own
         self.shown_before = False  # whether an earlier part of a stored run showed private values
         self.write_ahead: WriteAhead | None = None
+        self._written: list[tuple[Tensor, Any]] = []
         sampler.belong_to(self)
         if isinstance(clip, AdaptiveClip):
             clip.belong_to_a_run()

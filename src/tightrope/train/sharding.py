@@ -93,14 +93,14 @@ def shard(
 def _make(
     module: nn.Module, name: str, device: Any, initialise: Callable[[nn.Module], Any] | None
 ) -> None:
-    module.to_empty(device=device, recurse=False)
-    make = initialise or (lambda m: m.reset_parameters())
-    if initialise is None and not callable(getattr(module, "reset_parameters", None)):
+    make = initialise or getattr(type(module), "reset_parameters", None)
+    if make is None:
         raise InvalidInput(
             f"{name or 'The model'} ({type(module).__name__}) has weights or buffers on the meta "
             "device and no reset_parameters() to fill them. Give shard(model, initialise=function) "
             "a function that fills the module's own, or build the model on its device."
         )
+    module.to_empty(device=device, recurse=False)
     with torch.no_grad():
         make(module)
 
@@ -109,24 +109,24 @@ def check_parts(
     model: nn.Module, *, executor: str, isolation: str, arithmetic: str, noise: Noise
 ) -> None:
     """Refuse what does not work with a model in parts."""
-    _, ranks = rank_and_size()
+    every = list(range(rank_and_size()[1]))
     for name, p in model.named_parameters():
-        fits = isinstance(p, DTensor) and p.device_mesh.mesh.tolist() == list(range(ranks))
+        fits = isinstance(p, DTensor) and p.device_mesh.mesh.tolist() == every
         if not fits or p.placements[0] not in (Shard(0), Replicate()):  # type: ignore[attr-defined]
             raise InvalidInput(
                 f"Some parameters of the model are in parts, and {name} is not one that is cut by "
                 "rows over all ranks. Call shard(model) on the bare model, which cuts all of them."
             )
-    wanted = {
-        "executor": (executor, "plain", "the others keep whole weights from step to step"),
-        "isolation": (isolation, "proved", "weights are gathered by a pass over a proved program"),
-        "arithmetic": (arithmetic, ("bounded", "uncovered"), "exact sums need whole weights"),
-    }
-    for option, (given, allowed, why) in wanted.items():
-        if given not in (allowed if isinstance(allowed, tuple) else (allowed,)):
+    for option, given, allowed in (
+        ("executor", executor, ("plain",)),
+        ("isolation", isolation, ("proved",)),
+        ("arithmetic", arithmetic, ("bounded", "uncovered")),
+    ):
+        if given not in allowed:
             raise InvalidInput(
-                f"A model in parts runs with {option}={allowed!r}; got {given!r}: {why}. Leave the "
-                "option out, or train without shard(model)."
+                f"A model in parts runs a proved program without a compiler, on sums in floating "
+                f"point; got {option}={given!r}, and it must be {' or '.join(map(repr, allowed))}. "
+                "Leave it out, or train without shard(model)."
             )
     if not hasattr(noise, "for_rank"):
         raise InvalidInput(

@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.nn.functional import cross_entropy
 
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, ModelNotPrivate
 from tightrope.train import (
     AdaptiveClip,
     FlatClip,
@@ -83,7 +83,7 @@ def of_two_lengths():
 
 SETTINGS = {
     "adamw": (
-        sequences, loss, lambda p: torch.optim.AdamW(p, lr=0.01),
+        sequences, loss, lambda p: torch.optim.AdamW(p, lr=0.01, eps=1e-2),
         {"clip": FlatClip(0.5), "micro_batch": 7},
     ),
     "per layer": (
@@ -226,6 +226,21 @@ def refusals():
     return said
 
 
+def written():
+    """By way of the DTensor, and by way of this rank's memory of it."""
+    said = []
+    for write in (lambda p: p.mul_(2), lambda p: p.to_local().mul_(2)):
+        run = make_run("lengths", share(), cut=True)
+        take(run, 1)
+        with torch.no_grad():
+            write(run.model.table.weight)
+        try:
+            run.take_step()
+        except ModelNotPrivate as refused:
+            said.append(str(refused))
+    return said
+
+
 def memory():
     """The most that a rank has above what it had before: in parts, then with whole weights."""
     with suppress(AttributeError):
@@ -272,6 +287,7 @@ def main() -> None:
         "noise": noise(),
         "resume": resume(Path(sys.argv[1])),
         "refusals": refusals(),
+        "written": written(),
     }
     if dist.get_rank() == 0:
         Path(sys.argv[2]).write_text(json.dumps(report))

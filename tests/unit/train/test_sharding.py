@@ -5,6 +5,7 @@ Statistical checks have a false-alarm rate of 1e-6 each.
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from tests.unit.train.sharded_worker import SETTINGS, make_run, sequences, take
 from tests.unit.train.conftest import weights_of
+from tests.unit.train.sharded_worker import SETTINGS, make_run, sequences, take
 
 from tightrope.errors import InvalidInput
 from tightrope.train import AdaptiveClip, shard
@@ -51,8 +52,7 @@ def test_parts_take_the_steps_of_a_whole_model_without_noise(report, setting):
 def test_the_proved_program_is_that_of_the_whole_model(report, setting):
     found = report["exact"][setting]
     assert found["how"] == "proved"
-    run = make_run(setting, micro_batch=None)
-    assert found["digests"] == list(run.isolation.digests)
+    assert found["digests"] == list(make_run(setting).isolation.digests)
 
 
 def test_an_adaptive_clip_counts_the_examples_of_all_ranks(report):
@@ -68,10 +68,10 @@ def test_every_coordinate_gets_one_draw_of_its_own(report):
     assert stats.chi2.sf(square, draws.size) > FALSE_ALARM
     assert stats.chi2.cdf(square, draws.size) > FALSE_ALARM
     # Two ranks with one stream would draw the same numbers for their rows of the table.
-    parts = np.array_split(draws[-240:], report["ranks"])
-    for first, second in zip(parts, parts[1:], strict=False):
-        size = min(len(first), len(second))
-        assert stats.pearsonr(first[:size], second[:size]).pvalue > FALSE_ALARM
+    table = torch.tensor(report["noise"])[9 : 9 + 240].reshape(30, 8).chunk(report["ranks"])
+    for first, second in itertools.pairwise(table):
+        own = first[: len(second)].reshape(-1)
+        assert stats.pearsonr(own, second.reshape(-1)).pvalue > FALSE_ALARM
 
 
 def test_parts_are_stored_by_their_ranks_and_resume_exactly(report):
@@ -88,10 +88,14 @@ def test_a_rank_has_its_share_and_needs_less_memory(report):
 def test_what_does_not_work_in_parts_is_refused_in_words(report):
     said = report["refusals"]
     for option in ("compiled", "strict", "alone"):
-        assert "A model in parts runs with" in said[option]
+        assert "A model in parts runs a proved program" in said[option]
     assert "recurrent layer" in said["recurrent"]
     assert "buffer from weights" in said["spectral"]
     assert "in parts already" in said["twice"]
+
+
+def test_weights_that_others_write_to_stop_the_run(report):
+    assert ["written to" in words for words in report["written"]] == [True, True]
 
 
 def test_shard_without_processes_is_refused():

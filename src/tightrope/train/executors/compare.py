@@ -72,9 +72,9 @@ def compare(
     if length > _ROUNDING * size + 1e-12:
         raise InvalidInput(
             f"On made data the {executor.how} executor's sum of gradients differs from that of one "
-            f"example at a time by {length:.3g}, where the sum is {size:.3g} long. The program that "
-            "was captured does not do what the loss does in Python; please open an issue with the "
-            'model. Until then give isolation="one at a time".'
+            f"example at a time by {length:.3g}, where the sum is {size:.3g} long. The program "
+            "that was captured does not do what the loss does in Python; please open an issue with "
+            'the model. Until then give isolation="one at a time".'
         )
 
 

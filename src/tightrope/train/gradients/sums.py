@@ -102,7 +102,9 @@ class ClippedSums:
         self._origin = {w: self._origin_of(w) for site in self.sites for w in site.weights}
         self._pulls = self._find_pulls()
         self._run, self.places, self._constants = self._write()
-        self.keep: Callable[[int, Tensor], Tensor] | None = None  # of each sum, see `sum_of_forms`
+        # Where each rank has a part: what it keeps of each sum, and how it gets a whole weight.
+        self.keep: Callable[[int, Tensor], Tensor] | None = None
+        self.weight: Callable[[int], Tensor] = lambda row: self.parameters[row].detach()
         keep_freed_memory()
 
     def _grouped(self, given: Any) -> list[frozenset[int]]:
@@ -280,10 +282,6 @@ class ClippedSums:
                 kept.append(site.recipe.store(*(v.detach() for v in reads[i]), g))
                 reads[i] = ()
         return Passed(tuple(v.detach() for v in losses), kept, tuple(v.detach() for v in values))
-
-    def weight(self, row: int) -> Tensor:
-        """A parameter as it is now."""
-        return self.parameters[row].detach()
 
     def _taps_of(self, number: int, taps: list[Any]) -> list[int]:
         """Taps at which weights of one loss enter."""
