@@ -65,7 +65,7 @@ class Isolated:
     ) -> None:
         self._model, self._executors, self._updates = model, each, updates
         self.isolation, self.programs = isolation, tuple(programs)
-        self._state = _state_of(model)
+        self._state, self._together = _state_of(model), in_parts(model)
 
     @property
     def program(self) -> Program:
@@ -85,7 +85,7 @@ class Isolated:
 
     def in_step(self, parts: list[tuple[Any, Any]], device: torch.device) -> Iterator[Any]:
         """Executors and parts of a batch, as many on all ranks, where these work together."""
-        if not in_parts(self._model):
+        if not self._together:
             return iter(parts)
         from tightrope.train.executors.sharded import in_step
 

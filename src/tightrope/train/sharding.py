@@ -93,7 +93,8 @@ def shard(
 def _make(
     module: nn.Module, name: str, device: Any, initialise: Callable[[nn.Module], Any] | None
 ) -> None:
-    make = initialise or getattr(type(module), "reset_parameters", None)
+    own = (getattr(type(module), key, None) for key in ("reset_parameters", "_reset_parameters"))
+    make = initialise or next((method for method in own if method is not None), None)
     if make is None:
         raise InvalidInput(
             f"{name or 'The model'} ({type(module).__name__}) has weights or buffers on the meta "
@@ -252,7 +253,8 @@ class ShardedTotals:
         cut = [*self._cut, *[False] * (len(total) - len(self._cut))]
         common = [t for t, is_cut in zip(total, cut, strict=True) if not is_cut]
         owned = [t for t, is_cut in zip(total, cut, strict=True) if is_cut or self._rank == 0]
-        noise.add_(owned, self.arithmetic.charged(sensitivity))
+        if owned:  # none where a model has only parameters of one number
+            noise.add_(owned, self.arithmetic.charged(sensitivity))
         sum_over_ranks_(common)
         return total
 

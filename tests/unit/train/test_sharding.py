@@ -34,8 +34,9 @@ def report(request, torchrun, tmp_path_factory):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_parts_take_the_steps_of_a_whole_model_without_noise(report, setting):
+def test_parts_run_the_program_of_a_whole_model_and_take_its_steps(report, setting):
     run, found = make_run(setting), report["exact"][setting]
+    assert found["how"] == "proved" and found["digests"] == list(run.isolation.digests)
     norms = take(run)
     torch.testing.assert_close(
         torch.tensor(found["weights"]), weights_of(run.model), rtol=1e-4, atol=1e-5
@@ -46,13 +47,6 @@ def test_parts_take_the_steps_of_a_whole_model_without_noise(report, setting):
     torch.testing.assert_close(
         torch.tensor(found["outputs"]), outputs.reshape(-1), rtol=1e-3, atol=1e-4
     )
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_the_proved_program_is_that_of_the_whole_model(report, setting):
-    found = report["exact"][setting]
-    assert found["how"] == "proved"
-    assert found["digests"] == list(make_run(setting).isolation.digests)
 
 
 def test_an_adaptive_clip_counts_the_examples_of_all_ranks(report):
