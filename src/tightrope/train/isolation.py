@@ -30,7 +30,7 @@ from tightrope.train.executors.strict import ROWS, Strict
 from tightrope.train.executors.unproved import Mapped, OneAtATime
 from tightrope.train.gradients.sums import public_updates
 from tightrope.train.program import NotCaptured, Program, Unknown, capture, digest, prove
-from tightrope.train.ranks import in_parts
+from tightrope.train.ranks import in_parts, total_over_ranks
 from tightrope.validate import check_count
 
 __all__ = ["TIERS", "Isolated", "Isolation", "fixed_size", "isolate", "modules_of"]
@@ -188,7 +188,7 @@ def _proved(
     make, given, against = _executor(executor), parameters, dict[str, Any]()
     if cut:
         from tightrope.train.executors.sharded import Sharded
-        from tightrope.train.sharding import blank_weights, gradients_in_parts, total_over_ranks
+        from tightrope.train.sharding import blank_weights, gradients_in_parts
 
         make, against = Sharded, {"of_one": gradients_in_parts, "total_of": total_over_ranks}
     for key, example in shapes.items():

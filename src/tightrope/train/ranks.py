@@ -29,11 +29,13 @@ __all__ = [
     "by_rank_0",
     "sum_over_ranks_",
     "start_together",
+    "total_over_ranks",
     "agree",
     "check_splits",
     "check_one_copy",
     "as_part",
     "in_parts",
+    "is_cut",
     "local",
     "check_ranks_stayed",
     "is_part",
@@ -122,6 +124,13 @@ def agree(
     return tuple(why for _, reasons in stated for why in reasons)
 
 
+def total_over_ranks(values: Sequence[Tensor]) -> float:
+    """The sum of numbers of all ranks."""
+    total = torch.stack([v.double() for v in values]).sum()
+    dist.all_reduce(total)
+    return float(total)
+
+
 def start_together(model: torch.nn.Module, facts: dict[str, Any]) -> None:
     """Same privacy settings on every rank, and the weights and buffers of rank 0."""
     kinds = [
@@ -186,6 +195,11 @@ def in_parts(model: torch.nn.Module) -> bool:
 def is_part(tensor: Tensor) -> bool:
     """Whether a tensor is a DTensor; the module that has this class takes a second to load."""
     return type(tensor).__name__ == "DTensor"
+
+
+def is_cut(part: Any) -> bool:
+    """Whether each rank has other rows of it."""
+    return is_part(part) and bool(part.placements[0].is_shard())
 
 
 def local(tensor: Tensor) -> Tensor:

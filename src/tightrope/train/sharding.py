@@ -12,9 +12,8 @@ have for it, in float64, and draws its noise, once.
 
 from __future__ import annotations
 
-import math
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -28,13 +27,11 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.overrides import TorchFunctionMode
 
 from tightrope.errors import InvalidInput
-from tightrope.train.arithmetic import Arithmetic
 from tightrope.train.gradients.rounding import full_precision
 from tightrope.train.noise import Noise
-from tightrope.train.ranks import local, rank_and_size, sum_over_ranks_
+from tightrope.train.ranks import is_cut, local, rank_and_size
 
 __all__ = [
-    "ShardedTotals",
     "blank_weights",
     "check_parts",
     "gather",
@@ -42,7 +39,6 @@ __all__ = [
     "most_over_ranks",
     "reduce_to_part",
     "shard",
-    "total_over_ranks",
     "whole_weights",
 ]
 
@@ -139,14 +135,10 @@ def check_parts(
 # Between a part and the whole.
 
 
-def _is_cut(part: Tensor) -> bool:
-    return isinstance(part, DTensor) and part.placements[0].is_shard()
-
-
 def gather(part: Tensor) -> Tensor:
     """The whole tensor, in memory of its own; all ranks together."""
     own = local(part)
-    if not _is_cut(part):
+    if not is_cut(part):
         return own
     ranks, rows = part.device_mesh.size(), part.shape[0]  # type: ignore[attr-defined]
     each = -(-rows // ranks)
@@ -157,7 +149,7 @@ def gather(part: Tensor) -> Tensor:
 
 def reduce_to_part(total: Tensor, part: Tensor) -> Tensor:
     """What all ranks have for this rank's rows, added in float64; all ranks together."""
-    if not _is_cut(part):
+    if not is_cut(part):
         return total.double()
     ranks = part.device_mesh.size()  # type: ignore[attr-defined]
     each = -(-part.shape[0] // ranks)
@@ -174,7 +166,7 @@ def _filled(values: Tensor, rows: int) -> Tensor:
 
 
 def _own_rows(whole: Tensor, part: Tensor) -> Tensor:
-    if not _is_cut(part):
+    if not is_cut(part):
         return whole
     each = -(-part.shape[0] // part.device_mesh.size())  # type: ignore[attr-defined]
     start = min(dist.get_rank() * each, len(whole))
@@ -186,13 +178,6 @@ def most_over_ranks(counts: list[int], device: torch.device) -> list[int]:
     most = torch.tensor(counts, device=device)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
     return most.tolist()  # type: ignore[no-any-return]
-
-
-def total_over_ranks(values: Sequence[Tensor]) -> float:
-    """The sum of numbers of all ranks."""
-    total = torch.stack([v.double() for v in values]).sum()
-    dist.all_reduce(total)
-    return float(total)
 
 
 @contextmanager
@@ -219,55 +204,6 @@ def blank_weights(model: nn.Module) -> Iterator[dict[int, nn.Parameter]]:
             setattr(module, key, p)
 
 
-# Sums of a batch.
-
-
-@final
-class ShardedTotals:
-    """As `FloatTotals`, where each rank has its rows of every sum; the executor has added them.
-
-    A number that all ranks have (the count of an adaptive clip, a parameter of one number) gets
-    its noise from rank 0 and is added up over the ranks.
-    """
-
-    def __init__(self, arithmetic: Arithmetic, parameters: Sequence[Tensor]) -> None:
-        self.arithmetic = arithmetic
-        self._cut = [_is_cut(p) for p in parameters]
-        self._rank, _ = rank_and_size()
-
-    def zero(self, parameters: Sequence[Tensor], *, count: bool) -> list[Tensor]:
-        """The sum of no examples; count: with the count of an adaptive clip beside it."""
-        wide = [torch.zeros_like(local(p), dtype=torch.float64) for p in parameters]
-        return [*wide, wide[0].new_zeros(1)] if count else wide
-
-    def add(self, total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]:
-        """In float64."""
-        if total is None:
-            return [s.double() for s in part]
-        return [t.add_(s) for s, t in zip(part, total, strict=True)]
-
-    def noisy(
-        self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
-    ) -> list[Tensor]:
-        """The sum with its noise, of the rows that this rank owns."""
-        cut = [*self._cut, *[False] * (len(total) - len(self._cut))]
-        common = [t for t, is_cut in zip(total, cut, strict=True) if not is_cut]
-        owned = [t for t, is_cut in zip(total, cut, strict=True) if is_cut or self._rank == 0]
-        if owned:  # none where a model has only parameters of one number
-            noise.add_(owned, self.arithmetic.charged(sensitivity))
-        sum_over_ranks_(common)
-        return total
-
-    def norm(self, sums: Sequence[Tensor]) -> float:
-        """Of all coordinates, each counted once."""
-        counted = [
-            t.double().square().sum()
-            for t, is_cut in zip(sums, self._cut, strict=True)
-            if is_cut or self._rank == 0
-        ]
-        return math.sqrt(total_over_ranks(counted or [torch.zeros((), device=sums[0].device)]))
-
-
 # Python code on weights in parts.
 
 
@@ -279,9 +215,10 @@ class whole_weights(TorchFunctionMode):  # noqa: N801
     the gradient of this rank's rows, by the id of the parameter.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, widen: bool = False) -> None:
+        """widen: whether half precision is gathered as float32."""
         super().__init__()
-        self.sums: dict[int, Tensor] = {}
+        self.widen, self.sums = widen, dict[int, Tensor]()
         self._live: dict[int, tuple[weakref.ref[Tensor], DTensor]] = {}
 
     def __enter__(self) -> whole_weights:
@@ -302,32 +239,32 @@ class whole_weights(TorchFunctionMode):  # noqa: N801
     def _whole(self, part: DTensor) -> Tensor:
         if torch.is_grad_enabled() and part.requires_grad:
             start = torch.zeros((), device=part.device, requires_grad=True)
-            whole: Tensor = _Gathered.apply(start, part, self.sums)  # type: ignore[no-untyped-call]
+            whole: Tensor = _Gathered.apply(start, part, self)  # type: ignore[no-untyped-call]
         else:
-            whole = gather(part)
+            whole = self.get(part)
         self._live[whole.untyped_storage().data_ptr()] = weakref.ref(whole), part
         return whole
 
     def _pack(self, saved: Tensor) -> Any:
         whole, part = self._live.get(saved.untyped_storage().data_ptr(), (lambda: None, None))
-        if part is None or whole() is None or not _is_cut(part):
+        if part is None or whole() is None or not is_cut(part):
             return saved
         return part, saved.size(), saved.stride(), saved.storage_offset()
 
     def _unpack(self, kept: Any) -> Tensor:
-        return kept if isinstance(kept, Tensor) else _wide(kept[0]).as_strided(*kept[1:])
+        return kept if isinstance(kept, Tensor) else self.get(kept[0]).as_strided(*kept[1:])
 
-
-def _wide(part: Tensor) -> Tensor:
-    with torch.no_grad():
-        return full_precision(gather(part))
+    def get(self, part: Tensor) -> Tensor:
+        """The whole of it, now."""
+        with torch.no_grad():
+            return full_precision(gather(part)) if self.widen else gather(part)
 
 
 class _Gathered(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, start: Tensor, part: DTensor, sums: dict[int, Tensor]) -> Tensor:
-        ctx.part, ctx.sums = part, sums
-        return _wide(part)
+    def forward(ctx: Any, start: Tensor, part: DTensor, weights: whole_weights) -> Tensor:
+        ctx.part, ctx.sums = part, weights.sums
+        return weights.get(part)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -347,7 +284,7 @@ def gradients_in_parts(
     _, ranks = rank_and_size()
     groups = parameters if isinstance(parameters, dict) else {"": parameters}
     gradients = list[Tensor | None]()
-    with whole_weights() as weights, torch.enable_grad():
+    with whole_weights(widen=True) as weights, torch.enable_grad():
         found = loss(model, *one)
         each = found if isinstance(found, dict) else {"": found}
         for name, own in groups.items():
@@ -357,5 +294,5 @@ def gradients_in_parts(
                 value.sum().backward(retain_graph=len(groups) > 1)
             for p in own:
                 g = weights.sums.pop(id(p), None)
-                gradients.append(g.mul_(ranks) if g is not None and _is_cut(p) else g)
+                gradients.append(g.mul_(ranks) if g is not None and is_cut(p) else g)
     return value.detach(), gradients
