@@ -9,7 +9,7 @@ for step in run:                                          # what `step` holds ma
 print(run.epsilon(delta=1e-5))
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 try:
@@ -49,6 +49,9 @@ from tightrope.train.samplers import (
 from tightrope.train.spending import Budget
 from tightrope.train.users import CropAndFlip, UserData, first_rows
 
+if TYPE_CHECKING:
+    from tightrope.train.sharding import shard, whole_weights
+
 __all__ = [
     "private",
     "fix",
@@ -85,6 +88,8 @@ __all__ = [
     "AdaptiveClip",
     "GaussianNoise",
     "DiscreteGaussianNoise",
+    "shard",
+    "whole_weights",
     "RunFolder",
     "RunRecord",
     "check_program",
@@ -93,6 +98,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("shard", "whole_weights"):  # what they need of torch takes a second to load
+        from tightrope.train import sharding
+
+        return getattr(sharding, name)
     if name == "GridGaussianNoise":
         warn("GridGaussianNoise is now DiscreteGaussianNoise", DeprecationWarning, stacklevel=2)
         return DiscreteGaussianNoise

@@ -7,6 +7,7 @@ it for each mode.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
@@ -19,7 +20,14 @@ from tightrope.train.clip import AdaptiveClip, Clip
 from tightrope.train.discrete_noise import BOUND, DiscreteGaussianNoise, as_values, unit
 from tightrope.train.gradients.rounding import LARGEST_RHO, longest_chain, rho_for
 from tightrope.train.noise import Noise
-from tightrope.train.ranks import rank_and_size, sum_over_ranks_
+from tightrope.train.ranks import (
+    is_cut,
+    is_part,
+    local,
+    rank_and_size,
+    sum_over_ranks_,
+    total_over_ranks,
+)
 
 __all__ = [
     "MODES",
@@ -30,6 +38,7 @@ __all__ = [
     "uncovered",
     "FloatTotals",
     "IntegerTotals",
+    "ShardedTotals",
     "Totals",
     "totals_for",
 ]
@@ -110,6 +119,7 @@ class Totals(Protocol):
     def noisy(
         self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
     ) -> list[Tensor]: ...
+    def norm(self, sums: Sequence[Tensor]) -> float: ...
 
 
 def totals_for(
@@ -126,6 +136,8 @@ def totals_for(
             "first that floating point is not covered."
         )
     arithmetic = uncovered() if mode == "uncovered" else bounded(examples, device.type)
+    if is_part(parameters[0]):
+        return ShardedTotals(arithmetic, parameters)
     return FloatTotals(arithmetic, parameters)
 
 
@@ -163,9 +175,64 @@ class FloatTotals:
             sum_over_ranks_(total)
         return total
 
+    def norm(self, sums: Sequence[Tensor]) -> float:
+        """Of all coordinates."""
+        return norm_of(sums)
+
     def _paired(self, total: list[Tensor]) -> list[tuple[Tensor, torch.dtype]]:
         count = [torch.float32] * (len(total) - len(self._dtypes))  # of an adaptive clip
         return list(zip(total, [*self._dtypes, *count], strict=True))
+
+
+@final
+class ShardedTotals:
+    """As `FloatTotals`, where each rank has its rows of every sum; the executor has added them.
+
+    A number that all ranks have (the count of an adaptive clip, a parameter of one number) gets
+    its noise from rank 0 and is added up over the ranks.
+    """
+
+    def __init__(self, arithmetic: Arithmetic, parameters: Sequence[Tensor]) -> None:
+        self.arithmetic = arithmetic
+        self._cut = [is_cut(p) for p in parameters]
+        self._rank, _ = rank_and_size()
+
+    def zero(self, parameters: Sequence[Tensor], *, count: bool) -> list[Tensor]:
+        """The sum of no examples; count: with the count of an adaptive clip beside it."""
+        wide = [torch.zeros_like(local(p), dtype=torch.float64) for p in parameters]
+        return [*wide, wide[0].new_zeros(1)] if count else wide
+
+    def add(self, total: list[Tensor] | None, part: Sequence[Tensor]) -> list[Tensor]:
+        """In float64."""
+        if total is None:
+            return [s.double() for s in part]
+        return [t.add_(s) for s, t in zip(part, total, strict=True)]
+
+    def noisy(
+        self, total: list[Tensor], noise: Noise, sensitivity: float, examples: int
+    ) -> list[Tensor]:
+        """The sum with its noise, of the rows that this rank owns."""
+        cut = [*self._cut, *[False] * (len(total) - len(self._cut))]
+        common = [t for t, mine in zip(total, cut, strict=True) if not mine]
+        owned = [t for t, mine in zip(total, cut, strict=True) if mine or self._rank == 0]
+        if owned:  # none where a model has only parameters of one number
+            noise.add_(owned, self.arithmetic.charged(sensitivity))
+        sum_over_ranks_(common)
+        return total
+
+    def norm(self, sums: Sequence[Tensor]) -> float:
+        """Of all coordinates, each counted once."""
+        counted = [
+            t.double().square().sum()
+            for t, mine in zip(sums, self._cut, strict=True)
+            if mine or self._rank == 0
+        ]
+        return math.sqrt(total_over_ranks(counted or [torch.zeros((), device=sums[0].device)]))
+
+
+def norm_of(sums: Sequence[Tensor]) -> float:
+    """The Euclidean norm of tensors together."""
+    return math.sqrt(sum(float(mean.double().square().sum()) for mean in sums))
 
 
 def _wide(parameter: Tensor) -> torch.dtype:
@@ -212,3 +279,7 @@ class IntegerTotals:
         if ranks > 1:
             sum_over_ranks_(total)
         return as_values(total, sensitivity)
+
+    def norm(self, sums: Sequence[Tensor]) -> float:
+        """Of all coordinates."""
+        return norm_of(sums)

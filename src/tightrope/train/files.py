@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
@@ -23,6 +23,7 @@ from tightrope.errors import InvalidInput
 
 __all__ = [
     "write_snapshot",
+    "write_tensors",
     "read_snapshot",
     "latest_snapshot",
     "replace_text",
@@ -38,23 +39,20 @@ FORMAT = 2  # of a snapshot; another one was written by another version
 
 
 def write_snapshot(
-    folder: Path, title: str, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]
+    folder: Path,
+    title: str,
+    tensors: dict[str, dict[str, Tensor]],
+    state: dict[str, Any],
+    others: Callable[[Path], dict[str, str]] | None = None,
 ) -> None:
     """Write a snapshot completely, then point `latest` at it. A crash leaves the old one.
 
     Its name ends with the hash of its state, which holds the hashes of the tensors.
+    others: has other processes write tensors of theirs there; their hashes.
     """
     temporary = folder / f".unfinished-{title}-{secrets.token_hex(8)}"
     temporary.mkdir(mode=0o700)
-    hashes = {}
-    for part, values in tensors.items():
-        path = temporary / f"{part}.safetensors"
-        # clones: tied weights are stored twice, which safetensors would refuse to do silently
-        save_file(
-            {key: value.detach().cpu().contiguous().clone() for key, value in values.items()}, path
-        )
-        path.chmod(OWNER_ONLY)
-        hashes[part] = _sync_and_hash(path)
+    hashes = write_tensors(temporary, tensors) | ({} if others is None else others(temporary))
     more = {"format": FORMAT, "sha256": hashes, "nonce": secrets.token_hex(8)}
     text = json.dumps(state | more, indent=1)
     name = f"{title}-{hashlib.sha256(text.encode()).hexdigest()}"
@@ -65,6 +63,20 @@ def write_snapshot(
     for old in [*folder.glob("step-*"), *folder.glob(".unfinished-*")]:
         if old.name != name:
             shutil.rmtree(old)
+
+
+def write_tensors(folder: Path, tensors: dict[str, dict[str, Tensor]]) -> dict[str, str]:
+    """One file for each part; their hashes."""
+    hashes = {}
+    for part, values in tensors.items():
+        path = folder / f"{part}.safetensors"
+        # clones: tied weights are stored twice, which safetensors would refuse to do silently
+        save_file(
+            {key: value.detach().cpu().contiguous().clone() for key, value in values.items()}, path
+        )
+        path.chmod(OWNER_ONLY)
+        hashes[part] = _sync_and_hash(path)
+    return hashes
 
 
 def latest_snapshot(folder: Path) -> Path | None:
@@ -81,8 +93,13 @@ def latest_snapshot(folder: Path) -> Path | None:
     return folder / name
 
 
-def read_snapshot(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Tensors by part and the json state, after checking that no file was changed."""
+def read_snapshot(
+    path: Path, *, rank: int | None = None
+) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """Tensors by part and the json state, after checking that no file was changed.
+
+    rank: whose files to read, where each rank has written its own.
+    """
     raw = (path / "state.json").read_bytes()
     digest = path.name.rpartition("-")[2]
     whole = digest == hashlib.sha256(raw).hexdigest()
@@ -96,8 +113,11 @@ def read_snapshot(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, A
             "this one in its history."
         )
     tensors = {}
-    for part, expected in state["sha256"].items():
-        file = path / f"{part}.safetensors"
+    for title, expected in state["sha256"].items():
+        part, _, owner = title.partition("-")
+        if owner and owner != str(rank):
+            continue
+        file = path / f"{title}.safetensors"
         if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != expected:
             raise _damaged(file)
         tensors[part] = load_file(file)

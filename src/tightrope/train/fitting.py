@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -30,7 +30,7 @@ from tightrope.ledger.terms import check_name
 from tightrope.numerics.digits import rounded_up
 from tightrope.numerics.interval import Interval
 from tightrope.train.data import Records, digests_of, share_items, to_device
-from tightrope.train.ranks import from_all_ranks
+from tightrope.train.ranks import from_all_ranks, in_parts
 from tightrope.validate import check_count
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def evaluate(run: PrivateRun, evaluation: Evaluation) -> float:
     if run.average is not None:
         shown = partial(_with_weights, model, run.average.weights())
     total = 0.0
-    with in_evaluation_mode(model), torch.no_grad():
+    with in_evaluation_mode(model), torch.no_grad(), _whole_weights(model):
         for start in range(0, records.length, evaluation.batch_size):
             stop = min(start + evaluation.batch_size, records.length)
             indices = torch.arange(start, stop, device="cpu").numpy()
@@ -243,6 +243,15 @@ def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+def _whole_weights(model: nn.Module) -> AbstractContextManager[Any]:
+    """Of a model in parts, whole weights where they are used; the ranks evaluate together."""
+    if not in_parts(model):
+        return nullcontext()
+    from tightrope.train.sharding import whole_weights
+
+    return whole_weights()
 
 
 def _with_weights(model: nn.Module, weights: dict[str, Tensor], *args: Any, **named: Any) -> Any:

@@ -33,9 +33,17 @@ from tightrope.train.files import (
     latest_snapshot,
     read_snapshot,
     write_snapshot,
+    write_tensors,
 )
 from tightrope.train.journal import Journal, Mark, digest_of
-from tightrope.train.ranks import from_all_ranks, rank_and_size
+from tightrope.train.ranks import (
+    as_part,
+    from_all_ranks,
+    in_parts,
+    is_part,
+    local,
+    rank_and_size,
+)
 from tightrope.train.record import certificate_of, resume_isolation, stored_isolation
 from tightrope.train.several import name_of
 
@@ -81,6 +89,7 @@ class RunFolder:
             "data": run.fingerprint,
             # claimed as a whole, so it must not be chosen by looking at what was released
             "budget": repr(run.ledger.budget),
+            **({"model": "in parts"} if in_parts(run.model) else {}),
         }
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         snapshot, stored = self._stored()
@@ -108,7 +117,7 @@ class RunFolder:
                 f"{self.path} has no journal, so it is not known what was released after the last "
                 "save. Resuming could under-count privacy; start a new run."
             )
-        tensors, state = read_snapshot(snapshot)
+        tensors, state = read_snapshot(snapshot, rank=rank_and_size()[0])
         self._check_same(state["facts"])
         return snapshot, (tensors, state)
 
@@ -190,8 +199,10 @@ class RunFolder:
             "extras": {name: _plain(name, extra) for name, extra in self._extras.items()},
             "ranks": from_all_ranks(self._local_state(run)),
         }
-        if rank_and_size()[0] == 0:
-            tensors = {"model": model_tensors, "optimizer": optimizer_tensors}
+        tensors = {"model": model_tensors, "optimizer": optimizer_tensors}
+        if in_parts(run.model):
+            _save_parts(self.path, f"step-{run.steps:09d}", tensors, state)
+        elif rank_and_size()[0] == 0:
             write_snapshot(self.path, f"step-{run.steps:09d}", tensors, state)
         if rank_and_size()[1] > 1:
             dist.barrier()
@@ -228,7 +239,7 @@ class RunFolder:
         )
         released = run.ledger.released
         resume_isolation(run, state["isolation"])
-        run.model.load_state_dict(tensors["model"])
+        _load_weights(run.model, tensors["model"])
         unpack_optimizer(run.optimizer, tensors["optimizer"], state["optimizer"])
         for name, extra in self._extras.items():
             extra.load_state_dict(state["extras"][name])
@@ -296,6 +307,33 @@ def _torch_states() -> list[Tensor]:
     return [torch.get_rng_state(), *cuda]
 
 
+def _save_parts(
+    folder: Path, title: str, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]
+) -> None:
+    """Each rank writes a file of its own rows; none has them all."""
+    rank = rank_and_size()[0]
+    own = {f"{part}-{rank}": values for part, values in tensors.items()}
+
+    def others(temporary: Path) -> dict[str, str]:
+        from_all_ranks(str(temporary))
+        return {part: mark for each in from_all_ranks({}) for part, mark in each.items()}
+
+    if rank == 0:
+        write_snapshot(folder, title, own, state, others)
+    else:
+        temporary = Path(from_all_ranks(None)[0])
+        from_all_ranks(write_tensors(temporary, own))
+
+
+def _load_weights(model: torch.nn.Module, stored: dict[str, Tensor]) -> None:
+    if not in_parts(model):
+        model.load_state_dict(stored)
+        return
+    now = model.state_dict()
+    for name, values in stored.items():
+        local(now[name]).copy_(values)
+
+
 def _tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
     state = model.state_dict()
     odd = [name for name, value in state.items() if not isinstance(value, Tensor)]
@@ -304,7 +342,7 @@ def _tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
             f"The model stores {odd}, which are not tensors and cannot be stored without running "
             "code on loading. Turn them into buffers."
         )
-    return state
+    return {name: local(value) for name, value in state.items()}
 
 
 def _plain(name: str, extra: Stateful) -> dict[str, Any]:
@@ -338,11 +376,14 @@ def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
     whole = optimizer.state_dict()
     tensors: dict[str, Tensor] = {}
     plain: dict[str, Any] = {}
+    parts: list[str] = []  # of which each rank has its own rows
     for index, slots in whole["state"].items():
         for name, value in slots.items():
             target: dict[str, Any] = tensors if isinstance(value, Tensor) else plain
-            target[f"{index}/{name}"] = value
-    packed = {"plain": plain, "param_groups": whole["param_groups"]}
+            target[f"{index}/{name}"] = local(value)
+            if is_part(value):
+                parts.append(f"{index}/{name}")
+    packed = {"plain": plain, "param_groups": whole["param_groups"], "parts": parts}
     try:
         json.dumps(packed)
     except TypeError as error:
@@ -361,9 +402,13 @@ def unpack_optimizer(
     for key, value in packed["plain"].items():
         index, name = key.split("/", 1)
         state.setdefault(int(index), {})[name] = value
+    order = [p for group in optimizer.param_groups for p in group["params"]]
     for key, value in tensors.items():
         index, name = key.split("/", 1)
-        state.setdefault(int(index), {})[name] = value
+        part = key in packed.get("parts", ())
+        state.setdefault(int(index), {})[name] = (
+            as_part(value, order[int(index)]) if part else value
+        )
     groups = [
         {k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in group.items()}
         for group in packed["param_groups"]

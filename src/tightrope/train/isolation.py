@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -30,6 +31,7 @@ from tightrope.train.executors.unproved import Mapped, OneAtATime
 from tightrope.train.gradients.sums import public_updates
 from tightrope.train.program import NotCaptured, Program, Unknown, capture, digest, prove
 from tightrope.train.program.proof import draws_at_random
+from tightrope.train.ranks import in_parts, total_over_ranks
 from tightrope.validate import check_count
 
 __all__ = ["TIERS", "Isolated", "Isolation", "fixed_size", "isolate", "modules_of"]
@@ -64,7 +66,7 @@ class Isolated:
     ) -> None:
         self._model, self._executors, self._updates = model, each, updates
         self.isolation, self.programs = isolation, tuple(programs)
-        self._state = _state_of(model)
+        self._state, self._together = _state_of(model), in_parts(model)
         # Whether random numbers are drawn, as by dropout. Without a program it is not known.
         self.draws = not programs or any(map(draws_at_random, programs))
 
@@ -83,6 +85,14 @@ class Isolated:
         if len(self._executors) == 1:
             return next(iter(self._executors.values()))
         return self._executors[_key(arguments)]
+
+    def in_step(self, parts: list[tuple[Any, Any]], device: torch.device) -> Iterator[Any]:
+        """Executors and parts of a batch, as many on all ranks, where these work together."""
+        if not self._together:
+            return iter(parts)
+        from tightrope.train.executors.sharded import in_step
+
+        return in_step(parts, list(self._executors.values()), device)
 
     def changed(self) -> bool:
         """Whether layers, modes or plain numbers of the model differ from those of the program."""
@@ -133,6 +143,11 @@ def isolate(
             why = str(reason) if wanted == "proved" else ""
         except Unknown as reason:
             why = str(reason)
+    if in_parts(model):
+        raise InvalidInput(
+            f"A model in parts runs a proved program only, and this loss is not proved: {why} "
+            "Change what is named, or train without shard(model)."
+        )
     if executor == "strict":
         raise InvalidInput(
             f'arithmetic="strict" runs a proved program, and this loss is not proved: '
@@ -178,17 +193,27 @@ def _proved(
 ) -> Isolated:
     each, programs, updates = {}, [], None
     rows = ROWS if executor == "strict" else size
+    cut = in_parts(model)
+    make, given, against = _executor(executor), parameters, dict[str, Any]()
+    if cut:
+        from tightrope.train.executors.sharded import Sharded
+        from tightrope.train.sharding import blank_weights, gradients_in_parts
+
+        make, against = Sharded, {"of_one": gradients_in_parts, "total_of": total_over_ranks}
     for key, example in shapes.items():
-        program = capture(model, loss, example, rows=rows, public=public)
-        _check_trains(program, flat(parameters))
-        labels = prove(program, rows)
-        if executor == "strict":
-            assert seeds is not None
-            each[key] = Strict(program, labels, size, parameters, seeds)
-        else:
-            each[key] = _executor(executor)(program, labels, size, parameters)
+        blank: Any = blank_weights(model) if cut else nullcontext({})
+        with blank as blanks:
+            given = pytree.tree_map(lambda p: blanks.get(id(p), p), parameters)
+            program = capture(model, loss, example, rows=rows, public=public)
+            _check_trains(program, flat(given))
+            labels = prove(program, rows)
+            if executor == "strict":
+                assert seeds is not None
+                each[key] = Strict(program, labels, size, given, seeds)
+            else:
+                each[key] = make(program, labels, size, given)
         plain = each[key] if executor == "plain" else Plain(program, labels, rows, parameters)
-        compare(plain, model, loss, example, parameters)
+        compare(plain, model, loss, example, parameters, **against)
         programs.append(program)
         if program.updates and updates is None:  # those of all shapes are the same
             updates = public_updates(program, labels)
@@ -220,8 +245,8 @@ def _check_trains(program: Program, parameters: list[nn.Parameter]) -> None:
 
 def _executor(name: str) -> Any:
     """The class of executors of this name; those with a compiler are loaded when asked for."""
-    if name == "plain":
-        return Plain
+    if name in ("plain", "strict"):
+        return Plain if name == "plain" else Strict
     if name == "compiled":
         from tightrope.train.executors.compiled import Compiled
 

@@ -29,10 +29,16 @@ __all__ = [
     "by_rank_0",
     "sum_over_ranks_",
     "start_together",
+    "total_over_ranks",
     "agree",
     "check_splits",
     "check_one_copy",
+    "as_part",
+    "in_parts",
+    "is_cut",
+    "local",
     "check_ranks_stayed",
+    "is_part",
     "check_apart",
     "common_fingerprint",
 ]
@@ -118,6 +124,13 @@ def agree(
     return tuple(why for _, reasons in stated for why in reasons)
 
 
+def total_over_ranks(values: Sequence[Tensor]) -> float:
+    """The sum of numbers of all ranks."""
+    total = torch.stack([v.double() for v in values]).sum()
+    dist.all_reduce(total)
+    return float(total)
+
+
 def start_together(model: torch.nn.Module, facts: dict[str, Any]) -> None:
     """Same privacy settings on every rank, and the weights and buffers of rank 0."""
     kinds = [
@@ -137,7 +150,8 @@ def start_together(model: torch.nn.Module, facts: dict[str, Any]) -> None:
             "sampler, clip, noise and expected batch size on every rank."
         )
     with torch.no_grad():
-        for tensor in [*model.parameters(), *model.buffers()]:
+        whole = [] if in_parts(model) else model.parameters()  # a part is on one rank alone
+        for tensor in [*whole, *model.buffers()]:
             dist.broadcast(tensor, src=0)
 
 
@@ -158,18 +172,48 @@ def check_splits(sampler: AbstractSampler, noise: Noise, exact: bool) -> None:
 
 
 def check_one_copy(model: torch.nn.Module) -> None:
-    """Each rank must hold the bare model."""
+    """Each rank must have the bare model, whole or cut by `sharding.shard`."""
     if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
         raise InvalidInput(
             f"Got a model wrapped in {type(model).__name__}, which adds up raw gradients over the "
             "ranks on its own. Pass the bare model: the private step adds the clipped sums up."
         )
-    sharded = any(type(p).__name__ == "DTensor" for p in model.parameters())
-    if sharded or any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules()):
+    kinds = {base.__name__ for module in model.modules() for base in type(module).__mro__}
+    if kinds & {"FSDPModule", "FullyShardedDataParallel"}:
         raise InvalidInput(
-            "Got a sharded model (FSDP), of which each rank holds a part. A private run needs all "
-            "weights on every rank. Pass the bare model; micro_batch= saves memory."
+            "Got a model that FSDP has cut, which gathers weights and adds up raw gradients by "
+            "hooks of its own. Pass the bare model to tightrope.train.shard(model) instead: the "
+            "private step gathers weights and adds clipped sums up."
         )
+
+
+def in_parts(model: torch.nn.Module) -> bool:
+    """Whether each rank has only its rows of the parameters; see `sharding`."""
+    return any(map(is_part, model.parameters()))
+
+
+def is_part(tensor: Tensor) -> bool:
+    """Whether a tensor is a DTensor; the module that has this class takes a second to load."""
+    return type(tensor).__name__ == "DTensor"
+
+
+def is_cut(part: Any) -> bool:
+    """Whether each rank has other rows of it."""
+    return is_part(part) and bool(part.placements[0].is_shard())
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's memory of a parameter, or of a state of the optimizer."""
+    return tensor.detach().to_local() if is_part(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def as_part(values: Tensor, like: Any) -> Tensor:
+    """A rank's own values as its part of what `like` is a part of; or as they are."""
+    if not is_part(like):
+        return values
+    mesh, shape, stride = like.device_mesh, like.shape, like.stride()
+    part: Tensor = type(like).from_local(values, mesh, like.placements, shape=shape, stride=stride)
+    return part
 
 
 _MARKS_IN_ONE_MESSAGE = 2**20  # marks of each rank, of eight bytes

@@ -13,7 +13,6 @@ computed from releases, so it costs nothing. The loop never holds a batch, a los
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 import threading
@@ -21,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -50,11 +50,14 @@ from tightrope.train.isolation import Isolated, Isolation, fixed_size, isolate, 
 from tightrope.train.noise import Noise
 from tightrope.train.ranks import (
     agree,
+    as_part,
     check_apart,
     check_one_copy,
     check_ranks_stayed,
     check_splits,
     common_fingerprint,
+    in_parts,
+    is_part,
     rank_and_size,
     start_together,
 )
@@ -210,6 +213,14 @@ class PrivateRun:
         rule = as_one_optimizer(optimizer)
         check_parts(model, rule, sampler, clip, noise, budget)
         check_one_copy(model)
+        self._in_parts = in_parts(model)
+        self._version: Any = _version_of_part if self._in_parts else attrgetter("_version")
+        if self._in_parts:
+            from tightrope.train.sharding import check_sharding
+
+            check_sharding(
+                model, executor=executor, isolation=isolation, arithmetic=arithmetic, noise=noise
+            )
         sampler.check_free()
         self.views = check_count(views, "views", low=1)  # on the certificate
         if views > 1 or augment is not None:
@@ -254,6 +265,8 @@ class PrivateRun:
         if self._ranks > 1:
             check_splits(sampler, noise, arithmetic == "strict")
             sampler.for_rank(self._rank)
+            if self._in_parts:
+                noise.for_rank(self._rank)  # type: ignore[attr-defined]
             if not self.records.named and sampler.users is None:  # names of users were compared
                 check_apart(self.records)
             private = not not_private_because(sampler, noise)
@@ -269,7 +282,7 @@ class PrivateRun:
         sampler.belong_to(self)
         if isinstance(clip, AdaptiveClip):
             clip.belong_to_a_run()
-        self._written: list[tuple[Tensor, int]] = []  # weights with their versions
+        self._written: list[tuple[Tensor, Any]] = []  # weights with their versions
         self._mark_weights()
         self.folder: RunFolder | None = None
         self._save_every = check_count(save_every, "save_every", low=1)
@@ -388,15 +401,19 @@ class PrivateRun:
         total: list[Tensor] | None = None
         seen: list[tuple[Any, Tensor]] = []
         chain = self.arithmetic.chain(drawn, self._ranks)
-        for group in groups:
-            executor = self._isolated.executor_for(group.arguments)
-            for part in _parts(group, executor.size):
-                batch, losses = executor.clipped_sum(to_device(part, self.device), self.clip, chain)
-                if self._shows_private:
-                    seen.append((batch, losses))
-                adaptive = isinstance(self.clip, AdaptiveClip)
-                sums = self.clip.counted(batch) if adaptive else batch.sums  # type: ignore[attr-defined]
-                total = self.totals.add(total, sums)
+        parts = [
+            (executor, part)
+            for group in groups
+            for executor in [self._isolated.executor_for(group.arguments)]
+            for part in _parts(group, executor.size)
+        ]
+        for executor, part in self._isolated.in_step(parts, self.device):
+            batch, losses = executor.clipped_sum(to_device(part, self.device), self.clip, chain)
+            if self._shows_private:
+                seen.append((batch, losses))
+            adaptive = isinstance(self.clip, AdaptiveClip)
+            sums = self.clip.counted(batch) if adaptive else batch.sums  # type: ignore[attr-defined]
+            total = self.totals.add(total, sums)
         if total is None:
             adaptive = isinstance(self.clip, AdaptiveClip)
             total = self.totals.zero(self.parameters, count=adaptive)
@@ -432,7 +449,7 @@ class PrivateRun:
             schedule.step()
         if self.average is not None:
             self.average.update(number)
-        self._written = [(tensor, tensor._version) for tensor, _ in self._written]
+        self._written = [(tensor, self._version(tensor)) for tensor, _ in self._written]
         if self.folder is not None and number % self._save_every == 0:
             self.folder.save()
         return Step(number, rates, norm, self)
@@ -441,12 +458,13 @@ class PrivateRun:
         torch._foreach_div_(sums, self.expected_batch_size)
         norm = None
         if self._shows_norm:
-            norm = math.sqrt(sum(float(mean.double().square().sum()) for mean in sums))
+            norm = self.totals.norm(sums)
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
         for parameter, mean in zip(self.parameters, sums, strict=True):
-            parameter.grad = mean.to(parameter.dtype)
+            mean = mean.to(parameter.dtype)
+            parameter.grad = as_part(mean, parameter)
         self.optimizer.step()
         for parameter in self.parameters:
             parameter.grad = None
@@ -514,7 +532,7 @@ class PrivateRun:
         )
 
     def _mark_weights(self) -> None:
-        self._written = [(tensor, tensor._version) for tensor in self._weights()]
+        self._written = [(tensor, self._version(tensor)) for tensor in self._weights()]
 
     def _weights(self) -> list[Tensor]:
         """Parameters and buffers; those of tied layers come more than once."""
@@ -533,7 +551,8 @@ class PrivateRun:
 
     @property
     def _written_since(self) -> bool:
-        return any(tensor._version != version for tensor, version in self._written)
+        version = self._version
+        return any(version(tensor) != before for tensor, before in self._written)
 
     def accept_weights(self) -> None:
         """Go on from weights that you set yourself, from nothing but public or released numbers."""
@@ -660,6 +679,12 @@ def _not_copied() -> InvalidInput:
         "A run cannot be copied: two of them would release different noise on the same batches. "
         "Make a new run, with history=run.record() to count this one."
     )
+
+
+def _version_of_part(tensor: Tensor) -> tuple[int, int]:
+    """Of a parameter, and of the memory that this rank has of it."""
+    own = tensor.to_local() if is_part(tensor) else tensor  # type: ignore[attr-defined]
+    return tensor._version, own._version
 
 
 def _names_of(model: nn.Module, parameters: list[nn.Parameter]) -> list[str]:

@@ -82,11 +82,11 @@ def test_what_does_not_split_over_ranks_is_refused(report):
     assert "different private settings" in settings
 
 
-def test_sharded_models_are_refused():
-    class FullyShardedDataParallel(nn.Module):
+def test_models_that_others_have_wrapped_are_refused():
+    class FSDPModule(nn.Module):
         pass
 
-    with pytest.raises(InvalidInput, match="sharded model"):
-        check_one_copy(nn.Sequential(FullyShardedDataParallel()))
+    with pytest.raises(InvalidInput, match="shard"):
+        check_one_copy(nn.Sequential(FSDPModule()))
     with pytest.raises(InvalidInput, match="bare model"):
         check_one_copy(nn.DataParallel(nn.Linear(1, 1)))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -98,3 +99,13 @@ def test_digits_example():
     accuracy = float(done.stdout.split("test accuracy")[1].split("%")[0])
     assert accuracy > 75
     assert "-differential privacy for one record under add-or-remove" in done.stdout
+
+
+@pytest.mark.slow
+def test_sharded_example(torchrun, tmp_path):
+    options = ["--width", "64", "--steps", "20", "--weights", tmp_path / "weights.pt"]
+    done = torchrun(EXAMPLES / "sharded.py", *options)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "136,992, of which 68,496 here" in done.stdout and "epsilon <= 8.000" in done.stdout
+    weights = torch.load(tmp_path / "weights.pt")
+    assert sum(w.numel() for w in weights.values()) == 136_992

@@ -32,7 +32,7 @@ from tightrope.train.data import to_device
 from tightrope.train.doctor.findings import Diagnosis, Finding, fault, good, note
 from tightrope.train.doctor.noise import Columns, Released, Table, check_noise, in_units, set_seed
 from tightrope.train.doctor.sampling import check_observed, check_sampler, draw_batches
-from tightrope.train.ranks import rank_and_size
+from tightrope.train.ranks import in_parts, rank_and_size
 from tightrope.train.run import PrivateRun, _Drawn
 from tightrope.train.spending import Length
 from tightrope.validate import check_count, check_probability
@@ -73,6 +73,8 @@ def _examinable(run: object) -> PrivateRun:
         )
     if rank_and_size()[1] > 1:
         raise InvalidInput("check_run examines one process; start the run without torchrun.")
+    if in_parts(run.model):
+        raise InvalidInput("check_run examines whole models; make the run without shard(model).")
     if run.records.length == 0:
         raise InvalidInput("The data set is empty; there is nothing to draw and to examine.")
     return run

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -26,6 +26,7 @@ from tightrope.train.executors.unproved import gradients_of_one
 from tightrope.train.gradients.rounding import exact_layers
 from tightrope.train.program.capture import _flatten
 from tightrope.train.program.lines import line_of_error
+from tightrope.train.ranks import is_part
 
 __all__ = ["ConstantDraws", "FloatForHalf", "check_runs", "compare", "made_data", "without_dropout"]
 
@@ -41,37 +42,45 @@ def compare(
     loss: Callable[..., Any],
     example: tuple[Any, ...],
     parameters: Parameters,
+    *,
+    of_one: Callable[..., Any] = gradients_of_one,
+    total_of: Callable[[list[Tensor]], float] = sum,  # type: ignore[assignment]
 ) -> None:
-    """example: a batch of the shapes that will come; none of its values is used."""
+    """example: a batch of the shapes that will come; none of its values is used.
+
+    of_one: the gradients of one example; total_of: adds numbers, those of all ranks where each
+        has a part.
+    """
     rows = min(_ROWS, executor.size)
     batch = _widened(made_data(example, rows))
     leaves, build = _flatten(batch)
     with _wide(model), exact_layers(), _without_cudnn(), FloatForHalf(), ConstantDraws():
         buffers = {name: value.clone() for name, value in model.named_buffers()}
-        wanted = [torch.zeros_like(p, dtype=torch.float64) for p in executor.parameters]
+        try:
+            found, _ = executor.clipped_sum(batch, FlatClip(1e12), 1)
+        except RuntimeError as error:
+            check_runs(model, loss, example)
+            raise InvalidInput(_fails(error)) from error
+        off = [total.double() for total in found.sums]
+        size = math.sqrt(float(total_of([total.square().sum() for total in off])))
         for row in range(rows):
             one = build([leaf[row : row + 1] for leaf in leaves])
-            try:
-                _, gradients = gradients_of_one(model, loss, one, parameters)
-            except RuntimeError as error:
-                raise InvalidInput(_fails(error)) from error
-            for total, g in zip(wanted, gradients, strict=True):
+            _, gradients = of_one(model, loss, one, parameters)
+            for total, g in zip(off, gradients, strict=True):
                 if g is not None:
-                    total += g.double()
+                    total -= g.double()
             with torch.no_grad():  # each example finds them as the program does
                 for name, value in model.named_buffers():
                     value.copy_(buffers[name])
-        found, _ = executor.clipped_sum(batch, FlatClip(1e12), 1)
-    if found.nonfinite or not all(bool(total.isfinite().all()) for total in wanted):
+    length = math.sqrt(float(total_of([total.square().sum() for total in off])))
+    if found.nonfinite or not math.isfinite(length):
         return  # made data show nothing: a logarithm of zero, say
-    off = _length(a.double() - b for a, b in zip(found.sums, wanted, strict=True))
-    size = _length(wanted)
-    if off > _ROUNDING * size + 1e-12:
+    if length > _ROUNDING * size + 1e-12:
         raise InvalidInput(
             f"On made data the {executor.how} executor's sum of gradients differs from that of one "
-            f"example at a time by {off:.3g}, where the sum is {size:.3g} long. The program that "
-            "was captured does not do what the loss does in Python; please open an issue with the "
-            'model. Until then give isolation="one at a time".'
+            f"example at a time by {length:.3g}, where the sum is {size:.3g} long. The program "
+            "that was captured does not do what the loss does in Python; please open an issue with "
+            'the model. Until then give isolation="one at a time".'
         )
 
 
@@ -85,6 +94,8 @@ def _fails(error: Exception) -> str:
 
 def check_runs(model: nn.Module, loss: Callable[..., Any], example: tuple[Any, ...]) -> None:
     """Refuse a loss that fails on made data too: what is wrong is no matter of programs."""
+    if any(map(is_part, model.parameters())):
+        return
     try:
         alike = copy.deepcopy(model)
     except Exception:  # some parametrised weights cannot be copied
@@ -94,10 +105,6 @@ def check_runs(model: nn.Module, loss: Callable[..., Any], example: tuple[Any, .
             loss(alike, *made_data(example, _ROWS))
     except Exception as error:
         raise InvalidInput(_fails(error)) from error
-
-
-def _length(values: Iterable[Tensor]) -> float:
-    return math.sqrt(sum(float(v.square().sum()) for v in values))
 
 
 def made_data(example: tuple[Any, ...], rows: int) -> tuple[Any, ...]:
@@ -191,6 +198,7 @@ def _without_cudnn() -> Iterator[None]:
 def _wide(model: nn.Module) -> Iterator[None]:
     """Weights and buffers in half precision are float32 for a while; their memory comes back."""
     halves = [t for t in (*model.parameters(), *model.buffers()) if t.dtype in _HALVES]
+    halves = [t for t in halves if not is_part(t)]  # widened where it is gathered
     before = [tensor.data for tensor in halves]
     try:
         for tensor in halves:

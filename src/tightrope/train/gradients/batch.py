@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, final
@@ -16,7 +16,7 @@ from tightrope.train.gradients.chains import chained_sum, inside_product
 from tightrope.train.gradients.combine import take_bundles
 from tightrope.train.gradients.forms import Form, TableRows, short_squares, zero_examples
 from tightrope.train.gradients.outer import RankOne, Shift, Signal
-from tightrope.train.gradients.rounding import exact_products, full_precision
+from tightrope.train.gradients.rounding import exact_products
 
 __all__ = ["ClippedBatch", "Factors", "empty_batch", "sum_of_forms"]
 
@@ -94,7 +94,7 @@ class Factors:
 
 def empty_batch(parameters: Sequence[nn.Parameter]) -> ClippedBatch:
     """No example: exactly zero, so that a step releases noise alone."""
-    sums = tuple(torch.zeros_like(full_precision(p.detach())) for p in parameters)
+    sums = tuple(_zero_sum(p) for p in parameters)
     none = torch.zeros(0, device=sums[0].device)
     return ClippedBatch(sums, 0, none, none[None], 0)
 
@@ -108,9 +108,15 @@ def sum_of_forms(
     chain: int,
     *,
     waits: bool = True,
+    keep: Callable[[int, Tensor], Tensor] | None = None,
 ) -> ClippedBatch:
-    """Norms, factors and sums of one form for each parameter in use; `forms` is empty then."""
-    layers = None if clip.per_parameter or not waits else _vectors(forms)
+    """Norms, factors and sums of one form for each parameter in use; `forms` is empty then.
+
+    keep: what is kept of each sum as soon as it is made, by the parameter's place; all of it if
+        left out.
+    """
+    plain = not clip.per_parameter and waits and keep is None
+    layers = _vectors(forms) if plain else None
     if layers is not None:
         return _sum_of_vectors(layers, parameters, present, clip, chain)
     device = parameters[0].device
@@ -125,19 +131,28 @@ def sum_of_forms(
         rows = [row.double() for row in rows]
     factors = _factors(torch.stack(rows), clip, chain, present, waits=waits)
     sums: dict[int, Tensor] = {}
+
+    def put(row: int, total: Tensor) -> None:
+        shape = parameters[row].shape
+        total = total if total.shape == shape else total.reshape(shape)
+        sums[row] = total if keep is None else keep(row, total)
+
     while bundles:
         bundle = bundles.pop()
-        sums.update(bundle.split(factors.sum(bundle.form, bundle.rows[0])))
+        for row, total in bundle.split(factors.sum(bundle.form, bundle.rows[0])).items():
+            put(row, total)
     for row in sorted(forms, key=lambda row: isinstance(forms[row], TableRows)):
-        sums[row] = factors.sum(forms.pop(row), row)  # tables last: others make room first
-    ordered = []
+        put(row, factors.sum(forms.pop(row), row))  # tables last: others make room first
     for row, parameter in enumerate(parameters):
-        total = sums.get(row)
-        if total is None:
-            total = torch.zeros_like(full_precision(parameter.detach()))
-        same = total.shape == parameter.shape
-        ordered.append(total if same else total.reshape(parameter.shape))
-    return factors.batch(ordered)
+        if row not in sums:
+            put(row, _zero_sum(parameter))
+    return factors.batch([sums[row] for row in range(len(parameters))])
+
+
+def _zero_sum(parameter: Tensor) -> Tensor:
+    """In float32 or wider."""
+    wide = torch.promote_types(parameter.dtype, torch.float32)
+    return torch.zeros(parameter.shape, dtype=wide, device=parameter.device)
 
 
 @dataclass
@@ -201,7 +216,7 @@ def _sum_of_vectors(
                 )
     for row, parameter in enumerate(parameters):
         if sums[row] is None:
-            sums[row] = torch.zeros_like(full_precision(parameter.detach()))
+            sums[row] = _zero_sum(parameter)
         elif sums[row].shape != parameter.shape:
             sums[row] = sums[row].reshape(parameter.shape)
     return factors.batch(sums)

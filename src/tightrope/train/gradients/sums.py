@@ -102,7 +102,10 @@ class ClippedSums:
         self.sites = self._find_sites()
         self._origin = {w: self._origin_of(w) for site in self.sites for w in site.weights}
         self._pulls = self._find_pulls()
-        self._run, self._places, self._constants = self._write()
+        self._run, self.places, self._constants = self._write()
+        # Where each rank has a part: what it keeps of each sum, and how it gets a whole weight.
+        self.keep: Callable[[int, Tensor], Tensor] | None = None
+        self.weight: Callable[[int], Tensor] = lambda row: self.parameters[row].detach()
         keep_freed_memory()
 
     def _grouped(self, given: Any) -> list[frozenset[int]]:
@@ -238,7 +241,7 @@ class ClippedSums:
         """What `passes` is called with: weights and other tensors as they are now, and a batch."""
         batch, found = iter(leaves), list[Tensor]()
         given = {p.node: next(batch) for p in self.program.places if p.kind == "batch"}
-        for place in self._places:
+        for place in self.places:
             if place.kind == "batch":
                 found.append(given[place.node])
             else:
@@ -308,7 +311,7 @@ class ClippedSums:
             for form in forms.values():
                 form.settle()
             return sum_of_forms(
-                forms, self.parameters, self.size, present, clip, chain, waits=waits
+                forms, self.parameters, self.size, present, clip, chain, waits=waits, keep=self.keep
             )
 
     def __call__(
@@ -385,10 +388,10 @@ class Pull:
                 args, kwargs = fx.map_arg((n.args, n.kwargs), lambda m: env[m])  # type: ignore[no-untyped-call]
                 env[n] = graph.call_function(_PULLED.get(n.target, n.target), args, kwargs)
         graph.output(env[source])
-        self._run, self._parameters = flat_function(graph), sums.parameters
+        self._run, self._sums = flat_function(graph), sums
 
     def __call__(self, form: Form, values: list[Tensor]) -> list[tuple[int, Form]]:
-        weights = [self._parameters[row].detach() for row in self.rows]
+        weights = [self._sums.weight(row) for row in self.rows]
 
         def made(*given: Tensor) -> Tensor:
             return self._run(*given, *values)  # type: ignore[no-any-return]
