@@ -134,6 +134,13 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
     "embedding with padding": lambda: (nn.Embedding(9, 4, padding_idx=1), (words(12),)),
     "embedding, long table": lambda: (nn.Embedding(50, 4, padding_idx=1), (words(12, most=5),)),
     "tied head": lambda: (tied(), (words(6),)),
+    "places of a longer table, some of them twice": lambda: (
+        Apply(
+            lambda m, ids: m.parts[0](ids) * m.parts[1](torch.arange(ids.shape[1]) // 2).tanh(),
+            nn.Embedding(9, 4), nn.Embedding(20, 4, padding_idx=1),
+        ),
+        (words(6),),
+    ),
     "positions": lambda: (
         Apply(
             lambda m, ids: m.parts[0](ids) + m.parts[1](torch.arange(ids.shape[1])),

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, final
 
 import torch
@@ -24,7 +25,13 @@ from tightrope.errors import InvalidInput
 from tightrope.train.clip import Clip
 from tightrope.train.gradients.batch import ClippedBatch, sum_of_forms
 from tightrope.train.gradients.combine import combine, transposed
-from tightrope.train.gradients.forms import Dense, Form, keep_freed_memory, scratch_scope
+from tightrope.train.gradients.forms import (
+    Dense,
+    Form,
+    TableRows,
+    keep_freed_memory,
+    scratch_scope,
+)
 from tightrope.train.gradients.graph import (
     BUILTIN,
     attribute,
@@ -181,10 +188,13 @@ class ClippedSums:
             turned ^= flips
         return _Made(node, turned)
 
-    def _find_pulls(self) -> dict[fx.Node, Pull]:
+    def _find_pulls(self) -> dict[fx.Node, Pull | PublicRows]:
         """For what is computed from parameters: the way back, for each example by itself."""
         sources = dict.fromkeys(made.source for made in self._origin.values())
-        return {s: Pull(self, s) for s in sources if s.op == "call_function"}
+        return {
+            s: (PublicRows if _picks_few(s) else Pull)(self, s)
+            for s in sources if s.op == "call_function"
+        }  # fmt: skip
 
     def _write(self) -> tuple[Callable[..., Any], list[Any], list[Tensor]]:
         """The forward pass as one flat Python function, and what it is called with."""
@@ -400,6 +410,39 @@ class Pull:
         dense = form.dense().to(out.dtype)
         found = over_examples(back)(dense.reshape(len(dense), *self.shape))
         return [(row, Dense(full_precision(g))) for row, g in zip(self.rows, found, strict=True)]
+
+
+@final
+class PublicRows:
+    """The way back from a few rows of a table that are the same for all examples: positions, say.
+
+    The gradient of an example is these rows, so the table is not written out for each of them.
+    """
+
+    def __init__(self, sums: ClippedSums, source: fx.Node) -> None:
+        table, ids, *rest = source.args
+        (self._row,) = sums._made_of[table]  # type: ignore[index]
+        self.reads = (ids,)
+        self.shape = torch.Size(int(n) for n in source.meta["val"].shape)
+        self._rows = int(table.meta["val"].shape[0])  # type: ignore[union-attr]
+        self._padding = rest[0] if rest and rest[0] >= 0 else None  # type: ignore[operator]
+
+    def __call__(self, form: Form, values: list[Tensor]) -> list[tuple[int, Form]]:
+        dense = form.dense()
+        ids = values[0].reshape(1, -1).long().expand(len(dense), -1)
+        g = dense.reshape(len(dense), ids.shape[1], self.shape[-1])
+        return [(self._row, TableRows(ids, g, self._rows, self._padding))]
+
+
+def _picks_few(source: fx.Node) -> bool:
+    """Whether it is fewer rows of a parameter than it has."""
+    if source.target is not aten.embedding.default or source.kwargs:
+        return False
+    table, ids, *rest = source.args
+    if not isinstance(table, fx.Node) or table.op != "placeholder" or any(rest[1:]):
+        return False
+    picked, rows = ids.meta["val"].shape, table.meta["val"].shape[0]  # type: ignore[union-attr]
+    return all(isinstance(n, int) for n in picked) and prod(picked) < rows
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
