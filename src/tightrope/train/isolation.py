@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from tightrope.errors import InvalidInput
 from tightrope.train.data import Arguments
-from tightrope.train.executors.compare import check_runs, compare
+from tightrope.train.executors.compare import COMPARED, check_runs, compare
 from tightrope.train.executors.plain import Parameters, Plain, flat
 from tightrope.train.executors.strict import ROWS, Strict
 from tightrope.train.executors.unproved import Mapped, OneAtATime
@@ -213,6 +213,9 @@ def _proved(
             else:
                 each[key] = make(program, labels, size, given)
         plain = each[key] if executor == "plain" else Plain(program, labels, rows, parameters)
+        if program.batch is None and not cut:  # the same program for as few rows as are compared
+            few = min(COMPARED, rows)
+            plain = Plain(program, prove(program, few), few, parameters)
         compare(plain, model, loss, example, parameters, **against)
         programs.append(program)
         if program.updates and updates is None:  # those of all shapes are the same

@@ -28,10 +28,18 @@ from tightrope.train.program.capture import _flatten
 from tightrope.train.program.lines import line_of_error
 from tightrope.train.ranks import is_part
 
-__all__ = ["ConstantDraws", "FloatForHalf", "check_runs", "compare", "made_data", "without_dropout"]
+__all__ = [
+    "COMPARED",
+    "ConstantDraws",
+    "FloatForHalf",
+    "check_runs",
+    "compare",
+    "made_data",
+    "without_dropout",
+]
 
 aten = torch.ops.aten
-_ROWS = 3
+COMPARED = 3  # rows
 _ROUNDING = 2e-3  # by which sums of one program may differ
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -51,13 +59,13 @@ def compare(
     of_one: the gradients of one example; total_of: adds numbers, those of all ranks where each
         has a part.
     """
-    rows = min(_ROWS, executor.size)
+    rows = min(COMPARED, executor.size)
     batch = _widened(made_data(example, rows))
     leaves, build = _flatten(batch)
     with _wide(model), exact_layers(), _without_cudnn(), FloatForHalf(), ConstantDraws():
         buffers = {name: value.clone() for name, value in model.named_buffers()}
         try:
-            found, _ = executor.clipped_sum(batch, FlatClip(1e12), 1)
+            found, _ = executor.clipped_sum(batch, FlatClip(1e12), rows)
         except RuntimeError as error:
             check_runs(model, loss, example)
             raise InvalidInput(_fails(error)) from error
@@ -102,7 +110,7 @@ def check_runs(model: nn.Module, loss: Callable[..., Any], example: tuple[Any, .
         return
     try:
         with torch.no_grad(), torch.random.fork_rng():
-            loss(alike, *made_data(example, _ROWS))
+            loss(alike, *made_data(example, COMPARED))
     except Exception as error:
         raise InvalidInput(_fails(error)) from error
 
