@@ -66,8 +66,8 @@ def check_parts(
 def _check_optimizer(optimizer: torch.optim.Optimizer) -> None:
     rules = optimizer.each.values() if isinstance(optimizer, Several) else [optimizer]
     for rule in rules:
-        try:
-            inspect.signature(rule.step).bind()
+        try:  # the step of the class: a schedule puts a function without self on the object
+            inspect.signature(type(rule).step).bind(rule)
             again = isinstance(rule, torch.optim.LBFGS)
         except TypeError:
             again = True
