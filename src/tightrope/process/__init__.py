@@ -1,7 +1,6 @@
 """What runs on private data: frozen descriptions, no mathematics."""
 
 from tightrope.process.adjacency import Adjacency, Released
-from tightrope.process.choice import ExponentialMechanism, PermuteAndFlip
 from tightrope.process.composite import Process, Repeated, Sequence, parts_of, same_adjacency
 from tightrope.process.given import (
     CutDiscreteGaussianMechanism,
@@ -15,8 +14,10 @@ from tightrope.process.mechanism import (
     DeclaredZeroConcentrated,
     DiscreteGaussianMechanism,
     DiscreteLaplaceMechanism,
+    ExponentialMechanism,
     GaussianMechanism,
     LaplaceMechanism,
+    PermuteAndFlip,
     RandomizedResponse,
 )
 from tightrope.process.sampled import SampledRelease
