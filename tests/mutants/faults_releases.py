@@ -212,7 +212,7 @@ FAULTS = [
         FLIP,
     ),
     # trees
-    ("process/vector.py::TreeAggregation.depth", "self.leaves", "(self.leaves - 1)", TREE),
+    ("process/mechanism.py::TreeAggregation.depth", "self.leaves", "(self.leaves - 1)", TREE),
     ("process/adjacency.py", "REPLACE_ONE: 2.0", "REPLACE_ONE: 1.9", TREE),
     (
         "theorems/tree_aggregation.py::guarantee",

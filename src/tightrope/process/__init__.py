@@ -13,12 +13,14 @@ from tightrope.process.mechanism import (
     DeclaredRenyi,
     DeclaredZeroConcentrated,
     DiscreteGaussianMechanism,
+    DiscreteGaussianVector,
     DiscreteLaplaceMechanism,
     ExponentialMechanism,
     GaussianMechanism,
     LaplaceMechanism,
     PermuteAndFlip,
     RandomizedResponse,
+    TreeAggregation,
 )
 from tightrope.process.sampled import SampledRelease
 from tightrope.process.sampling import (
@@ -40,7 +42,6 @@ from tightrope.process.selection import (
 from tightrope.process.stopping import StoppedAtWill
 from tightrope.process.training import NoiseSchedule, NoisySGD
 from tightrope.process.users import UserLevel
-from tightrope.process.vector import DiscreteGaussianVector, TreeAggregation
 
 __all__ = [
     "Adjacency",
