@@ -2,14 +2,11 @@
 
 from tightrope.process.adjacency import Adjacency, Released
 from tightrope.process.composite import Process, Repeated, Sequence, parts_of, same_adjacency
-from tightrope.process.given import (
-    CutDiscreteGaussianMechanism,
-    DeclaredPair,
-    MixtureOfGaussians,
-)
 from tightrope.process.mechanism import (
+    CutDiscreteGaussianMechanism,
     DeclaredApproxDP,
     DeclaredGaussianDP,
+    DeclaredPair,
     DeclaredRenyi,
     DeclaredZeroConcentrated,
     DiscreteGaussianMechanism,
@@ -18,6 +15,7 @@ from tightrope.process.mechanism import (
     ExponentialMechanism,
     GaussianMechanism,
     LaplaceMechanism,
+    MixtureOfGaussians,
     PermuteAndFlip,
     RandomizedResponse,
     TreeAggregation,

@@ -7,8 +7,8 @@ from typing import final
 
 from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency, check_adjacency
-from tightrope.process.given import DeclaredPair
 from tightrope.process.mechanism import (
+    DeclaredPair,
     DeclaredZeroConcentrated,
     DiscreteGaussianMechanism,
     DiscreteLaplaceMechanism,
