@@ -138,7 +138,7 @@ FAULTS = [
     ),
     (f"{SAMPLE}::guarantee", 'getattr(release, "noise_multiplier", 1.0) == 0.0', "False", SAMPLED),
     (
-        "process/sampled.py::SampledRelease.__post_init__",
+        "process/mechanism.py::SampledRelease.__post_init__",
         "self.release.adjacency is not Adjacency.ADD_OR_REMOVE",
         "None is Adjacency.ADD_OR_REMOVE",
         _further("a_sampled_release_needs_the_bound_of_one_record"),

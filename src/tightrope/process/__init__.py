@@ -18,9 +18,9 @@ from tightrope.process.mechanism import (
     MixtureOfGaussians,
     PermuteAndFlip,
     RandomizedResponse,
+    SampledRelease,
     TreeAggregation,
 )
-from tightrope.process.sampled import SampledRelease
 from tightrope.process.sampling import (
     AbstractSampling,
     BallsInBinsSampling,
