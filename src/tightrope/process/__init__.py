@@ -1,7 +1,14 @@
 """What runs on private data: frozen descriptions, no mathematics."""
 
 from tightrope.process.adjacency import Adjacency, Released
-from tightrope.process.composite import Process, Repeated, Sequence, parts_of, same_adjacency
+from tightrope.process.composite import (
+    Process,
+    Repeated,
+    Sequence,
+    StoppedAtWill,
+    parts_of,
+    same_adjacency,
+)
 from tightrope.process.mechanism import (
     CutDiscreteGaussianMechanism,
     DeclaredApproxDP,
@@ -37,7 +44,6 @@ from tightrope.process.selection import (
     PoissonSelection,
     RepeatAndSelect,
 )
-from tightrope.process.stopping import StoppedAtWill
 from tightrope.process.training import NoiseSchedule, NoisySGD
 from tightrope.process.users import UserLevel
 
