@@ -1,6 +1,6 @@
 """What runs on private data: frozen descriptions, no mathematics."""
 
-from tightrope.process.adjacency import Adjacency, Released
+from tightrope.process.adjacency import Adjacency, Released, UserLevel
 from tightrope.process.composite import (
     Process,
     Repeated,
@@ -45,7 +45,6 @@ from tightrope.process.selection import (
     RepeatAndSelect,
 )
 from tightrope.process.training import NoiseSchedule, NoisySGD
-from tightrope.process.users import UserLevel
 
 __all__ = [
     "Adjacency",

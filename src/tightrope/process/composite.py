@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, final
 
 from tightrope.errors import AdjacencyMismatch, InvalidInput
-from tightrope.process.adjacency import Adjacency
+from tightrope.process.adjacency import Adjacency, OneRecord, UserLevel
 from tightrope.process.sampling import (
     FixedSizeSampling,
     FullBatch,
@@ -16,7 +16,6 @@ from tightrope.process.sampling import (
     TruncatedPoissonSampling,
 )
 from tightrope.process.training import NoisySGD
-from tightrope.process.users import OneRecord, UserLevel
 from tightrope.validate import check_count
 
 __all__ = [

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from tightrope.errors import InvalidInput
-from tightrope.process.adjacency import Adjacency, check_adjacency
-from tightrope.process.users import OneRecord
+from tightrope.process.adjacency import Adjacency, OneRecord, check_adjacency
 from tightrope.validate import (
     check_count,
     check_delta,

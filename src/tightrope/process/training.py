@@ -8,9 +8,8 @@ from typing import final
 import numpy as np
 
 from tightrope.errors import InvalidInput
-from tightrope.process.adjacency import Adjacency, check_adjacency
+from tightrope.process.adjacency import Adjacency, OneRecord, check_adjacency
 from tightrope.process.sampling import AbstractSampling, check_sampling
-from tightrope.process.users import OneRecord
 from tightrope.validate import check_count, check_non_negative
 
 __all__ = ["NoisySGD", "NoiseSchedule"]
