@@ -100,12 +100,12 @@ FAULTS = [
         PROCESS,
     ),
     (
-        "process/noise_conventions.py::noise_std_from_relative",
+        "process/training.py::noise_std_from_relative",
         "check_count(batch_size, 'batch_size', low=1)",
         "(2 * check_count(batch_size, 'batch_size', low=1))",
         PROCESS,
     ),
-    ("process/noise_conventions.py::langevin_std", "2.0", "4.0", PROCESS),
+    ("process/training.py::langevin_std", "2.0", "4.0", PROCESS),
     (
         "process/sampling.py::PoissonSampling.__post_init__",
         "object.__setattr__(self, 'rate', rate)",

@@ -6,7 +6,7 @@ noise on the MEAN gradient of a batch, so a step is
     w <- projection( w - step_size * (mean gradient of the batch + N(0, noise_std^2 I)) )
 
 and the iterate receives noise of standard deviation step_size * noise_std. The functions
-`noise_std_from_*` in `tightrope.process.noise_conventions` translate the conventions of papers.
+`noise_std_from_*` in `tightrope.process.training` translate the conventions of papers.
 Batches are divided by their PUBLIC size.
 """
 
