@@ -328,13 +328,13 @@ FAULTS = [
         REFUSED,
     ),
     (
-        "process/iteration.py::ContractiveIteration.__post_init__",
+        "process/convex.py::ContractiveIteration.__post_init__",
         "len(lengths) != 1",
         "False",
         REFUSED,
     ),
     (
-        "process/iteration.py::ContractiveIteration.__post_init__",
+        "process/convex.py::ContractiveIteration.__post_init__",
         "_store(self, start_distance=check_non_negative(self.start_distance, 'start_distance'))",
         "_store(self, start_distance=0.0)",
         PASSING,

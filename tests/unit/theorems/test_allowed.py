@@ -36,6 +36,7 @@ from tightrope.process import (
     TruncatedPoissonSampling,
 )
 from tightrope.process.convex import (
+    ContractiveIteration,
     CyclicSGD,
     LocalGradient,
     NoisyGradientDescent,
@@ -43,7 +44,6 @@ from tightrope.process.convex import (
     StopSGD,
     SubsampledSGD,
 )
-from tightrope.process.iteration import ContractiveIteration
 from tightrope.process.loss_constants import ConvexLoss, SmoothLoss
 from tightrope.process.mechanism import DiscreteGaussianVector, TreeAggregation
 from tightrope.theorems.catalog import THEOREMS
