@@ -340,7 +340,7 @@ FAULTS = [
         PASSING,
     ),
     (
-        "process/loss_constants.py::ConvexLoss.__post_init__",
+        "process/convex.py::ConvexLoss.__post_init__",
         "self.strong_convexity > self.smoothness",
         "False",
         REFUSED,

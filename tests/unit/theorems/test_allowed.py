@@ -37,14 +37,15 @@ from tightrope.process import (
 )
 from tightrope.process.convex import (
     ContractiveIteration,
+    ConvexLoss,
     CyclicSGD,
     LocalGradient,
     NoisyGradientDescent,
     SkipSGD,
+    SmoothLoss,
     StopSGD,
     SubsampledSGD,
 )
-from tightrope.process.loss_constants import ConvexLoss, SmoothLoss
 from tightrope.process.mechanism import DiscreteGaussianVector, TreeAggregation
 from tightrope.theorems.catalog import THEOREMS
 
