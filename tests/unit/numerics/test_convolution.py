@@ -12,9 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tightrope.errors import NotCertified
-from tightrope.numerics.lattice import LatticeMeasure, convolve, fast_size, fitted, normalised
+from tightrope.numerics.lattice import (
+    LatticeMeasure,
+    coarsened,
+    convolve,
+    fast_size,
+    fitted,
+    mixed,
+    normalised,
+)
 from tightrope.numerics.lattice_cells import shared_mass
-from tightrope.numerics.lattice_coarse import coarsened, mixed
 from tightrope.numerics.lattice_compound import compound
 from tightrope.numerics.lattice_convex import gathered, lowered
 from tightrope.numerics.lattice_tail import TailLadder, tail_table
