@@ -15,6 +15,7 @@ from tightrope.errors import NotCertified
 from tightrope.numerics.lattice import (
     LatticeMeasure,
     coarsened,
+    compound,
     convolve,
     fast_size,
     fitted,
@@ -22,7 +23,6 @@ from tightrope.numerics.lattice import (
     normalised,
 )
 from tightrope.numerics.lattice_cells import shared_mass
-from tightrope.numerics.lattice_compound import compound
 from tightrope.numerics.lattice_convex import gathered, lowered
 from tightrope.numerics.lattice_tail import TailLadder, tail_table
 
