@@ -19,11 +19,12 @@ from tightrope.numerics.lattice import (
     convolve,
     fast_size,
     fitted,
+    gathered,
+    lowered,
     mixed,
     normalised,
 )
 from tightrope.numerics.lattice_cells import shared_mass
-from tightrope.numerics.lattice_convex import gathered, lowered
 from tightrope.numerics.lattice_tail import TailLadder, tail_table
 
 

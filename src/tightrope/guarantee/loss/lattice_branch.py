@@ -19,9 +19,8 @@ from tightrope.guarantee.loss.by_chance import point_of_log_ratio
 from tightrope.guarantee.loss.gaussian import FixedSizeGaussianPair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
-from tightrope.numerics.lattice import check_size
+from tightrope.numerics.lattice import check_size, gap_bound, gathered, lowered
 from tightrope.numerics.lattice_cells import CELL_ERROR, shared_mass
-from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 

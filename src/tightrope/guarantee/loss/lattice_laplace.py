@@ -12,8 +12,7 @@ import numpy as np
 
 from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
 from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
-from tightrope.numerics.lattice import check_size
-from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
+from tightrope.numerics.lattice import check_size, gap_bound, gathered, lowered
 from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.validate import FloatArray
 
