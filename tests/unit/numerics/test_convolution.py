@@ -24,8 +24,7 @@ from tightrope.numerics.lattice import (
     mixed,
     normalised,
 )
-from tightrope.numerics.lattice_cells import shared_mass
-from tightrope.numerics.lattice_tail import TailLadder, tail_table
+from tightrope.numerics.lattice_tail import TailLadder, shared_mass, tail_table
 
 
 def _bump(size: int, step: float, rate: float, seed: int = 0) -> LatticeMeasure:

@@ -20,7 +20,7 @@ from tightrope.guarantee.loss.gaussian import FixedSizeGaussianPair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.lattice import check_size, gap_bound, gathered, lowered
-from tightrope.numerics.lattice_cells import CELL_ERROR, shared_mass
+from tightrope.numerics.lattice_tail import CELL_ERROR, shared_mass
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 

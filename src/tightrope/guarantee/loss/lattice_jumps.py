@@ -28,7 +28,7 @@ from tightrope.guarantee.loss.lattice_branch import loss_at, lower_branch, upper
 from tightrope.guarantee.loss.lattice_step import Side, jump_measure
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.lattice import LatticeMeasure, compound
-from tightrope.numerics.lattice_cells import shared_mass
+from tightrope.numerics.lattice_tail import shared_mass
 from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
