@@ -2,7 +2,7 @@
 
 LAW = "tests/unit/numerics/test_lognormal_mean.py"
 GOLDEN = "tests/unit/guarantee/test_allocation.py::test_golden_deltas"
-MEAN, ONE = "numerics/lognormal_mean.py", "numerics/lognormal.py"
+MEAN, ONE = "numerics/lognormal_mean.py", "numerics/lognormal_mean.py"
 CUMULANT = "guarantee/loss/cumulant_allocation.py"
 
 WHOLE = " ".join(
