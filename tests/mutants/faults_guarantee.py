@@ -212,7 +212,7 @@ FAULTS = [
         "tests/unit/theorems/test_hidden_golden.py",
     ),
     (
-        "numerics/lognormal_moments.py::log_positive_moments",
+        "numerics/lognormal_mean.py::log_positive_moments",
         "series[-1] * growth ** (2 * (k - 1)) / k",
         "series[-1] * growth ** (2 * (k - 1)) / (k + 1)",
         "tests/unit/numerics/test_lognormal_moments.py",

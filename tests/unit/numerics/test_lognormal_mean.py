@@ -15,10 +15,10 @@ from tightrope.numerics import lognormal_mean
 from tightrope.numerics.lognormal_mean import (
     Transform,
     log_mean,
+    log_positive_moments,
     log_power_mean,
     log_real_transform,
 )
-from tightrope.numerics.lognormal_moments import log_positive_moments
 
 SETTINGS = [(2, 1.0), (30, 0.3), (100, 0.9), (8, 1.6)]
 
