@@ -16,7 +16,7 @@ import pytest
 from tightrope import BallsInBinsSampling, NoisySGD, account
 from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.numerics.inversion_nodes import log1p_complex
+from tightrope.numerics.inversion_law import log1p_complex
 from tightrope.numerics.lognormal_mean import log_mean, log_positive_moments
 
 

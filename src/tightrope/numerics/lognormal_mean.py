@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from tightrope.errors import NotCertified
-from tightrope.numerics.inversion_nodes import ComplexArray, log1p_complex
+from tightrope.numerics.inversion_law import ComplexArray, log1p_complex
 from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray

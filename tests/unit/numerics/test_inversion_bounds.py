@@ -13,8 +13,14 @@ from scipy.special import ndtr
 from tightrope.numerics import inversion_nodes
 from tightrope.numerics.inversion import Line
 from tightrope.numerics.inversion_decay import Decay, layers_of_steps, no_decay
-from tightrope.numerics.inversion_law import AbstractFamily, SumLaw, Wanted
-from tightrope.numerics.inversion_nodes import TiltedNodes, log_error, tilted_nodes
+from tightrope.numerics.inversion_law import (
+    AbstractFamily,
+    SumLaw,
+    TiltedNodes,
+    Wanted,
+    log_error,
+    tilted_nodes,
+)
 from tightrope.numerics.inversion_saddle import (
     kernel_ratio,
     kernel_slope,

@@ -36,8 +36,7 @@ from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.guarantee.loss.renyi_cells import renyi_of_endless
-from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
-from tightrope.numerics.inversion_nodes import log1p_complex
+from tightrope.numerics.inversion_law import AbstractFamily, SumLaw, log1p_complex
 from tightrope.numerics.quadrature import FloatArray
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import check_order

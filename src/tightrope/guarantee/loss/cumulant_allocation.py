@@ -16,8 +16,7 @@ import numpy as np
 from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.cumulant_points import point_moments, point_nodes
 from tightrope.numerics.inversion_decay import Decay
-from tightrope.numerics.inversion_law import AbstractFamily
-from tightrope.numerics.inversion_nodes import TiltedNodes
+from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
 from tightrope.numerics.lognormal_mean import log_mean
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 from tightrope.numerics.rounding import UNIT

@@ -9,8 +9,7 @@ import numpy as np
 from tightrope.guarantee.loss.cumulant_points import log_mass, point_moments, point_nodes
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.numerics.inversion_decay import Decay, no_decay
-from tightrope.numerics.inversion_law import AbstractFamily
-from tightrope.numerics.inversion_nodes import TiltedNodes
+from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 

@@ -22,8 +22,7 @@ from tightrope.guarantee.loss.cumulant_panels import POINTS, TURN, panel_points
 from tightrope.guarantee.loss.cumulant_points import point_moments, point_nodes
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
-from tightrope.numerics.inversion_law import AbstractFamily
-from tightrope.numerics.inversion_nodes import TiltedNodes
+from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
 from tightrope.numerics.quadrature import FloatArray, expm1_minus, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 

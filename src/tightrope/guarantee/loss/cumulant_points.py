@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
+from tightrope.numerics.inversion_law import TiltedNodes, tilted_nodes
 from tightrope.numerics.quadrature import FloatArray, expm1_minus, gauss_legendre, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
-from tightrope.numerics.inversion_law import AbstractFamily
-from tightrope.numerics.inversion_nodes import TiltedNodes
+from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 
