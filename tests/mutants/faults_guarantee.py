@@ -193,7 +193,7 @@ FAULTS = [
     ),
     (f"{KIND}::_ruled_out", "1.0 + 4e-13", "1.0 - 1e-11", ENDS),
     (
-        "guarantee/gaussian/composition.py",
+        "guarantee/gaussian/profile.py",
         "_UP = 1.0 + 4.0 * ULP",
         "_UP = 1.0 - 4.0 * ULP",
         ENDS,

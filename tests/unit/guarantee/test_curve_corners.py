@@ -13,7 +13,7 @@ from mpmath import mpf
 from tightrope.guarantee import risk
 from tightrope.guarantee.approx import simple
 from tightrope.guarantee.approx.curve import tradeoff_interval
-from tightrope.guarantee.gaussian.composition import compose_mu, group_mu
+from tightrope.guarantee.gaussian.profile import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee

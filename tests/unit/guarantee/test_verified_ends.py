@@ -15,7 +15,7 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.from_profile import invert
-from tightrope.guarantee.gaussian.composition import compose_mu, group_mu
+from tightrope.guarantee.gaussian.profile import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee

@@ -10,7 +10,7 @@ import numpy as np
 
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.gaussian.composition import group_mu
+from tightrope.guarantee.gaussian.profile import group_mu
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 from tightrope.process import Adjacency

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.gaussian import profile as gaussian
-from tightrope.guarantee.gaussian.composition import compose_mu
+from tightrope.guarantee.gaussian.profile import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import (
     Components,
