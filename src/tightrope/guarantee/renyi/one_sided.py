@@ -26,13 +26,15 @@ from tightrope.guarantee.renyi._arrays import (
     TINY,
     ULP,
     Enclosure,
+    Indices,
     checked_delta,
     checked_epsilon,
     checked_order,
     flat,
+    increasing_root,
     shaped,
+    verified,
 )
-from tightrope.guarantee.renyi._solve import Indices, increasing_root, verified
 from tightrope.guarantee.renyi.binary import (
     gamma_of_log_chi,
     log_chi,

@@ -15,8 +15,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightrope.guarantee.renyi._arrays import TINY, ULP, Enclosure
-from tightrope.guarantee.renyi._solve import Indices, increasing_root, verified
+from tightrope.guarantee.renyi._arrays import (
+    TINY,
+    ULP,
+    Enclosure,
+    Indices,
+    increasing_root,
+    verified,
+)
 from tightrope.guarantee.renyi.binary import (
     gamma_of_log_chi,
     log_chi,
