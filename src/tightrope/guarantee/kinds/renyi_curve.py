@@ -58,7 +58,7 @@ class PureTerm:
     epsilon: float
 
     def upper(self, orders: FloatArray) -> FloatArray:
-        from tightrope.guarantee.renyi.pure_dp import renyi_of_pure
+        from tightrope.guarantee.renyi.randomized_response import renyi_of_pure
 
         return np.asarray(renyi_of_pure(orders, self.epsilon), dtype=np.float64)
 
