@@ -16,7 +16,10 @@ INVERSE, CONTOUR, LINE, PROFILE, LATTICE, CLOSED = (
     )
 )
 ROUNDING = "numerics/rounding.py"
-BINARY, OF_BINARY = "guarantee/renyi/binary.py", "tests/unit/guarantee/test_renyi_binary.py"
+BINARY, OF_BINARY = (
+    "guarantee/renyi/randomized_response.py",
+    "tests/unit/guarantee/test_renyi_binary.py",
+)
 CELLS, OF_CELLS = f"{LOSS}renyi_cells.py", "tests/unit/guarantee/test_renyi_cells.py"
 GROUP, COMPOSE, KIND = "guarantee/kinds/group.py", "guarantee/compose.py", "guarantee/kinds/loss.py"
 

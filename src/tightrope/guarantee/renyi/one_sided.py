@@ -35,7 +35,7 @@ from tightrope.guarantee.renyi._arrays import (
     shaped,
     verified,
 )
-from tightrope.guarantee.renyi.binary import (
+from tightrope.guarantee.renyi.randomized_response import (
     gamma_of_log_chi,
     log_chi,
     log_chi_of_gamma,

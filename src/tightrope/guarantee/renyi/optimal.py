@@ -36,8 +36,7 @@ from tightrope.guarantee.renyi._arrays import (
     shaped,
     verified,
 )
-from tightrope.guarantee.renyi.binary import log_chi_of_gamma
-from tightrope.guarantee.renyi.randomized_response import log_odds_bounds
+from tightrope.guarantee.renyi.randomized_response import log_chi_of_gamma, log_odds_bounds
 from tightrope.guarantee.renyi.two_sided import crossing_test
 from tightrope.validate import FloatArray
 
