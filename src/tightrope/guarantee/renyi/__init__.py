@@ -4,6 +4,7 @@ The way of reading: kernel, binary (the divergence of two outcomes) -> stationar
 (Theorem 3), randomized_response, two_sided -> optimal (the inverses) -> routes, best (over orders).
 """
 
+from tightrope.guarantee.kinds.renyi_curve import TabulatedCurve
 from tightrope.guarantee.renyi.best import (
     Best,
     best_delta,
@@ -12,7 +13,6 @@ from tightrope.guarantee.renyi.best import (
     best_for_epsilon,
 )
 from tightrope.guarantee.renyi.routes import ROUTES, Route
-from tightrope.guarantee.renyi.tabulated import TabulatedCurve
 
 __all__ = [
     "ROUTES",
