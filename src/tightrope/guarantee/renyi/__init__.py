@@ -6,13 +6,14 @@ The way of reading: kernel, binary (the divergence of two outcomes) -> stationar
 
 from tightrope.guarantee.kinds.renyi_curve import TabulatedCurve
 from tightrope.guarantee.renyi.best import (
+    ROUTES,
     Best,
+    Route,
     best_delta,
     best_epsilon,
     best_for_delta,
     best_for_epsilon,
 )
-from tightrope.guarantee.renyi.routes import ROUTES, Route
 
 __all__ = [
     "ROUTES",
