@@ -10,7 +10,7 @@ import pytest
 
 from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.cumulant_discrete import DiscreteCumulant
+from tightrope.guarantee.loss.cumulant_points import DiscreteCumulant
 from tightrope.guarantee.loss.discrete import DiscretePair, approx_pair, randomized_response_pair
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.guarantee.loss.integer_noise import discrete_gaussian_pair, discrete_laplace_pair

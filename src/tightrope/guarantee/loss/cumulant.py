@@ -18,11 +18,11 @@ from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.cumulant_allocation import AllocationCumulant
-from tightrope.guarantee.loss.cumulant_discrete import DiscreteCumulant
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
 from tightrope.guarantee.loss.cumulant_laplace import LaplaceCumulant
 from tightrope.guarantee.loss.cumulant_laplace_mixture import LaplaceMixtureCumulant
 from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
+from tightrope.guarantee.loss.cumulant_points import DiscreteCumulant
 from tightrope.guarantee.loss.cumulant_public import PublicCumulant
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
 from tightrope.guarantee.loss.discrete import DiscretePair
