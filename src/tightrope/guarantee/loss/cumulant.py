@@ -19,7 +19,6 @@ from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.cumulant_allocation import AllocationCumulant
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
-from tightrope.guarantee.loss.cumulant_laplace_mixture import LaplaceMixtureCumulant
 from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
 from tightrope.guarantee.loss.cumulant_points import DiscreteCumulant
 from tightrope.guarantee.loss.cumulant_public import PublicCumulant
@@ -31,7 +30,7 @@ from tightrope.guarantee.loss.gaussian import (
     SampledGaussianPair,
 )
 from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceCumulant, LaplacePair
-from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
+from tightrope.guarantee.loss.laplace_mixture import LaplaceMixtureCumulant, LaplaceMixturePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.guarantee.loss.renyi_cells import renyi_of_endless
