@@ -23,8 +23,7 @@ from tightrope.guarantee.loss.gaussian import (
     GaussianPair,
     SampledGaussianPair,
 )
-from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
-from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
+from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceMixturePair, LaplacePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.interval import Interval

@@ -29,8 +29,13 @@ from tightrope.guarantee.loss.gaussian import (
     GaussianPair,
     SampledGaussianPair,
 )
-from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceCumulant, LaplacePair
-from tightrope.guarantee.loss.laplace_mixture import LaplaceMixtureCumulant, LaplaceMixturePair
+from tightrope.guarantee.loss.laplace import (
+    BoundedRangePair,
+    LaplaceCumulant,
+    LaplaceMixtureCumulant,
+    LaplaceMixturePair,
+    LaplacePair,
+)
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.guarantee.loss.renyi_cells import renyi_of_endless

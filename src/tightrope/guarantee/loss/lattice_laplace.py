@@ -10,8 +10,7 @@ import math
 
 import numpy as np
 
-from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
-from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
+from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceMixturePair, LaplacePair
 from tightrope.numerics.lattice import check_size, gap_bound, gathered, lowered
 from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.validate import FloatArray

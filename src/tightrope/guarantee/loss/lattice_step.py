@@ -24,8 +24,7 @@ from tightrope.guarantee.loss.gaussian import (
     GaussianPair,
     SampledGaussianPair,
 )
-from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
-from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
+from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceMixturePair, LaplacePair
 from tightrope.guarantee.loss.lattice_branch import (
     Branch,
     infimum,

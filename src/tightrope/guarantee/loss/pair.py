@@ -17,8 +17,7 @@ from tightrope.guarantee.loss.gaussian import (
     SampledGaussianPair,
 )
 from tightrope.guarantee.loss.integer_noise import discrete_gaussian_pair, discrete_laplace_pair
-from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
-from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
+from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceMixturePair, LaplacePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 
