@@ -166,7 +166,7 @@ FAULTS = [
         BOUNDS,
     ),
     (
-        "guarantee/loss/lattice_laplace.py::laplace_atoms",
+        "guarantee/loss/laplace.py::laplace_atoms",
         "right * math.exp(-own)",
         "0.9 * right * math.exp(-own)",
         BOUNDS,

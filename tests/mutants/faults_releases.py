@@ -52,7 +52,7 @@ AGREE += "_batches"
 
 FAULTS = [
     (
-        "guarantee/loss/lattice_laplace.py::_masses",
+        "guarantee/loss/laplace.py::_masses",
         "np.append(left + right * math.exp(own), 0.0)",
         "np.append(0.0, left + right * math.exp(own))",
         "tests/laws/test_release_truth.py::test_sampled_laplace_noise",

@@ -24,7 +24,13 @@ from tightrope.guarantee.loss.gaussian import (
     GaussianPair,
     SampledGaussianPair,
 )
-from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceMixturePair, LaplacePair
+from tightrope.guarantee.loss.laplace import (
+    BoundedRangePair,
+    LaplaceMixturePair,
+    LaplacePair,
+    laplace_atoms,
+    sampled_laplace_atoms,
+)
 from tightrope.guarantee.loss.lattice_branch import (
     Branch,
     infimum,
@@ -32,7 +38,6 @@ from tightrope.guarantee.loss.lattice_branch import (
     lower_branch,
     upper_branch,
 )
-from tightrope.guarantee.loss.lattice_laplace import laplace_atoms, sampled_laplace_atoms
 from tightrope.guarantee.loss.lattice_mixture import mixture_measure
 from tightrope.guarantee.loss.lattice_public import public_measure
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
