@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from tightrope.guarantee.loss.cumulant_allocation import AllocationCumulant
+from tightrope.guarantee.loss.allocation import AllocationCumulant
 from tightrope.guarantee.loss.pair import AllocationPair
 from tightrope.numerics import lognormal_mean
 from tightrope.numerics.lognormal_mean import (

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.allocation import AllocationPair
-from tightrope.guarantee.loss.cumulant_allocation import AllocationCumulant
+from tightrope.guarantee.loss.allocation import AllocationCumulant, AllocationPair
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
 from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
 from tightrope.guarantee.loss.cumulant_points import DiscreteCumulant
