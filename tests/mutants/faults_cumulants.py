@@ -26,7 +26,7 @@ CLOSED, CELLS = "guarantee/loss/closed_form.py", "guarantee/loss/renyi_cells.py"
 TOP = "guarantee/loss/laplace.py"
 MIXED = "tests/unit/guarantee/test_mixture.py"
 MIXTURE = "guarantee/loss/cumulant_mixture.py"
-SCAN = "guarantee/loss/cumulant_mixture_scan.py"
+SCAN = "guarantee/loss/cumulant_mixture.py"
 
 FAULTS = [
     (
