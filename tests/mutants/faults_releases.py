@@ -39,7 +39,7 @@ SAMPLE, MIXED = "theorems/poisson_releases_exact.py", "guarantee/loss/laplace.py
 NOISE, BOUNDED = "guarantee/loss/integer_noise.py", "guarantee/loss/laplace.py"
 VECTORS, ALLOCATION = "theorems/discrete_gaussian_vector.py", "theorems/random_allocation.py"
 LISTED, GIVEN = "theorems/listed_laws.py", "tests/unit/theorems/test_listed_laws.py"
-PUBLIC, TRUNCATED = "guarantee/loss/cumulant_public.py", "theorems/truncated_poisson.py"
+PUBLIC, TRUNCATED = "guarantee/loss/public_mixture.py", "theorems/truncated_poisson.py"
 
 ZERO = "tests/unit/theorems/test_zero_out.py::test_"
 ZERO_IS_OUT = ZERO + "where_batches_do_not_depend_on_who_is_in_them_zeroed_is_removed"

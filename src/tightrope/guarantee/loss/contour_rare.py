@@ -16,10 +16,9 @@ from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.cumulant import law_of, sum_law
 from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
 from tightrope.guarantee.loss.cumulant_part import PartCumulant, log_tail
-from tightrope.guarantee.loss.cumulant_public import PublicCumulant
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
-from tightrope.guarantee.loss.public_mixture import PublicMixturePair
+from tightrope.guarantee.loss.public_mixture import PublicCumulant, PublicMixturePair
 from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
 from tightrope.numerics.quadrature import FloatArray
 

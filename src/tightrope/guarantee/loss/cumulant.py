@@ -20,7 +20,6 @@ from tightrope.guarantee.loss.allocation import AllocationCumulant, AllocationPa
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
 from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
 from tightrope.guarantee.loss.cumulant_points import DiscreteCumulant
-from tightrope.guarantee.loss.cumulant_public import PublicCumulant
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
@@ -36,7 +35,7 @@ from tightrope.guarantee.loss.laplace import (
     LaplacePair,
 )
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
-from tightrope.guarantee.loss.public_mixture import PublicMixturePair
+from tightrope.guarantee.loss.public_mixture import PublicCumulant, PublicMixturePair
 from tightrope.guarantee.loss.renyi_cells import renyi_of_endless
 from tightrope.numerics.inversion_law import AbstractFamily, SumLaw, log1p_complex
 from tightrope.numerics.quadrature import FloatArray
