@@ -15,8 +15,8 @@ from scipy.special import logsumexp
 from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee.loss import lattice, lattice_law
 from tightrope.guarantee.loss.abstract import infinite_log_mass
-from tightrope.guarantee.loss.by_chance import log_ratio
 from tightrope.guarantee.loss.closed_form import log_delta_single
+from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF
 from tightrope.guarantee.loss.lattice_jumps import (
     JumpLaw,

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tightrope.guarantee.loss.by_chance import log_mix, log_sampled, log_sampled_error
 from tightrope.guarantee.loss.discrete import DiscretePair
+from tightrope.guarantee.loss.gaussian import log_mix, log_sampled, log_sampled_error
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray, check_count, check_positive
 

@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
-from tightrope.guarantee.loss.by_chance import above_infimum, log_sampled
 from tightrope.guarantee.loss.cumulant_bounded import BoundedCumulant
 from tightrope.guarantee.loss.cumulant_points import EqualPanels
+from tightrope.guarantee.loss.gaussian import above_infimum, log_sampled
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
 from tightrope.numerics.lattice import check_size, gap_bound, gathered, lowered
 from tightrope.numerics.quadrature import FloatArray, gauss_legendre, log_sum_exp

@@ -18,7 +18,7 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.by_chance import log_ratio
+from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.guarantee.loss.lattice_branch import point_of
 from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
 from tightrope.guarantee.loss.lattice_split import MAX_SIZE

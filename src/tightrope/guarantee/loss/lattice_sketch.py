@@ -12,11 +12,11 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.by_chance import log_ratio
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     GaussianPair,
     SampledGaussianPair,
+    log_ratio,
 )
 from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceMixturePair, LaplacePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair

@@ -17,12 +17,12 @@ from scipy.special import log_ndtr
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.by_chance import log_ratio
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     GaussianPair,
     SampledGaussianPair,
+    log_ratio,
 )
 from tightrope.guarantee.loss.laplace import (
     BoundedRangePair,
