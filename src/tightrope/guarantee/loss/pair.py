@@ -8,6 +8,8 @@ from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.discrete import (
     DiscretePair,
     approx_pair,
+    discrete_gaussian_pair,
+    discrete_laplace_pair,
     randomized_response_pair,
 )
 from tightrope.guarantee.loss.gaussian import (
@@ -16,7 +18,6 @@ from tightrope.guarantee.loss.gaussian import (
     GaussianPair,
     SampledGaussianPair,
 )
-from tightrope.guarantee.loss.integer_noise import discrete_gaussian_pair, discrete_laplace_pair
 from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceMixturePair, LaplacePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
