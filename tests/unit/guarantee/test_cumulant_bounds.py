@@ -25,7 +25,7 @@ from tightrope.guarantee.loss.cumulant_points import DiscreteCumulant
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, layers_of_density
 from tightrope.guarantee.loss.laplace import LaplaceCumulant
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     FixedSizeGaussianPair,
     LaplacePair,
     PublicMixturePair,

@@ -29,7 +29,7 @@ from tightrope.guarantee.loss.lattice_jumps import (
 from tightrope.guarantee.loss.lattice_law import OneSide, one_side
 from tightrope.guarantee.loss.lattice_plan import best_plan, plain_plan
 from tightrope.guarantee.loss.lattice_step import step_measure
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     AbstractLossPair,
     DiscretePair,
     FixedSizeGaussianPair,

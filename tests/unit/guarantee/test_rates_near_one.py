@@ -16,7 +16,7 @@ from tightrope.guarantee.loss.gaussian import (
     log_sampled,
     log_sampled_error,
 )
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     DiscretePair,
     GaussianMixturePair,
     LaplaceMixturePair,

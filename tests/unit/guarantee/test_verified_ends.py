@@ -25,7 +25,7 @@ from tightrope.guarantee.loss.closed_form import _sampled_added, log_delta_singl
 from tightrope.guarantee.loss.contour_inverse import EpsilonGoal, Inverse, invert_closed_form
 from tightrope.guarantee.loss.contour_line import log_chernoff, log_reverse
 from tightrope.guarantee.loss.lattice_inverse import _crossing
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     FixedSizeGaussianPair,
     GaussianPair,
     LaplacePair,

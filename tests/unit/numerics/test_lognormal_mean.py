@@ -10,7 +10,7 @@ import pytest
 from scipy.integrate import quad
 
 from tightrope.guarantee.loss.allocation import AllocationCumulant
-from tightrope.guarantee.loss.pair import AllocationPair
+from tightrope.guarantee.loss.profile import AllocationPair
 from tightrope.numerics import lognormal_mean
 from tightrope.numerics.lognormal_mean import (
     Transform,

@@ -21,7 +21,7 @@ from tightrope.guarantee.loss.abstract import (
 from tightrope.guarantee.loss.cumulant import renyi
 from tightrope.guarantee.loss.curve import LossCurve
 from tightrope.guarantee.loss.mixture import MOST_MEMBERS
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     GaussianMixturePair,
     GaussianPair,
     PublicMixturePair,
