@@ -11,8 +11,8 @@ from scipy.special import ndtr
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import contour, profile
+from tightrope.guarantee.loss.contour import without_rare
 from tightrope.guarantee.loss.contour_line import certified_value
-from tightrope.guarantee.loss.contour_rare import without_rare
 from tightrope.guarantee.loss.cumulant_part import PartCumulant
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
 from tightrope.guarantee.loss.gaussian import log_ratio, point_of_log_ratio
