@@ -19,9 +19,8 @@ from tightrope.guarantee.loss import (
 )
 from tightrope.guarantee.loss.cumulant import law_of
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
-from tightrope.guarantee.loss.cumulant_panels import POINTS, Panels, panel_points
 from tightrope.guarantee.loss.cumulant_part import PartCumulant, log_tail
-from tightrope.guarantee.loss.cumulant_points import DiscreteCumulant
+from tightrope.guarantee.loss.cumulant_points import POINTS, DiscreteCumulant, Panels, panel_points
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, layers_of_density
 from tightrope.guarantee.loss.laplace import LaplaceCumulant

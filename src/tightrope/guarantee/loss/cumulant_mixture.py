@@ -19,8 +19,13 @@ from typing import final
 import numpy as np
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.cumulant_panels import POINTS, TURN, panel_points
-from tightrope.guarantee.loss.cumulant_points import point_moments, point_nodes
+from tightrope.guarantee.loss.cumulant_points import (
+    POINTS,
+    TURN,
+    panel_points,
+    point_moments,
+    point_nodes,
+)
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
 from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
