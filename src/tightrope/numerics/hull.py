@@ -196,7 +196,8 @@ def minorant(
 # there at distance `diameter`. Any k gives a valid cost; the best one is wanted.
 #
 # Error: sums of positive numbers, relative error at most 8 T 2^-53. Windows whose weight
-# c_{t+1} ... c_T leaves [1e-140, 1e140] are not tried, nor starts before the last 2^18 pushes unless
+# c_{t+1} ... c_T leaves [1e-140, 1e140] are not tried, nor starts before the last 2^18 pushes
+# unless
 # every step has one; each window alone gives a valid cost.
 
 

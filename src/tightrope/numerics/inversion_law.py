@@ -253,8 +253,10 @@ def _check_work(nodes: TiltedNodes, log_mass: FloatArray | None, wanted: Wanted)
 # ---- Tilted laws as weighted points, and their transforms on a uniform grid of frequencies -------
 # With M(z) = int e^{zx} dF(x) and points x_j of weight p_j (the tilted law at c, summing to 1),
 # M(c + iy)/M(c) = e^{i y m} (1 + sum_j p_j (e^{iy d_j} - 1)),   d_j = x_j - m,  m any centre.
-# Writing frequency n dy as a dy + b A dy, e^{iy d} - 1 = u + v + u v with u, v small: thin tables and
-# one matrix product replace a table of all frequencies, and no digit is lost for |y d| << 1. The thin
+# Writing frequency n dy as a dy + b A dy, e^{iy d} - 1 = u + v + u v with u, v small: thin tables
+# and
+# one matrix product replace a table of all frequencies, and no digit is lost for |y d| << 1. The
+# thin
 # tables are made from thinner ones in the same way, so that few sines are taken.
 # Every array has one row for each law of a family.
 

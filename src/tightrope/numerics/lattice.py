@@ -290,7 +290,8 @@ def _window(
 
 
 # ---- A lattice measure on a coarser lattice, above or below it in the convex order of e^x --------
-# The mass m e^{-x} (the measure that x = ln r is the log ratio of) is moved inside cells of `factor`
+# The mass m e^{-x} (the measure that x = ln r is the log ratio of) is moved inside cells of
+# `factor`
 # steps as in numerics.lattice_convex; the gap of a cell is its exact maximum over the fine points.
 
 
@@ -381,7 +382,8 @@ def mixed(parts: Sequence[tuple[LatticeMeasure, float]], log_left_out: float) ->
 # transform of B over b. It is made from x, not from 1 + x, so rounding grows with the number n b of
 # terms and not with n.
 #
-# Error, as in numerics.lattice: an FFT is off by at most 5 log2(N) ulp of the sum of its inputs, and
+# Error, as in numerics.lattice: an FFT is off by at most 5 log2(N) ulp of the sum of its inputs,
+# and
 # this enters the exponent times n b; the mass that wraps around is bounded by a Chernoff bound,
 # counted twice; the error of B counts n b times.
 
@@ -447,10 +449,14 @@ def _outside(measure: LatticeMeasure, count: int, size: int) -> float:
 # into the chords of C: an upper bound. Lowering the chords at r_i by c_i gives a piecewise linear
 # function with its kinks on the lattice, the call function of the masses
 #     low_i = up_i - [ (c_{i+1} - c_i)/(r_{i+1} - r_i) - (c_i - c_{i-1})/(r_i - r_{i-1}) ].
-# It lies below C where the c interpolated on each cell cover the gap between chord and C. The gap at
-# the share t of a cell of width w with shares (left, right) is at most min(t left, (1 - t) right) w:
-# so either both ends drop by the largest gap, or, on steep cells, one end alone drops by the share of
-# the other end times w. Both bounds are of second order in h. Where low_i < 0 nevertheless, the kink
+# It lies below C where the c interpolated on each cell cover the gap between chord and C. The gap
+# at
+# the share t of a cell of width w with shares (left, right) is at most min(t left, (1 - t) right)
+# w:
+# so either both ends drop by the largest gap, or, on steep cells, one end alone drops by the share
+# of
+# the other end times w. Both bounds are of second order in h. Where low_i < 0 nevertheless, the
+# kink
 # is replaced by a chord; what is still negative is set to 0 and reported as clipped: an error.
 #
 # Everything is stored tilted: masses times e^{w i h}.

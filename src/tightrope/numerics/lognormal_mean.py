@@ -331,12 +331,15 @@ def _log_beyond(count: int, mu: float, angle: float, scale: float, end: float) -
 # ---- One lognormal X = e^(mu g - mu^2/2) of mean 1: its transform for complex v, and power mea----
 # F(v) = E e^(-vX), g normal. With the path of g moved by -i theta/mu, the exponent turns by -theta:
 #     F(v) - 1 = int phi(g - i theta/mu) (e^(-v e^(-i theta) X) - 1) dg.
-# As |phi(g - id)| = e^(d^2/2) phi(g), F is analytic far beyond Re v > 0. If Re(v e^(-i theta)) >= 0,
+# As |phi(g - id)| = e^(d^2/2) phi(g), F is analytic far beyond Re v > 0. If Re(v e^(-i theta)) >=
+# 0,
 #     |F(v)| <= e^(theta^2/(2 mu^2)) F(Re(v e^(-i theta))),   |F'(v)| <= e^(theta^2/(2 mu^2)).
 # On real v > 0, F falls and ln F(e^w) is concave in w (a convolution of log-concave functions).
 #
-# Error: trapezoidal sums in a strip of half-width spin/mu, in which |e^(-vX) - 1| <= |v| X (Trefethen
-# and Weideman 2014, Theorem 5.1): kept, with the cut ends, below 6 |v| e^-nats. Rounding of the sum:
+# Error: trapezoidal sums in a strip of half-width spin/mu, in which |e^(-vX) - 1| <= |v| X
+# (Trefethen
+# and Weideman 2014, Theorem 5.1): kept, with the cut ends, below 6 |v| e^-nats. Rounding of the
+# sum:
 # 40 units of the sum of |terms| (NumPy adds in pairs).
 
 
@@ -424,7 +427,8 @@ def log_power_mean(count: int, mu: float, power: int) -> float:
 
 
 # ---- Moments of M, the likelihood ratio of one epoch of balls in bins ----------------------------
-# M = (1/t) sum_i X_i with independent lognormal X_i = e^(mu g_i - mu^2/2) of mean 1: where the record
+# M = (1/t) sum_i X_i with independent lognormal X_i = e^(mu g_i - mu^2/2) of mean 1: where the
+# record
 # went decides which of t noisy sums is moved. Under the law without the record,
 #     D_a(with || without) = ln E[M^a]/(a - 1),   D_a(without || with) = ln E[M^(1-a)]/(a - 1).
 # Positive whole powers are coefficients of a power series; negative powers are one integral,
@@ -439,7 +443,7 @@ def log_power_mean(count: int, mu: float, power: int) -> float:
 
 _DECIMALS = Context(prec=80, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _STEP, _LEFT = 0.02, -60.0  # of w = ln u
-_NATS_lognormal_moments, _DROP = 60.0, 45.0
+_MOMENT_NATS, _DROP = 60.0, 45.0
 _ROUNDING = 4e-14
 _SMALL = 1e-4
 # What is left of expm1(-y) + y and log1p(-x) + x above _SMALL is right to 2 u/_SMALL < 5e-12.
@@ -453,7 +457,7 @@ def log_positive_moments(batches: int, mu: float, largest: int) -> FloatArray:
         series = [Decimal(1)]
         for k in range(1, largest + 1):
             series.append(series[-1] * growth ** (2 * (k - 1)) / k)
-        power = _power_lognormal_moments(series, batches)
+        power = _moment_power(series, batches)
         factor, logs = Decimal(1), []
         for a in range(largest + 1):
             logs.append(float((factor * power[a]).ln()))
@@ -461,7 +465,7 @@ def log_positive_moments(batches: int, mu: float, largest: int) -> FloatArray:
     return np.asarray(np.maximum(np.array(logs), 0.0) * (1 + 1e-15))
 
 
-def _power_lognormal_moments(series: list[Decimal], exponent: int) -> list[Decimal]:
+def _moment_power(series: list[Decimal], exponent: int) -> list[Decimal]:
     """Coefficients of series^exponent; all terms are positive in either way."""
     if exponent < len(series):
         return _squared_up(series, exponent)
@@ -532,7 +536,7 @@ def _log_strip(s: float) -> float:
 def _log_transform_excess(u: FloatArray, batches: int, mu: float, left: float) -> FloatArray:
     """ln(E[e^(-u M)] e^u), at least 0 by Jensen, rounded up."""
     d = min(0.5 * math.pi / mu, 6.0)
-    step = 2.0 * math.pi * d / (_NATS_lognormal_moments + 0.5 * d * d)
+    step = 2.0 * math.pi * d / (_MOMENT_NATS + 0.5 * d * d)
     g = np.arange(-left, 12.0 + 2.0 * mu, step)
     weights = step / math.sqrt(2.0 * math.pi) * np.exp(-0.5 * g * g)
     ratios = np.exp(mu * g - 0.5 * mu * mu)
@@ -546,7 +550,7 @@ def _log_transform_excess(u: FloatArray, batches: int, mu: float, left: float) -
 def _one_part(u: FloatArray, batches: int, ratios: FloatArray, weights: FloatArray) -> FloatArray:
     v = u / batches
     y = v[:, None] * ratios
-    direct = np.exp(-y) @ weights * (1 + _ROUNDING) + math.exp(2.0 - _NATS_lognormal_moments)
+    direct = np.exp(-y) @ weights * (1 + _ROUNDING) + math.exp(2.0 - _MOMENT_NATS)
     far = batches * (np.log(direct) + _ROUNDING) + u * (1 + _ROUNDING)
     bent = _bent(y) @ weights  # E[e^(-vX) - 1 + vX]
     x = np.minimum(v - bent, 0.9)

@@ -268,7 +268,7 @@ class ConvexLoss:
     strong_convexity: float = 0.0
 
     def __post_init__(self) -> None:
-        _store_loss_constants(
+        _store_constants(
             self,
             lipschitz=check_positive(self.lipschitz, "lipschitz"),
             smoothness=check_real(self.smoothness, "smoothness", low=0.0, finite=False),
@@ -290,7 +290,7 @@ class SmoothLoss:
     smoothness: float
 
     def __post_init__(self) -> None:
-        _store_loss_constants(
+        _store_constants(
             self,
             lipschitz=check_positive(self.lipschitz, "lipschitz"),
             smoothness=check_positive(self.smoothness, "smoothness"),
@@ -309,7 +309,7 @@ class ClippedLoss:
     lipschitz: float
 
     def __post_init__(self) -> None:
-        _store_loss_constants(self, lipschitz=check_positive(self.lipschitz, "lipschitz"))
+        _store_constants(self, lipschitz=check_positive(self.lipschitz, "lipschitz"))
 
 
 LossConstants = ConvexLoss | SmoothLoss | ClippedLoss
@@ -323,6 +323,6 @@ def check_loss(loss: object) -> None:
         )
 
 
-def _store_loss_constants(process: object, **values: float) -> None:
+def _store_constants(process: object, **values: float) -> None:
     for name, value in values.items():
         object.__setattr__(process, name, value)

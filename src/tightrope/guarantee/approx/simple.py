@@ -128,7 +128,7 @@ def amplified(
 # Vectors: advanced_composition in tests/golden/tradeoff.json.
 
 
-_UP_advanced = 1.0 + 8.0 * ULP
+_SAFE = 1.0 + 8.0 * ULP
 
 
 def advanced(
@@ -140,8 +140,8 @@ def advanced(
     largest = max((e for e, _, _ in parts), default=0.0) or 1.0
     squares = math.fsum(c * (e / largest) ** 2 for e, _, c in parts)
     drift = math.fsum(c * e * _expm1(e) for e, _, c in parts)
-    total = (largest * math.sqrt(2.0 * log_slack * squares) + drift) * _UP_advanced
-    return (total, min((math.fsum(c * d for _, d, c in parts) + slack) * _UP_advanced, 1.0))
+    total = (largest * math.sqrt(2.0 * log_slack * squares) + drift) * _SAFE
+    return (total, min((math.fsum(c * d for _, d, c in parts) + slack) * _SAFE, 1.0))
 
 
 def shortcut(epsilon: float, slack: float, count: int) -> float:
@@ -155,7 +155,7 @@ def shortcut(epsilon: float, slack: float, count: int) -> float:
             f"count), here {limit:.4g}; got {math.expm1(eps):.4g}. Use `advanced`, or the optimal "
             "composition, which is smaller."
         )
-    return float(2.0 * eps * math.sqrt(2.0 * k * log_slack) * _UP_advanced)
+    return float(2.0 * eps * math.sqrt(2.0 * k * log_slack) * _SAFE)
 
 
 def _slack(value: float) -> float:

@@ -172,7 +172,8 @@ def _both(pair: tuple[FloatArray, FloatArray], shape: tuple[int, ...]) -> tuple[
 #     records has size * mu; noise of standard deviation sigma on a query of L2 sensitivity S has
 #     mu = S/sigma. Classical formula: sigma = S sqrt(2 ln(1.25/delta))/eps is
 #     (eps, delta)-DP for 0 < eps < 1.
-# Conditions: adaptive composition, the same neighbours in every part. The classical formula is proved
+# Conditions: adaptive composition, the same neighbours in every part. The classical formula is
+# proved
 #     for eps < 1 only and is false from about 7.4 on, so it refuses eps >= 1.
 # Validity: exact (composition, group and analytic noise of the Gaussian mechanism); the classical
 #     formula is a bound.

@@ -152,7 +152,8 @@ class RenyiCurve:
 
 # ---- A Renyi curve known at a finite set of orders, continued between them -----------------------
 # Statement: K(z) = z D_{1+z}(P||Q) is convex in z with K(0) = 0. Hence between known orders K lies
-#     below its chords, below the smallest order D is at most its value there, and D never decreases.
+#     below its chords, below the smallest order D is at most its value there, and D never
+#     decreases.
 # Conditions: each gamma bounds the divergence at its order (both directions, all neighbours).
 # Validity: bound; exact at the listed orders.
 # Source: van Erven and Harremoes 2014 (arXiv:1206.2459), Theorem 3 and Corollary 2.

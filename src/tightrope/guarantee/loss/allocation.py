@@ -18,7 +18,7 @@ from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
 from tightrope.numerics.lognormal_mean import log_mean
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 from tightrope.numerics.rounding import UNIT
-from tightrope.validate import FloatArray, check_count, check_positive
+from tightrope.validate import check_count, check_positive
 
 __all__ = ["AllocationPair", "AllocationCumulant"]
 
@@ -78,7 +78,8 @@ _NO_MASSES = (
 
 
 # ---- The cumulant of one epoch of random allocation, from the density of ln S (lognormal_mean)----
-# E e^(zL) = E S^w with w = 1 + z ("remove", L = ln S) or w = -z ("add", L = -ln S). ln S has a normal
+# E e^(zL) = E S^w with w = 1 + z ("remove", L = ln S) or w = -z ("add", L = -ln S). ln S has a
+# normal
 # part of variance v, so the trapezoidal sum over points h apart is off by at most
 #     M(c) (2 e^(-v (2 pi/h - y)^2/2) + further terms), all together below thrice the first,
 # and |M(c + iy)/M(c)| <= e^(-v y^2/2) bounds the decay.

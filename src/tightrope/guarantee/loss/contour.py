@@ -328,8 +328,10 @@ def _most_variation(pair: AbstractLossPair, count: int) -> float:
 
 
 # ---- The law without losses too rare to matter ---------------------------------------------------
-# Rare large losses ("jumps") give the tilted law a second mode, and a line between the two needs very
-# many frequencies. Steps beyond a point that is passed too rarely to matter are left out; they add at
+# Rare large losses ("jumps") give the tilted law a second mode, and a line between the two needs
+# very
+# many frequencies. Steps beyond a point that is passed too rarely to matter are left out; they add
+# at
 # most their probability to delta.
 
 

@@ -149,7 +149,8 @@ class DiscreteCumulant(AbstractFamily):
 
 
 # ---- Gauss-Legendre panels for phi(s) r(s)^w on part of the line, with proved errors -------------
-# The frequency y turns e^{iyL} ever faster as L rises, so panels get shorter to the right, each for a
+# The frequency y turns e^{iyL} ever faster as L rises, so panels get shorter to the right, each
+# for a
 # turn of a few dozen radians.
 #
 # Error: each panel on a Bernstein ellipse around it (quadrature.log_ellipse_error), on which every

@@ -24,7 +24,7 @@ from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_
 from tightrope.numerics.lattice import check_size, gap_bound, gathered, lowered
 from tightrope.numerics.quadrature import FloatArray, gauss_legendre, log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT
-from tightrope.validate import FloatArray, check_positive, check_probability
+from tightrope.validate import check_positive, check_probability
 
 __all__ = [
     "LaplacePair",
@@ -216,8 +216,10 @@ class LaplaceCumulant(BoundedCumulant):
 
 # ---- Laplace noise on a Poisson sample: a record that is removed, added, or replaced by its op----
 # P has the density A_plus(x), Q the density A_minus(-x), relative to Laplace noise of scale b at 0.
-# A(x) = 1 - q + q e^{(|x| - |x - 1|)/b} where the record is there, otherwise 1. So A rises from x = 0
-# to x = 1 and is constant elsewhere, and L(x) = ln A_plus(x) - ln A_minus(-x) rises from -1 (or 0) to
+# A(x) = 1 - q + q e^{(|x| - |x - 1|)/b} where the record is there, otherwise 1. So A rises from x
+# = 0
+# to x = 1 and is constant elsewhere, and L(x) = ln A_plus(x) - ln A_minus(-x) rises from -1 (or 0)
+# to
 # 1 (or 0); the noise beyond these points is an atom of L at each end.
 
 
@@ -344,7 +346,8 @@ def _log_tail(x: FloatArray) -> FloatArray:
 # ---- The cumulant of sampled Laplace noise -------------------------------------------------------
 # M(z) = int A_plus^{1+z} A_minus^{-z} d Lap over the points where L rises, and the two atoms.
 #
-# Error: Gauss-Legendre panels on either side of 0. With u = (2x - 1)/b, ln A = ln(1 - q + q e^u) has
+# Error: Gauss-Legendre panels on either side of 0. With u = (2x - 1)/b, ln A = ln(1 - q + q e^u)
+# has
 # the derivative 1/(1 + (1-q) e^-u/q) in u, of size at most 1 where |Im u| <= pi/2; so on
 # |Im x| <= pi b/4 the integrand's logarithm has a slope of at most (1 + 2 max(|1+z|, |z|))/b.
 

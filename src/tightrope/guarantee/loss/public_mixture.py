@@ -15,7 +15,7 @@ from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
 from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT
-from tightrope.validate import FloatArray, check_probability
+from tightrope.validate import check_probability
 
 __all__ = ["PublicMixturePair", "PublicCumulant"]
 
@@ -91,7 +91,8 @@ def _mixed(parts: list[tuple[float, LogMasses]]) -> LogMasses:
 
 
 # ---- The cumulant of a public mixture: M = (1 - share) M_usual + share M_rare --------------------
-# The points of both laws, weighted, are points of their mixture. Error: each part's own, in units of
+# The points of both laws, weighted, are points of their mixture. Error: each part's own, in units
+# of
 # its share of M; 8 units for the shares.
 
 

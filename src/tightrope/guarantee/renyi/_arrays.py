@@ -94,7 +94,8 @@ def _slack(value: FloatArray, sizes: tuple[FloatArray | float, ...]) -> FloatArr
 
 
 # ---- Roots of increasing functions, many at a time, and verified steps away from them ------------
-# `increasing_root` is Newton's method kept inside a bracket that the signs prove; elements that have
+# `increasing_root` is Newton's method kept inside a bracket that the signs prove; elements that
+# have
 # converged leave the batch. It returns a point near the root and promises nothing: what is promised
 # comes from `verified`, which moves outwards until a check with its own error bound passes.
 

@@ -162,7 +162,8 @@ def _envelope(
 #     the slope of chi in p has the sign of each of
 #         far:  ln(theta room/(p - delta)) + z ln(x/y) - ln(1 + z (1 - y e^-eps)),
 #         near: ln(J(y) + (order/z)(e^eps - 1)(x^z - y^z)) - ln J(x),  J(x) = x^order k(1/x);
-#     `far` is almost linear in w at both ends, `near` keeps its digits where x and y are close to 1.
+#     `far` is almost linear in w at both ends, `near` keeps its digits where x and y are close to
+#     1.
 # Conditions: order > 1, eps >= 0, delta in [1e-300, 1/order).
 # Validity: exact.
 # Source: arXiv:2008.06529, Theorem 3 and (75)-(78); the two forms of the slope are derived here.

@@ -127,7 +127,8 @@ def _slope(U: FloatArray, z: FloatArray, value: FloatArray) -> FloatArray:
 #     Looser and simpler: r <= min(epsilon, order epsilon^2/2).
 #     With delta > 0 the answer is infinity: P may put mass delta where Q has none, which satisfies
 #     (epsilon, delta)-DP and has D_order(P||Q) = inf for every order > 1.
-#     The gamma of Theorem 3 (one_sided.py), which the paper calls the conversion from DP to Renyi DP,
+#     The gamma of Theorem 3 (one_sided.py), which the paper calls the conversion from DP to Renyi
+#     DP,
 #     answers another question: it is the largest Renyi level that FORCES (epsilon, delta)-DP. An
 #     (epsilon, delta)-DP mechanism need not have it.
 # Conditions: order > 1, epsilon >= 0, neighbours in both orders.
