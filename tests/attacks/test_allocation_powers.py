@@ -16,9 +16,8 @@ import pytest
 from tightrope import BallsInBinsSampling, NoisySGD, account
 from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.numerics.inversion_nodes import log1p_complex
-from tightrope.numerics.lognormal_mean import log_mean
-from tightrope.numerics.lognormal_moments import log_positive_moments
+from tightrope.numerics.inversion_law import log1p_complex
+from tightrope.numerics.lognormal_mean import log_mean, log_positive_moments
 
 
 def test_the_logarithm_is_right_to_units_of_its_argument():

@@ -32,7 +32,7 @@ from tightrope.errors import InvalidInput
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import Adjacency
-from tightrope.process.stopping import StoppedAtWill
+from tightrope.process.composite import StoppedAtWill
 from tightrope.train import FlatClip, FullBatchSampler, GaussianNoise, PoissonSampler, noisy_sgd
 from tightrope.train.clip import Clip
 

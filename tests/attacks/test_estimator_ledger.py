@@ -41,7 +41,7 @@ from tightrope.estimators import (
     TuningCostsPrivacy,
 )
 from tightrope.estimators.ledger import LEDGER
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 
 
 def _made(**settings: Any) -> PrivateLogisticRegression:

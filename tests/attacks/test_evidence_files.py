@@ -25,7 +25,7 @@ from tightrope.evidence.certificate import certify, chain_of, read
 from tightrope.evidence.run_facts import RunFacts
 from tightrope.evidence.statement import statement
 from tightrope.evidence.verify import holds, verify
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 
 # Numbers at the edge of the doubles overflow on their way to a verdict; the verdict is what counts.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

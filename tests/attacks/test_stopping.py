@@ -35,8 +35,7 @@ from tightrope.process import (
     StoppedAtWill,
 )
 from tightrope.process.codec import from_json, to_json
-from tightrope.process.convex import NoisyGradientDescent
-from tightrope.process.loss_constants import ConvexLoss
+from tightrope.process.convex import ConvexLoss, NoisyGradientDescent
 from tightrope.running import Odometer
 from tightrope.theorems.stopping_times import KEPT, _lengths, covering
 from tightrope.train import (

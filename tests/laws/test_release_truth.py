@@ -17,7 +17,7 @@ from scipy.signal import fftconvolve
 
 from tightrope import Adjacency, LaplaceMechanism, account
 from tightrope.process import SampledRelease
-from tightrope.process.vector import DiscreteGaussianVector, TreeAggregation
+from tightrope.process.mechanism import DiscreteGaussianVector, TreeAggregation
 
 SEEDS = [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 106))]
 MESH, CELLS = 2e-4, 40_000

@@ -21,7 +21,7 @@ from tightrope.guarantee.renyi import (
     closed_gamma,
     one_sided,
     optimal,
-    pure_dp,
+    randomized_response,
     region_of_level,
     two_sided,
 )
@@ -161,8 +161,10 @@ def test_the_minimum_agrees_with_a_grid_of_pairs(order, epsilon, delta):
 @quick
 @given(orders, epsilons)
 def test_pure_dp_lies_below_the_simple_bound_and_converts_back_to_at_least_zero(order, epsilon):
-    bounds = sound(pure_dp.renyi_of_pure_bounds(order, epsilon))
-    assert bounds[1] <= pure_dp.simple_renyi_of_pure(order, epsilon) * (1 + 1e-13) + 1e-307
+    bounds = sound(randomized_response.renyi_of_pure_bounds(order, epsilon))
+    assert (
+        bounds[1] <= randomized_response.simple_renyi_of_pure(order, epsilon) * (1 + 1e-13) + 1e-307
+    )
     # a conversion never tightens: delta at epsilon from the Renyi level is at least the true 0
     assert optimal.delta(order, bounds[1], epsilon).upper >= 0.0
 

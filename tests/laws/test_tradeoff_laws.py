@@ -8,10 +8,9 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tightrope.guarantee.approx.advanced import advanced
-from tightrope.guarantee.approx.simple import amplified, basic, group
+from tightrope.guarantee.approx.simple import advanced, amplified, basic, group
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.gaussian.composition import analytic_noise, classical_noise, compose_mu
+from tightrope.guarantee.gaussian.profile import analytic_noise, classical_noise, compose_mu
 from tightrope.process import Adjacency
 from tightrope_reproduce.formulas.optimal_composition import delta_optimal, epsilon_optimal
 from tightrope_reproduce.formulas.product import group as group_of_curve

@@ -21,12 +21,12 @@ STRIP, GRID, PANELS, PART, SAMPLED, FIXED, LAPLACE, BOUNDED, DISCRETE = (
 VALUES = "tests/unit/guarantee/test_discrete_pairs.py"
 RATES = "tests/unit/guarantee/test_rates_near_one.py"
 POINTS, PAIR = "guarantee/loss/cumulant_points.py", "guarantee/loss/discrete.py"
-NOISE, ARMS = "guarantee/loss/integer_noise.py", "guarantee/loss/by_chance.py"
+NOISE, ARMS = "guarantee/loss/discrete.py", "guarantee/loss/gaussian.py"
 CLOSED, CELLS = "guarantee/loss/closed_form.py", "guarantee/loss/renyi_cells.py"
 TOP = "guarantee/loss/laplace.py"
 MIXED = "tests/unit/guarantee/test_mixture.py"
 MIXTURE = "guarantee/loss/cumulant_mixture.py"
-SCAN = "guarantee/loss/cumulant_mixture_scan.py"
+SCAN = "guarantee/loss/cumulant_mixture.py"
 
 FAULTS = [
     (

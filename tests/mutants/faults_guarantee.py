@@ -16,7 +16,10 @@ INVERSE, CONTOUR, LINE, PROFILE, LATTICE, CLOSED = (
     )
 )
 ROUNDING = "numerics/rounding.py"
-BINARY, OF_BINARY = "guarantee/renyi/binary.py", "tests/unit/guarantee/test_renyi_binary.py"
+BINARY, OF_BINARY = (
+    "guarantee/renyi/randomized_response.py",
+    "tests/unit/guarantee/test_renyi_binary.py",
+)
 CELLS, OF_CELLS = f"{LOSS}renyi_cells.py", "tests/unit/guarantee/test_renyi_cells.py"
 GROUP, COMPOSE, KIND = "guarantee/kinds/group.py", "guarantee/compose.py", "guarantee/kinds/loss.py"
 
@@ -193,7 +196,7 @@ FAULTS = [
     ),
     (f"{KIND}::_ruled_out", "1.0 + 4e-13", "1.0 - 1e-11", ENDS),
     (
-        "guarantee/gaussian/composition.py",
+        "guarantee/gaussian/profile.py",
         "_UP = 1.0 + 4.0 * ULP",
         "_UP = 1.0 - 4.0 * ULP",
         ENDS,
@@ -212,7 +215,7 @@ FAULTS = [
         "tests/unit/theorems/test_hidden_golden.py",
     ),
     (
-        "numerics/lognormal_moments.py::log_positive_moments",
+        "numerics/lognormal_mean.py::log_positive_moments",
         "series[-1] * growth ** (2 * (k - 1)) / k",
         "series[-1] * growth ** (2 * (k - 1)) / (k + 1)",
         "tests/unit/numerics/test_lognormal_moments.py",

@@ -14,7 +14,7 @@ LAW, STEP, BRANCH, JUMPS, BLOCKS, WHOLE = (
 
 MIXTURE = "tests/unit/guarantee/test_mixture.py"
 EDGES = "tests/unit/guarantee/test_lattice_edges.py"
-STAGING, PAIRS = "guarantee/loss/lattice_staging.py", "guarantee/loss/abstract.py"
+STAGING, PAIRS = "guarantee/loss/lattice_plan.py", "guarantee/loss/abstract.py"
 ROUNDING, ONE = "numerics/rounding.py", "tests/unit/guarantee/test_pairs.py"
 
 FAULTS = [
@@ -166,7 +166,7 @@ FAULTS = [
         BOUNDS,
     ),
     (
-        "guarantee/loss/lattice_laplace.py::laplace_atoms",
+        "guarantee/loss/laplace.py::laplace_atoms",
         "right * math.exp(-own)",
         "0.9 * right * math.exp(-own)",
         BOUNDS,

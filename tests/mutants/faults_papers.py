@@ -100,12 +100,12 @@ FAULTS = [
         PROCESS,
     ),
     (
-        "process/noise_conventions.py::noise_std_from_relative",
+        "process/training.py::noise_std_from_relative",
         "check_count(batch_size, 'batch_size', low=1)",
         "(2 * check_count(batch_size, 'batch_size', low=1))",
         PROCESS,
     ),
-    ("process/noise_conventions.py::langevin_std", "2.0", "4.0", PROCESS),
+    ("process/training.py::langevin_std", "2.0", "4.0", PROCESS),
     (
         "process/sampling.py::PoissonSampling.__post_init__",
         "object.__setattr__(self, 'rate', rate)",
@@ -328,19 +328,19 @@ FAULTS = [
         REFUSED,
     ),
     (
-        "process/iteration.py::ContractiveIteration.__post_init__",
+        "process/convex.py::ContractiveIteration.__post_init__",
         "len(lengths) != 1",
         "False",
         REFUSED,
     ),
     (
-        "process/iteration.py::ContractiveIteration.__post_init__",
+        "process/convex.py::ContractiveIteration.__post_init__",
         "_store(self, start_distance=check_non_negative(self.start_distance, 'start_distance'))",
         "_store(self, start_distance=0.0)",
         PASSING,
     ),
     (
-        "process/loss_constants.py::ConvexLoss.__post_init__",
+        "process/convex.py::ConvexLoss.__post_init__",
         "self.strong_convexity > self.smoothness",
         "False",
         REFUSED,

@@ -35,11 +35,11 @@ ONE = _further("one_coordinate_is_exact_and_none_is_free")
 K_OF_T = _further("the_bound_for_k_of_t_covers_a_sample_of_the_truth")
 EDGES = _further("one_and_all_of_t_are_exact")
 PARTIAL = "tests/unit/theorems/test_partial_epochs.py"
-SAMPLE, MIXED = "theorems/poisson_releases_exact.py", "guarantee/loss/laplace_mixture.py"
-NOISE, BOUNDED = "guarantee/loss/integer_noise.py", "guarantee/loss/laplace.py"
+SAMPLE, MIXED = "theorems/poisson_releases_exact.py", "guarantee/loss/laplace.py"
+NOISE, BOUNDED = "guarantee/loss/discrete.py", "guarantee/loss/laplace.py"
 VECTORS, ALLOCATION = "theorems/discrete_gaussian_vector.py", "theorems/random_allocation.py"
 LISTED, GIVEN = "theorems/listed_laws.py", "tests/unit/theorems/test_listed_laws.py"
-PUBLIC, TRUNCATED = "guarantee/loss/cumulant_public.py", "theorems/truncated_poisson.py"
+PUBLIC, TRUNCATED = "guarantee/loss/public_mixture.py", "theorems/truncated_poisson.py"
 
 ZERO = "tests/unit/theorems/test_zero_out.py::test_"
 ZERO_IS_OUT = ZERO + "where_batches_do_not_depend_on_who_is_in_them_zeroed_is_removed"
@@ -52,7 +52,7 @@ AGREE += "_batches"
 
 FAULTS = [
     (
-        "guarantee/loss/lattice_laplace.py::_masses",
+        "guarantee/loss/laplace.py::_masses",
         "np.append(left + right * math.exp(own), 0.0)",
         "np.append(0.0, left + right * math.exp(own))",
         "tests/laws/test_release_truth.py::test_sampled_laplace_noise",
@@ -138,7 +138,7 @@ FAULTS = [
     ),
     (f"{SAMPLE}::guarantee", 'getattr(release, "noise_multiplier", 1.0) == 0.0', "False", SAMPLED),
     (
-        "process/sampled.py::SampledRelease.__post_init__",
+        "process/mechanism.py::SampledRelease.__post_init__",
         "self.release.adjacency is not Adjacency.ADD_OR_REMOVE",
         "None is Adjacency.ADD_OR_REMOVE",
         _further("a_sampled_release_needs_the_bound_of_one_record"),
@@ -212,7 +212,7 @@ FAULTS = [
         FLIP,
     ),
     # trees
-    ("process/vector.py::TreeAggregation.depth", "self.leaves", "(self.leaves - 1)", TREE),
+    ("process/mechanism.py::TreeAggregation.depth", "self.leaves", "(self.leaves - 1)", TREE),
     ("process/adjacency.py", "REPLACE_ONE: 2.0", "REPLACE_ONE: 1.9", TREE),
     (
         "theorems/tree_aggregation.py::guarantee",

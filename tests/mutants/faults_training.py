@@ -426,7 +426,7 @@ FAULTS = [
         USERS,
     ),
     (
-        "process/users.py::OneRecord.group",
+        "process/adjacency.py::OneRecord.group",
         "self if size == 1 else UserLevel(self, size)",
         "self",
         USERS,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tightrope import NoisySGD, PoissonSampling, account
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,

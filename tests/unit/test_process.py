@@ -24,7 +24,7 @@ from tightrope.process import (
 )
 from tightrope.process.codec import from_json, to_json
 from tightrope.process.convex import ConvexLoss, CyclicSGD
-from tightrope.process.noise_conventions import (
+from tightrope.process.training import (
     langevin_std,
     noise_std_from_langevin,
     noise_std_from_multiplier,

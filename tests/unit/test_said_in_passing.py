@@ -11,8 +11,7 @@ from scipy.special import ndtr
 from tightrope import NoisySGD, PoissonSampling, account
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.renyi import classical
-from tightrope.process.convex import ConvexLoss
-from tightrope.process.iteration import ContractiveIteration
+from tightrope.process.convex import ContractiveIteration, ConvexLoss
 from tightrope.theorems import hidden_hull
 from tightrope.theorems.poisson_gaussian_rdp_mtz19 import renyi_guarantee
 from tightrope_reproduce.plan.smoothing import smoothed

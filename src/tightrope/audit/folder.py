@@ -26,7 +26,7 @@ from tightrope.evidence.strict_json import why_unread
 from tightrope.guarantee.base import Guarantee
 from tightrope.process import NoisySGD, Process, Sequence
 from tightrope.process.codec import from_json, to_json
-from tightrope.process.stopping import steps_of, with_steps
+from tightrope.process.composite import steps_of, with_steps
 from tightrope.validate import FloatArray
 
 __all__ = ["SCHEMA", "FILE", "FolderAudit", "save_audit", "audit_folder"]

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tightrope.cli import options as opt
 from tightrope.cli.roc_drawing import roc_drawing, roc_table, scatter
-from tightrope.numerics.digits import rounded_down, rounded_up
+from tightrope.numerics.rounding import rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from tightrope.audit.folder import FolderAudit

@@ -49,7 +49,7 @@ def calibrate(
     Example: `tightrope calibrate --epsilon 3 --delta 1e-5 --rate 256/60000 --steps 14062`
     """
     from tightrope import calibrate as search
-    from tightrope.numerics.digits import rounded_up
+    from tightrope.numerics.rounding import rounded_up
     from tightrope.report.calibrate_view import calibrate_view
     from tightrope.report.second_opinion import remarks_on
 

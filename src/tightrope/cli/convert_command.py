@@ -9,7 +9,7 @@ import typer
 
 from tightrope.cli import options as opt
 from tightrope.guarantee.base import Guarantee
-from tightrope.numerics.digits import rounded_down, rounded_up
+from tightrope.numerics.rounding import rounded_down, rounded_up
 
 __all__ = ["app"]
 

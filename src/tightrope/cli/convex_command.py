@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from tightrope.cli import options as opt
 from tightrope.errors import InvalidInput
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.validate import no_promise
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tightrope.evidence.certificate import FILE, certify, read, titled, write, w
 from tightrope.evidence.signature import Trust, new_key_pair, signed
 from tightrope.evidence.title import Title
 from tightrope.evidence.verify import holds, verify
-from tightrope.numerics.digits import rounded_down, rounded_up
+from tightrope.numerics.rounding import rounded_down, rounded_up
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.account_view import account_view
 from tightrope.report.page import html_page, page_of

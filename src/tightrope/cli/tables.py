@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tightrope.numerics.digits import rounded_down, rounded_up
+from tightrope.numerics.rounding import rounded_down, rounded_up
 
 __all__ = ["screen", "remark", "epsilon_text", "show_account", "show_calibration", "compare_table"]
 __all__ += ["show_plan"]

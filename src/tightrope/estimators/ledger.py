@@ -26,7 +26,7 @@ from tightrope.convex.row_keys import Keys, row_keys
 from tightrope.errors import TightropeError
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.compose import compose
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Adjacency
 from tightrope.validate import warn
 

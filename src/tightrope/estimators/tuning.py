@@ -13,7 +13,7 @@ from sklearn.model_selection._search import BaseSearchCV
 from tightrope.estimators.ledger import FitsAddUp
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.selection import selection_guarantee
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.validate import check_count, warn
 
 __all__ = ["TuningCostsPrivacy", "tuning_cost", "warn_if_searching"]

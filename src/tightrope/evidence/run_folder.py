@@ -26,7 +26,7 @@ from tightrope.evidence.files import FILE, open_ordinary
 from tightrope.evidence.strict_json import parse, why_unread
 from tightrope.process import Sequence, StoppedAtWill, UserLevel
 from tightrope.process.codec import from_json
-from tightrope.process.stopping import steps_of
+from tightrope.process.composite import steps_of
 
 __all__ = ["JOURNAL", "HEAD", "LATEST", "KEY", "Mark", "next_mark", "folder_checks"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Process
 
 __all__ = ["statement", "statement_here", "main_claim", "declared_in", "footnotes", "is_uncovered"]

@@ -14,9 +14,9 @@ from tightrope.evidence.check import Check, stated, yours
 from tightrope.evidence.code import library
 from tightrope.evidence.run_facts import isolation_words
 from tightrope.evidence.statement import declared_in
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Process, StoppedAtWill, UserLevel
-from tightrope.process.stopping import steps_of, with_steps
+from tightrope.process.composite import steps_of, with_steps
 
 __all__ = ["run_checks", "writer_lines"]
 

@@ -18,7 +18,7 @@ from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.tradeoff.of_profile import Profile
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
-from tightrope.process.users import unit_name
+from tightrope.process.adjacency import unit_name
 from tightrope.validate import check_count
 
 __all__ = ["Validity", "Guarantee", "Components", "Operations"]

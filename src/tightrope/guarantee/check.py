@@ -28,7 +28,7 @@ from tightrope.guarantee.loss.lattice_law import OneSide, one_side
 from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, plain_plan
 from tightrope.guarantee.loss.lattice_sketch import sketch_of
 from tightrope.guarantee.loss.lattice_step import Side
-from tightrope.guarantee.loss.pair import GaussianPair
+from tightrope.guarantee.loss.profile import GaussianPair
 from tightrope.numerics.interval import Interval
 
 __all__ = [

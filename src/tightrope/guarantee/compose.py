@@ -19,14 +19,14 @@ from typing import Any
 
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.gaussian.composition import compose_mu
+from tightrope.guarantee.gaussian.profile import compose_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
-from tightrope.guarantee.kinds.failing import FailingGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee, renyi_guarantee_of
+from tightrope.guarantee.kinds.stopped import FailingGuarantee
 from tightrope.guarantee.loss.abstract import AbstractLossPair
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.process import Adjacency, same_adjacency

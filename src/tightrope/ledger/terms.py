@@ -11,8 +11,7 @@ from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency, Process, StoppedAtWill, UserLevel
-from tightrope.process.adjacency import check_adjacency
-from tightrope.process.users import unit_name
+from tightrope.process.adjacency import check_adjacency, unit_name
 from tightrope.validate import check_count, check_order, check_real
 
 __all__ = ["Total", "Terms", "ALONG_THE_WAY", "IN_ADVANCE", "EVERYBODY", "check_name", "skeleton"]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tightrope.errors import ContradictoryMethods, InvalidInput
-from tightrope.numerics.digits import rounded_down, rounded_up
+from tightrope.numerics.rounding import rounded_down, rounded_up
 
 __all__ = ["Interval", "IntervalArray"]
 

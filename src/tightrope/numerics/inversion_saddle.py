@@ -13,8 +13,7 @@ from typing import final
 
 import numpy as np
 
-from tightrope.numerics.inversion_law import SumLaw
-from tightrope.numerics.inversion_nodes import ComplexArray
+from tightrope.numerics.inversion_law import ComplexArray, SumLaw
 from tightrope.numerics.quadrature import FloatArray
 
 # tilts tried: lines inside the saddle, and with them those that bound the aliases

@@ -8,6 +8,7 @@ docs/certificate_argument.md, 5.
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "rest_up",
     "rest_down",
     "root_up",
+    "rounded_up",
+    "rounded_down",
 ]
 
 UNIT = 2.0**-53  # the largest relative error of one operation
@@ -90,3 +93,27 @@ def root_up(square: Fraction, guess: float) -> float:
     while not math.isinf(found) and Fraction(math.nextafter(found, 0.0)) ** 2 >= square:
         found = math.nextafter(found, 0.0)
     return found
+
+
+# ---- Numbers printed with a few digits, rounded to the side that keeps a bound a bound -----------
+
+
+DIGITS = 5
+
+
+def rounded_up(value: float, digits: int = DIGITS) -> str:
+    """So many digits, never below the value."""
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def rounded_down(value: float, digits: int = DIGITS) -> str:
+    """So many digits, never above the value."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, way: str) -> str:
+    if value == 0.0 or not math.isfinite(value):
+        return f"{float(value) + 0.0:g}"
+    exact = Decimal(repr(float(value)))
+    step = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    return f"{float(exact.quantize(step, rounding=way)):.{digits}g}"

@@ -1,25 +1,33 @@
 """What runs on private data: frozen descriptions, no mathematics."""
 
-from tightrope.process.adjacency import Adjacency, Released
-from tightrope.process.choice import ExponentialMechanism, PermuteAndFlip
-from tightrope.process.composite import Process, Repeated, Sequence, parts_of, same_adjacency
-from tightrope.process.given import (
-    CutDiscreteGaussianMechanism,
-    DeclaredPair,
-    MixtureOfGaussians,
+from tightrope.process.adjacency import Adjacency, Released, UserLevel
+from tightrope.process.composite import (
+    Process,
+    Repeated,
+    Sequence,
+    StoppedAtWill,
+    parts_of,
+    same_adjacency,
 )
 from tightrope.process.mechanism import (
+    CutDiscreteGaussianMechanism,
     DeclaredApproxDP,
     DeclaredGaussianDP,
+    DeclaredPair,
     DeclaredRenyi,
     DeclaredZeroConcentrated,
     DiscreteGaussianMechanism,
+    DiscreteGaussianVector,
     DiscreteLaplaceMechanism,
+    ExponentialMechanism,
     GaussianMechanism,
     LaplaceMechanism,
+    MixtureOfGaussians,
+    PermuteAndFlip,
     RandomizedResponse,
+    SampledRelease,
+    TreeAggregation,
 )
-from tightrope.process.sampled import SampledRelease
 from tightrope.process.sampling import (
     AbstractSampling,
     BallsInBinsSampling,
@@ -36,10 +44,7 @@ from tightrope.process.selection import (
     PoissonSelection,
     RepeatAndSelect,
 )
-from tightrope.process.stopping import StoppedAtWill
 from tightrope.process.training import NoiseSchedule, NoisySGD
-from tightrope.process.users import UserLevel
-from tightrope.process.vector import DiscreteGaussianVector, TreeAggregation
 
 __all__ = [
     "Adjacency",

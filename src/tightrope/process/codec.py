@@ -13,22 +13,7 @@ from enum import Enum
 from typing import Any
 
 from tightrope.errors import InvalidInput
-from tightrope.process import (
-    choice,
-    composite,
-    convex,
-    given,
-    iteration,
-    loss_constants,
-    mechanism,
-    sampled,
-    sampling,
-    selection,
-    stopping,
-    training,
-    users,
-    vector,
-)
+from tightrope.process import adjacency, composite, convex, mechanism, sampling, selection, training
 from tightrope.process.adjacency import Adjacency, Released
 
 __all__ = ["to_json", "from_json", "register"]
@@ -37,7 +22,7 @@ _CLASSES: dict[str, type] = {}
 _ENUMS: dict[str, type[Enum]] = {
     "Adjacency": Adjacency,
     "Released": Released,
-    "IterationNoise": iteration.IterationNoise,
+    "IterationNoise": convex.IterationNoise,
 }
 
 
@@ -47,22 +32,7 @@ def register(cls: type) -> type:
     return cls
 
 
-for _module in (
-    sampling,
-    mechanism,
-    training,
-    composite,
-    convex,
-    iteration,
-    loss_constants,
-    selection,
-    stopping,
-    users,
-    choice,
-    given,
-    sampled,
-    vector,
-):
+for _module in (adjacency, sampling, mechanism, training, composite, convex, selection):
     for _name in _module.__all__:
         _found = getattr(_module, _name)
         if isinstance(_found, type) and is_dataclass(_found):

@@ -6,26 +6,22 @@ noise on the MEAN gradient of a batch, so a step is
     w <- projection( w - step_size * (mean gradient of the batch + N(0, noise_std^2 I)) )
 
 and the iterate receives noise of standard deviation step_size * noise_std. The functions
-`noise_std_from_*` in `tightrope.process.noise_conventions` translate the conventions of papers.
+`noise_std_from_*` in `tightrope.process.training` translate the conventions of papers.
 Batches are divided by their PUBLIC size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, final
+
+import numpy as np
 
 from tightrope.errors import InvalidInput
 from tightrope.process.adjacency import Adjacency, Released
-from tightrope.process.iteration import ContractiveIteration, IterationNoise
-from tightrope.process.loss_constants import (
-    ClippedLoss,
-    ConvexLoss,
-    LossConstants,
-    SmoothLoss,
-    check_loss,
-)
-from tightrope.validate import check_count, check_non_negative, check_positive
+from tightrope.validate import check_count, check_non_negative, check_positive, check_real
 
 __all__ = [
     "ConvexLoss",
@@ -41,6 +37,7 @@ __all__ = [
     "LocalGradient",
     "IterationNoise",
     "ContractiveIteration",
+    "check_loss",
 ]
 
 
@@ -183,5 +180,149 @@ def _checked_index(index: int | None, last: int) -> int | None:
 
 
 def _store(process: object, **values: Any) -> None:
+    for name, value in values.items():
+        object.__setattr__(process, name, value)
+
+
+# ---- Any contractive noisy iteration, step by step -----------------------------------------------
+
+
+class IterationNoise(Enum):
+    """Noise of a contractive iteration, and the norm in which its maps contract."""
+
+    GAUSSIAN = "Gaussian noise, distances in l2"
+    LAPLACE = "Laplace noise, distances in l1"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@final
+@dataclass(frozen=True)
+class ContractiveIteration:
+    """X_t = psi_t(X_{t-1}) + noise of scale noise_scales[t]; only X_T is released.
+
+    On neighbouring data psi_t moves by at most sensitivities[t]; each psi_t is Lipschitz with
+    constant contractions[t]. The two runs start within `start_distance` of each other and, where a
+    `diameter` is given, psi_t first projects on a convex set of that diameter.
+    """
+
+    sensitivities: tuple[float, ...]
+    contractions: tuple[float, ...]
+    noise_scales: tuple[float, ...]
+    start_distance: float = 0.0
+    diameter: float | None = None
+    noise: IterationNoise = IterationNoise.GAUSSIAN
+    released: Released = Released.LAST_ITERATE
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        for name in ("sensitivities", "contractions", "noise_scales"):
+            _store(self, **{name: _checked_column(getattr(self, name), name)})
+        lengths = {len(self.sensitivities), len(self.contractions), len(self.noise_scales)}
+        if len(lengths) != 1:
+            raise InvalidInput(
+                "sensitivities, contractions and noise_scales describe the same steps, so they "
+                f"have one length; got {len(self.sensitivities)}, {len(self.contractions)} and "
+                f"{len(self.noise_scales)}."
+            )
+        _check_spread(self.sensitivities, "sensitivities")
+        _check_spread(self.noise_scales, "noise_scales")
+        _store(self, start_distance=check_non_negative(self.start_distance, "start_distance"))
+        if self.diameter is not None:
+            _store(self, diameter=check_positive(self.diameter, "diameter"))
+
+
+def _checked_column(values: Sequence[float], name: str) -> tuple[float, ...]:
+    column = np.asarray(check_non_negative(np.asarray(values), name))
+    if column.ndim != 1:
+        raise InvalidInput(f"{name} must be a list with one number for each step; got {values!r}.")
+    return tuple(column.tolist())
+
+
+def _check_spread(values: tuple[float, ...], name: str) -> None:
+    """The certified arithmetic of the hull needs ratios that doubles can hold."""
+    positive = [value for value in values if value > 0.0]
+    if positive and max(positive) > 1e50 * min(positive):
+        raise InvalidInput(
+            f"{name} span more than 50 orders of magnitude ({min(positive):g} to "
+            f"{max(positive):g}); write 0 for steps that do not matter."
+        )
+
+
+# ---- What is known about a loss: the constants that contraction and sensitivity rest on ----------
+
+
+@final
+@dataclass(frozen=True)
+class ConvexLoss:
+    """A loss convex in the parameters for every record.
+
+    `lipschitz` bounds the norm of the part of the gradient that depends on the record (a public
+    regulariser need not be counted); `smoothness` (inf if none is known) and `strong_convexity`
+    bound the eigenvalues of the Hessian of the whole loss from above and below.
+    """
+
+    lipschitz: float
+    smoothness: float
+    strong_convexity: float = 0.0
+
+    def __post_init__(self) -> None:
+        _store_constants(
+            self,
+            lipschitz=check_positive(self.lipschitz, "lipschitz"),
+            smoothness=check_real(self.smoothness, "smoothness", low=0.0, finite=False),
+            strong_convexity=check_non_negative(self.strong_convexity, "strong_convexity"),
+        )
+        if self.strong_convexity > self.smoothness:
+            raise InvalidInput(
+                f"strong_convexity {self.strong_convexity:g} is above smoothness "
+                f"{self.smoothness:g}, but they bound the same eigenvalues from below and above."
+            )
+
+
+@final
+@dataclass(frozen=True)
+class SmoothLoss:
+    """A loss that need not be convex: gradient norm <= lipschitz, Hessian norm <= smoothness."""
+
+    lipschitz: float
+    smoothness: float
+
+    def __post_init__(self) -> None:
+        _store_constants(
+            self,
+            lipschitz=check_positive(self.lipschitz, "lipschitz"),
+            smoothness=check_positive(self.smoothness, "smoothness"),
+        )
+
+
+@final
+@dataclass(frozen=True)
+class ClippedLoss:
+    """Any loss whose per-record gradients are clipped to norm `lipschitz`: nothing else is known.
+
+    Clipping destroys contraction unless the clipped field is again the gradient of a convex smooth
+    function; where it is, describe that function with `ConvexLoss`.
+    """
+
+    lipschitz: float
+
+    def __post_init__(self) -> None:
+        _store_constants(self, lipschitz=check_positive(self.lipschitz, "lipschitz"))
+
+
+LossConstants = ConvexLoss | SmoothLoss | ClippedLoss
+
+
+def check_loss(loss: object) -> None:
+    if not isinstance(loss, (ConvexLoss, SmoothLoss, ClippedLoss)):
+        raise InvalidInput(
+            f"loss must state its constants as ConvexLoss, SmoothLoss or ClippedLoss; got "
+            f"{type(loss).__name__}. Privacy here rests on these constants, so none is guessed."
+        )
+
+
+def _store_constants(process: object, **values: float) -> None:
     for name, value in values.items():
         object.__setattr__(process, name, value)

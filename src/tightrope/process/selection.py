@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import final
 
 from tightrope.errors import InvalidInput
-from tightrope.process.adjacency import Adjacency, check_adjacency
+from tightrope.process.adjacency import Adjacency, UserLevel, check_adjacency
 from tightrope.process.composite import Process, check_process
-from tightrope.process.users import UserLevel
 from tightrope.validate import check_positive, check_real
 
 __all__ = ["PoissonSelection", "NegativeBinomialSelection", "RepeatAndSelect", "mean_trials"]

@@ -6,8 +6,8 @@ from typing import Any
 
 from tightrope.accounting import account
 from tightrope.errors import NotCertified
-from tightrope.numerics.digits import rounded_up
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import rounded_up
 from tightrope.process import (
     BallsInBinsSampling,
     CyclicSampling,

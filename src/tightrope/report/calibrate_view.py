@@ -13,7 +13,7 @@ from tightrope.accounting import Account, account
 from tightrope.calibrate import Calibrated, Target
 from tightrope.errors import TightropeError
 from tightrope.guarantee.base import Validity
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Process
 from tightrope.process.codec import to_json
 from tightrope.report.account_view import certified_view

@@ -14,8 +14,8 @@ from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.compose import compose
 from tightrope.interop import Reading
 from tightrope.interop.setting import Level
-from tightrope.numerics.digits import rounded_up
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Sequence, StoppedAtWill
 from tightrope.report.account_view import account_view, certified_view
 

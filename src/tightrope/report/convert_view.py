@@ -12,7 +12,7 @@ from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.renyi import closed_gamma, one_sided, two_sided
-from tightrope.guarantee.renyi.routes import ROUTES
+from tightrope.guarantee.renyi.best import ROUTES
 from tightrope.report.account_view import interval_view, number
 
 __all__ = ["renyi_view", "guarantee_view", "to_renyi_view"]

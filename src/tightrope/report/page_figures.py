@@ -12,7 +12,7 @@ import numpy as np
 from tightrope.accounting import Account
 from tightrope.evidence.diagnostics import Diagnostic
 from tightrope.guarantee.base import Guarantee
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.report.blocks import Figure
 from tightrope.report.plots import profile_axes
 from tightrope.report.safe_curve import STYLE, best_attack

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tightrope.evidence.statement import main_claim
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.report.page_sections import Page
 
 __all__ = ["REQUIRED", "record_of", "missing", "as_yaml"]

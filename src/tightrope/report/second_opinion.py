@@ -15,8 +15,8 @@ from tightrope.guarantee.base import Validity
 from tightrope.interop import Reading, Setting
 from tightrope.interop.numbers import parse_number
 from tightrope.interop.setting import UNSAID, Level, level_of
-from tightrope.numerics.digits import rounded_down, rounded_up
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import rounded_down, rounded_up
 from tightrope.report.account_view import account_view
 from tightrope.validate import check_epsilon, no_promise
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tightrope.evidence.check import State
 from tightrope.evidence.statement import main_claim
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.report.blocks import Bullets, Heading, TableBlock, Text, as_markdown
 from tightrope.report.page_sections import UNSAID, Page
 from tightrope.report.words import headline, meaning

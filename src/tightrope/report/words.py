@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tightrope.guarantee.base import Guarantee
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 
 __all__ = ["PEOPLE", "found_of", "headline", "meaning", "what_would_change"]
 

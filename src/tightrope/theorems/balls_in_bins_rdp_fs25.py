@@ -9,7 +9,7 @@ Conditions: batches assigned independently of the data. (A replaced record is a 
 Validity: upper bound (exact Renyi divergences of whole orders, then converted).
 Source: Feldman, Shenfeld 2025 (arXiv:2502.08202), Section 4, for a record removed; for a record
     added they use D_a <= (1 + (a - 1)/t)/(2 s^2) (Jensen), which is kept where it is smaller or
-    the integral out of reach; the integral is derived in `numerics/lognormal_moments.py`.
+    the integral out of reach; the integral is derived in `numerics/lognormal_mean.py`.
 Error: decimals of 80 digits, and trapezoidal sums with their errors added; see there.
 Vectors: random_allocation_rdp_remove.
 """
@@ -23,7 +23,7 @@ import numpy as np
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve, TableTerm
-from tightrope.numerics.lognormal_moments import log_negative_moments, log_positive_moments
+from tightrope.numerics.lognormal_mean import log_negative_moments, log_positive_moments
 from tightrope.process import NoisySGD, Process
 from tightrope.theorems import balls_in_bins_exact as exact
 from tightrope.theorems.base import Refusal, Source, require

@@ -25,7 +25,7 @@ from fractions import Fraction
 from math import ceil, isqrt, sqrt
 
 from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     AbstractLossPair,
     GaussianMixturePair,
     GaussianPair,

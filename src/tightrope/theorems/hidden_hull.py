@@ -23,8 +23,7 @@ import math
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.numerics.hull import least_cost, rounding
-from tightrope.numerics.hull_window import least_window_cost
+from tightrope.numerics.hull import least_cost, least_window_cost, rounding
 from tightrope.process import Process
 from tightrope.process.convex import ContractiveIteration, IterationNoise
 from tightrope.theorems.base import REPLACED, Refusal, Source, require

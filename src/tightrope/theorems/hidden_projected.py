@@ -22,8 +22,7 @@ from typing import Any
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.numerics.hull import rounding
-from tightrope.numerics.hull_window import least_window_cost
+from tightrope.numerics.hull import least_window_cost, rounding
 from tightrope.process import Process
 from tightrope.process.convex import CyclicSGD, NoisyGradientDescent
 from tightrope.theorems.base import REPLACED, Refusal, Source, require

@@ -25,8 +25,7 @@ import numpy as np
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
-from tightrope.numerics.hull import least_cost_shifts, rounding
-from tightrope.numerics.hull_window import least_window_cost
+from tightrope.numerics.hull import least_cost_shifts, least_window_cost, rounding
 from tightrope.process import Process
 from tightrope.process.convex import ContractiveIteration, IterationNoise
 from tightrope.theorems.base import REPLACED, Refusal, Source, require

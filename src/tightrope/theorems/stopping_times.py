@@ -36,7 +36,7 @@ from functools import cache
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Validity
 from tightrope.process import Process, Sequence, StoppedAtWill, UserLevel
-from tightrope.process.stopping import steps_of, with_steps
+from tightrope.process.composite import steps_of, with_steps
 from tightrope.theorems.base import Source
 
 __all__ = ["NAME", "SOURCE", "VALIDITY", "KEPT", "covers", "covering", "stated"]

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from tightrope.errors import InvalidInput
 from tightrope.evidence.run_facts import Measured
 from tightrope.ledger.terms import check_name
-from tightrope.numerics.digits import rounded_up
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.rounding import rounded_up
 from tightrope.train.data import Records, digests_of, share_items, to_device
 from tightrope.train.ranks import from_all_ranks, in_parts
 from tightrope.validate import check_count

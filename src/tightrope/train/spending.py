@@ -24,7 +24,7 @@ from tightrope.process import (
     StoppedAtWill,
     UserLevel,
 )
-from tightrope.process.stopping import steps_of
+from tightrope.process.composite import steps_of
 from tightrope.theorems.stopping_times import stated
 from tightrope.train.noise import Noise
 from tightrope.train.ranks import by_rank_0, rank_and_size

@@ -25,7 +25,7 @@ from tightrope.estimators import (
     TuningCostsPrivacy,
     tuning_cost,
 )
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Adjacency
 
 PrivateLogisticRegression = partial(estimators.PrivateLogisticRegression, labels_public=True)

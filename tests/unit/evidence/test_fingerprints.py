@@ -24,7 +24,7 @@ from tightrope.evidence.commitment import (
     read_key,
     write_key,
 )
-from tightrope.numerics.digits import rounded_up
+from tightrope.numerics.rounding import rounded_up
 
 
 def test_the_code_fingerprint_covers_every_source_file(

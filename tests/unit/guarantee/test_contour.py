@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import contour
-from tightrope.guarantee.loss.by_chance import log_ratio
 from tightrope.guarantee.loss.closed_form import log_gaussian_delta
 from tightrope.guarantee.loss.contour_line import certified_value
 from tightrope.guarantee.loss.cumulant import cumulant, renyi, sum_law
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.gaussian import log_ratio
+from tightrope.guarantee.loss.profile import (
     AbstractLossPair,
     Direction,
     DiscretePair,

@@ -12,7 +12,7 @@ import pytest
 
 from tightrope.guarantee.loss import contour
 from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.pair import FixedSizeGaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.profile import FixedSizeGaussianPair, SampledGaussianPair
 
 FILE = Path(__file__).parents[2] / "golden" / "sgm.json"
 CASES = json.loads(FILE.read_text())

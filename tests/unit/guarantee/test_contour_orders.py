@@ -9,7 +9,7 @@ import pytest
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import contour, profile
 from tightrope.guarantee.loss.contour_line import are_reversed, log_chernoff
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     GaussianPair,
     LaplacePair,
     SampledGaussianPair,

@@ -12,7 +12,7 @@ from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.cumulant import cumulant
 from tightrope.guarantee.loss.cumulant_part import PartCumulant
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
-from tightrope.guarantee.loss.pair import SampledGaussianPair
+from tightrope.guarantee.loss.profile import SampledGaussianPair
 
 
 def exact_cumulant(pair: SampledGaussianPair, z: complex) -> mpc:

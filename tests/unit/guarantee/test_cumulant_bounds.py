@@ -14,18 +14,17 @@ from scipy.special import logsumexp
 from tightrope.guarantee.loss import (
     cumulant_bounded,
     cumulant_fixed_size,
-    cumulant_laplace,
     cumulant_strip,
+    laplace,
 )
 from tightrope.guarantee.loss.cumulant import law_of
-from tightrope.guarantee.loss.cumulant_discrete import DiscreteCumulant
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
-from tightrope.guarantee.loss.cumulant_laplace import LaplaceCumulant
-from tightrope.guarantee.loss.cumulant_panels import POINTS, Panels, panel_points
 from tightrope.guarantee.loss.cumulant_part import PartCumulant, log_tail
+from tightrope.guarantee.loss.cumulant_points import POINTS, DiscreteCumulant, Panels, panel_points
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, layers_of_density
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.laplace import LaplaceCumulant
+from tightrope.guarantee.loss.profile import (
     FixedSizeGaussianPair,
     LaplacePair,
     PublicMixturePair,
@@ -268,7 +267,7 @@ def test_steps_of_a_laplace_law_lie_below_its_density(
 ) -> None:
     pair = LaplacePair(0.7)
     family = LaplaceCumulant(pair, 1)
-    losses, heights = steps_of(cumulant_laplace, family, tilt, monkeypatch)
+    losses, heights = steps_of(laplace, family, tilt, monkeypatch)
     log_size = float(family.real(tilt, 30.0)[0][0])
     inner = losses[:-1, None] + np.diff(losses)[:, None] * np.linspace(0.0, 1.0, 9)
     density = pair.inner * np.exp((tilt + 0.5) * inner - 0.5 * pair.top - log_size)

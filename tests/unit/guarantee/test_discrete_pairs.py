@@ -10,10 +10,15 @@ import pytest
 
 from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.cumulant_discrete import DiscreteCumulant
-from tightrope.guarantee.loss.discrete import DiscretePair, approx_pair, randomized_response_pair
+from tightrope.guarantee.loss.cumulant_points import DiscreteCumulant
+from tightrope.guarantee.loss.discrete import (
+    DiscretePair,
+    approx_pair,
+    discrete_gaussian_pair,
+    discrete_laplace_pair,
+    randomized_response_pair,
+)
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
-from tightrope.guarantee.loss.integer_noise import discrete_gaussian_pair, discrete_laplace_pair
 from tightrope.guarantee.loss.laplace import BoundedRangePair
 from tightrope.guarantee.loss.lattice_delta import log_delta
 from tightrope.guarantee.loss.renyi_cells import discrete_logs, renyi_by_cells

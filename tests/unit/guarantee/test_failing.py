@@ -18,9 +18,9 @@ from tightrope import (
 )
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
-from tightrope.guarantee.kinds.failing import FailingGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
+from tightrope.guarantee.kinds.stopped import FailingGuarantee
 
 ZCDP = RenyiGuarantee(RenyiCurve.of(LinearTerm(0.05)))
 

@@ -14,7 +14,7 @@ from mpmath import erfc, exp, log, mp, mpf, sqrt
 from tightrope.accounting import account
 from tightrope.errors import DoesNotApply, InvalidInput
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.gaussian.composition import (
+from tightrope.guarantee.gaussian.profile import (
     analytic_noise,
     classical_noise,
     compose_mu,

@@ -15,7 +15,7 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.closed_form import log_gaussian_delta
 from tightrope.guarantee.loss.lattice_plan import best_plan
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     AbstractLossPair,
     DiscretePair,
     FixedSizeGaussianPair,

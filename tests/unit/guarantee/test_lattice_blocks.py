@@ -10,7 +10,7 @@ import pytest
 from tightrope.guarantee.loss.lattice_blocks import Blocks, _Level
 from tightrope.guarantee.loss.lattice_sketch import sketch_of
 from tightrope.guarantee.loss.lattice_step import jump_measure, step_measure
-from tightrope.guarantee.loss.pair import SampledGaussianPair
+from tightrope.guarantee.loss.profile import SampledGaussianPair
 
 
 @pytest.mark.parametrize("k", [2, 3])

@@ -15,8 +15,8 @@ from scipy.special import logsumexp
 from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee.loss import lattice, lattice_law
 from tightrope.guarantee.loss.abstract import infinite_log_mass
-from tightrope.guarantee.loss.by_chance import log_ratio
 from tightrope.guarantee.loss.closed_form import log_delta_single
+from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF
 from tightrope.guarantee.loss.lattice_jumps import (
     JumpLaw,
@@ -29,7 +29,7 @@ from tightrope.guarantee.loss.lattice_jumps import (
 from tightrope.guarantee.loss.lattice_law import OneSide, one_side
 from tightrope.guarantee.loss.lattice_plan import best_plan, plain_plan
 from tightrope.guarantee.loss.lattice_step import step_measure
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     AbstractLossPair,
     DiscretePair,
     FixedSizeGaussianPair,

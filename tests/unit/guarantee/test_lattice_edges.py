@@ -20,7 +20,7 @@ from tightrope.guarantee.loss import contour, lattice, profile
 from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.loss.lattice_law import one_side
 from tightrope.guarantee.loss.lattice_plan import guesses, plain_plan
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     BoundedRangePair,
     FixedSizeGaussianPair,
     GaussianMixturePair,

@@ -11,7 +11,7 @@ import pytest
 from tightrope.accounting import account
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.grouping import grouped
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     AllocationPair,
     FixedSizeGaussianPair,
     GaussianMixturePair,

@@ -15,7 +15,7 @@ from tightrope.accounting import account
 from tightrope.errors import InvalidInput
 from tightrope.guarantee.loss import closed_form, profile
 from tightrope.guarantee.loss.closed_form import log_gaussian_delta
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     AbstractLossPair,
     AllocationPair,
     BoundedRangePair,

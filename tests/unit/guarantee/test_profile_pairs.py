@@ -10,7 +10,7 @@ import pytest
 from tightrope import GaussianMechanism, account, compose
 from tightrope.guarantee.gaussian.profile import delta_interval
 from tightrope.guarantee.kinds.profile import ProfileGuarantee, _convex_below, pair_above
-from tightrope.guarantee.loss.pair import log_delta_single
+from tightrope.guarantee.loss.profile import log_delta_single
 
 
 @pytest.mark.parametrize("seed", range(20))

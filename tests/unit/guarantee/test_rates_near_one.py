@@ -8,11 +8,15 @@ import mpmath
 import numpy as np
 import pytest
 
-from tightrope.guarantee.loss.by_chance import log_ratio, log_sampled, log_sampled_error
 from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.gaussian import (
+    SampledGaussianPair,
+    log_ratio,
+    log_sampled,
+    log_sampled_error,
+)
+from tightrope.guarantee.loss.profile import (
     DiscretePair,
     GaussianMixturePair,
     LaplaceMixturePair,

@@ -15,7 +15,7 @@ from tightrope.guarantee.renyi import (
     best_for_epsilon,
     optimal,
 )
-from tightrope.guarantee.renyi.routes import route_named
+from tightrope.guarantee.renyi.best import route_named
 
 
 def gaussian(order):

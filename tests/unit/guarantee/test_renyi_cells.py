@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     DiscretePair,
     FixedSizeGaussianPair,
     GaussianPair,

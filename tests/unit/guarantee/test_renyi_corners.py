@@ -5,7 +5,13 @@ from __future__ import annotations
 import mpmath
 import pytest
 
-from tightrope.guarantee.renyi import closed_epsilon, closed_gamma, optimal, pure_dp, two_sided
+from tightrope.guarantee.renyi import (
+    closed_epsilon,
+    closed_gamma,
+    optimal,
+    randomized_response,
+    two_sided,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -86,5 +92,5 @@ def test_lower_bound_f_has_no_subnormal_numbers():
 
 
 def test_simple_renyi_of_a_tiny_epsilon_is_not_nothing():
-    assert pure_dp.simple_renyi_of_pure(2.0, 1e-300) > 0.0
-    assert pure_dp.simple_renyi_of_pure(2.0, 0.0) == 0.0
+    assert randomized_response.simple_renyi_of_pure(2.0, 1e-300) > 0.0
+    assert randomized_response.simple_renyi_of_pure(2.0, 0.0) == 0.0

@@ -17,7 +17,7 @@ from tightrope.guarantee.renyi import (
     closed_gamma,
     one_sided,
     optimal,
-    pure_dp,
+    randomized_response,
     region_of_level,
     two_sided,
 )
@@ -167,8 +167,8 @@ def test_lemma_4(case):
 @cases("pure_renyi")
 def test_pure_dp(case):
     (order, epsilon), truth, rtol = read(case)
-    encloses(pure_dp.renyi_of_pure_bounds(order, epsilon), truth["renyi"], rtol)
-    assert truth["renyi"] <= pure_dp.simple_renyi_of_pure(order, epsilon)
+    encloses(randomized_response.renyi_of_pure_bounds(order, epsilon), truth["renyi"], rtol)
+    assert truth["renyi"] <= randomized_response.simple_renyi_of_pure(order, epsilon)
 
 
 @cases("rdp_abadi_lemma3")

@@ -15,7 +15,7 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components, Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.from_profile import invert
-from tightrope.guarantee.gaussian.composition import compose_mu, group_mu
+from tightrope.guarantee.gaussian.profile import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
@@ -25,7 +25,7 @@ from tightrope.guarantee.loss.closed_form import _sampled_added, log_delta_singl
 from tightrope.guarantee.loss.contour_inverse import EpsilonGoal, Inverse, invert_closed_form
 from tightrope.guarantee.loss.contour_line import log_chernoff, log_reverse
 from tightrope.guarantee.loss.lattice_inverse import _crossing
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     FixedSizeGaussianPair,
     GaussianPair,
     LaplacePair,

@@ -12,12 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tightrope.errors import NotCertified
-from tightrope.numerics.lattice import LatticeMeasure, convolve, fast_size, fitted, normalised
-from tightrope.numerics.lattice_cells import shared_mass
-from tightrope.numerics.lattice_coarse import coarsened, mixed
-from tightrope.numerics.lattice_compound import compound
-from tightrope.numerics.lattice_convex import gathered, lowered
-from tightrope.numerics.lattice_tail import TailLadder, tail_table
+from tightrope.numerics.lattice import (
+    LatticeMeasure,
+    coarsened,
+    compound,
+    convolve,
+    fast_size,
+    fitted,
+    gathered,
+    lowered,
+    mixed,
+    normalised,
+)
+from tightrope.numerics.lattice_tail import TailLadder, shared_mass, tail_table
 
 
 def _bump(size: int, step: float, rate: float, seed: int = 0) -> LatticeMeasure:

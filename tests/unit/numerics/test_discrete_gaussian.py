@@ -10,8 +10,7 @@ from scipy import stats
 
 from tightrope.errors import InvalidInput
 from tightrope.numerics import discrete_gaussian as module
-from tightrope.numerics.discrete_gaussian import LARGEST_SCALE, DiscreteGaussian
-from tightrope.numerics.exponential import below, exp_bounds
+from tightrope.numerics.discrete_gaussian import LARGEST_SCALE, DiscreteGaussian, below, exp_bounds
 
 FALSE_ALARM = 1e-6
 

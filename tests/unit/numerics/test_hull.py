@@ -11,8 +11,7 @@ import pytest
 from scipy.optimize import minimize
 
 from tightrope.numerics import hull
-from tightrope.numerics.hull import least_cost, least_cost_shifts, minorant
-from tightrope.numerics.hull_window import least_window_cost
+from tightrope.numerics.hull import least_cost, least_cost_shifts, least_window_cost, minorant
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "hidden.json").read_text())
 

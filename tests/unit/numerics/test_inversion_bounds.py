@@ -10,11 +10,17 @@ import pytest
 from mpmath import exp, fsum, mp, mpf
 from scipy.special import ndtr
 
-from tightrope.numerics import inversion_nodes
+from tightrope.numerics import inversion_law
 from tightrope.numerics.inversion import Line
 from tightrope.numerics.inversion_decay import Decay, layers_of_steps, no_decay
-from tightrope.numerics.inversion_law import AbstractFamily, SumLaw, Wanted
-from tightrope.numerics.inversion_nodes import TiltedNodes, log_error, tilted_nodes
+from tightrope.numerics.inversion_law import (
+    AbstractFamily,
+    SumLaw,
+    TiltedNodes,
+    Wanted,
+    log_error,
+    tilted_nodes,
+)
 from tightrope.numerics.inversion_saddle import (
     kernel_ratio,
     kernel_slope,
@@ -153,7 +159,7 @@ def test_quadrature_errors_of_sum_and_mass_are_covered_four_times() -> None:
 
 
 def test_points_left_out_count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inversion_nodes, "_NEGLIGIBLE", 1e-3)
+    monkeypatch.setattr(inversion_law, "_NEGLIGIBLE", 1e-3)
     small = 5e-4
     nodes = two_points(
         points=np.array([[0.0, 1.0]]), exponents=np.log(np.array([[1 - small, small]]))

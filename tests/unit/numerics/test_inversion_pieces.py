@@ -11,8 +11,7 @@ from scipy.special import ndtr
 from tightrope.errors import NotCertified
 from tightrope.numerics.inversion import Line
 from tightrope.numerics.inversion_decay import Decay, layers_of_steps, no_decay
-from tightrope.numerics.inversion_law import SumLaw
-from tightrope.numerics.inversion_nodes import log1p_complex, tilted_nodes
+from tightrope.numerics.inversion_law import SumLaw, log1p_complex, tilted_nodes
 from tightrope.numerics.inversion_saddle import log_estimate, saddle, saddle_of_level
 
 

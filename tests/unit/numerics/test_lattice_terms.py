@@ -7,9 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tightrope.numerics.lattice import LatticeMeasure, _convolved, convolve
-from tightrope.numerics.lattice_coarse import coarsened
-from tightrope.numerics.lattice_compound import compound
+from tightrope.numerics.lattice import LatticeMeasure, _convolved, coarsened, compound, convolve
 from tightrope.numerics.lattice_tail import tail_table
 
 

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from tightrope.guarantee.loss.cumulant_allocation import AllocationCumulant
-from tightrope.guarantee.loss.pair import AllocationPair
+from tightrope.guarantee.loss.allocation import AllocationCumulant
+from tightrope.guarantee.loss.profile import AllocationPair
 from tightrope.numerics import lognormal_mean
-from tightrope.numerics.lognormal import Transform, log_power_mean, log_real_transform
-from tightrope.numerics.lognormal_mean import log_mean
-from tightrope.numerics.lognormal_moments import log_positive_moments
+from tightrope.numerics.lognormal_mean import (
+    Transform,
+    log_mean,
+    log_positive_moments,
+    log_power_mean,
+    log_real_transform,
+)
 
 SETTINGS = [(2, 1.0), (30, 0.3), (100, 0.9), (8, 1.6)]
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tightrope.numerics.lognormal_moments import log_negative_moments, log_positive_moments
+from tightrope.numerics.lognormal_mean import log_negative_moments, log_positive_moments
 
 
 def by_product_rule(batches: int, mu: float, power: float, nodes: int = 60) -> float:

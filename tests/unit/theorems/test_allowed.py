@@ -36,16 +36,17 @@ from tightrope.process import (
     TruncatedPoissonSampling,
 )
 from tightrope.process.convex import (
+    ContractiveIteration,
+    ConvexLoss,
     CyclicSGD,
     LocalGradient,
     NoisyGradientDescent,
     SkipSGD,
+    SmoothLoss,
     StopSGD,
     SubsampledSGD,
 )
-from tightrope.process.iteration import ContractiveIteration
-from tightrope.process.loss_constants import ConvexLoss, SmoothLoss
-from tightrope.process.vector import DiscreteGaussianVector, TreeAggregation
+from tightrope.process.mechanism import DiscreteGaussianVector, TreeAggregation
 from tightrope.theorems.catalog import THEOREMS
 
 CONVEX = ConvexLoss(1.0, 1.0, 0.5)

@@ -15,8 +15,8 @@ import pytest
 from mpmath import cos, erfc, exp, inf, log, mp, mpf, nsum, pi, sqrt
 
 from tightrope.accounting import account
-from tightrope.guarantee.loss.integer_noise import discrete_gaussian_pair
-from tightrope.guarantee.loss.pair import log_delta_single
+from tightrope.guarantee.loss.discrete import discrete_gaussian_pair
+from tightrope.guarantee.loss.profile import log_delta_single
 from tightrope.process import (
     Adjacency,
     DiscreteGaussianMechanism,

@@ -30,7 +30,7 @@ from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import certify
 from tightrope.evidence.check import holds
 from tightrope.evidence.verify import verify
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     BoundedRangePair,
     DiscretePair,
     LaplaceMixturePair,

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from tightrope.numerics.hull import least_cost, least_cost_shifts
-from tightrope.numerics.hull_window import least_window_cost
+from tightrope.numerics.hull import least_cost, least_cost_shifts, least_window_cost
 from tightrope.process.convex import ClippedLoss, ConvexLoss, CyclicSGD, NoisyGradientDescent
 from tightrope.theorems import (
     hidden_cyclic,

@@ -23,7 +23,7 @@ from tightrope.process.convex import (
     StopSGD,
     SubsampledSGD,
 )
-from tightrope.process.noise_conventions import (
+from tightrope.process.training import (
     langevin_std,
     noise_std_from_langevin,
     noise_std_from_multiplier,

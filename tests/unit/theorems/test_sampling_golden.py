@@ -15,7 +15,7 @@ from tightrope.accounting import account
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.cumulant import renyi
-from tightrope.guarantee.loss.pair import AllocationPair, SampledGaussianPair
+from tightrope.guarantee.loss.profile import AllocationPair, SampledGaussianPair
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,

@@ -22,7 +22,7 @@ from tightrope.evidence.check import holds
 from tightrope.evidence.verify import verify
 from tightrope.guarantee.check import SecondVerdict, confirm_epsilon
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     PublicMixturePair,
     SampledGaussianPair,
     log_delta_single,

@@ -37,7 +37,7 @@ from tightrope.process import (
     TruncatedPoissonSampling,
 )
 from tightrope.process.adjacency import check_rows
-from tightrope.process.vector import TreeAggregation
+from tightrope.process.mechanism import TreeAggregation
 from tightrope.train import PoissonSampler
 
 ZEROED, REMOVED, REPLACED = Adjacency.ZERO_OUT, Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE

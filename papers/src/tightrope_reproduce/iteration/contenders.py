@@ -29,7 +29,7 @@ from tightrope.convex import (
 )
 from tightrope.convex.algorithms import project
 from tightrope.guarantee.base import Guarantee
-from tightrope.guarantee.gaussian.composition import analytic_noise, compose_mu
+from tightrope.guarantee.gaussian.profile import analytic_noise, compose_mu
 from tightrope.process.convex import ConvexLoss, LocalGradient
 from tightrope.theorems import hidden_local
 from tightrope.validate import FloatArray

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.signal import fftconvolve
 
 from tightrope.convex import Budget, CyclicDescent, Logistic, Problem, SizeOnly, calibrated
-from tightrope.guarantee.gaussian.composition import classical_noise
+from tightrope.guarantee.gaussian.profile import classical_noise
 from tightrope.report.style import COLOURS
 from tightrope.validate import FloatArray
 from tightrope_reproduce.item import (

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.gaussian.composition import analytic_noise, classical_noise
+from tightrope.guarantee.gaussian.profile import analytic_noise, classical_noise
 from tightrope.numerics.roots import crossing
 from tightrope.process.convex import ConvexLoss, LocalGradient
 from tightrope.report.style import COLOURS

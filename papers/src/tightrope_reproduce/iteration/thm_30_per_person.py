@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.gaussian.composition import classical_noise
+from tightrope.guarantee.gaussian.profile import classical_noise
 from tightrope.process.convex import ConvexLoss
 from tightrope.report.style import COLOURS
 from tightrope.theorems.hidden_cyclic import squared_mu

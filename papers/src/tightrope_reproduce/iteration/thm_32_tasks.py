@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tightrope.guarantee.gaussian.composition import analytic_noise, compose_mu
+from tightrope.guarantee.gaussian.profile import analytic_noise, compose_mu
 from tightrope.process.convex import ConvexLoss
 from tightrope.report.style import COLOURS
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.guarantee.approx.simple import amplified
-from tightrope.guarantee.gaussian.composition import analytic_noise
+from tightrope.guarantee.gaussian.profile import analytic_noise
 from tightrope.process import Adjacency
 from tightrope.process.convex import ConvexLoss, CyclicSGD, LocalGradient
 from tightrope.report.style import COLOURS

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from tightrope.accounting import account
-from tightrope.guarantee.approx.advanced import advanced, shortcut
-from tightrope.guarantee.approx.simple import amplified
+from tightrope.guarantee.approx.simple import advanced, amplified, shortcut
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS

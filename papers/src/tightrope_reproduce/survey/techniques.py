@@ -24,7 +24,7 @@ from tightrope.process.convex import (
     NoisyGradientDescent,
     SubsampledSGD,
 )
-from tightrope.process.noise_conventions import noise_std_from_relative
+from tightrope.process.training import noise_std_from_relative
 from tightrope.theorems import (
     hidden_cyclic,
     hidden_full_batch,

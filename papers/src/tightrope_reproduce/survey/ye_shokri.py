@@ -16,7 +16,7 @@ from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import last_integer
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.process.convex import ConvexLoss, SubsampledSGD
-from tightrope.process.noise_conventions import noise_std_from_relative
+from tightrope.process.training import noise_std_from_relative
 from tightrope.report.style import COLOURS
 from tightrope.theorems import hidden_langevin_sampled, hidden_sampled, hidden_sampled_composition
 from tightrope.theorems.hidden_langevin_sampled import RecursionTerm

@@ -26,9 +26,9 @@ from tightrope.guarantee.gaussian.kernel import (
     MU_LARGEST,
     delta_bounds_of,
     delta_of,
+    log_mills,
     terms,
 )
-from tightrope.guarantee.gaussian.mills import log_mills
 from tightrope.validate import FloatArray
 
 __all__ = ["epsilon_of", "epsilon_bounds_of", "mu_of", "mu_bounds_of"]

@@ -60,7 +60,7 @@ class ApproxGuarantee(Guarantee):
         order = check_order(order)
         if self.failure > 0 or self.level == math.inf:
             return Interval.exact(math.inf)
-        from tightrope.guarantee.renyi.pure_dp import renyi_of_pure
+        from tightrope.guarantee.renyi.randomized_response import renyi_of_pure
 
         return _around(float(renyi_of_pure(order, self.level)))
 
@@ -71,7 +71,7 @@ class ApproxGuarantee(Guarantee):
         )
 
     def directions(self) -> tuple[Components, ...] | None:
-        from tightrope.guarantee.loss.pair import approx_pair
+        from tightrope.guarantee.loss.profile import approx_pair
 
         if self.level > _LARGEST_LEVEL:
             return None

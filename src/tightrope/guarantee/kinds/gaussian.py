@@ -10,7 +10,7 @@ import numpy as np
 
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
-from tightrope.guarantee.gaussian.composition import group_mu
+from tightrope.guarantee.gaussian.profile import group_mu
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import ULP
 from tightrope.process import Adjacency
@@ -70,7 +70,7 @@ class GaussianGuarantee(Guarantee):
         return GaussianGuarantee(mu, self.adjacency, self.validity, self.records * size)
 
     def directions(self) -> tuple[Components, ...] | None:
-        from tightrope.guarantee.loss.pair import GaussianPair
+        from tightrope.guarantee.loss.profile import GaussianPair
 
         if self.mu == float("inf"):
             return None

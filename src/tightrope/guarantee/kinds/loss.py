@@ -11,7 +11,7 @@ from typing import final
 from tightrope.errors import NotCertified
 from tightrope.guarantee import from_profile
 from tightrope.guarantee.base import Components, Guarantee, Validity
-from tightrope.guarantee.gaussian.composition import group_mu
+from tightrope.guarantee.gaussian.profile import group_mu
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
@@ -21,7 +21,7 @@ from tightrope.guarantee.loss.abstract import (
 from tightrope.guarantee.loss.cumulant import renyi
 from tightrope.guarantee.loss.curve import LossCurve
 from tightrope.guarantee.loss.mixture import MOST_MEMBERS
-from tightrope.guarantee.loss.pair import (
+from tightrope.guarantee.loss.profile import (
     GaussianMixturePair,
     GaussianPair,
     PublicMixturePair,

@@ -16,15 +16,14 @@ import numpy as np
 from tightrope.errors import DoesNotApply
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.loss.abstract import AbstractLossPair, largest_loss
-from tightrope.guarantee.loss.by_chance import above_infimum
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     GaussianPair,
     SampledGaussianPair,
+    above_infimum,
 )
-from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
-from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
+from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceMixturePair, LaplacePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.interval import Interval

@@ -16,14 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from tightrope.errors import DoesNotApply, NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.allocation import AllocationPair
-from tightrope.guarantee.loss.cumulant_allocation import AllocationCumulant
-from tightrope.guarantee.loss.cumulant_discrete import DiscreteCumulant
+from tightrope.guarantee.loss.allocation import AllocationCumulant, AllocationPair
 from tightrope.guarantee.loss.cumulant_fixed_size import FixedSizeCumulant
-from tightrope.guarantee.loss.cumulant_laplace import LaplaceCumulant
-from tightrope.guarantee.loss.cumulant_laplace_mixture import LaplaceMixtureCumulant
 from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
-from tightrope.guarantee.loss.cumulant_public import PublicCumulant
+from tightrope.guarantee.loss.cumulant_points import DiscreteCumulant
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
@@ -31,13 +27,17 @@ from tightrope.guarantee.loss.gaussian import (
     GaussianPair,
     SampledGaussianPair,
 )
-from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
-from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
+from tightrope.guarantee.loss.laplace import (
+    BoundedRangePair,
+    LaplaceCumulant,
+    LaplaceMixtureCumulant,
+    LaplaceMixturePair,
+    LaplacePair,
+)
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
-from tightrope.guarantee.loss.public_mixture import PublicMixturePair
+from tightrope.guarantee.loss.public_mixture import PublicCumulant, PublicMixturePair
 from tightrope.guarantee.loss.renyi_cells import renyi_of_endless
-from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
-from tightrope.numerics.inversion_nodes import log1p_complex
+from tightrope.numerics.inversion_law import AbstractFamily, SumLaw, log1p_complex
 from tightrope.numerics.quadrature import FloatArray
 from tightrope.numerics.rounding import UNIT
 from tightrope.validate import check_order

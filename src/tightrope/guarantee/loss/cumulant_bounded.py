@@ -12,8 +12,7 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.cumulant_points import COUNTS, log_mass, point_moments, point_nodes
-from tightrope.numerics.inversion_law import AbstractFamily
-from tightrope.numerics.inversion_nodes import TiltedNodes
+from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
 from tightrope.numerics.quadrature import FloatArray, log_ellipse_error, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 

@@ -12,7 +12,6 @@ from typing import final
 import numpy as np
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.by_chance import log_ratio, log_sampled_error
 from tightrope.guarantee.loss.cumulant_points import (
     COUNTS,
     EqualPanels,
@@ -21,10 +20,14 @@ from tightrope.guarantee.loss.cumulant_points import (
 )
 from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI
-from tightrope.guarantee.loss.gaussian import FixedSizeGaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.gaussian import (
+    FixedSizeGaussianPair,
+    SampledGaussianPair,
+    log_ratio,
+    log_sampled_error,
+)
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
-from tightrope.numerics.inversion_law import AbstractFamily
-from tightrope.numerics.inversion_nodes import TiltedNodes
+from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
 from tightrope.numerics.quadrature import FloatArray, log_ellipse_error, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 

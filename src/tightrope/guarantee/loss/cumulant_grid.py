@@ -12,9 +12,9 @@ from typing import final
 
 import numpy as np
 
-from tightrope.guarantee.loss.by_chance import log_sampled_error
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, Reach, SampledStrip
-from tightrope.numerics.inversion_nodes import TiltedNodes, log_error, tilted_nodes
+from tightrope.guarantee.loss.gaussian import log_sampled_error
+from tightrope.numerics.inversion_law import TiltedNodes, log_error, tilted_nodes
 from tightrope.numerics.quadrature import (
     FloatArray,
     dyadic_floors,

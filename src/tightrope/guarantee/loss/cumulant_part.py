@@ -15,14 +15,12 @@ from typing import final
 import numpy as np
 from scipy.special import log_ndtr
 
-from tightrope.guarantee.loss.by_chance import log_sampled_error
 from tightrope.guarantee.loss.cumulant_grid import Excess, log_mass
-from tightrope.guarantee.loss.cumulant_panels import POINTS, TURN, Panels, panel_points
+from tightrope.guarantee.loss.cumulant_points import POINTS, TURN, Panels, panel_points
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, layers_of_density
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair
+from tightrope.guarantee.loss.gaussian import SampledGaussianPair, log_sampled_error
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
-from tightrope.numerics.inversion_law import AbstractFamily
-from tightrope.numerics.inversion_nodes import TiltedNodes, tilted_nodes
+from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes, tilted_nodes
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 

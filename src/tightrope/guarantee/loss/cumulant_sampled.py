@@ -13,8 +13,7 @@ from tightrope.guarantee.loss.cumulant_grid import SampledGrid, make_grid
 from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI, SampledStrip, layers_of_density
 from tightrope.guarantee.loss.gaussian import SampledGaussianPair
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
-from tightrope.numerics.inversion_law import AbstractFamily
-from tightrope.numerics.inversion_nodes import TiltedNodes
+from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 from tightrope.numerics.rounding import UNIT
 

@@ -15,7 +15,7 @@ from typing import final
 
 import numpy as np
 
-from tightrope.guarantee.loss.by_chance import log_ratio
+from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Layers, layers_of_steps
 from tightrope.numerics.quadrature import FloatArray, log_sum_exp
 

@@ -27,7 +27,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from tightrope.guarantee.gaussian.composition import compose_mu
+from tightrope.guarantee.gaussian.profile import compose_mu
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
 from tightrope.guarantee.loss.allocation import AllocationPair
 from tightrope.guarantee.loss.discrete import DiscretePair

@@ -18,13 +18,20 @@ from typing import final
 import numpy as np
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.by_chance import log_ratio
+from tightrope.guarantee.loss.gaussian import log_ratio
 from tightrope.guarantee.loss.lattice_branch import point_of
 from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
 from tightrope.guarantee.loss.lattice_split import MAX_SIZE
 from tightrope.guarantee.loss.lattice_step import Side, jump_measure, step_measure
-from tightrope.numerics.lattice import LatticeMeasure, convolve, fast_size, fitted, support
-from tightrope.numerics.lattice_coarse import coarsened, mixed
+from tightrope.numerics.lattice import (
+    LatticeMeasure,
+    coarsened,
+    convolve,
+    fast_size,
+    fitted,
+    mixed,
+    support,
+)
 
 __all__ = ["COARSER", "LONGER", "Blocks", "most_levels", "rare_beyond", "too_many_rare"]
 

@@ -15,13 +15,11 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.by_chance import point_of_log_ratio
-from tightrope.guarantee.loss.gaussian import FixedSizeGaussianPair
+from tightrope.guarantee.loss.gaussian import FixedSizeGaussianPair, point_of_log_ratio
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
-from tightrope.numerics.lattice import check_size
-from tightrope.numerics.lattice_cells import CELL_ERROR, shared_mass
-from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
+from tightrope.numerics.lattice import check_size, gap_bound, gathered, lowered
+from tightrope.numerics.lattice_tail import CELL_ERROR, shared_mass
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray
 

@@ -22,14 +22,12 @@ from scipy.special import log_ndtr
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.by_chance import log_ratio
-from tightrope.guarantee.loss.gaussian import FixedSizeGaussianPair
+from tightrope.guarantee.loss.gaussian import FixedSizeGaussianPair, log_ratio
 from tightrope.guarantee.loss.lattice_branch import loss_at, lower_branch, upper_branch
 from tightrope.guarantee.loss.lattice_step import Side, jump_measure
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
-from tightrope.numerics.lattice import LatticeMeasure
-from tightrope.numerics.lattice_cells import shared_mass
-from tightrope.numerics.lattice_compound import compound
+from tightrope.numerics.lattice import LatticeMeasure, compound
+from tightrope.numerics.lattice_tail import shared_mass
 from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray

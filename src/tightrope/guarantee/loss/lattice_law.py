@@ -10,8 +10,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair, infinite_log_mass
-from tightrope.guarantee.loss.by_chance import log_ratio
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair
+from tightrope.guarantee.loss.gaussian import SampledGaussianPair, log_ratio
 from tightrope.guarantee.loss.lattice_blocks import COARSER, Blocks
 from tightrope.guarantee.loss.lattice_branch import LOG_CUT_OFF, is_cut
 from tightrope.guarantee.loss.lattice_jumps import (

@@ -13,11 +13,10 @@ from functools import lru_cache
 import numpy as np
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.cumulant_mixture_scan import LOG_ROOT_2PI, furthest_peak, scan
+from tightrope.guarantee.loss.cumulant_mixture import LOG_ROOT_2PI, furthest_peak, scan
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
-from tightrope.numerics.lattice import LatticeMeasure, normalised
-from tightrope.numerics.lattice_cells import CELL_ERROR
-from tightrope.numerics.lattice_convex import gap_bound, gathered, lowered
+from tightrope.numerics.lattice import LatticeMeasure, gap_bound, gathered, lowered, normalised
+from tightrope.numerics.lattice_tail import CELL_ERROR
 from tightrope.numerics.quadrature import gauss_legendre
 from tightrope.numerics.rounding import ULP
 from tightrope.validate import FloatArray

@@ -12,14 +12,13 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.by_chance import log_ratio
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     GaussianPair,
     SampledGaussianPair,
+    log_ratio,
 )
-from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
-from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
+from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceMixturePair, LaplacePair
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.validate import FloatArray

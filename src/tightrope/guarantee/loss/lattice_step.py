@@ -17,15 +17,20 @@ from scipy.special import log_ndtr
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.by_chance import log_ratio
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     GaussianPair,
     SampledGaussianPair,
+    log_ratio,
 )
-from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplacePair
-from tightrope.guarantee.loss.laplace_mixture import LaplaceMixturePair
+from tightrope.guarantee.loss.laplace import (
+    BoundedRangePair,
+    LaplaceMixturePair,
+    LaplacePair,
+    laplace_atoms,
+    sampled_laplace_atoms,
+)
 from tightrope.guarantee.loss.lattice_branch import (
     Branch,
     infimum,
@@ -33,7 +38,6 @@ from tightrope.guarantee.loss.lattice_branch import (
     lower_branch,
     upper_branch,
 )
-from tightrope.guarantee.loss.lattice_laplace import laplace_atoms, sampled_laplace_atoms
 from tightrope.guarantee.loss.lattice_mixture import mixture_measure
 from tightrope.guarantee.loss.lattice_public import public_measure
 from tightrope.guarantee.loss.mixture import GaussianMixturePair

@@ -13,25 +13,37 @@ from contextlib import suppress
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.gaussian import profile as gaussian
-from tightrope.guarantee.gaussian.composition import compose_mu
+from tightrope.guarantee.gaussian.profile import compose_mu
 from tightrope.guarantee.loss import contour, lattice
 from tightrope.guarantee.loss.abstract import (
+    AbstractLossPair,
     Components,
+    LogMasses,
     infinite_log_mass,
     is_single,
     largest_loss,
 )
+from tightrope.guarantee.loss.allocation import AllocationPair
+from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.contour_line import are_reversed, log_chernoff
-from tightrope.guarantee.loss.discrete import DiscretePair
-from tightrope.guarantee.loss.grouping import grouped
-from tightrope.guarantee.loss.lattice_delta import MAX_KINDS
-from tightrope.guarantee.loss.pair import (
-    AbstractLossPair,
-    AllocationPair,
-    GaussianMixturePair,
-    GaussianPair,
-    log_delta_single,
+from tightrope.guarantee.loss.discrete import (
+    DiscretePair,
+    approx_pair,
+    discrete_gaussian_pair,
+    discrete_laplace_pair,
+    randomized_response_pair,
 )
+from tightrope.guarantee.loss.gaussian import (
+    Direction,
+    FixedSizeGaussianPair,
+    GaussianPair,
+    SampledGaussianPair,
+)
+from tightrope.guarantee.loss.grouping import grouped
+from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceMixturePair, LaplacePair
+from tightrope.guarantee.loss.lattice_delta import MAX_KINDS
+from tightrope.guarantee.loss.mixture import GaussianMixturePair
+from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.roots import crossing
 from tightrope.numerics.rounding import down, log_down, up
@@ -41,6 +53,24 @@ __all__ = [
     "epsilon",
     "worst_delta",
     "worst_epsilon",
+    "AbstractLossPair",
+    "LogMasses",
+    "AllocationPair",
+    "Direction",
+    "GaussianPair",
+    "SampledGaussianPair",
+    "FixedSizeGaussianPair",
+    "GaussianMixturePair",
+    "PublicMixturePair",
+    "LaplacePair",
+    "BoundedRangePair",
+    "LaplaceMixturePair",
+    "DiscretePair",
+    "approx_pair",
+    "randomized_response_pair",
+    "discrete_gaussian_pair",
+    "discrete_laplace_pair",
+    "log_delta_single",
 ]
 
 _HUGE, _UNSEEN = 1e5, -750.0  # an epsilon, and ln of a delta that no float shows
@@ -288,3 +318,6 @@ def _gaussian_mu(components: Components) -> float | None:
     if len(mus) != len(components):
         return None
     return compose_mu(mus, [count for _, count in components]) if mus else 0.0
+
+
+# ---- The pairs, gathered: ordered dominating pairs (P, Q) with L = ln dP/dQ ----------------------

@@ -9,12 +9,15 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
-from tightrope.numerics.rounding import ULP
-from tightrope.validate import FloatArray, check_probability
+from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay
+from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
+from tightrope.numerics.quadrature import FloatArray, log_sum_exp
+from tightrope.numerics.rounding import ULP, UNIT
+from tightrope.validate import check_probability
 
-__all__ = ["PublicMixturePair"]
+__all__ = ["PublicMixturePair", "PublicCumulant"]
 
 
 @final
@@ -85,3 +88,104 @@ def _mixed(parts: list[tuple[float, LogMasses]]) -> LogMasses:
         for a, b in zip(first, second, strict=True)
     )
     return p, q
+
+
+# ---- The cumulant of a public mixture: M = (1 - share) M_usual + share M_rare --------------------
+# The points of both laws, weighted, are points of their mixture. Error: each part's own, in units
+# of
+# its share of M; 8 units for the shares.
+
+
+_NATS = 30.0
+
+
+@final
+class PublicCumulant(AbstractFamily):
+    """K of a PublicMixturePair; `laws` are those of its parts, each taken once."""
+
+    def __init__(self, weights: list[float], laws: list[AbstractFamily], count: int) -> None:
+        self.counts = np.array([count], dtype=np.float64)
+        self.laws, self.weights = laws, np.array(weights)
+        self.log_weights = np.log(self.weights)
+
+    @property
+    def max_tilt(self) -> float:
+        return min(law.max_tilt for law in self.laws)
+
+    # ------------------------------------------------------------------ quick values for searching
+    def values(self, tilts: FloatArray) -> FloatArray:
+        logs = np.stack([law.values(tilts) for law in self.laws], axis=-1) + self.log_weights
+        return np.asarray(self.counts[0] * log_sum_exp(logs))
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        logs, means, variances = np.array([law.moments(tilt) for law in self.laws]).T
+        total = float(log_sum_exp(logs + self.log_weights))
+        share = np.exp(logs + self.log_weights - total)
+        mean = float(share @ means)
+        n = float(self.counts[0])
+        return n * total, n * mean, n * float(share @ (variances + (means - mean) ** 2))
+
+    # ----------------------------------------------------------------------------- proved values
+    def _mass(self, logs: FloatArray, errors: FloatArray) -> tuple[float, float]:
+        """ln M and its error from those of the parts; near M = 1 by sum of weight (M_i - 1)."""
+        value = float(log_sum_exp(logs + self.log_weights))
+        if abs(value) > 0.5 or float(np.max(np.abs(logs))) > 0.5:
+            return value, float(np.max(errors)) + 16.0 * UNIT * (1.0 + abs(value))
+        terms = self.weights * np.expm1(logs)
+        total = math.fsum(terms)
+        size = float(np.abs(terms) @ (8.0 * UNIT + 0.0 * logs)) + float(self.weights @ errors) * 2.0
+        return math.log1p(total), 1.1 * size / (1.0 + total) + 4.0 * UNIT * abs(total)
+
+    def real(self, tilt: float, nats: float) -> tuple[FloatArray, FloatArray]:
+        logs, errors = zip(*(law.real(tilt, nats) for law in self.laws), strict=True)
+        value, error = self._mass(np.concatenate(logs), np.concatenate(errors))
+        return np.array([value]), np.array([error])
+
+    def fewest_points(self, tilt: float, frequency: float) -> float:
+        return sum(law.fewest_points(tilt, frequency) for law in self.laws)
+
+    def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
+        parts = [law.nodes(tilt, frequency, nats) for law in self.laws]
+        logs = np.concatenate([part.log_mass for part in parts])
+        errors = np.concatenate([part.log_mass_error for part in parts])
+        value, error = self._mass(logs, errors)
+        # what each part holds of M, right to `doubt`, relative
+        share = np.exp(logs + self.log_weights - value)
+        doubt = errors + error + UNIT * (16.0 + 4.0 * np.abs(logs) + 4.0 * np.abs(self.log_weights))
+        centres = np.concatenate([part.centre for part in parts])
+        centre = float(share @ centres)
+        moved = [part.deviations[0] + (c - centre) for part, c in zip(parts, centres, strict=True)]
+        off = 4.0 * UNIT * (np.abs(centres) + abs(centre))
+        each = list(zip(parts, share, doubt, off, strict=True))
+        fixed = math.fsum(s * (1.0 + d) * float(part.fixed_error[0]) for part, s, d, _ in each)
+        return TiltedNodes(
+            log_mass=np.array([value]),
+            log_mass_error=np.array([error]),
+            centre=np.array([centre]),
+            deviations=np.concatenate(moved)[None, :],
+            weights=np.concatenate([s * part.weights[0] for part, s, _, _ in each])[None, :],
+            relative=np.concatenate([p.relative[0] + d + p.common[0] for p, _, d, _ in each])[None],
+            point_error=np.concatenate([p.point_error[0] + o for p, _, _, o in each])[None, :],
+            common=np.array([2.0 * UNIT * (abs(value) + 4.0) + 1.01 * error]),
+            fixed_error=np.array([fixed]),
+        )
+
+    def decay(self, tilt: float) -> Decay:
+        """|M(c+iy)|/M is at most the sum of the parts' bounds, each times its share of M."""
+        decays = [law.decay(tilt) for law in self.laws]
+        proved = [law.real(tilt, _NATS) for law in self.laws]
+        for part, (log, error) in zip(decays, proved, strict=True):
+            off = np.inf if part.log_mass is None else float(abs(part.log_mass - log)[0])
+            if part.log_mass is not None and off + float(error[0]) > LOG_MASS_SLACK:
+                raise NotCertified("The quick estimate of a cumulant is off; use another method.")
+        logs = np.array([float(log[0]) for log, _ in proved]) + self.log_weights
+        share = np.exp(logs - float(log_sum_exp(logs)))
+
+        def further(y: float) -> FloatArray:
+            bounds = [s * part.bound(y) for s, part in zip(share.tolist(), decays, strict=True)]
+            return np.asarray(np.minimum(sum(bounds) * (1.0 + 1e-6), 1.0))
+
+        lengths = np.concatenate([part.lengths for part in decays])
+        held = [s * part.masses for s, part in zip(share, decays, strict=True)]
+        masses = np.concatenate(held) * (1.0 - 1e-6)
+        return Decay.of([(lengths, masses)], np.array([np.inf]), None, further)

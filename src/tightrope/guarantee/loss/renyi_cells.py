@@ -22,13 +22,13 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.by_chance import log_ratio
-from tightrope.guarantee.loss.cumulant_mixture_scan import furthest_peak
+from tightrope.guarantee.loss.cumulant_mixture import furthest_peak
 from tightrope.guarantee.loss.discrete import DiscretePair
 from tightrope.guarantee.loss.gaussian import (
     FixedSizeGaussianPair,
     GaussianPair,
     SampledGaussianPair,
+    log_ratio,
 )
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.guarantee.loss.public_mixture import PublicMixturePair

@@ -4,15 +4,16 @@ The way of reading: kernel, binary (the divergence of two outcomes) -> stationar
 (Theorem 3), randomized_response, two_sided -> optimal (the inverses) -> routes, best (over orders).
 """
 
+from tightrope.guarantee.kinds.renyi_curve import TabulatedCurve
 from tightrope.guarantee.renyi.best import (
+    ROUTES,
     Best,
+    Route,
     best_delta,
     best_epsilon,
     best_for_delta,
     best_for_epsilon,
 )
-from tightrope.guarantee.renyi.routes import ROUTES, Route
-from tightrope.guarantee.renyi.tabulated import TabulatedCurve
 
 __all__ = [
     "ROUTES",

@@ -31,8 +31,8 @@ from tightrope.guarantee.renyi._arrays import (
     shaped,
 )
 from tightrope.guarantee.renyi.balle import log_zeta
-from tightrope.guarantee.renyi.binary import gamma_of_log_chi
 from tightrope.guarantee.renyi.kernel import log_growth, log_kernel
+from tightrope.guarantee.renyi.randomized_response import gamma_of_log_chi
 from tightrope.validate import FloatArray
 
 __all__ = ["f", "g", "gamma", "gamma_lower"]

@@ -26,16 +26,17 @@ from tightrope.guarantee.renyi._arrays import (
     SMALLEST_DELTA,
     ULP,
     Enclosure,
+    Indices,
     checked_delta,
     checked_epsilon,
     checked_gamma,
     checked_order,
     flat,
+    increasing_root,
     shaped,
+    verified,
 )
-from tightrope.guarantee.renyi._solve import Indices, increasing_root, verified
-from tightrope.guarantee.renyi.binary import log_chi_of_gamma
-from tightrope.guarantee.renyi.randomized_response import log_odds_bounds
+from tightrope.guarantee.renyi.randomized_response import log_chi_of_gamma, log_odds_bounds
 from tightrope.guarantee.renyi.two_sided import crossing_test
 from tightrope.validate import FloatArray
 

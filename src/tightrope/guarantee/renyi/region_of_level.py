@@ -28,13 +28,15 @@ from tightrope.guarantee.renyi._arrays import (
     TINY,
     ULP,
     Enclosure,
+    Indices,
     checked_gamma,
     checked_order,
     flat,
+    increasing_root,
     shaped,
+    verified,
 )
-from tightrope.guarantee.renyi._solve import Indices, increasing_root, verified
-from tightrope.guarantee.renyi.binary import log_chi, log_chi_of_gamma, log_chi_slack
+from tightrope.guarantee.renyi.randomized_response import log_chi, log_chi_of_gamma, log_chi_slack
 from tightrope.validate import FloatArray, check_probability
 
 __all__ = ["type_ii", "type_ii_forward", "type_ii_backward", "type_ii_kullback_leibler"]
