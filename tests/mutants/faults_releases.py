@@ -35,6 +35,10 @@ ONE = _further("one_coordinate_is_exact_and_none_is_free")
 K_OF_T = _further("the_bound_for_k_of_t_covers_a_sample_of_the_truth")
 EDGES = _further("one_and_all_of_t_are_exact")
 PARTIAL = "tests/unit/theorems/test_partial_epochs.py"
+COUNTS, THRESHOLDS = (
+    "tests/unit/theorems/test_thresholded_counts.py",
+    ("theorems/thresholded_counts.py"),
+)
 SAMPLE, MIXED = "theorems/poisson_releases_exact.py", "guarantee/loss/laplace.py"
 NOISE, BOUNDED = "guarantee/loss/discrete.py", "guarantee/loss/laplace.py"
 VECTORS, ALLOCATION = "theorems/discrete_gaussian_vector.py", "theorems/random_allocation.py"
@@ -221,6 +225,10 @@ FAULTS = [
         TREE,
     ),
     ("theorems/tree_aggregation.py::guarantee", "1.0 + 1e-15", "1.0 - 1e-9", TREE),
+    # categories above a threshold
+    (f"{THRESHOLDS}::guarantee", "2 if process.adjacency", "1 if process.adjacency", COUNTS),
+    (f"{THRESHOLDS}::chance_alone", "threshold - 2", "threshold + 2", COUNTS),
+    (f"{THRESHOLDS}::guarantee", "noise, shown", "noise", COUNTS),
     # vectors of whole numbers
     (f"{VECTORS}::guarantee", "2.0 * (1.0 - 1e-15)", "6.0", VECTOR),
     (f"{VECTORS}::guarantee", "0.5 * (moved / sigma) ** 2", "0.25 * (moved / sigma) ** 2", VECTOR),

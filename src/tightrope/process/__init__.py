@@ -26,6 +26,7 @@ from tightrope.process.mechanism import (
     PermuteAndFlip,
     RandomizedResponse,
     SampledRelease,
+    ThresholdedCounts,
     TreeAggregation,
 )
 from tightrope.process.sampling import (
@@ -76,6 +77,7 @@ __all__ = [
     "DiscreteGaussianMechanism",
     "CutDiscreteGaussianMechanism",
     "DiscreteGaussianVector",
+    "ThresholdedCounts",
     "TreeAggregation",
     "SampledRelease",
     "ExponentialMechanism",

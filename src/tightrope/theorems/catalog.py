@@ -40,6 +40,7 @@ from tightrope.theorems import (
     sampled_gaussian_clt_bdls19,
     sampled_gaussian_replace_drs19,
     single_releases_exact,
+    thresholded_counts,
     tree_aggregation,
     truncated_poisson,
 )
@@ -98,6 +99,7 @@ _ALONE = (
     _theorem(listed_laws),
     _theorem(mixture_of_gaussians),
     _theorem(poisson_zero_concentrated),
+    _theorem(thresholded_counts),
     _theorem(tree_aggregation),
 )
 _ONCE = (*_ALONE, _EPOCHWISE)
