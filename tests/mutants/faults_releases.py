@@ -226,9 +226,14 @@ FAULTS = [
     ),
     ("theorems/tree_aggregation.py::guarantee", "1.0 + 1e-15", "1.0 - 1e-9", TREE),
     # categories above a threshold
-    (f"{THRESHOLDS}::guarantee", "2 if process.adjacency", "1 if process.adjacency", COUNTS),
+    (
+        f"{THRESHOLDS}::guarantee",
+        "2 if process.adjacency is Adjacency.REPLACE_ONE else 1",
+        "1",
+        COUNTS,
+    ),
     (f"{THRESHOLDS}::chance_alone", "threshold - 2", "threshold + 2", COUNTS),
-    (f"{THRESHOLDS}::guarantee", "noise, shown", "noise", COUNTS),
+    (f"{THRESHOLDS}::guarantee", "[noise, shown]", "[noise]", COUNTS),
     # vectors of whole numbers
     (f"{VECTORS}::guarantee", "2.0 * (1.0 - 1e-15)", "6.0", VECTOR),
     (f"{VECTORS}::guarantee", "0.5 * (moved / sigma) ** 2", "0.25 * (moved / sigma) ** 2", VECTOR),

@@ -30,6 +30,7 @@ LAYERS = [
     ["evidence"],
     ["convex", "train"],
     ["estimators"],
+    ["tables"],
     ["audit", "interop"],
     ["report"],
     ["explore"],
@@ -48,6 +49,12 @@ HEAVY = {
     "sqlalchemy",
     "alembic",
     "starlette",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "dask",
+    "distributed",
+    "yaml",
 }
 
 
