@@ -10,5 +10,16 @@ except ModuleNotFoundError as missing:
 
 from tightrope.tables.pipeline import PrivatePipeline
 from tightrope.tables.schema import Category, Date, Flag, Ignored, Number, TableSchema
+from tightrope.tables.transformers import (
+    PrivateImputer,
+    PrivateOneHotEncoder,
+    PrivateScaler,
+    PrivateStandardScaler,
+    account_of,
+    certificate_of,
+    share_budget,
+)
 
 __all__ = ["TableSchema", "Number", "Category", "Flag", "Date", "Ignored", "PrivatePipeline"]
+__all__ += ["PrivateScaler", "PrivateStandardScaler", "PrivateOneHotEncoder", "PrivateImputer"]
+__all__ += ["account_of", "certificate_of", "share_budget"]
