@@ -27,13 +27,14 @@ from tightrope.evidence.run_facts import RunFacts
 from tightrope.ledger.spending import reserved
 from tightrope.process import Adjacency, Process, Sequence
 from tightrope.process.adjacency import check_rows
+from tightrope.tables.on_dask import DaskRows, is_of_dask
 from tightrope.tables.releases import Preparation, prepared, released
 from tightrope.tables.rows import MEMORY, Rows, read_rows
 from tightrope.tables.schema import Number, TableSchema
 from tightrope.tables.sources import open_source
 from tightrope.validate import FloatArray, check_count, check_real, default_delta
 
-__all__ = ["PrivatePipeline", "target_of"]
+__all__ = ["PrivatePipeline"]
 
 _TAIL = 0.1  # of delta, for categories that are shown though one record alone has them
 _SEEDED = "the noise is seeded, so anybody who knows the seed can subtract it"
@@ -122,9 +123,14 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
             raise InvalidInput(
                 "The target is a column that the schema names, or y, not both and not neither."
             )
+        if is_of_dask(X):
+            if y is not None:
+                raise InvalidInput("On Dask the target is a column that the schema names.")
+            away = DaskRows(X, schema)
+            return self._fit_rows(away, schema, None, len(away))
         source = open_source(X, schema)
         rows = read_rows(source, schema, memory=self.memory, on_chunk=self._on_rows)
-        targets = target_of(rows, schema) if y is None else np.asarray(y)
+        targets = rows.targets(schema) if y is None else np.asarray(y)
         if len(targets) != len(rows):
             raise InvalidInput("The table and y have different numbers of rows.")
         return self._fit_rows(rows, schema, targets, len(rows))
@@ -293,7 +299,7 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         guess = self.predict(X)
         if y is None:
             rows = read_rows(open_source(X, self._schema), self._schema, memory=self.memory)
-            truth = target_of(rows, self._schema)
+            truth = rows.targets(self._schema)
             y = self.classes_[truth] if self._schema.classes is not None else self._number(truth)
         return float(accuracy_score(y, guess) if hasattr(self, "classes_") else r2_score(y, guess))
 
@@ -367,14 +373,3 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
             budget=(float(self.epsilon), self.delta_),
         )
         return certify(self.process_, self.delta_, facts)
-
-
-def target_of(rows: Rows, schema: TableSchema) -> Any:
-    """The target as the estimators take it: whole numbers, or numbers in [-1, 1]."""
-    cells = rows.column(1 + schema.used.index(str(schema.target)))
-    kind = schema.columns[str(schema.target)]
-    if not isinstance(kind, Number):
-        return cells.astype(np.int64)
-    assert kind.bounds is not None
-    low, high = kind.bounds
-    return np.clip((cells - 0.5 * (low + high)) / (0.5 * (high - low)), -1.0, 1.0)

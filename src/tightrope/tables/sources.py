@@ -278,6 +278,11 @@ def _readable(path: Path) -> Any:
 
 def _array_source(data: Any, schema: TableSchema) -> Source:
     """Rows of a dense, sparse, memory-mapped or structured array; columns in the schema's order."""
+    if type(data).__module__.partition(".")[0] in ("dask", "dask_expr"):
+        raise InvalidInput(
+            "A table of Dask is fitted as it is; to predict for one, let its workers do it: "
+            "frame.map_partitions(model.predict)."
+        )
     if isinstance(data, np.ndarray) and data.dtype.names:
         return Source(lambda: _columns({str(name): data[name] for name in data.dtype.names or ()}))
     array = data.tocsr() if hasattr(data, "tocsr") else np.asanyarray(data)
