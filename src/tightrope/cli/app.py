@@ -24,6 +24,7 @@ from tightrope.cli import (
     plugins,
     runs_command,
     sign_command,
+    table_command,
 )
 from tightrope.cli.flags import Commands
 from tightrope.errors import InvalidInput, MissingTool, TightropeError
@@ -44,8 +45,8 @@ Three to begin with:
 _EXTRAS = {
     "torch": "train", "safetensors": "train", "sklearn": "sklearn", "matplotlib": "plot",
     "flint": "rigorous", "cryptography": "sign", "sqlalchemy": "ledger", "alembic": "ledger",
-    "yaml": "tables", "pandas": "frames",
-    "pyarrow": "frames", "dask": "dask", "distributed": "dask", "jinja2": "ledger", "starlette": "explore", "uvicorn": "explore",
+    "jinja2": "ledger", "starlette": "explore", "uvicorn": "explore", "yaml": "tables",
+    "pandas": "frames", "pyarrow": "frames", "dask": "dask", "distributed": "dask",
 }  # fmt: skip
 
 app = typer.Typer(
@@ -90,6 +91,7 @@ app.command("keygen")(sign_command.keygen)
 app.command("sign")(sign_command.sign)
 app.command("audit")(audit_command.audit)
 app.add_typer(doctor_command.app, name="doctor", cls=Commands)
+app.add_typer(table_command.app, name="table", cls=Commands)
 app.add_typer(convex_command.app, name="convex", cls=Commands)
 app.add_typer(ledger_command.app, name="ledger", cls=Commands)
 plugins.add_commands(app)

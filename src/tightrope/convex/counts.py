@@ -77,6 +77,16 @@ class Shared:
         """All of it, the fit as a Gaussian mechanism: what a ledger reserves."""
         return (*self.before, GaussianMechanism(1.0 / self.mu, self.adjacency))
 
+    @property
+    def whole(self) -> Any:
+        """The same as one process, about units of so many rows."""
+        return whole_of(self.planned, self.rows)
+
+    @property
+    def share(self) -> float:
+        """The part of the budget, as squared mu, that is spent ahead of the fit."""
+        return self.mu_before**2 / (self.mu_before**2 + self.mu**2)
+
 
 def shared(
     before: Callable[[float], tuple[Process, ...]],
@@ -98,7 +108,7 @@ def shared(
         return Shared(parts, mu * math.sqrt(1.0 - share), first, adjacency, rows)
 
     def meets(mu: float) -> bool:
-        return budget.met_by(account(whole_of(at(mu).planned, rows)).guarantee(budget.delta))
+        return budget.met_by(account(at(mu).whole).guarantee(budget.delta))
 
     high = budget.mu
     low = high / rows

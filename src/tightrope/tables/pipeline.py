@@ -24,7 +24,7 @@ from tightrope.estimators.ledger import LEDGER
 from tightrope.evidence.certificate import certify
 from tightrope.evidence.commitment import commit, fingerprint_of_arrays
 from tightrope.evidence.run_facts import RunFacts
-from tightrope.ledger.spending import reserved
+from tightrope.ledger.spending import in_force, reserved
 from tightrope.process import Adjacency, Process, Sequence
 from tightrope.process.adjacency import check_rows
 from tightrope.tables.on_dask import DaskRows, is_of_dask
@@ -64,8 +64,8 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     guarantee_, process_ : of everything together. delta_, private_, estimator_, design_ (how
-    columns enter the rows of the model), preprocessing_epsilon_ (what was spent before the fit,
-    at the same delta), classes_ of a classifier.
+    columns enter the rows of the model), preprocessing_epsilon_ and preprocessing_share_ (what was
+    spent before the fit, at the same delta and as a part of mu^2), classes_ of a classifier.
 
     >>> from tightrope.tables import Category, Number, PrivatePipeline, TableSchema
     >>> table = {"age": [30, 61] * 300, "job": ["a", "b"] * 300, "rich": ["no", "yes"] * 300}
@@ -140,6 +140,11 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         budget = Budget(self.epsilon, self.delta_)
         stream = open_stream("tables", seed=self.random_state, cryptographic=True)
         booked = Sequence(share.planned)
+        if plan.categories and in_force() is not None:
+            raise InvalidInput(
+                "A ledger adds up Renyi divergences, and a threshold for unknown categories has "
+                "none. List the values of categories in the schema, or ignore such columns."
+            )
         with (
             reserved(booked, "table", private=stream.private),
             LEDGER.accounted_together(),
@@ -152,6 +157,7 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         self.process_, self.guarantee_ = process, guarantee
         self.private_ = bool(fitted.private_) and stream.private
         self.preprocessing_epsilon_ = self._spent_before()
+        self.preprocessing_share_ = share.share
         self.n_features_in_ = len(schema.features)
         if schema.classes is not None:
             self.classes_ = np.array(schema.classes)
@@ -331,18 +337,13 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
             f"epsilon <= {epsilon:.6g} at delta = {self.delta_:.3g}, for "
             f"{self.guarantee_.unit_of_privacy} ({self.guarantee_.adjacency}).",
             f"Preprocessing: {before} releases, epsilon {self.preprocessing_epsilon_:.3g} of it; "
-            f"{self._share_of_budget:.0%} of the budget (as squared mu)."
+            f"{self.preprocessing_share_:.0%} of the budget (as squared mu)."
             if before
             else "Preprocessing: everything is public, so it took nothing of the budget.",
             f"Model: {type(self.estimator_).__name__} on {self.design_.width} entries of "
             f"{len(self.design_.codes)} columns.",
         ]
         return "\n".join(lines)
-
-    @property
-    def _share_of_budget(self) -> float:
-        first, fit = self._share.mu_before, self._share.mu
-        return first**2 / (first**2 + fit**2) if self._share.before else 0.0
 
     def certificate(
         self, data: tuple[Any, ...] | None = None, key: str | None = None
@@ -366,7 +367,7 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
             settings={
                 "model": type(self.estimator_).__name__,
                 "preprocessing_releases": len(self._share.before),
-                "preprocessing_share": self._share_of_budget,
+                "preprocessing_share": self.preprocessing_share_,
                 "preprocessing_epsilon": self.preprocessing_epsilon_,
             },
             data=committed,
