@@ -139,14 +139,13 @@ class PrivatePipeline(BaseEstimator):  # type: ignore[misc]
         share, plan, counted = self.planned(schema, count)
         budget = Budget(self.epsilon, self.delta_)
         stream = open_stream("tables", seed=self.random_state, cryptographic=True)
-        booked = Sequence(share.planned)
         if plan.categories and in_force() is not None:
             raise InvalidInput(
                 "A ledger adds up Renyi divergences, and a threshold for unknown categories has "
                 "none. List the values of categories in the schema, or ignore such columns."
             )
         with (
-            reserved(booked, "table", private=stream.private),
+            reserved(share.booked, "table", private=stream.private),
             LEDGER.accounted_together(),
         ):
             design = released(plan, rows, stream)
