@@ -234,7 +234,8 @@ def _ends(counts: Whole, scale: int) -> tuple[float, float]:
     clear = np.flatnonzero(counts > _STANDS_OUT * scale)
     if not len(clear):
         clear = np.array([int(counts.argmax())])
-    first, last = max(int(clear[0]) - 1, 0), min(int(clear[-1]), len(_EDGES) - 1)
+    first = min(max(int(clear[0]) - 1, 0), len(_EDGES) - 2)
+    last = min(int(clear[-1]), len(_EDGES) - 1)
     return float(_EDGES[first]), float(_EDGES[max(last, first + 1)])
 
 
