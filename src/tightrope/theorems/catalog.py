@@ -14,7 +14,10 @@ from tightrope.theorems import (
     asymmetric_clt_bdls19,
     balls_in_bins_exact,
     balls_in_bins_rdp_fs25,
+    banded_cyclic_poisson,
+    banded_random_cycle,
     composed_approx_dp,
+    correlated_gaussian,
     declared,
     discrete_gaussian_vector,
     epochwise_gaussian_gdp,
@@ -88,7 +91,12 @@ _SAMPLED = (
     _theorem(random_allocation),
     _theorem(poisson_releases_exact),
 )
+<<<<<<< HEAD
 _ALONE = (
+=======
+_BANDED = (_theorem(banded_cyclic_poisson), _theorem(banded_random_cycle))
+_ONCE = (
+>>>>>>> corr
     _GAUSSIAN,
     _SINGLE,
     _DECLARED,
@@ -99,6 +107,7 @@ _ALONE = (
     _theorem(mixture_of_gaussians),
     _theorem(poisson_zero_concentrated),
     _theorem(tree_aggregation),
+    _theorem(correlated_gaussian),
 )
 _ONCE = (*_ALONE, _EPOCHWISE)
 
@@ -106,7 +115,11 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis(
         "exact",
         _theorem(poisson_gaussian_exact_zdw22),
+<<<<<<< HEAD
         (*_ALONE, _REPLACED, _REPLACE, _BINS, _SCHEDULE, *_SAMPLED, _EPOCHWISE),
+=======
+        (*_BANDED, *_ONCE, _REPLACED, _REPLACE, _BINS, _SCHEDULE, *_SAMPLED),
+>>>>>>> corr
         general=True,
     ),
     Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),
