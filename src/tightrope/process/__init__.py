@@ -47,14 +47,7 @@ from tightrope.process.selection import (
     PoissonSelection,
     RepeatAndSelect,
 )
-<<<<<<< HEAD
-from tightrope.process.training import NoiseSchedule, NoisySGD
-=======
-from tightrope.process.stopping import StoppedAtWill
 from tightrope.process.training import CorrelatedSGD, NoiseSchedule, NoisySGD
-from tightrope.process.users import UserLevel
-from tightrope.process.vector import DiscreteGaussianVector, TreeAggregation
->>>>>>> corr
 
 __all__ = [
     "Adjacency",

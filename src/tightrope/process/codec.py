@@ -33,27 +33,16 @@ def register(cls: type) -> type:
     return cls
 
 
-<<<<<<< HEAD
-for _module in (adjacency, sampling, mechanism, training, composite, convex, selection):
-=======
 for _module in (
     strategies,
+    adjacency,
     sampling,
     mechanism,
     training,
     composite,
     convex,
-    iteration,
-    loss_constants,
     selection,
-    stopping,
-    users,
-    choice,
-    given,
-    sampled,
-    vector,
 ):
->>>>>>> corr
     for _name in _module.__all__:
         _found = getattr(_module, _name)
         if isinstance(_found, type) and is_dataclass(_found):

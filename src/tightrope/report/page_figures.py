@@ -16,12 +16,8 @@ from tightrope.correlated.strategies import white
 from tightrope.correlated.workloads import noise_left as left_of
 from tightrope.evidence.diagnostics import Diagnostic
 from tightrope.guarantee.base import Guarantee
-<<<<<<< HEAD
 from tightrope.numerics.rounding import rounded_up
-=======
-from tightrope.numerics.digits import rounded_up
 from tightrope.process import CorrelatedSGD
->>>>>>> corr
 from tightrope.report.blocks import Figure
 from tightrope.report.correlated_view import noise_axes
 from tightrope.report.plots import profile_axes

@@ -18,12 +18,8 @@ from tightrope.evidence.signature import Trust
 from tightrope.evidence.statement import footnotes, main_claim
 from tightrope.evidence.verify import verify
 from tightrope.guarantee.base import Guarantee
-<<<<<<< HEAD
 from tightrope.numerics.rounding import rounded_down, rounded_up
-=======
-from tightrope.numerics.digits import rounded_down, rounded_up
 from tightrope.process import CorrelatedSGD
->>>>>>> corr
 from tightrope.process.codec import from_json
 from tightrope.report import page_figures as draw
 from tightrope.report.account_view import account_view

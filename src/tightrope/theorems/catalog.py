@@ -91,12 +91,8 @@ _SAMPLED = (
     _theorem(random_allocation),
     _theorem(poisson_releases_exact),
 )
-<<<<<<< HEAD
-_ALONE = (
-=======
 _BANDED = (_theorem(banded_cyclic_poisson), _theorem(banded_random_cycle))
-_ONCE = (
->>>>>>> corr
+_ALONE = (
     _GAUSSIAN,
     _SINGLE,
     _DECLARED,
@@ -115,11 +111,7 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis(
         "exact",
         _theorem(poisson_gaussian_exact_zdw22),
-<<<<<<< HEAD
-        (*_ALONE, _REPLACED, _REPLACE, _BINS, _SCHEDULE, *_SAMPLED, _EPOCHWISE),
-=======
-        (*_BANDED, *_ONCE, _REPLACED, _REPLACE, _BINS, _SCHEDULE, *_SAMPLED),
->>>>>>> corr
+        (*_BANDED, *_ALONE, _REPLACED, _REPLACE, _BINS, _SCHEDULE, *_SAMPLED, _EPOCHWISE),
         general=True,
     ),
     Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),
