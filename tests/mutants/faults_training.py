@@ -79,6 +79,12 @@ FAULTS = [
         f"{RUN}::test_generators_do_not_show_how_many_examples_were_drawn",
     ),
     (
+        "train/executors/strict.py::own_draws",
+        "random.seed(int(seeds[1]))",
+        "None",
+        f"{RUN}::test_what_a_data_set_draws_is_secret_and_leaves_no_trace",
+    ),
+    (
         f"{STEP}::PrivateRun._check_before_step",
         "if self._failed:",
         "if False:",
