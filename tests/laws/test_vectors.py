@@ -19,7 +19,7 @@ import pytest
 
 from tightrope.audit.one_run import p_value
 from tightrope.guarantee.loss import profile
-from tightrope.guarantee.loss.profile import GaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.pairs import GaussianPair, SampledGaussianPair
 from tightrope.process.convex import ConvexLoss, NoisyGradientDescent
 from tightrope.theorems import (
     hidden_cyclic,

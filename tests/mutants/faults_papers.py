@@ -70,7 +70,7 @@ FAULTS = [
         GAUSSIAN,
     ),
     (
-        "guarantee/loss/gaussian.py::GaussianPair.log_survival",
+        "guarantee/loss/pairs/gaussian.py::GaussianPair.log_survival",
         "log_ndtr(self.mu - s)",
         "log_ndtr(-s)",
         "tests/unit/guarantee/test_pairs.py",

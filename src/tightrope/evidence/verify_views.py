@@ -14,7 +14,7 @@ from tightrope.evidence.verify_second import claimed, pairs_to_check, whole_and_
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.check import Methods
 from tightrope.guarantee.from_profile import supporting_epsilon
-from tightrope.guarantee.loss.renyi_cells import composed_renyi_by_cells
+from tightrope.guarantee.loss.renyi import composed_renyi_by_cells
 from tightrope.numerics.interval import Interval
 
 __all__ = ["second_tradeoff", "second_renyi"]

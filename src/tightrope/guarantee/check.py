@@ -21,22 +21,21 @@ from typing import final
 
 from tightrope.errors import ContradictoryMethods, DoesNotApply, NotCertified, TightropeError
 from tightrope.guarantee.loss import contour, lattice
-from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
+from tightrope.guarantee.loss.abstract import Components, Side, infinite_log_mass, largest_loss
 from tightrope.guarantee.loss.curve import LatticeCurve
 from tightrope.guarantee.loss.grouping import grouped
-from tightrope.guarantee.loss.lattice_law import OneSide, one_side
-from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, plain_plan
-from tightrope.guarantee.loss.lattice_sketch import sketch_of
-from tightrope.guarantee.loss.lattice_step import Side
-from tightrope.guarantee.loss.profile import GaussianPair
+from tightrope.guarantee.loss.lattice.law import OneSide, one_side
+from tightrope.guarantee.loss.lattice.plan import LatticePlan, best_plan, plain_plan
+from tightrope.guarantee.loss.lattice.sketch import sketch_of
+from tightrope.guarantee.loss.pairs import GaussianPair
 from tightrope.numerics.interval import Interval
 
 __all__ = [
-    "SecondVerdict",
-    "SecondLook",
     "Methods",
-    "confirm_epsilon",
+    "SecondLook",
+    "SecondVerdict",
     "confirm_delta",
+    "confirm_epsilon",
     "second_look",
 ]
 

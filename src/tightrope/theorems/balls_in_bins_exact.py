@@ -31,7 +31,7 @@ from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     AllocationPair,
     Direction,
     GaussianPair,

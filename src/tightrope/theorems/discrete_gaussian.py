@@ -25,14 +25,14 @@ from fractions import Fraction
 from math import ceil, isqrt, sqrt
 
 from tightrope.guarantee.base import Components
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     GaussianMixturePair,
     GaussianPair,
     SampledGaussianPair,
 )
 
-__all__ = ["SMOOTHING", "discrete_scale", "is_wide", "close_gaussians"]
+__all__ = ["SMOOTHING", "close_gaussians", "discrete_scale", "is_wide"]
 
 SMOOTHING = 8  # t
 _CLOSE = 3.0  # t of one number

@@ -24,7 +24,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
-from tightrope.guarantee.loss.profile import GaussianPair, approx_pair, discrete_gaussian_pair
+from tightrope.guarantee.loss.pairs import GaussianPair, approx_pair, discrete_gaussian_pair
 from tightrope.process import DiscreteGaussianVector, Process
 from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 from tightrope.theorems.discrete_gaussian import close_gaussians, is_wide

@@ -31,7 +31,7 @@ from scipy.special import ndtr
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.profile import FixedSizeGaussianPair, GaussianPair
+from tightrope.guarantee.loss.pairs import FixedSizeGaussianPair, GaussianPair
 from tightrope.process import Process
 from tightrope.process.convex import SubsampledSGD
 from tightrope.theorems.base import REPLACED, Refusal, Source, require

@@ -17,7 +17,7 @@ import math
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.profile import FixedSizeGaussianPair
+from tightrope.guarantee.loss.pairs import FixedSizeGaussianPair
 from tightrope.process import Adjacency, Process
 from tightrope.process.convex import SubsampledSGD
 from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require

@@ -27,7 +27,7 @@ import numpy as np
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.profile import DiscretePair
+from tightrope.guarantee.loss.pairs import DiscretePair
 from tightrope.process import (
     Adjacency,
     CutDiscreteGaussianMechanism,

@@ -28,7 +28,7 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.profile import pair_above
-from tightrope.guarantee.loss.profile import DiscretePair
+from tightrope.guarantee.loss.pairs import DiscretePair
 from tightrope.process import MixtureOfGaussians, Process
 from tightrope.theorems.base import PRESENCE, Refusal, Source, foreign, other_neighbours, require
 from tightrope.validate import FloatArray

@@ -28,7 +28,7 @@ from __future__ import annotations
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.profile import LaplacePair
+from tightrope.guarantee.loss.pairs import LaplacePair
 from tightrope.process import PermuteAndFlip, Process
 from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 

@@ -27,7 +27,7 @@ from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.participation import ParticipationGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import PairsTerm, RenyiCurve
-from tightrope.guarantee.loss.profile import SampledGaussianPair
+from tightrope.guarantee.loss.pairs import SampledGaussianPair
 from tightrope.process import NoisySGD, PoissonSampling, Process
 from tightrope.theorems.base import PRESENCE, Refusal, Source, foreign, require
 

@@ -7,7 +7,7 @@ Conditions: Poisson sampling, add-or-remove neighbours, noise_multiplier > 0.
 Validity: the divergence is exact, its conversion to (epsilon, delta) an upper bound.
 Source: Mironov, Talwar, Zhang 2019 (arXiv:1908.10530v1), Section 3; conversion: Three Variants
     (Asoodeh et al. 2021), Theorem 3, in its two-sided form.
-Error: stated by the quadrature (guarantee/loss/cumulant.py), both sides.
+Error: stated by the quadrature (guarantee/loss/renyi.py), both sides.
 Vectors: rdp_sgm_integer, rdp_sgm_fractional.
 """
 

@@ -56,7 +56,7 @@ import math
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.profile import Direction, GaussianMixturePair, SampledGaussianPair
+from tightrope.guarantee.loss.pairs import Direction, GaussianMixturePair, SampledGaussianPair
 from tightrope.process import NoisySGD, PoissonSampling, Process
 from tightrope.theorems import sampled_gaussian_replace_drs19
 from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require

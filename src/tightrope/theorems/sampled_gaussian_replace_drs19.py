@@ -39,7 +39,7 @@ import math
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.profile import Direction, FixedSizeGaussianPair, SampledGaussianPair
+from tightrope.guarantee.loss.pairs import Direction, FixedSizeGaussianPair, SampledGaussianPair
 from tightrope.process import Adjacency, FixedSizeSampling, NoisySGD, PoissonSampling, Process
 from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require
 from tightrope.theorems.poisson_gaussian_exact_zdw22 import by_participations, within_reach

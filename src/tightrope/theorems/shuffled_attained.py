@@ -24,7 +24,7 @@ from scipy.special import log_ndtr
 from tightrope.errors import TightropeError
 from tightrope.guarantee.base import Components
 from tightrope.guarantee.loss import profile
-from tightrope.guarantee.loss.profile import AbstractLossPair, AllocationPair, DiscretePair
+from tightrope.guarantee.loss.pairs import AbstractLossPair, AllocationPair, DiscretePair
 from tightrope.process import Adjacency, NoisySGD, Process, ShuffledSampling
 
 __all__ = ["least_epsilon"]

@@ -27,7 +27,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     DiscretePair,
     LaplacePair,

@@ -39,7 +39,7 @@ from typing import Any
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     Direction,
     FixedSizeGaussianPair,

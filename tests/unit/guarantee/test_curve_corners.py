@@ -19,7 +19,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
-from tightrope.guarantee.loss.profile import GaussianPair, SampledGaussianPair, approx_pair
+from tightrope.guarantee.loss.pairs import GaussianPair, SampledGaussianPair, approx_pair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import over_down, rest_down, rest_up, times_up
 from tightrope_reproduce.formulas.optimal_composition import delta_optimal

@@ -12,7 +12,7 @@ from tightrope.errors import NotCertified
 from tightrope.guarantee.check import SecondVerdict, second_look
 from tightrope.guarantee.loss import contour, profile
 from tightrope.guarantee.loss.grouping import grouped
-from tightrope.guarantee.loss.profile import GaussianPair, LaplacePair, SampledGaussianPair
+from tightrope.guarantee.loss.pairs import GaussianPair, LaplacePair, SampledGaussianPair
 from tightrope.process import (
     DeclaredRenyi,
     GaussianMechanism,

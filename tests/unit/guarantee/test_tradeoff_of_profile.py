@@ -14,7 +14,7 @@ from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss.curve import LossCurve
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     DiscretePair,
     FixedSizeGaussianPair,
     GaussianPair,

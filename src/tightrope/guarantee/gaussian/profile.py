@@ -48,6 +48,7 @@ __all__ = [
     "mu_bounds",
     "tradeoff_bounds",
     "delta_interval",
+    "log_gaussian_delta",
     "epsilon_interval",
     "mu_interval",
     "tradeoff_interval",
@@ -121,6 +122,12 @@ def tradeoff_bounds(type_i: ArrayLike, mu: ArrayLike) -> tuple[Any, Any]:
 
 def delta_interval(epsilon: float, mu: float) -> Interval:
     return Interval(*delta_bounds(float(epsilon), float(mu)))
+
+
+def log_gaussian_delta(epsilon: float, mu: float) -> Interval:
+    """ln delta of N(mu,1) against N(0,1) for every real eps."""
+    low, high = log_delta_bounds(epsilon, mu)
+    return Interval(low, min(high, 0.0))
 
 
 def epsilon_interval(delta: float, mu: float) -> Interval:

@@ -71,7 +71,7 @@ class ApproxGuarantee(Guarantee):
         )
 
     def directions(self) -> tuple[Components, ...] | None:
-        from tightrope.guarantee.loss.profile import approx_pair
+        from tightrope.guarantee.loss.pairs import approx_pair
 
         if self.level > _LARGEST_LEVEL:
             return None

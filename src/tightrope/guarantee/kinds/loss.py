@@ -18,15 +18,15 @@ from tightrope.guarantee.loss.abstract import (
     infinite_log_mass,
     largest_loss,
 )
-from tightrope.guarantee.loss.cumulant import renyi
 from tightrope.guarantee.loss.curve import LossCurve
-from tightrope.guarantee.loss.mixture import MOST_MEMBERS
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.loss.pairs import (
     GaussianMixturePair,
     GaussianPair,
     PublicMixturePair,
     SampledGaussianPair,
 )
+from tightrope.guarantee.loss.pairs.mixture import MOST_MEMBERS
+from tightrope.guarantee.loss.renyi import renyi
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import rest_down, rest_up
 from tightrope.process import Adjacency

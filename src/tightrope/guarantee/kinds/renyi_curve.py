@@ -18,13 +18,13 @@ from tightrope.guarantee.renyi._arrays import checked_gamma, rounded_up
 from tightrope.validate import FloatArray, check_non_negative, check_order
 
 __all__ = [
-    "RenyiTerm",
     "LinearTerm",
-    "TableTerm",
     "PairsTerm",
     "PureTerm",
-    "ViewTerm",
+    "RenyiTerm",
+    "TableTerm",
     "TabulatedCurve",
+    "ViewTerm",
 ]
 __all__ += ["RenyiCurve", "known_renyi"]
 
@@ -112,7 +112,7 @@ def _renyi_upper(pair: AbstractLossPair, order: float) -> float:
 
     inf (unknown, hence valid) at orders whose quadrature would be too large.
     """
-    from tightrope.guarantee.loss.cumulant import renyi
+    from tightrope.guarantee.loss.renyi import renyi
 
     try:
         return float(renyi(pair, order)[1])

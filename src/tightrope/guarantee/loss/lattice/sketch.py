@@ -10,65 +10,17 @@ from typing import final
 
 import numpy as np
 
-from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.gaussian import (
-    FixedSizeGaussianPair,
-    GaussianPair,
-    SampledGaussianPair,
-    log_ratio,
-)
-from tightrope.guarantee.loss.laplace import BoundedRangePair, LaplaceMixturePair, LaplacePair
-from tightrope.guarantee.loss.mixture import GaussianMixturePair
-from tightrope.guarantee.loss.public_mixture import PublicMixturePair
 from tightrope.validate import FloatArray
 
-__all__ = ["Sketch", "Saddle", "sketch_of", "log_choose"]
+__all__ = ["Saddle", "Sketch", "log_choose", "sketch_of"]
 
-_STEP = 0.06  # of s
 Window = tuple[float, tuple[float, float]]
-_LOG_ROOT = -0.5 * math.log(2.0 * math.pi)
 
 
 @lru_cache(maxsize=64)
-def _losses(pair: AbstractLossPair) -> tuple[FloatArray, FloatArray]:
-    """Losses in increasing order and ln of their masses under P, on a grid of s."""
-    if isinstance(pair, (GaussianPair, SampledGaussianPair, FixedSizeGaussianPair)):
-        mu, rate = pair.mu, getattr(pair, "rate", 1.0)
-        begin = 0.5 * mu if isinstance(pair, FixedSizeGaussianPair) else -40.0
-        s = np.arange(begin + 0.5 * _STEP, 40.0 + 1.5 * mu, _STEP)
-        base = -0.5 * s * s + math.log(_STEP) + _LOG_ROOT
-        loss = log_ratio(s, rate, mu)
-        if isinstance(pair, FixedSizeGaussianPair):
-            atom = pair.atoms[0][1] if pair.atoms else 1e-320
-            losses = np.concatenate([-loss[::-1], [0.0], loss])
-            return losses, np.concatenate([base[::-1], [math.log(atom)], base + loss])
-        if getattr(pair, "direction", "remove") == "add":
-            return -loss[::-1], base[::-1]
-        return loss, base + loss
-    if isinstance(pair, GaussianMixturePair):
-        reach = 40.0 + 1.5 * pair.mu * pair.plus
-        s = np.arange(-40.0, reach, _STEP)
-        return pair.loss(s), pair.arms[0].log(s) - 0.5 * s * s + math.log(_STEP) + _LOG_ROOT
-    if isinstance(pair, LaplacePair | BoundedRangePair | LaplaceMixturePair):
-        edges = np.linspace(*pair.support, 402)
-        losses = np.clip(0.5 * (edges[:-1] + edges[1:]), *pair.support)
-        losses[0], losses[-1] = pair.support
-        below = np.exp(pair.log_cdf(edges)[0])
-        below[0] = 0.0
-        return losses, np.log(np.maximum(np.diff(below), 1e-320))
-    if isinstance(pair, PublicMixturePair):
-        parts = [(math.log(w), *_losses(part)) for w, part in pair.parts]
-        losses = np.concatenate([part[1] for part in parts])
-        order = np.argsort(losses, kind="stable")
-        return losses[order], np.concatenate([w + logs for w, _, logs in parts])[order]
-    if not pair.on_lattice:
-        raise NotCertified(
-            f"The lattice method needs masses of half-lines, and those of {pair} are not at hand. "
-            "Only the inversion integral answers for it."
-        )
-    atoms = np.array([a for a in pair.atoms if a[1] > 0.0])
-    return atoms[:, 0], np.log(atoms[:, 1])
+def _grid(pair: AbstractLossPair) -> tuple[FloatArray, FloatArray]:
+    return pair.loss_grid()
 
 
 @final
@@ -275,4 +227,4 @@ def log_choose(n: int, k: int) -> float:
 
 @lru_cache(maxsize=8)
 def sketch_of(components: Components) -> Sketch:
-    return Sketch(tuple((*_losses(pair), count) for pair, count in components))
+    return Sketch(tuple((*_grid(pair), count) for pair, count in components))

@@ -6,13 +6,19 @@ import math
 from collections.abc import Callable
 from typing import final
 
-from tightrope.guarantee.loss import lattice_delta as lattice
 from tightrope.guarantee.loss.abstract import Components, infinite_log_mass, largest_loss
-from tightrope.guarantee.loss.lattice_plan import LatticePlan, best_plan, guesses
-from tightrope.guarantee.loss.lattice_step import on_one_lattice, spacing
+from tightrope.guarantee.loss.lattice.law import (
+    MANY_KINDS,
+    LatticeLaw,
+    build,
+    counted,
+    law_at,
+    log_delta,
+)
+from tightrope.guarantee.loss.lattice.plan import LatticePlan, best_plan, guesses
 from tightrope.numerics.interval import Interval
 
-__all__ = ["smallest_epsilon"]
+__all__ = ["epsilon", "smallest_epsilon"]
 
 _ROUGH = 0.05
 _WIDER = 1e3  # times the mass of infinite losses: a delta at which they hardly count
@@ -43,10 +49,10 @@ def smallest_epsilon(components: Components, delta: float, relative_width: float
         least = 0.0 if wider >= 1.0 else smallest_epsilon(components, wider, relative_width).lower
         return Interval(least, math.inf)
     if _estimate(components, 0.0) < target + 3.0:
-        at_zero = lattice.log_delta(components, 0.0, _ROUGH)
+        at_zero = log_delta(components, 0.0, _ROUGH)
         if at_zero.upper <= target:
             return Interval.exact(0.0)
-    if len(components) == 1 and on_one_lattice(components[0][0]):
+    if len(components) == 1 and components[0][0].on_one_lattice:
         relative_width = min(relative_width, _EXACT)
     elif highest < math.inf:
         below = _just_below(components, highest, target, relative_width)
@@ -64,7 +70,7 @@ def _bracketed(
 ) -> Interval:
     """Sums of any number of jumps first, then jumps one by one: the latter cost more each."""
     search = _Search(components, target, highest, relative_width)
-    if len(components) > lattice.MANY_KINDS:
+    if len(components) > MANY_KINDS:
         return search.answer
     search.refine(True, _MOST_WORK)
     search.refine(False, min(search.left, _ONE_BY_ONE))
@@ -83,7 +89,7 @@ class _Search:
         law, self.guess, self.slope = _near(components, target, min(highest, _LARGEST))
         self.done, self.answer = law.plan, self._bracket(law)
 
-    def _bracket(self, law: lattice.LatticeLaw) -> Interval:
+    def _bracket(self, law: LatticeLaw) -> Interval:
         near = (self.target, self.guess, self.highest, self.slope, self.wanted)
         upper = _crossing(law.above.log_upper, *near)[1]
         return Interval(min(_crossing(law.below.log_lower, *near)[0], upper), upper)
@@ -103,7 +109,7 @@ class _Search:
             if plan.compound != compound or self._is_idle(plan):
                 return
             before = self.answer.relative_width
-            law = lattice.build(plan)
+            law = build(plan)
             found = self._bracket(law)
             self.done, self.left = plan, self.left - plan.work
             self.answer = self.answer.intersect(found)
@@ -144,7 +150,7 @@ def _from_below(components: Components, upper: float, target: float) -> float:
     """A lower end for where no lattice at the answer itself gives one."""
     for share in (1e-3, 1e-2, 0.1):
         below = min(upper, _LARGEST) * (1.0 - share)
-        if lattice.law_at(components, below, _ROUGH)[1].lower > target:
+        if law_at(components, below, _ROUGH)[1].lower > target:
             return below
     return 0.0
 
@@ -153,17 +159,15 @@ def _just_below(
     components: Components, highest: float, target: float, relative_width: float
 ) -> float | None:
     """An epsilon next to the largest loss where delta is still above the target, if it is."""
-    atoms = any(spacing(pair) is not None for pair, _ in components)
+    atoms = any(pair.spacing is not None for pair, _ in components)
     room = min(relative_width, _ATOMS) if atoms else relative_width
     below = highest * (1.0 - 0.95 * room)
     if _estimate(components, below) < target - 3.0:
         return None
-    return below if lattice.law_at(components, below, _ROUGH)[1].lower > target else None
+    return below if law_at(components, below, _ROUGH)[1].lower > target else None
 
 
-def _near(
-    components: Components, target: float, highest: float
-) -> tuple[lattice.LatticeLaw, float, float]:
+def _near(components: Components, target: float, highest: float) -> tuple[LatticeLaw, float, float]:
     """A law laid where ln delta is about `target`, that epsilon, and - d ln delta / d eps."""
     low, high = 0.0, 1.0
     while high < highest and _estimate(components, high) > target:
@@ -175,7 +179,7 @@ def _near(
     guess = 0.5 * (low + high)
     low, high = 0.0, highest
     slope = 1.0
-    law, known = lattice.law_at(components, guess, _ROUGH)
+    law, known = law_at(components, guess, _ROUGH)
     for _ in range(8):  # certified values lead the rest of the way
         slope = _slope(law, guess, highest)
         centre = 0.5 * (known.lower + known.upper) if known.width < 2.0 else known.upper
@@ -186,7 +190,7 @@ def _near(
         guess = guess + step if low < guess + step < high else 0.5 * (low + high)
         known = law.log_delta(guess)  # a law is valid everywhere, and often good enough nearby
         if known.width > 2.0 * _ROUGH:
-            law, known = lattice.law_at(components, guess, _ROUGH)
+            law, known = law_at(components, guess, _ROUGH)
     return law, guess, slope
 
 
@@ -195,7 +199,7 @@ def _estimate(components: Components, epsilon: float) -> float:
     return guesses(components, epsilon)[0]
 
 
-def _slope(law: lattice.LatticeLaw, epsilon: float, highest: float) -> float:
+def _slope(law: LatticeLaw, epsilon: float, highest: float) -> float:
     move = max(1e-3 * epsilon, 1e-300)
     move = min(move, 0.25 * (highest - epsilon)) if epsilon < highest else move
     change = law.above.log_upper(epsilon) - law.above.log_upper(epsilon + move)
@@ -203,20 +207,20 @@ def _slope(law: lattice.LatticeLaw, epsilon: float, highest: float) -> float:
 
 
 def _crossing(
-    log_delta: Callable[[float], float],
+    value_at: Callable[[float], float],
     target: float,
     guess: float,
     highest: float,
     slope: float,
     relative_width: float,
 ) -> tuple[float, float]:
-    """(a, b) with log_delta(a) > target (or a = 0) and log_delta(b) <= target, close together."""
+    """(a, b) with value_at(a) > target (or a = 0) and value_at(b) <= target, close together."""
     low, high = 0.0, highest
     tolerance = 0.05 * relative_width
     x, hair = guess, 0.3 * tolerance * max(guess, 1e-300)
     before = math.nan, math.nan
     for _ in range(80):
-        value = log_delta(x)
+        value = value_at(x)
         measured = (before[1] - value) / (x - before[0]) if x != before[0] else math.nan
         slope = measured if 0.0 < measured < math.inf else slope
         before = x, value
@@ -229,3 +233,8 @@ def _crossing(
         x = aim if low < aim < top and math.isfinite(aim) else 0.5 * (low + top)
         hair *= 1.5
     return low, high
+
+
+def epsilon(components: Components, delta: float, relative_width: float = 1e-6) -> Interval:
+    """Enclosure of the smallest epsilon >= 0 with delta(epsilon) <= delta."""
+    return smallest_epsilon(counted(components), delta, relative_width)

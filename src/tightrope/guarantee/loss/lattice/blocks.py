@@ -17,12 +17,8 @@ from typing import final
 
 import numpy as np
 
-from tightrope.guarantee.loss.abstract import AbstractLossPair
-from tightrope.guarantee.loss.gaussian import log_ratio
-from tightrope.guarantee.loss.lattice_branch import point_of
-from tightrope.guarantee.loss.lattice_sketch import Sketch, log_choose
-from tightrope.guarantee.loss.lattice_split import MAX_SIZE
-from tightrope.guarantee.loss.lattice_step import Side, jump_measure, step_measure
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Side
+from tightrope.guarantee.loss.lattice.sketch import Sketch, log_choose
 from tightrope.numerics.lattice import (
     LatticeMeasure,
     coarsened,
@@ -33,8 +29,9 @@ from tightrope.numerics.lattice import (
     support,
 )
 
-__all__ = ["COARSER", "LONGER", "Blocks", "most_levels", "rare_beyond", "too_many_rare"]
+__all__ = ["COARSER", "LONGER", "MAX_SIZE", "Blocks", "most_levels", "rare_beyond", "too_many_rare"]
 
+MAX_SIZE = 3 << 16  # points of a window: about 12 MB of work space
 COARSER, LONGER = 4, 16  # from one level to the next: the step, and the steps in a block
 _TRIES = (14, 15, 16, 17, 18)  # lengths close to it, whichever leaves the fewest steps over
 _MOST_INSERTED = 6  # rare losses followed in one block
@@ -101,7 +98,7 @@ class Blocks:
         count = sketch.parts[0][2]
         self.levels, self.blocks, self.rest = _levels(count, levels, jumps, step)
         coarsest = step * COARSER**levels
-        self.single = step_measure(pair, side, coarsest, rate, end)
+        self.single = pair.measure(side, coarsest, rate, end)
         self.block = self._built() if levels else self.single
 
     def factors(self, skip: int) -> list[tuple[LatticeMeasure, int]]:
@@ -117,7 +114,7 @@ class Blocks:
             ::-1
         ].tolist()
         for level, (_, most), limits in zip(self.levels, cuts, pairwise(ends), strict=True):
-            single = step_measure(self.pair, self.side, level.step, self.rate, limits[0])
+            single = self.pair.measure(self.side, level.step, self.rate, limits[0])
             block = self._longer(level, block, single, limits, most)
         assert block is not None
         return block
@@ -130,7 +127,7 @@ class Blocks:
         return (
             (self.end, 0)
             if loss == math.inf
-            else (point_of(self.pair, loss), min(most, _MOST_INSERTED))
+            else (self.pair.point_of(loss), min(most, _MOST_INSERTED))
         )
 
     def _longer(
@@ -157,7 +154,8 @@ class Blocks:
         whole = without(0)
         if ends[0] == ends[1]:
             return whole
-        jump = jump_measure(self.pair, self.side, wide, self.rate, ends, single.first)
+        assert self.pair.jumps is not None  # others have no losses that wait
+        jump = self.pair.jumps.measure(self.side, wide, self.rate, ends, single.first)
         parts = [(whole, 0.0)]
         for k in range(1, most + 1):
             total = _summed([(without(k), 1), (jump, k)])
@@ -179,8 +177,7 @@ class Blocks:
         losses, logs, _ = self.sketch.parts[0]
         keep = len(losses)
         if end < self.end:
-            rate, mu = float(getattr(self.pair, "rate", 1.0)), float(getattr(self.pair, "mu", 1.0))
-            keep = int(np.searchsorted(losses, float(log_ratio(end, rate, mu)))) + 1
+            keep = int(np.searchsorted(losses, self.pair.largest_up_to(end))) + 1
         return Sketch(((losses[:keep], logs[:keep], level.length),))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import final
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.contour_line import CAUTION, FINE, AlsoRead, certified_line
+from tightrope.guarantee.loss.contour.line import CAUTION, FINE, AlsoRead, certified_line
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import Limit, Line
 from tightrope.numerics.inversion_law import SumLaw

@@ -6,14 +6,26 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
-from tightrope.guarantee.loss.gaussian import log_mix, log_sampled, log_sampled_error
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Group, LogMasses, Side, as_losses
+from tightrope.guarantee.loss.pairs.points import (
+    atoms_measure,
+    log_mass,
+    point_moments,
+    point_nodes,
+)
+from tightrope.guarantee.loss.pairs.sampling import log_mix, log_sampled, log_sampled_error
+from tightrope.guarantee.renyi.kernel import log_excess
+from tightrope.numerics.interval import Interval
+from tightrope.numerics.inversion_decay import Decay, no_decay
+from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
+from tightrope.numerics.lattice import LatticeMeasure
+from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT
 from tightrope.validate import (
     FloatArray,
@@ -26,15 +38,17 @@ from tightrope.validate import (
 )
 
 __all__ = [
+    "DiscreteCumulant",
     "DiscretePair",
     "approx_pair",
-    "randomized_response_pair",
     "discrete_gaussian_pair",
     "discrete_laplace_pair",
+    "randomized_response_pair",
 ]
 
 _SUM_TOLERANCE = 1e-12  # masses typed by people or summed in double precision
 _LOG_LEAST = -750.0  # below ln of every number
+_MARGIN = 1e-14  # rounding of a mean failure
 
 
 @final
@@ -55,6 +69,8 @@ class DiscretePair(AbstractLossPair):
     loss_units: float = 8.0  # by which losses may be off, of the largest
     is_cut: bool = False
     zero_concentrated: float = math.inf
+
+    is_discrete: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         losses = np.atleast_1d(check_real(self.losses, "losses"))
@@ -150,6 +166,91 @@ class DiscretePair(AbstractLossPair):
         most = 4.0 * ULP * len(self.losses) + float(np.max(self.log_errors))
         return np.full(as_losses(loss).shape, most)
 
+    def log_delta_single(self, epsilon: float) -> Interval:
+        """Both ends of every loss and mass."""
+        ends = []
+        for way, infinite in ((-1.0, self.least_infinite_mass), (1.0, self.infinite_mass)):
+            gaps = np.array(self.losses) + way * self.loss_error - epsilon
+            logs = self.log_masses + way * self.log_errors
+            total = float(np.exp(logs[gaps > 0.0]) @ -np.expm1(-gaps[gaps > 0.0])) + infinite
+            value = math.log(total) if total > 0.0 else -math.inf
+            size = abs(value) if math.isfinite(value) else 0.0
+            ends.append(value + way * ULP * (len(gaps) + 8.0 + 2.0 * size))
+        return Interval(ends[0], min(0.0, ends[1]))
+
+    # ------------------------------------------------------------------------------- its order
+    @property
+    def family(self) -> object:
+        return DiscretePair if self._is_response else None
+
+    @property
+    def _is_response(self) -> bool:
+        """Are its losses -e and e, beside a failure?"""
+        losses, masses = self.losses, self.masses
+        if len(losses) != 2 or losses[0] != -losses[1] or self.is_cut:
+            return False
+        odds = masses[1] * math.exp(-losses[1]) / masses[0] if masses[0] > 0 else 0.0
+        return abs(odds - 1.0) <= 1e-12 and self.only_under_q == self.infinite_mass
+
+    @property
+    def strength(self) -> tuple[float, ...]:
+        return (self.losses[1],)
+
+    def dominating(self, group: Group, side: Side) -> AbstractLossPair:
+        """With the failure that, so many times, is that of all of the group."""
+        pick = max if side == "upper" else min
+        level, steps = pick(pair.losses[1] for pair, _ in group), sum(n for _, n in group)
+        kept = math.fsum(n * math.log1p(-pair.infinite_mass) for pair, n in group)
+        failure = -math.expm1(kept / steps) * (1.0 + (_MARGIN if side == "upper" else -_MARGIN))
+        failure = min(max(failure, 0.0), 1.0)
+        high = (1.0 - failure) / (1.0 + math.exp(-level))
+        masses = (high * math.exp(-level), high)
+        return DiscretePair((-level, level), masses, failure, failure)
+
+    # ---------------------------------------------------------------------------- its cumulant
+    def cumulant(self, count: int = 1) -> AbstractFamily:
+        return DiscreteCumulant(self, count)
+
+    # --------------------------------------------------------------------------- on a lattice
+    @property
+    def _closest(self) -> float:
+        return float(np.diff(np.array(self.losses)).min())
+
+    @property
+    def spacing(self) -> float | None:
+        if len(self.losses) < 2:
+            return None
+        return self._closest if self.on_one_lattice else self.losses[-1] - self.losses[0]
+
+    @property
+    def on_one_lattice(self) -> bool:
+        if len(self.losses) < 2:
+            return False
+        grid = self._closest
+        if grid <= 1e-12 * (self.losses[-1] - self.losses[0]):
+            return False
+        place = (np.array(self.losses) - self.losses[0]) / grid
+        return bool(np.all(np.abs(place - np.round(place)) <= 1e-10))
+
+    def loss_grid(self) -> tuple[FloatArray, FloatArray]:
+        atoms = np.array([a for a in self.atoms if a[1] > 0.0])
+        return atoms[:, 0], np.log(atoms[:, 1])
+
+    def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
+        losses, masses = np.array(self.losses), np.array(self.masses)
+        relative = float(np.max(self.log_errors[masses > 0.0]))
+        return atoms_measure(losses, masses, side, step, rate, relative, self.loss_units)
+
+    # ------------------------------------------------------------------------------- by cells
+    def divergence_terms(self, order: float, way: float) -> FloatArray:
+        """ln of Q h(x) of every loss, each at its lower or upper end, and of L = -inf."""
+        losses = np.array(self.losses)
+        ends = np.copysign(np.maximum(np.abs(losses) + way * self.loss_error, 0.0), losses)
+        logs = self.log_masses - losses + way * self.log_errors
+        with np.errstate(divide="ignore"):
+            nowhere = np.log((order - 1.0) * self.only_under_q)
+        return np.append(logs + log_excess(ends, order), nowhere)
+
 
 def _logs(masses: FloatArray) -> FloatArray:
     with np.errstate(divide="ignore"):
@@ -182,12 +283,10 @@ def randomized_response_pair(epsilon: float, categories: int = 2) -> DiscretePai
     return DiscretePair((-epsilon, 0.0, epsilon), (low, (k - 2) * low, high))
 
 
-# ---- Noise on whole numbers, whole or on a Poisson sample, as pairs of finitely many losses ------
+# ---- Noise on whole numbers, whole or on a Poisson sample, as pairs of finitely many losses
 # P = (1-q) X + q (X + s) if `plus`, Q = (1-q) X + q (X - s) if `minus`, otherwise X: the noise X at
 # 0, moved by the sensitivity s where the record is there. A record that is removed is plus, added
 # (and mirrored) minus, replaced by its opposite both; q = 1 is a release without sampling.
-
-
 _REACH, _FAR = 38.0, 1e-300  # deviations, and a bound on what lies beyond
 _LOG_TINY = -708.0  # ln of the smallest normal number
 _Moved = Callable[[int], FloatArray]  # something of the noise moved by so much
@@ -285,3 +384,35 @@ def _arm(u: FloatArray, rate: float) -> tuple[FloatArray, FloatArray]:
 def _log_sum(logs: FloatArray) -> float:
     """Of masses, the largest about 1 over their number; those below 1e-40 are left out."""
     return math.log(math.fsum(np.exp(logs[logs > -92.0]).tolist()))
+
+
+# ---- The cumulant
+@final
+class DiscreteCumulant(AbstractFamily):
+    """Finitely many losses."""
+
+    def __init__(self, pair: DiscretePair, count: int) -> None:
+        self.counts = np.array([count], dtype=np.float64)
+        held = np.isfinite(pair.log_masses)
+        self.losses, self.log_masses = np.array(pair.losses)[held], pair.log_masses[held]
+        self.log_errors = pair.log_errors[held]
+        self.point_error = np.full(len(self.losses), pair.loss_error)
+        self.beyond = (pair.infinite_mass, pair.only_under_q)
+
+    def values(self, tilts: FloatArray) -> FloatArray:
+        return np.asarray(
+            self.counts[0] * log_sum_exp(np.multiply.outer(tilts, self.losses) + self.log_masses)
+        )
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        return point_moments(self.losses, tilt * self.losses + self.log_masses, self.counts)
+
+    def nodes(self, tilt: float, frequency: float, nats: float) -> TiltedNodes:
+        exponents = tilt * self.losses + self.log_masses
+        error = UNIT * (2.0 + 2.0 * np.abs(tilt * self.losses)) + self.log_errors
+        errors = (error + abs(tilt) * self.point_error, self.point_error)
+        mass = log_mass(self.losses, self.log_masses, tilt, errors, self.beyond)
+        return point_nodes(self.losses, exponents, mass, errors, 0.0)
+
+    def decay(self, tilt: float) -> Decay:
+        return no_decay()  # the transform of a discrete law comes back to 1 again and again

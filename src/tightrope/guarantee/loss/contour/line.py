@@ -15,8 +15,7 @@ import numpy as np
 
 from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.cumulant import sum_law
-from tightrope.guarantee.loss.discrete import DiscretePair
+from tightrope.guarantee.loss.contour.law import sum_law
 from tightrope.numerics.inversion import NO_LIMIT, Limit, Line, LogEnclosure
 from tightrope.numerics.inversion_law import SumLaw
 from tightrope.numerics.inversion_saddle import (
@@ -28,11 +27,19 @@ from tightrope.numerics.inversion_saddle import (
 )
 from tightrope.numerics.rounding import UNIT
 
-__all__ = ["AlsoRead", "certified_value", "certified_line", "FINE", "CAUTION"]
-__all__ += ["are_reversed", "at_reverse", "log_reverse", "log_chernoff"]
+__all__ = [
+    "CAUTION",
+    "FINE",
+    "AlsoRead",
+    "are_reversed",
+    "at_reverse",
+    "certified_line",
+    "certified_value",
+    "log_chernoff",
+    "log_reverse",
+]
 
 AlsoRead = Callable[[float, float], SaddleReading]
-
 CAUTION = 0.1  # see inversion_saddle.plan
 FINE = 1e-12  # error allowed to a line, of g
 _SHARE = -5.0  # ln of the error of the other delta that is asked for
@@ -110,7 +117,7 @@ def certified_line(
 # ---- the other order of the neighbours: is it proved not to be the worse one?
 def are_reversed(one: Components, other: Components) -> bool:
     """Whether the pairs of one are those of the other with P and Q exchanged."""
-    if any(isinstance(pair, DiscretePair) for pair, _ in (*one, *other)):
+    if any(pair.is_discrete for pair, _ in (*one, *other)):
         return False
     turned, there = Counter[AbstractLossPair](), Counter[AbstractLossPair]()
     for pair, count in one:

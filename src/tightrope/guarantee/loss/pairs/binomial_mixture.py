@@ -1,10 +1,6 @@
-"""Mixtures of normals whose log-likelihood ratio rises: groups of records, and replaced records.
+"""The likelihood ratio of a binomial mixture of normals to N(0,1).
 
-P = sum_k Bin(plus, rate)(k) N(k mu, 1),   Q = sum_k Bin(minus, rate)(k) N(-k mu, 1).
-
-A group of K records that is removed is (K, 0); added, and mirrored, (0, K); one record replaced by
-its opposite is (1, 1). With A(x) = sum_k b_k e^{k mu x - k^2 mu^2/2}, the ratio of a mixture to
-N(0,1), L(x) = ln A_plus(x) - ln A_minus(-x).
+A(x) = sum_k Bin(size, rate)(k) e^{k mu x - k^2 mu^2/2}.
 
 All zeros of A, a polynomial in y = e^{mu x}, are real and negative: those of sum b_k y^k are, and
 1 + s y d/dy and 1 - s y d/dy keep such polynomials so for 0 < s < 1/K (Rolle's theorem on y^{1/s} A
@@ -17,29 +13,22 @@ factor obeys the bounds of one sampled Gaussian (docs/certificate_argument.md, 3
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from decimal import Decimal, localcontext
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
-from tightrope.errors import InvalidInput
-from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
 from tightrope.numerics.quadrature import log_sum_exp
-from tightrope.numerics.rounding import ULP, UNIT
-from tightrope.validate import FloatArray, check_count, check_positive, check_real, one_number
+from tightrope.numerics.rounding import UNIT
+from tightrope.validate import FloatArray
 
-__all__ = ["Arm", "GaussianMixturePair", "MOST_MEMBERS"]
+__all__ = ["Arm"]
 
-MOST_MEMBERS = 512
 _HUGE = 600.0  # an exponent too large to be taken
 _FARTHEST = 1e9  # of points
 _REACH, _TINY = 300.0, 92.0  # largest |k mu x| of a stretch; nats of terms that are left out
-_ROUNDING = 1e-9  # moves of Newton's method that may be no more than rounding
-_GRID = 256  # points between which Newton's method begins
 _AT_ONCE = 4096  # points, so that their powers stay in the cache
 
 
@@ -178,145 +167,3 @@ def _binomial(rate: float, size: int) -> tuple[FloatArray, FloatArray]:
         miss = 1 - hit
         chances = [math.comb(size, k) * hit**k * miss ** (size - k) for k in range(size + 1)]
         return np.array([float(c) for c in chances]), np.array([float(c.ln()) for c in chances])
-
-
-@final
-@dataclass(frozen=True)
-class GaussianMixturePair(AbstractLossPair):
-    """P and Q of the module's docstring; rate below 1, plus + minus >= 1."""
-
-    rate: float
-    mu: float
-    plus: int
-    minus: int
-
-    def __post_init__(self) -> None:
-        rate = check_real(self.rate, "rate", low=0.0, high=1.0, open_low=True)
-        object.__setattr__(self, "rate", one_number(rate, "rate"))
-        if self.rate == 1.0:
-            raise InvalidInput("rate must be below 1; got 1. Without sampling use GaussianPair.")
-        object.__setattr__(self, "mu", one_number(check_positive(self.mu, "mu"), "mu"))
-        for name in ("plus", "minus"):
-            value = check_count(getattr(self, name), name)
-            object.__setattr__(self, name, value)
-        if not 1 <= self.plus + self.minus <= MOST_MEMBERS:
-            raise InvalidInput(
-                f"A mixture has between 1 and {MOST_MEMBERS} records; got plus={self.plus} and "
-                f"minus={self.minus}. Larger groups are bounded by `group` of one record's "
-                "guarantee."
-            )
-
-    @cached_property
-    def arms(self) -> tuple[Arm, Arm]:
-        return Arm(self.rate, self.mu, self.plus), Arm(self.rate, self.mu, self.minus)
-
-    @property
-    def has_rare_losses(self) -> bool:
-        return self.plus > 0
-
-    @property
-    def infinite_mass(self) -> float:
-        return 0.0
-
-    @property
-    def support(self) -> tuple[float, float]:
-        # ln A rises from ln b_0 on, ln A_minus(-x) falls to ln b_0
-        plus, minus = (float(arm.logs[0]) for arm in self.arms)
-        return (-math.inf if self.minus else plus), (math.inf if self.plus else -minus)
-
-    def reversed(self) -> GaussianMixturePair:
-        return GaussianMixturePair(self.rate, self.mu, self.minus, self.plus)  # x -> -x
-
-    def loss(self, x: FloatArray) -> FloatArray:
-        """L(x)."""
-        plus, minus = self.arms
-        return np.asarray(plus.log(x) - minus.log(-x))
-
-    def slope(self, x: FloatArray) -> FloatArray:
-        """L'(x) = mu (m_plus(x) + m_minus(-x))."""
-        plus, minus = self.arms
-        return np.asarray(self.mu * (plus.mean(x) + minus.mean(-x)))
-
-    def loss_and_slope(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        (plus, up), (minus, down) = self.arms[0].log_and_mean(x), self.arms[1].log_and_mean(-x)
-        return np.asarray(plus - minus), np.asarray(self.mu * (up + down))
-
-    def loss_error(self, x: FloatArray) -> FloatArray:
-        """A bound on the rounding of `loss`."""
-        plus, minus = self.arms
-        return plus.log_error(x, plus.log(x)) + minus.log_error(-x, minus.log(-x))
-
-    def brackets(self, loss: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Proved low <= x <= high around the x with L(x) = loss, close to each other.
-
-        Infinite where the loss is not reached within the support.
-        """
-        asked, (least, most) = as_losses(loss), self.support
-        level = np.where((asked > least) & (asked < most), asked, 0.0)
-        x = self._near(level)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            reach = self.loss_error(x) / self.slope(x) + 4.0 * ULP * np.abs(x)
-        ends = []
-        for sign in (-1.0, 1.0):
-            end, step = x + sign * reach, reach
-            for _ in range(60):
-                passed = sign * (self.loss(end) - level) >= self.loss_error(end)
-                if bool(np.all(passed)):
-                    break
-                step = 2.0 * step
-                end = np.where(passed, end, x + sign * step)
-            end = np.where(passed, end, sign * math.inf)
-            end = np.where(asked >= most, math.inf, end)
-            ends.append(np.where(asked <= least, -math.inf, end))
-        return ends[0], ends[1]
-
-    def _near(self, level: FloatArray) -> FloatArray:
-        """Close to the x with L(x) = level: Newton's method inside of a bracket."""
-        low, high = np.full(level.shape, -1.0), np.full(level.shape, 1.0)
-        for _ in range(27):  # up to 2^27
-            behind, ahead = self.loss(low) > level, self.loss(high) < level
-            if not bool(np.any(behind | ahead)):
-                break
-            low, high = np.where(behind, 2.0 * low, low), np.where(ahead, 2.0 * high, high)
-        grid = np.linspace(low.min(), high.max(), _GRID)
-        x, before = np.clip(np.interp(level, self.loss(grid), grid), low, high), math.inf
-        for _ in range(90):
-            found, slope = self.loss_and_slope(x)
-            off = found - level
-            low, high = np.where(off < 0.0, x, low), np.where(off < 0.0, high, x)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                after = x - off / slope
-            after = np.where((after >= low) & (after <= high), after, 0.5 * (low + high))
-            moved = float(np.max(np.abs(after - x) / (1.0 + np.abs(x)), initial=0.0))
-            x = after
-            if moved <= 2.0 * ULP or (moved < _ROUNDING and moved > 0.5 * before):
-                break  # what is left is the rounding of the loss
-            before = moved
-        return np.asarray(x)
-
-    def log_survival(self, loss: ArrayLike) -> LogMasses:
-        x = self._point(loss)
-        plus, minus = self.arms
-        return plus.log_above(x), minus.log_below(-x)
-
-    def log_cdf(self, loss: ArrayLike) -> LogMasses:
-        x = self._point(loss)
-        plus, minus = self.arms
-        return plus.log_below(x), minus.log_above(-x)
-
-    def _point(self, loss: ArrayLike) -> FloatArray:
-        low, high = self.brackets(loss)
-        finite = np.isfinite(low) & np.isfinite(high)
-        middle = 0.5 * (np.where(finite, low, 0.0) + np.where(finite, high, 0.0))
-        return np.asarray(np.where(finite, middle, np.where(np.isinf(low), low, high)))
-
-    def point(self, loss: float) -> float:
-        """The x with this loss, or about there."""
-        return float(self._near(np.array(loss)))
-
-    def log_error(self, loss: ArrayLike) -> FloatArray:
-        ends = [np.where(np.isinf(x), 0.0, x) for x in self.brackets(loss)]
-        size = np.maximum(*np.abs(ends)) + self.mu * max(self.plus, self.minus)
-        slack = ends[1] - ends[0] + ULP * size
-        units = 8.0 * ULP * (size * size + self.plus + self.minus + 40.0)
-        return np.asarray((size + 1.0) * slack + units)

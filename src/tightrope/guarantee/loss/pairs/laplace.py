@@ -1,7 +1,7 @@
-"""Laplace noise, and the exponential mechanism: losses with an exponential density.
+"""Laplace noise, whole or sampled, and the exponential mechanism.
 
-Both have the density inner * e^{(l - top)/2} of L under P for |l| < top; Laplace noise has an atom
-at each end, too.
+Laplace noise and the exponential mechanism have the density inner * e^{(l - top)/2} of L under P
+for |l| < top; Laplace noise has an atom at each end, too.
 """
 
 from __future__ import annotations
@@ -9,29 +9,46 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import final
+from functools import cached_property, partial
+from typing import cast, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
-from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses, as_losses
-from tightrope.guarantee.loss.cumulant_bounded import BoundedCumulant
-from tightrope.guarantee.loss.cumulant_points import EqualPanels
-from tightrope.guarantee.loss.gaussian import above_infimum, log_sampled
+from tightrope.guarantee.loss.abstract import (
+    AbstractLossPair,
+    Group,
+    LogMasses,
+    Side,
+    as_losses,
+    extreme,
+    largest_loss,
+    mirrored,
+)
+from tightrope.guarantee.loss.pairs.points import BoundedCumulant, EqualPanels, atoms_measure
+from tightrope.guarantee.loss.pairs.sampling import (
+    NEVER,
+    above_infimum,
+    below_support,
+    log_sampled,
+    sampled_added,
+    sampled_removed,
+)
+from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
-from tightrope.numerics.lattice import check_size, gap_bound, gathered, lowered
-from tightrope.numerics.quadrature import FloatArray, gauss_legendre, log_sum_exp
+from tightrope.numerics.inversion_law import AbstractFamily
+from tightrope.numerics.lattice import LatticeMeasure, check_size, gap_bound, gathered, lowered
+from tightrope.numerics.quadrature import gauss_legendre, log_sum_exp
 from tightrope.numerics.rounding import ULP, UNIT
-from tightrope.validate import check_positive, check_probability
+from tightrope.validate import FloatArray, check_positive, check_probability
 
 __all__ = [
-    "LaplacePair",
     "BoundedRangePair",
     "LaplaceCumulant",
-    "LaplaceMixturePair",
     "LaplaceMixtureCumulant",
+    "LaplaceMixturePair",
+    "LaplacePair",
     "laplace_atoms",
     "sampled_laplace_atoms",
 ]
@@ -112,6 +129,34 @@ class LaplacePair(AbstractLossPair):
     def log_error(self, loss: ArrayLike) -> FloatArray:
         return 8.0 * ULP * (1.0 + np.abs(as_losses(loss)) + self.top)
 
+    def log_delta_single(self, epsilon: float) -> Interval:
+        return _log_laplace_delta(epsilon, self.top)
+
+    @property
+    def family(self) -> object:
+        return LaplacePair
+
+    @property
+    def strength(self) -> tuple[float, ...]:
+        return (1.0 / self.scale,)
+
+    def dominating(self, group: Group, side: Side) -> AbstractLossPair:
+        smallest: Side = "lower" if side == "upper" else "upper"
+        return cast(AbstractLossPair, extreme(group, smallest, "scale"))
+
+    def cumulant(self, count: int = 1) -> AbstractFamily:
+        return LaplaceCumulant(self, count)
+
+    @property
+    def spacing(self) -> float:
+        return _spacing(self)
+
+    def loss_grid(self) -> tuple[FloatArray, FloatArray]:
+        return _loss_grid(self)
+
+    def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
+        return atoms_measure(*laplace_atoms(self, side, step), side, step, rate, 16.0 * ULP)
+
 
 @final
 @dataclass(frozen=True)
@@ -158,11 +203,60 @@ class BoundedRangePair(AbstractLossPair):
         gap = np.maximum(np.minimum(self.top - x, self.top + x), ULP * self.top)
         return 8.0 * ULP * (4.0 + self.top + self.top / gap)
 
+    def log_delta_single(self, epsilon: float) -> Interval:
+        """(1 - e^{(eps - top)/2})^2/(1 - e^-top), |eps| <= top."""
+        if epsilon >= self.top:
+            return NEVER
+        if epsilon <= -self.top:
+            return below_support(epsilon)
+        half = _log_laplace_delta(epsilon, self.top)
+        scale = -math.log(-math.expm1(-self.top))
+        slack = 8.0 * ULP * (1.0 + abs(scale))
+        return Interval(
+            2.0 * half.lower + scale - slack, min(0.0, 2.0 * half.upper + scale + slack)
+        )
 
-# ---- The cumulants of Laplace noise and of the exponential mechanism -----------------------------
+    def cumulant(self, count: int = 1) -> AbstractFamily:
+        return LaplaceCumulant(self, count)
+
+    @property
+    def spacing(self) -> float:
+        return _spacing(self)
+
+    def loss_grid(self) -> tuple[FloatArray, FloatArray]:
+        return _loss_grid(self)
+
+    def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
+        return atoms_measure(*laplace_atoms(self, side, step), side, step, rate, 16.0 * ULP)
+
+
+def _log_laplace_delta(epsilon: float, top: float) -> Interval:
+    """1 - e^{(eps - top)/2}, |eps| <= top."""
+    if epsilon >= top:
+        return NEVER
+    gap = epsilon if epsilon <= -top else 0.5 * (epsilon - top)
+    value = math.log(-math.expm1(gap))
+    error = 4.0 * ULP * (1.0 + (abs(epsilon) + top) / abs(gap) + abs(value))
+    return Interval(value - error, min(0.0, value + error))
+
+
+def _spacing(pair: AbstractLossPair) -> float:
+    """Half of the span: both atoms and the middle are on the lattice."""
+    low, high = pair.support
+    return 0.5 * (high - low)
+
+
+def _loss_grid(pair: AbstractLossPair) -> tuple[FloatArray, FloatArray]:
+    edges = np.linspace(*pair.support, 402)
+    losses = np.clip(0.5 * (edges[:-1] + edges[1:]), *pair.support)
+    losses[0], losses[-1] = pair.support
+    below = np.exp(pair.log_cdf(edges)[0])
+    below[0] = 0.0
+    return losses, np.log(np.maximum(np.diff(below), 1e-320))
+
+
+# ---- The cumulants of Laplace noise and of the exponential mechanism
 # Error: Gauss-Legendre panels; the entire integrand is bounded on a Bernstein ellipse around each.
-
-
 @final
 class LaplaceCumulant(BoundedCumulant):
     """L = top (1 - 2x) with density 2 top inner e^{-top x} for x in [0, 1], and atoms."""
@@ -214,15 +308,11 @@ class LaplaceCumulant(BoundedCumulant):
         return Decay.of([layers], np.array([math.inf]), np.array([log_size]))
 
 
-# ---- Laplace noise on a Poisson sample: a record that is removed, added, or replaced by its op----
+# ---- Laplace noise on a Poisson sample: a record is removed, added, or replaced by its opposite
 # P has the density A_plus(x), Q the density A_minus(-x), relative to Laplace noise of scale b at 0.
-# A(x) = 1 - q + q e^{(|x| - |x - 1|)/b} where the record is there, otherwise 1. So A rises from x
-# = 0
-# to x = 1 and is constant elsewhere, and L(x) = ln A_plus(x) - ln A_minus(-x) rises from -1 (or 0)
-# to
-# 1 (or 0); the noise beyond these points is an atom of L at each end.
-
-
+# A(x) = 1 - q + q e^{(|x| - |x - 1|)/b} where the record is there, otherwise 1. So A rises from
+# x = 0 to x = 1 and is constant elsewhere, and L(x) = ln A_plus(x) - ln A_minus(-x) rises from -1
+# (or 0) to 1 (or 0); the noise beyond these points is an atom of L at each end.
 @final
 @dataclass(frozen=True)
 class LaplaceMixturePair(AbstractLossPair):
@@ -336,6 +426,37 @@ class LaplaceMixturePair(AbstractLossPair):
     def log_error(self, loss: ArrayLike) -> FloatArray:
         return np.asarray(self.point(loss)[1] + 16.0 * ULP * (1.0 + 1.0 / self.scale))
 
+    def log_delta_single(self, epsilon: float) -> Interval:
+        """Both: P - e^eps Q = q (Lap(1) - kappa Lap(0)) for x >= 0, kappa that of eps + ln A(0)."""
+        base = partial(_log_laplace_delta, top=1.0 / self.scale)
+        both = self.plus and self.minus
+        if both and epsilon < 0.0:
+            return mirrored(self.log_delta_single(-epsilon), epsilon)
+        if epsilon >= largest_loss(((self, 1),)).upper:
+            return NEVER
+        if not self.plus:
+            return sampled_added(self.rate, epsilon, base)
+        if not both:
+            return sampled_removed(self.rate, epsilon, base)
+        moved = epsilon + float(self.log_arm(np.zeros(1))[0])
+        slack = 8.0 * ULP * (1.0 + abs(epsilon) + abs(moved))
+        low, high = (sampled_removed(self.rate, moved + way * slack, base) for way in (1.0, -1.0))
+        return Interval(low.lower, high.upper)
+
+    def cumulant(self, count: int = 1) -> AbstractFamily:
+        return LaplaceMixtureCumulant(self, count)
+
+    @property
+    def spacing(self) -> float:
+        return _spacing(self)
+
+    def loss_grid(self) -> tuple[FloatArray, FloatArray]:
+        return _loss_grid(self)
+
+    def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
+        atoms = sampled_laplace_atoms(self, side, step)
+        return atoms_measure(*atoms, side, step, rate, 64.0 * ULP, self.loss_units)
+
 
 def _log_tail(x: FloatArray) -> FloatArray:
     """ln P(X > x) of Laplace noise of scale 1; its slope is at most 1."""
@@ -343,15 +464,12 @@ def _log_tail(x: FloatArray) -> FloatArray:
     return np.where(x >= 0.0, right, np.log1p(-0.5 * np.exp(np.minimum(x, 0.0))))
 
 
-# ---- The cumulant of sampled Laplace noise -------------------------------------------------------
+# ---- The cumulant of sampled Laplace noise
 # M(z) = int A_plus^{1+z} A_minus^{-z} d Lap over the points where L rises, and the two atoms.
 #
 # Error: Gauss-Legendre panels on either side of 0. With u = (2x - 1)/b, ln A = ln(1 - q + q e^u)
-# has
-# the derivative 1/(1 + (1-q) e^-u/q) in u, of size at most 1 where |Im u| <= pi/2; so on
+# has the derivative 1/(1 + (1-q) e^-u/q) in u, of size at most 1 where |Im u| <= pi/2; so on
 # |Im x| <= pi b/4 the integrand's logarithm has a slope of at most (1 + 2 max(|1+z|, |z|))/b.
-
-
 _CELLS = 256  # of the density of L, on either side of 0
 
 
@@ -420,11 +538,9 @@ class LaplaceMixtureCumulant(BoundedCumulant):
         return Decay.of([layers], np.array([math.inf]), np.array([log_size]))
 
 
-# ---- Laplace noise, the exponential mechanism and sampled Laplace noise on a lattice of their ----
+# ---- All of them on a lattice of their own
 # The lattice ends at both atoms. Above, the mass of each cell goes to its ends so that P and Q keep
-# theirs; below, the chords are lowered (numerics.lattice_convex).
-
-
+# theirs; below, the chords are lowered (numerics.lattice).
 _FEWEST, _MOST = 4, 200_000
 _PANEL = 0.25  # of b: 8 points have an error below 1e-15 there
 _NODES = 8

@@ -2,7 +2,7 @@
 
 delta(eps) = P(L = inf) + (1/2 pi i) int e^{K(z) - z eps} / (z(z+1)) dz,  K = sum of count * K_pair.
 
-Two laws are tried: the whole one, and one without losses too rare to matter (contour_rare).
+Two laws are tried: the whole one, and one without losses too rare to matter.
 
 Error: each answer is an enclosure; its terms are quadrature (strip or ellipse bound), aliasing
 (Chernoff at another tilt), truncation (decay of the transform, and what a law leaves out) and
@@ -17,9 +17,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-import numpy as np
-
 from tightrope.errors import NotCertified
+from tightrope.guarantee.gaussian.profile import log_gaussian_delta
 from tightrope.guarantee.loss.abstract import (
     AbstractLossPair,
     Components,
@@ -27,33 +26,21 @@ from tightrope.guarantee.loss.abstract import (
     is_single,
     largest_loss,
 )
-from tightrope.guarantee.loss.closed_form import (
-    log_delta_single,
-    log_gaussian_delta,
-)
-from tightrope.guarantee.loss.contour_inverse import EpsilonGoal, Inverse, invert_closed_form
-from tightrope.guarantee.loss.contour_line import (
+from tightrope.guarantee.loss.contour.inverse import EpsilonGoal, Inverse, invert_closed_form
+from tightrope.guarantee.loss.contour.law import sum_law, without_rare
+from tightrope.guarantee.loss.contour.line import (
     FINE,
     AlsoRead,
     at_reverse,
     certified_value,
     log_reverse,
 )
-from tightrope.guarantee.loss.cumulant import law_of, plain_mu, sum_law
-from tightrope.guarantee.loss.cumulant_mixture import MixtureCumulant
-from tightrope.guarantee.loss.cumulant_part import PartCumulant, log_tail
-from tightrope.guarantee.loss.gaussian import SampledGaussianPair
-from tightrope.guarantee.loss.mixture import GaussianMixturePair
-from tightrope.guarantee.loss.public_mixture import PublicCumulant, PublicMixturePair
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import NO_LIMIT, Limit, Line
-from tightrope.numerics.inversion_law import AbstractFamily, SumLaw
 from tightrope.numerics.inversion_saddle import log_estimate, saddle
-from tightrope.numerics.quadrature import FloatArray
 from tightrope.numerics.rounding import UNIT
 
-__all__ = ["log_delta", "log_delta_and_reverse", "epsilon", "epsilon_and_reverse", "without_rare"]
-__all__ += ["trivially_zero"]
+__all__ = ["epsilon", "epsilon_and_reverse", "log_delta", "log_delta_and_reverse", "trivially_zero"]
 
 Answer = TypeVar("Answer")
 # an interval, and the line of the whole law that it was read from, if it was
@@ -128,7 +115,7 @@ def _first(
     if len(held) > _MANY_KINDS:  # without rare losses all of them are one family of laws
         return whole(_MANY_QUICK)
     ways = [(whole, _QUICK), (without, _MORE)]
-    if any(isinstance(p, GaussianMixturePair) and p.mu * p.plus >= _FAR for p, _ in held):
+    if any(p.reach >= _FAR for p, _ in held):
         ways.reverse()  # their rare losses reach so far that following them is most of the work
     nearest: NotCertified | None = None
     for way, limit in ways:
@@ -192,8 +179,8 @@ def _closed_form(components: Components, epsilon: float) -> Interval | None:
         value = math.log(-math.expm1(epsilon))
         return Interval(value - _slack(value), min(value + _slack(value), 0.0))
     if is_single(components):
-        return log_delta_single(components[0][0], epsilon)
-    if any(plain_mu(pair) is None for pair, _ in components):
+        return components[0][0].log_delta_single(epsilon)
+    if any(pair.plain_mu is None for pair, _ in components):
         return None
     law = sum_law(components)
     mu, slack = math.sqrt(law.variance), 4.0 * UNIT * len(components)
@@ -323,81 +310,5 @@ def _most_variation(pair: AbstractLossPair, count: int) -> float:
     square = 0.25 * math.expm1(min(count * pair.log_mean_square, 700.0))
     one = pair.total_variation
     if one is None:
-        one = math.exp(log_delta_single(pair, 0.0).upper) if pair.has_closed_form else 1.0
+        one = math.exp(pair.log_delta_single(0.0).upper) if pair.has_closed_form else 1.0
     return min(count * one, math.sqrt(square))
-
-
-# ---- The law without losses too rare to matter ---------------------------------------------------
-# Rare large losses ("jumps") give the tilted law a second mode, and a line between the two needs
-# very
-# many frequencies. Steps beyond a point that is passed too rarely to matter are left out; they add
-# at
-# most their probability to delta.
-
-
-_FEWEST_NATS = 8.0
-
-
-def without_rare(held: Components, log_level: float, relative_width: float) -> tuple[SumLaw, float]:
-    """The law, and ln of a bound on the probability of what it leaves out.
-
-    log_level: ln delta, roughly, of which a small share of `relative_width` may be left out.
-    """
-    jumping = [(p, n) for p, n in held if p.has_rare_losses]
-    if not jumping:
-        raise NotCertified("There are no rare losses to leave out; use the lattice method.")
-    rest = sum_law(tuple((p, n) for p, n in held if not p.has_rare_losses))
-    steps = sum(n for _, n in jumping)
-    nats = math.log(steps) - (log_level + math.log(relative_width) - 4.0)
-    kept, logs = zip(*_cut(jumping, nats), strict=True)
-    dropped = float(np.logaddexp.reduce(logs)) + 1e-12
-    return SumLaw((*kept, *rest.parts), rest.mean, rest.variance), dropped
-
-
-def _cut(
-    jumping: list[tuple[AbstractLossPair, int]], nats: float
-) -> list[tuple[AbstractFamily, float]]:
-    """The laws up to points that a step passes with probability about e^-nats.
-
-    Each with ln of a bound on the probability that any of its steps passes them.
-    """
-    kept: list[tuple[AbstractFamily, float]] = []
-    sampled = []
-    for pair, count in jumping:
-        if isinstance(pair, SampledGaussianPair):
-            sampled.append((pair, count))
-        elif isinstance(pair, PublicMixturePair):
-            kept.append(_cut_public(pair, count, nats))
-        elif isinstance(pair, GaussianMixturePair):
-            law = MixtureCumulant(pair, count, pair.arms[0].quantile(-nats))
-            kept.append((law, law.log_dropped()))
-    if sampled:
-        pairs, counts = [p for p, _ in sampled], [n for _, n in sampled]
-        part = PartCumulant(pairs, counts, _points(pairs, nats))
-        kept.append((part, part.log_dropped()))
-    return kept
-
-
-def _cut_public(pair: PublicMixturePair, count: int, nats: float) -> tuple[AbstractFamily, float]:
-    """Each part is cut where what it is passed by weighs e^-nats in the mixture."""
-    weights, laws, logs = [], [], []
-    for weight, part in pair.parts:
-        law, dropped = law_of(part), -math.inf
-        if part.has_rare_losses:
-            law, dropped = _cut([(part, 1)], max(nats + math.log(weight), _FEWEST_NATS))[0]
-        weights.append(weight)
-        laws.append(law)
-        logs.append(math.log(weight) + dropped)
-    total = float(np.logaddexp.reduce(logs)) + math.log(count) + 1e-9
-    return PublicCumulant(weights, laws, count), total
-
-
-def _points(pairs: list[SampledGaussianPair], nats: float) -> FloatArray:
-    """The s that a step exceeds with probability about e^-nats."""
-    rate, mu = np.array([p.rate for p in pairs]), np.array([p.mu for p in pairs])
-    low, high = 0.0 * mu, mu + math.sqrt(2.0 * nats) + 1.0
-    for _ in range(20):
-        s = 0.5 * (low + high)
-        rare = log_tail(s, np.log(rate), mu) < -nats
-        low, high = np.where(rare, low, s), np.where(rare, s, high)
-    return np.asarray(high)

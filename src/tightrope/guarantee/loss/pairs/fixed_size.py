@@ -1,37 +1,213 @@
-"""The cumulant of the fixed-size Gaussian, whose loss has an atom at 0.
+"""Gaussian noise on batches of a fixed size, one record of which is replaced.
 
-Error: Gauss-Legendre panels from mu/2 on; the integrand is bounded on a Bernstein ellipse around
-each, and beyond the last by a Gaussian tail.
+Error of the cumulant: Gauss-Legendre panels from mu/2 on; the integrand is bounded on a Bernstein
+ellipse around each, and beyond the last by a Gaussian tail.
 """
 
 from __future__ import annotations
 
 import math
-from typing import final
+from dataclasses import dataclass
+from functools import partial
+from typing import cast, final
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import log_ndtr
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.cumulant_points import (
-    COUNTS,
-    EqualPanels,
-    point_moments,
-    point_nodes,
+from tightrope.guarantee.gaussian.profile import log_gaussian_delta
+from tightrope.guarantee.loss.abstract import (
+    AbstractLossPair,
+    Group,
+    LogMasses,
+    Side,
+    as_losses,
+    extreme,
+    mirrored,
 )
-from tightrope.guarantee.loss.cumulant_sampled import SampledCumulant
-from tightrope.guarantee.loss.cumulant_strip import LOG_ROOT_2PI
-from tightrope.guarantee.loss.gaussian import (
-    FixedSizeGaussianPair,
-    SampledGaussianPair,
+from tightrope.guarantee.loss.pairs.gaussian import (
+    check_mu,
+    check_rate,
+    log_normal_moment,
+    normal_edges,
+    normal_error,
+    variation_of_normals,
+)
+from tightrope.guarantee.loss.pairs.normal_lattice import (
+    BRANCH,
+    NormalJumps,
+    beyond_end,
+    end_of_tail,
+    log_mass_beyond,
+    rough_grid,
+)
+from tightrope.guarantee.loss.pairs.points import COUNTS, EqualPanels, point_moments, point_nodes
+from tightrope.guarantee.loss.pairs.sampled import SampledCumulant, SampledGaussianPair
+from tightrope.guarantee.loss.pairs.sampling import (
+    log_mix,
     log_ratio,
     log_sampled_error,
+    point_of_log_ratio,
+    point_slack,
+    sampled_both,
 )
+from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion_decay import LOG_MASS_SLACK, Decay, layers_of_steps
 from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
-from tightrope.numerics.quadrature import FloatArray, log_ellipse_error, log_sum_exp
+from tightrope.numerics.lattice import LatticeMeasure, normalised
+from tightrope.numerics.quadrature import LOG_ROOT_2PI, log_ellipse_error, log_sum_exp
 from tightrope.numerics.rounding import UNIT
+from tightrope.validate import FloatArray
 
-__all__ = ["FixedSizeCumulant"]
+__all__ = ["FixedSizeCumulant", "FixedSizeGaussianPair"]
+
+
+@final
+@dataclass(frozen=True)
+class FixedSizeGaussianPair(AbstractLossPair):
+    """C_rate(G_mu), for fixed-size batches under replace-one.
+
+    The "remove" pair on s > mu/2 (L > 0), its mirror image (L < 0), and an atom at L = 0.
+    """
+
+    rate: float
+    mu: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", check_rate(self.rate))
+        object.__setattr__(self, "mu", check_mu(self.mu))
+
+    @property
+    def has_jumps(self) -> bool:
+        return True
+
+    @property
+    def infinite_mass(self) -> float:
+        return 0.0
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return (-math.inf, math.inf)
+
+    @property
+    def atoms(self) -> tuple[tuple[float, float], ...]:
+        # (1 - rate)(Phi(mu/2) - Phi(-mu/2))
+        mass = (1.0 - self.rate) * variation_of_normals(self.mu)
+        return ((0.0, mass),) if mass > 0.0 else ()
+
+    @property
+    def total_variation(self) -> float:
+        return self.rate * variation_of_normals(self.mu)
+
+    def reversed(self) -> FixedSizeGaussianPair:
+        return self
+
+    def _tail(self, size: FloatArray) -> LogMasses:
+        """ln mix(ln r > size), ln N(0,1)(ln r > size) for size >= 0."""
+        s = point_of_log_ratio(size, self.rate, self.mu)
+        base = log_ndtr(-s)
+        return log_mix(base, log_ndtr(self.mu - s), self.rate), base
+
+    def log_survival(self, loss: ArrayLike) -> LogMasses:
+        x = as_losses(loss)
+        mix, base = self._tail(np.abs(x))
+        # for l < 0: P(L > l) = 1 - P(L <= l), and P(L <= -|l|) = N(ln r >= |l|)
+        return _where_complement(x >= 0, mix, base), _where_complement(x >= 0, base, mix)
+
+    def log_cdf(self, loss: ArrayLike) -> LogMasses:
+        x = as_losses(loss)
+        mix, base = self._tail(np.abs(x))
+        return _where_complement(x < 0, base, mix), _where_complement(x < 0, mix, base)
+
+    def log_error(self, loss: ArrayLike) -> FloatArray:
+        x = np.abs(as_losses(loss))
+        s = point_of_log_ratio(x, self.rate, self.mu)
+        return normal_error(np.abs(s) + self.mu, point_slack(x, s, self.rate, self.mu))
+
+    def log_delta_single(self, epsilon: float) -> Interval:
+        if epsilon < 0.0:
+            return mirrored(self.log_delta_single(-epsilon), epsilon)
+        return sampled_both(self.rate, epsilon, partial(log_gaussian_delta, mu=self.mu))
+
+    # ------------------------------------------------------------------------------- its order
+    @property
+    def family(self) -> object:
+        return FixedSizeGaussianPair
+
+    @property
+    def strength(self) -> tuple[float, ...]:
+        return (self.mu, self.rate)
+
+    def dominating(self, group: Group, side: Side) -> AbstractLossPair:
+        return cast(AbstractLossPair, extreme(group, side, "rate", "mu"))
+
+    # ---------------------------------------------------------------------------- its cumulant
+    @property
+    def plain_mu(self) -> float | None:
+        return self.mu if self.rate == 1.0 else None
+
+    def cumulant(self, count: int = 1) -> AbstractFamily:
+        return FixedSizeCumulant(self, count)
+
+    # --------------------------------------------------------------------------- on a lattice
+    def loss_grid(self) -> tuple[FloatArray, FloatArray]:
+        loss, base = rough_grid(self.mu, self.rate, 0.5 * self.mu)
+        atom = self.atoms[0][1] if self.atoms else 1e-320
+        losses = np.concatenate([-loss[::-1], [0.0], loss])
+        return losses, np.concatenate([base[::-1], [math.log(atom)], base + loss])
+
+    def measure(self, side: Side, step: float, rate: float, cut: float) -> LatticeMeasure:
+        """The positive branch (P = base r), its mirror image (P = base), and the atom at 0."""
+        q, mu = self.rate, self.mu
+        lift = -math.log1p(-q) if q < 1.0 else 0.0  # a lattice point on L = 0
+        atom = self.atoms[0][1] if self.atoms else 0.0
+        far = end_of_tail(q, mu, rate, 0.5 * mu, math.log(atom) if atom > 0.0 else -math.inf)
+        up = BRANCH[side](q, mu, rate + 1.0, step, lift, 0.5 * mu, cut)
+        down = BRANCH[side](q, mu, -rate, step, lift, 0.5 * mu, far)
+        scale = max(up.log_scale, down.log_scale, 0.0)
+        weight_up, weight_down = math.exp(up.log_scale - scale), math.exp(down.log_scale - scale)
+        below = len(down.masses) - 1 + down.start  # steps from the lowest point to 0
+        masses = np.zeros(below + up.start + len(up.masses))
+        masses[: len(down.masses)] += weight_down * down.masses[::-1]
+        masses[below + up.start :] += weight_up * up.masses
+        masses[below] += math.exp(-scale) * atom
+        lost = beyond_end(down, q, mu, rate, scale)
+        error = weight_up * up.absolute_error + weight_down * down.absolute_error + lost
+        relative = up.relative_error + down.relative_error
+        return normalised(-below * step, step, masses, scale, rate, error, relative)
+
+    @property
+    def jumps(self) -> NormalJumps:
+        return NormalJumps(self.rate, self.mu, sum(mass for _, mass in self.atoms))
+
+    def point_of(self, loss: float) -> float:
+        """No point lies left of mu/2."""
+        return max(float(point_of_log_ratio(loss, self.rate, self.mu)), 0.5 * self.mu)
+
+    def largest_up_to(self, point: float) -> float:
+        return float(log_ratio(point, self.rate, self.mu))
+
+    def log_beyond(self, point: float) -> float:
+        return log_mass_beyond(point, self.rate, self.mu)
+
+    # ------------------------------------------------------------------------------- by cells
+    def cell_edges(self, order: float, cells: int) -> FloatArray:
+        points, losses = normal_edges(self.mu, order, cells)
+        if self.rate == 1.0:  # then no loss has an upper end
+            return losses
+        losses = log_ratio(points, self.rate, self.mu)  # the mirror image holds L < 0
+        return np.concatenate([-losses[losses > 0.0], losses[losses > 0.0]])
+
+    def log_last_cell(self, order: float) -> float:
+        return log_normal_moment(self.mu, order)
+
+
+def _where_complement(direct: ArrayLike, log_mass: FloatArray, log_other: FloatArray) -> FloatArray:
+    """log_mass where `direct`, otherwise ln(1 - e^log_other)."""
+    with np.errstate(divide="ignore"):
+        complement = np.log1p(-np.exp(np.minimum(log_other, 0.0)))
+    return np.where(direct, log_mass, complement)
 
 
 @final

@@ -1,49 +1,136 @@
-"""The Renyi divergence of one pair by cells of the loss: a second method, without quadrature.
+"""Renyi divergences of pairs by two methods: the cumulant, and cells of the loss.
 
-Statement: with x = dP/dQ and h(x) = x^order - 1 - order (x - 1), e^{(order-1) D} - 1 = E_Q[h(x)],
-    since E_Q[x] = 1. h is convex and >= 0, so nothing cancels. On a cell that holds mass P of the
-    one law and Q of the other, the mean of x is P/Q: Q h(P/Q) is a lower bound (Jensen), and Q
-    times the chord of h between the cell's ends an upper bound. Both are of second order.
+Statement: D_order(P||Q) = K(order - 1)/(order - 1). By cells: with x = dP/dQ and h(x) = x^order - 1
+    - order (x - 1), e^{(order-1) D} - 1 = E_Q[h(x)], since E_Q[x] = 1. h is convex and >= 0, so
+    nothing cancels. On a cell that holds mass P of the one law and Q of the other, the mean of x is
+    P/Q: Q h(P/Q) is a lower bound (Jensen), and Q times the chord of h between the cell's ends an
+    upper bound. Both are of second order.
 Conditions: P(L = +inf) = 0, otherwise the divergence is infinite (or, where that mass was cut
     off, known from below by the losses that are left).
-Validity: bounds on both sides; relative width about (order * cell)^2/8.
+Validity: bounds on both sides; relative width by cells about (order * cell)^2/8.
 Source: convexity.
-Error: masses are widened by their stated rounding, and a cell whose mass is lost in it counts with
-    the largest mass it can have; beyond the last cell, x <= e^{mu s - mu^2/2}.
+Error: of the cumulant, see `contour.law`. By cells, masses are widened by their stated rounding,
+    and a cell whose mass is lost in it counts with the largest mass it can have; beyond the last
+    cell, x <= e^{mu s - mu^2/2}.
 Vectors: tests/unit/guarantee/test_renyi_cells.py, against closed forms and the cumulant.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, final
 
 import numpy as np
-from scipy.special import log_ndtr
+from numpy.typing import ArrayLike, NDArray
 
+from tightrope.errors import NotCertified
 from tightrope.guarantee.loss.abstract import AbstractLossPair, Components
-from tightrope.guarantee.loss.cumulant_mixture import furthest_peak
-from tightrope.guarantee.loss.discrete import DiscretePair
-from tightrope.guarantee.loss.gaussian import (
-    FixedSizeGaussianPair,
-    GaussianPair,
-    SampledGaussianPair,
-    log_ratio,
-)
-from tightrope.guarantee.loss.mixture import GaussianMixturePair
-from tightrope.guarantee.loss.public_mixture import PublicMixturePair
-from tightrope.guarantee.renyi.kernel import log_kernel
+from tightrope.guarantee.loss.contour.law import law_of
+from tightrope.guarantee.renyi.kernel import log_excess
 from tightrope.numerics.interval import Interval
+from tightrope.numerics.inversion_law import log1p_complex
+from tightrope.numerics.rounding import UNIT
 from tightrope.validate import FloatArray, check_order
 
-__all__ = ["renyi_by_cells", "composed_renyi_by_cells", "renyi_of_endless"]
+__all__ = [
+    "Enclosed",
+    "composed_renyi_by_cells",
+    "cumulant",
+    "renyi",
+    "renyi_by_cells",
+    "renyi_of_endless",
+]
 
+_NATS = 42.0  # quadrature errors below 1e-18
+
+
+@final
+@dataclass(frozen=True)
+class Enclosed:
+    """|truth - value| <= error, elementwise."""
+
+    value: NDArray[np.complex128]
+    error: FloatArray
+
+
+def cumulant(pair: AbstractLossPair, z: ArrayLike) -> Enclosed:
+    """K(z) for complex z, the branch continuous along each vertical line not being followed.
+
+    The imaginary part is that of the principal logarithm of e^{-iy m} M(z)/M(Re z), plus y m.
+    """
+    flat = np.atleast_1d(np.asarray(z, dtype=np.complex128))
+    value, error = np.empty(flat.shape, np.complex128), np.empty(flat.shape)
+    for index, point in np.ndenumerate(flat):
+        value[index], error[index] = _cumulant_at(pair, complex(point))
+    shape = np.shape(z)
+    return Enclosed(value.reshape(shape), error.reshape(shape))
+
+
+def _cumulant_at(pair: AbstractLossPair, z: complex) -> tuple[complex, float]:
+    mu = pair.plain_mu
+    if mu is not None:
+        value = 0.5 * mu * mu * z * (z + 1.0)
+        return value, 8.0 * UNIT * 0.5 * mu * mu * abs(z) * (abs(z) + 1.0)
+    nodes = law_of(pair).nodes(z.real, abs(z.imag), _NATS)
+    if z.imag == 0.0:
+        return complex(nodes.log_mass[0]), float(nodes.log_mass_error[0])
+    x, x_error = nodes.transform(abs(z.imag), 2)
+    phase = 1j * abs(z.imag) * float(nodes.centre[0])
+    value = complex(nodes.log_mass[0] + phase + log1p_complex(x)[0, 1])
+    ratio = float(x_error[0, 1]) / max(abs(1.0 + complex(x[0, 1])), 1e-300)
+    error = float(nodes.log_mass_error[0]) + (-math.log1p(-ratio) if ratio < 1 else math.inf)
+    error += 8.0 * UNIT * (abs(value) + abs(phase))
+    return (value if z.imag > 0 else value.conjugate()), error
+
+
+def renyi(pair: AbstractLossPair, order: ArrayLike) -> tuple[Any, Any]:
+    """Lower and upper bound of D_order(P||Q) = K(order - 1)/(order - 1), order > 1.
+
+    Infinite where the pair has P(L = +inf) > 0.
+    """
+    orders = np.atleast_1d(np.asarray(check_order(order), dtype=np.float64))
+    bounds = np.array([_renyi_at(pair, float(a)) for a in orders.reshape(-1)])
+    lower, upper = bounds[:, 0].reshape(np.shape(order)), bounds[:, 1].reshape(np.shape(order))
+    return (lower, upper) if np.shape(order) else (float(lower), float(upper))
+
+
+def _renyi_at(pair: AbstractLossPair, order: float) -> tuple[float, float]:
+    if pair.infinite_mass > 0.0:
+        found = renyi_of_endless(pair, order)
+        return found.lower, found.upper
+    z = order - 1.0  # exact for order in (1, 2]; one rounding otherwise
+    mu = pair.plain_mu
+    if mu is not None:
+        value = 0.5 * mu * mu * order
+        return value * (1.0 - 4.0 * UNIT), value * (1.0 + 4.0 * UNIT)
+    # K >= z^2 Var/2-like sizes can be tiny: ask for digits relative to K, not to 1
+    law = law_of(pair)
+    try:
+        value, error = (float(v[0]) for v in law.real(z, _NATS))
+        if error > 1e-13 * abs(value):
+            nats = _NATS - math.log(max(abs(value), 1e-200))
+            value, error = (float(v[0]) for v in law.real(z, nats))
+    except OverflowError as problem:
+        raise NotCertified(
+            f"The Renyi divergence of order {order:.3g} of {pair} needs too much work ({problem}). "
+            "Ask for a smaller order; those up to 1e6 are answered for mu from 0.01 on."
+        ) from problem
+    if error == math.inf:
+        raise NotCertified(
+            f"Nothing is known of the Renyi divergence of order {order:.3g} of {pair}: it rests on "
+            "rarer losses than its law was computed for. Ask for a smaller order."
+        )
+    slack = 8.0 * UNIT * abs(value) / z
+    lower = (value - error) / z - slack
+    return max(lower, 0.0), (value + error) / z + slack
+
+
+# ---- by cells
 _CELLS = 8_000
 _NARROWEST = 1e-10  # cells are no narrower: their error is below 1e-18 order^2
-_BEYOND = 40.0  # standard deviations on either side of everything that counts
 _ROUNDING = 1e-12
-
-_Gaussian = GaussianPair | SampledGaussianPair | FixedSizeGaussianPair
 
 
 def composed_renyi_by_cells(components: Components, order: float) -> Interval:
@@ -59,29 +146,30 @@ def renyi_by_cells(pair: AbstractLossPair, order: float) -> Interval:
     order = check_order(order)
     if pair.infinite_mass > 0.0:
         return renyi_of_endless(pair, order)
-    if isinstance(pair, DiscretePair):
-        below, above = (discrete_logs(pair, order, way) for way in (-1.0, 1.0))
-        return _divergence(below, above, order)
-    if isinstance(pair, PublicMixturePair):
+    if len(pair.parts) > 1:
         return _of_parts(pair, order)
-    cells = _cells(pair, _reach(pair, order))
-    above = np.append(cells.log_above(order), _log_tail(pair, order))
-    return _divergence(cells.log_below(order), above, order)
+    below, above = (pair.divergence_terms(order, way) for way in (-1.0, 1.0))
+    if below is None or above is None:
+        cells = _cells(pair, _reach(pair, order))
+        below = cells.log_below(order)
+        above = np.append(cells.log_above(order), pair.log_last_cell(order))
+    return _divergence(below, above, order)
 
 
 def renyi_of_endless(pair: AbstractLossPair, order: float) -> Interval:
     """Infinite where a loss is; of a pair that was cut, by what is left and by a proved slope."""
     if pair.least_infinite_mass > 0.0:
         return Interval.exact(math.inf)
-    if not isinstance(pair, DiscretePair):
+    terms = pair.divergence_terms(order, -1.0)
+    if terms is None:
         return Interval(0.0, math.inf)
     upper = pair.zero_concentrated * order * (1.0 + _ROUNDING)
-    there = discrete_logs(pair, order, -1.0)[:-1]  # what was cut adds something positive
+    there = terms[:-1]  # what was cut adds something positive
     lower = _divergence(there, there, order).lower
     return Interval(min(lower, upper), upper)
 
 
-def _of_parts(pair: PublicMixturePair, order: float) -> Interval:
+def _of_parts(pair: AbstractLossPair, order: float) -> Interval:
     """e^{(order-1) D} - 1 is the mean of the parts'."""
     found = [(math.log(w), renyi_by_cells(part, order)) for w, part in pair.parts]
     below = np.array([w + _log_expm1((order - 1.0) * part.lower) for w, part in found])
@@ -93,16 +181,6 @@ def _log_expm1(value: float) -> float:
     if value == 0.0:
         return -math.inf
     return math.log(math.expm1(value)) if value < 30.0 else value + math.log1p(-math.exp(-value))
-
-
-def discrete_logs(pair: DiscretePair, order: float, way: float) -> FloatArray:
-    """ln of Q h(x) of every loss, each at its lower or upper end, and of L = -inf."""
-    losses = np.array(pair.losses)
-    ends = np.copysign(np.maximum(np.abs(losses) + way * pair.loss_error, 0.0), losses)
-    logs = pair.log_masses - losses + way * pair.log_errors
-    with np.errstate(divide="ignore"):
-        nowhere = np.log((order - 1.0) * pair.only_under_q)
-    return np.append(logs + _log_excess(ends, order), nowhere)
 
 
 def _divergence(below: FloatArray, above: FloatArray, order: float) -> Interval:
@@ -118,21 +196,9 @@ def _log1p_exp(value: float) -> float:
     return math.log1p(math.exp(value)) if value < 0.0 else value + math.log1p(math.exp(-value))
 
 
-def _log_excess(loss: FloatArray, order: float) -> FloatArray:
-    """ln h(e^loss); a loss of -inf gives ln(order - 1)."""
-    z = np.full_like(loss, order - 1.0)
-    return np.asarray(np.log(z) + log_kernel(loss, z) + np.maximum(loss, 0.0))
-
-
 def _edges(pair: AbstractLossPair, order: float) -> FloatArray:
     """Losses between the cells, rising."""
-    if isinstance(pair, _Gaussian):
-        losses = _gaussian_edges(pair, order)
-    elif isinstance(pair, GaussianMixturePair):
-        end = furthest_peak(pair, order - 1.0) + _BEYOND
-        losses = pair.loss(np.linspace(-_BEYOND, end, _CELLS + 1))
-    else:
-        losses = np.linspace(*pair.support, _CELLS + 1)
+    losses = pair.cell_edges(order, _CELLS)
     steps = np.unique(np.round(losses / _NARROWEST))
     low, high = pair.support
     inner = [x for x in (0.0, low) if math.isfinite(x)]  # atoms
@@ -140,17 +206,6 @@ def _edges(pair: AbstractLossPair, order: float) -> FloatArray:
     first = low - 10.0 * _NARROWEST  # nothing lies below it
     edges = np.unique(np.concatenate([[first], inner, steps * _NARROWEST, last]))
     return edges[(edges >= first) & (edges <= high)]
-
-
-def _gaussian_edges(pair: _Gaussian, order: float) -> FloatArray:
-    """At points s that are equally far apart."""
-    points = np.linspace(-_BEYOND, order * pair.mu + _BEYOND, _CELLS + 1)
-    if isinstance(pair, GaussianPair) or pair.rate == 1.0:  # then no loss has an upper end
-        return pair.mu * points - 0.5 * pair.mu**2
-    losses = log_ratio(points, pair.rate, pair.mu)
-    if isinstance(pair, FixedSizeGaussianPair):  # the mirror image holds L < 0
-        return np.concatenate([-losses[losses > 0.0], losses[losses > 0.0]])
-    return losses if pair.direction == "remove" else -losses
 
 
 class _Cells:
@@ -190,12 +245,12 @@ class _Cells:
         """Jensen, at a mean moved towards x = 1 by its error, where h is smaller."""
         mean = self._mean()
         moved = np.sign(mean) * np.maximum(np.abs(mean) - 2.0 * self.error, 0.0)
-        found = self.log_q - self.error + _log_excess(moved, order)
+        found = self.log_q - self.error + log_excess(moved, order)
         return np.where(self.lost | np.isnan(found), -np.inf, found)
 
     def log_above(self, order: float) -> FloatArray:
         """The chord; where the mass is lost in rounding, the larger end."""
-        left, right = _log_excess(self.low, order), _log_excess(self.high, order)
+        left, right = log_excess(self.low, order), log_excess(self.high, order)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             top = np.exp(np.minimum(self.high - self.low, 700.0)) - 1.0
             move = 2.0 * self.error * np.exp(np.minimum(self._mean() - self.low, 700.0)) / top
@@ -213,18 +268,5 @@ def _cells(pair: AbstractLossPair, order: float) -> _Cells:
 
 
 def _reach(pair: AbstractLossPair, order: float) -> float:
-    """The order that cells are made for: of a mixture, whose masses take long, for several."""
-    mixed = isinstance(pair, GaussianMixturePair)
-    return 4.0 ** math.ceil(math.log(order, 4.0)) if mixed else order
-
-
-def _log_tail(pair: AbstractLossPair, order: float) -> float:
-    """ln of a bound on E_Q[x^order] beyond the last edge."""
-    bounded = math.isfinite(pair.support[1])
-    if isinstance(pair, GaussianMixturePair) and not bounded:  # falls like a Gaussian from there on
-        last = np.array(furthest_peak(pair, order - 1.0) + _BEYOND - 0.01)
-        value = pair.arms[0].log(last) + (order - 1.0) * pair.loss(last) - 0.5 * last * last
-        return float(value) + 1e-6
-    if bounded or not isinstance(pair, _Gaussian):
-        return -math.inf
-    return 0.5 * order * (order - 1.0) * pair.mu**2 + float(log_ndtr(1e-6 - _BEYOND))
+    """The order that cells are made for: of a pair whose masses take long, for several."""
+    return 4.0 ** math.ceil(math.log(order, 4.0)) if pair.is_costly else order

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, cast, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee.loss.abstract import AbstractLossPair, LogMasses
-from tightrope.guarantee.loss.cumulant_points import point_moments, point_nodes
-from tightrope.guarantee.loss.gaussian import Direction
+from tightrope.guarantee.loss.abstract import AbstractLossPair, Group, LogMasses, Side, extreme
+from tightrope.guarantee.loss.pairs.points import point_moments, point_nodes
+from tightrope.guarantee.loss.pairs.sampling import Direction
 from tightrope.numerics.inversion_decay import Decay
 from tightrope.numerics.inversion_law import AbstractFamily, TiltedNodes
 from tightrope.numerics.lognormal_mean import log_mean
-from tightrope.numerics.quadrature import FloatArray, log_sum_exp
+from tightrope.numerics.quadrature import log_sum_exp
 from tightrope.numerics.rounding import UNIT
-from tightrope.validate import check_count, check_positive
+from tightrope.validate import FloatArray, check_count, check_positive
 
-__all__ = ["AllocationPair", "AllocationCumulant"]
+__all__ = ["AllocationCumulant", "AllocationPair"]
 
 _LARGEST_LOG = 700.0
 
@@ -42,6 +42,7 @@ class AllocationPair(AbstractLossPair):
         object.__setattr__(self, "batches", check_count(self.batches, "batches", low=2))
         object.__setattr__(self, "mu", check_positive(self.mu, "mu"))
 
+    is_costly: ClassVar[bool] = True
     on_lattice: ClassVar[bool] = False
     has_closed_form: ClassVar[bool] = False
 
@@ -70,6 +71,20 @@ class AllocationPair(AbstractLossPair):
     def log_error(self, loss: ArrayLike) -> FloatArray:
         raise NotCertified(_NO_MASSES)
 
+    @property
+    def family(self) -> object:
+        return (self.batches, self.direction)
+
+    @property
+    def strength(self) -> tuple[float, ...]:
+        return (self.mu,)
+
+    def dominating(self, group: Group, side: Side) -> AbstractLossPair:
+        return cast(AbstractLossPair, extreme(group, side, "mu"))
+
+    def cumulant(self, count: int = 1) -> AbstractFamily:
+        return AllocationCumulant(self, count)
+
 
 _NO_MASSES = (
     "The law of an epoch of balls in bins is known by its density, and the lattice method asks for "
@@ -77,14 +92,11 @@ _NO_MASSES = (
 )
 
 
-# ---- The cumulant of one epoch of random allocation, from the density of ln S (lognormal_mean)----
+# ---- The cumulant, from the density of ln S (numerics.lognormal_mean)
 # E e^(zL) = E S^w with w = 1 + z ("remove", L = ln S) or w = -z ("add", L = -ln S). ln S has a
-# normal
-# part of variance v, so the trapezoidal sum over points h apart is off by at most
+# normal part of variance v, so the trapezoidal sum over points h apart is off by at most
 #     M(c) (2 e^(-v (2 pi/h - y)^2/2) + further terms), all together below thrice the first,
 # and |M(c + iy)/M(c)| <= e^(-v y^2/2) bounds the decay.
-
-
 _LARGEST_TILT = 400.0
 
 
