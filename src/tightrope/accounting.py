@@ -28,11 +28,11 @@ from tightrope.guarantee.check import (
 )
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.estimate import Estimate, compose_estimates
-from tightrope.guarantee.from_profile import tradeoff_curve
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
+from tightrope.guarantee.tradeoff import tradeoff_curve
 from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.process import Process, UserLevel, parts_of
 from tightrope.process.composite import check_process

@@ -5,8 +5,14 @@ ROOM = "guarantee/loss/pairs/"
 SAMPLED, GRID, SAMPLING, FIXED, LAPLACE, POINTS, DISCRETE, MIXTURE = (
     f"{ROOM}{name}.py"
     for name in (
-        ["sampled", "sampled_grid", "sampling", "fixed_size", "laplace", "points", "discrete"]
-        + ["mixture"]
+        "sampled",
+        "sampled_grid",
+        "sampling",
+        "fixed_size",
+        "laplace",
+        "points",
+        "discrete",
+        "mixture",
     )
 )
 

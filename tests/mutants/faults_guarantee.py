@@ -5,8 +5,13 @@ LOSS = "guarantee/loss/"
 INVERSE, CONTOUR, LINE, PROFILE, LATTICE, SAMPLING, SAMPLED = (
     f"{LOSS}{name}.py"
     for name in (
-        ["contour/inverse", "contour/integral", "contour/line", "profile", "lattice/inverse"]
-        + ["pairs/sampling", "pairs/sampled"]
+        "contour/line",
+        "contour/integral",
+        "contour/line",
+        "profile",
+        "lattice/inverse",
+        "pairs/sampling",
+        "pairs/sampled",
     )
 )
 ROUNDING = "numerics/rounding.py"
@@ -196,7 +201,7 @@ FAULTS = [
         ENDS,
     ),
     (
-        "guarantee/from_profile.py::_sign",
+        "guarantee/tradeoff.py::_sign",
         "value.upper",
         "value.lower",
         "tests/unit/guarantee/test_failing.py " + ENDS,

@@ -4,9 +4,7 @@ BOUNDS = "tests/unit/guarantee/test_lattice_bounds.py"
 NUMBERS = "tests/unit/numerics/test_convolution.py"
 TERMS = "tests/unit/numerics/test_lattice_terms.py"
 LATTICE, TAIL = "numerics/lattice.py", "numerics/lattice_tail.py"
-LAW, PLAN, BLOCKS, JUMPS = (
-    f"guarantee/loss/lattice/{part}.py" for part in ("law", "plan", "blocks", "jumps")
-)
+LAW, PLAN, BLOCKS = (f"guarantee/loss/lattice/{part}.py" for part in ("law", "plan", "blocks"))
 NORMAL, SAMPLED, FIXED, POINTS, LAPLACE, DISCRETE = (
     f"guarantee/loss/pairs/{name}.py"
     for name in ("normal_lattice", "sampled", "fixed_size", "points", "laplace", "discrete")
@@ -103,7 +101,12 @@ FAULTS = [
     ),
     (f"{LAW}::OneSide.log_lower", "not error < value", "error >= value", EDGES),
     (f"{NORMAL}::_relative_error", "not masses.any()", "False", EDGES),
-    (f"{SAMPLED}::SampledGaussianPair.point_of", "point if point > LEFT else BEYOND_BULK", "point", EDGES),
+    (
+        f"{SAMPLED}::SampledGaussianPair.point_of",
+        "point if point > LEFT else BEYOND_BULK",
+        "point",
+        EDGES,
+    ),
     (
         f"{FIXED}::FixedSizeGaussianPair.point_of",
         "max(float(point_of_log_ratio(loss, self.rate, self.mu)), 0.5 * self.mu)",
@@ -187,18 +190,18 @@ FAULTS = [
     ),
     (f"{NORMAL}::NormalJumps.several", "BRANCH[side]", 'BRANCH["lower"]', BOUNDS),
     (
-        f"{JUMPS}::log_jump_sum",
+        f"{LAW}::log_jump_sum",
         "log_sum_exp(logs + error)",
         "log_sum_exp(logs + error) - 9.0",
         BOUNDS,
     ),
     (
-        f"{JUMPS}::_log_fft_error",
+        f"{LAW}::_log_fft_error",
         "1.01 * (rounding + fft.error)",
         "1e-3 * (rounding + fft.error)",
         BOUNDS,
     ),
-    (f"{JUMPS}::log_jump_sum", "[slack, rounding, relative]", "[slack, rounding]", BOUNDS),
+    (f"{LAW}::log_jump_sum", "[slack, rounding, relative]", "[slack, rounding]", BOUNDS),
     (
         BLOCKS,
         'if self.side == "lower":\n            return -math.inf\n',

@@ -77,8 +77,8 @@ FAULTS = [
     ),
     (
         "guarantee/gaussian/profile.py::tradeoff",
-        "curve.tradeoff_of(a, m)",
-        "curve.tradeoff_of(a, 1.01 * m)",
+        "_tradeoff_of(a, m)",
+        "_tradeoff_of(a, 1.01 * m)",
         GAUSSIAN,
     ),
     (
@@ -119,7 +119,7 @@ FAULTS = [
         PROCESS,
     ),
     (
-        "guarantee/approx/simple.py::amplified",
+        "guarantee/approx.py::amplified",
         "q * math.expm1(eps)",
         "0.9 * q * math.expm1(eps)",
         "tests/unit/guarantee/test_approx_simple.py",

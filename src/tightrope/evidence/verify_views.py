@@ -13,8 +13,8 @@ from tightrope.evidence.check import Check, yours
 from tightrope.evidence.verify_second import claimed, pairs_to_check, whole_and_share
 from tightrope.guarantee.base import Guarantee
 from tightrope.guarantee.check import Methods
-from tightrope.guarantee.from_profile import supporting_epsilon
 from tightrope.guarantee.loss.renyi import composed_renyi_by_cells
+from tightrope.guarantee.tradeoff import supporting_epsilon
 from tightrope.numerics.interval import Interval
 
 __all__ = ["second_tradeoff", "second_renyi"]

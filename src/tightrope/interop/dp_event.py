@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tightrope.errors import DoesNotApply, InvalidInput
-from tightrope.guarantee.approx.simple import amplified
+from tightrope.guarantee.approx import amplified
 from tightrope.interop import releases
 from tightrope.interop.events import Event, event_of
 from tightrope.process import (

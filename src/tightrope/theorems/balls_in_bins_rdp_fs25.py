@@ -21,8 +21,7 @@ from functools import lru_cache
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve, TableTerm
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee, TableTerm
 from tightrope.numerics.lognormal_mean import log_negative_moments, log_positive_moments
 from tightrope.process import NoisySGD, Process
 from tightrope.theorems import balls_in_bins_exact as exact

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from tightrope.guarantee.approx.simple import advanced, amplified
+from tightrope.guarantee.approx import advanced, amplified
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee

@@ -15,8 +15,7 @@ from __future__ import annotations
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve, TableTerm
+from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee, TableTerm
 from tightrope.process import (
     DeclaredApproxDP,
     DeclaredGaussianDP,

@@ -22,8 +22,7 @@ import math
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
+from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee
 from tightrope.guarantee.loss.pairs import GaussianPair, approx_pair, discrete_gaussian_pair
 from tightrope.process import DiscreteGaussianVector, Process
 from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require

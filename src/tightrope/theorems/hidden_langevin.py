@@ -21,8 +21,7 @@ from __future__ import annotations
 import math
 
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
+from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee
 from tightrope.process import Process
 from tightrope.process.convex import ConvexLoss, NoisyGradientDescent
 from tightrope.theorems.base import REPLACED, Refusal, Source, require

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
 from tightrope.process import Process
 from tightrope.process.convex import StopSGD
 from tightrope.theorems.base import REPLACED, Refusal, Source, require

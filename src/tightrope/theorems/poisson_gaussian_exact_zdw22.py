@@ -25,8 +25,7 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.participation import ParticipationGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import PairsTerm, RenyiCurve
+from tightrope.guarantee.kinds.renyi import PairsTerm, RenyiCurve, RenyiGuarantee
 from tightrope.guarantee.loss.pairs import SampledGaussianPair
 from tightrope.process import NoisySGD, PoissonSampling, Process
 from tightrope.theorems.base import PRESENCE, Refusal, Source, foreign, require

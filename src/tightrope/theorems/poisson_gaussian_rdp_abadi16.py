@@ -23,8 +23,7 @@ import numpy as np
 from tightrope.guarantee.base import Validity
 from tightrope.guarantee.estimate import Estimate
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import RenyiCurve
+from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
 from tightrope.process import NoisySGD, Process
 from tightrope.theorems import poisson_gaussian_exact_zdw22 as exact
 from tightrope.theorems.base import Refusal, Source, require

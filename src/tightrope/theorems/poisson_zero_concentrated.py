@@ -36,8 +36,7 @@ from scipy.special import gammaln, logsumexp
 
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve, TableTerm
+from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee, TableTerm
 from tightrope.process import Adjacency, DeclaredZeroConcentrated, Process, SampledRelease
 from tightrope.theorems.base import Refusal, Source, foreign, other_neighbours, require
 from tightrope.validate import FloatArray

@@ -25,8 +25,7 @@ from typing import Any
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
+from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     DiscretePair,

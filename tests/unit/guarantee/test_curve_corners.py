@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from mpmath import mpf
 
+from tightrope.guarantee import approx as simple
 from tightrope.guarantee import risk
-from tightrope.guarantee.approx import simple
-from tightrope.guarantee.approx.curve import tradeoff_interval
+from tightrope.guarantee.approx import tradeoff_interval
 from tightrope.guarantee.gaussian.profile import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee

@@ -15,8 +15,7 @@ from scipy.special import logsumexp
 from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee.loss import lattice
 from tightrope.guarantee.loss.abstract import JumpLaw, infinite_log_mass
-from tightrope.guarantee.loss.lattice.jumps import compound_jumps, log_jump_sum
-from tightrope.guarantee.loss.lattice.law import OneSide, one_side
+from tightrope.guarantee.loss.lattice.law import OneSide, compound_jumps, log_jump_sum, one_side
 from tightrope.guarantee.loss.lattice.plan import best_plan, plain_plan
 from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
@@ -152,7 +151,7 @@ def test_any_number_of_jumps_is_enclosed(tilt: float) -> None:
         terms += math.comb(count, k) * power
     sums = step * np.arange(8000)
     laws = [
-        compound_jumps(pair, count, begin, end, 0.02, 1024, tilt, side)  # type: ignore[arg-type]
+        compound_jumps(pair.jumps, count, begin, end, 0.02, 1024, tilt, side)  # type: ignore[arg-type]
         for side in ("lower", "upper")
     ]
     for epsilon in np.linspace(0.1, 2.0, 12).tolist():

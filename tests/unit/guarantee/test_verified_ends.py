@@ -14,7 +14,6 @@ from mpmath import mp, mpf
 from tightrope.errors import NotCertified
 from tightrope.guarantee.base import Components, Validity
 from tightrope.guarantee.compose import compose
-from tightrope.guarantee.from_profile import invert
 from tightrope.guarantee.gaussian.profile import compose_mu, group_mu
 from tightrope.guarantee.kinds.approx import ApproxGuarantee
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -22,8 +21,13 @@ from tightrope.guarantee.kinds.group import GroupGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.loss import contour, lattice, profile
 from tightrope.guarantee.loss.contour import integral
-from tightrope.guarantee.loss.contour.inverse import EpsilonGoal, Inverse, invert_closed_form
-from tightrope.guarantee.loss.contour.line import log_chernoff, log_reverse
+from tightrope.guarantee.loss.contour.line import (
+    EpsilonGoal,
+    Inverse,
+    invert_closed_form,
+    log_chernoff,
+    log_reverse,
+)
 from tightrope.guarantee.loss.lattice.inverse import _crossing
 from tightrope.guarantee.loss.pairs import (
     FixedSizeGaussianPair,
@@ -33,6 +37,7 @@ from tightrope.guarantee.loss.pairs import (
     approx_pair,
 )
 from tightrope.guarantee.loss.pairs.sampling import sampled_added
+from tightrope.guarantee.tradeoff import invert
 from tightrope.numerics import rounding
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.inversion import NO_LIMIT, LogEnclosure
@@ -396,8 +401,7 @@ def test_delta_of_a_group_is_reached_by_randomised_response(size: int) -> None:
 
 
 def test_failures_of_a_composition_are_rounded_up() -> None:
-    from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-    from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
+    from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee
 
     curve = RenyiGuarantee(RenyiCurve.of(LinearTerm(0.1)))
     both = compose([ApproxGuarantee(0.1, 1e-3), curve], [7, 1])

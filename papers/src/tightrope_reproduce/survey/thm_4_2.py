@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from tightrope.calibrate import Target, find_noise
-from tightrope.guarantee.approx.simple import advanced, amplified
+from tightrope.guarantee.approx import advanced, amplified
 from tightrope.guarantee.gaussian import profile
 from tightrope.process import Adjacency, NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from tightrope.guarantee.approx import curve
+from tightrope.guarantee import approx
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.numerics.interval import Interval
 from tightrope.process import Adjacency
@@ -37,7 +37,7 @@ class ApproxGuarantee(Guarantee):
         eps = check_real(epsilon, "epsilon", low=0.0)
         if eps >= self.level:
             return Interval.exact(self.failure)
-        return _around(float(curve.implied_delta(eps, self.level, self.failure))).clamp(0.0, 1.0)
+        return _around(float(approx.implied_delta(eps, self.level, self.failure))).clamp(0.0, 1.0)
 
     def epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
@@ -66,7 +66,7 @@ class ApproxGuarantee(Guarantee):
 
     def tradeoff(self, type_i: float) -> Interval:
         """f(a) = max{0, 1 - delta - e^eps a, e^-eps (1 - delta - a)}."""
-        return curve.tradeoff_interval(
+        return approx.tradeoff_interval(
             check_probability(type_i, "type_i"), self.level, self.failure
         )
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import final
 
 from tightrope.errors import NotCertified
-from tightrope.guarantee import from_profile
+from tightrope.guarantee import tradeoff
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.gaussian.profile import group_mu
 from tightrope.guarantee.loss import profile
@@ -161,7 +161,7 @@ class LossGuarantee(Guarantee):
             worst = Interval.worst([_ruled_out(order) for order in self.orders])
             return Interval(rest_down(worst.upper), rest_up(worst.lower))
         try:
-            return from_profile.tradeoff(self, type_i)
+            return tradeoff.tradeoff(self, type_i)
         except NotCertified:
             if self.otherwise is None:
                 raise

@@ -26,13 +26,15 @@ from tightrope.guarantee.loss.abstract import (
     is_single,
     largest_loss,
 )
-from tightrope.guarantee.loss.contour.inverse import EpsilonGoal, Inverse, invert_closed_form
 from tightrope.guarantee.loss.contour.law import sum_law, without_rare
 from tightrope.guarantee.loss.contour.line import (
     FINE,
     AlsoRead,
+    EpsilonGoal,
+    Inverse,
     at_reverse,
     certified_value,
+    invert_closed_form,
     log_reverse,
 )
 from tightrope.numerics.interval import Interval
