@@ -21,8 +21,7 @@ from tightrope.audit.noise_test import NoiseSeen
 from tightrope.audit.result import Audit, RocComparison, audit_one_run, roc_against
 from tightrope.audit.scores import Bits, real_array
 from tightrope.errors import InvalidInput
-from tightrope.evidence.files import read_most, write_text
-from tightrope.evidence.strict_json import why_unread
+from tightrope.evidence.files import read_most, why_unread, write_text
 from tightrope.guarantee.base import Guarantee
 from tightrope.process import NoisySGD, Process, Sequence
 from tightrope.process.codec import from_json, to_json

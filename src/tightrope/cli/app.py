@@ -130,7 +130,7 @@ def _refuse(error: Exception, as_json: bool) -> None:
 
     if as_json:
         print(json.dumps({"error": type(error).__name__, "message": str(error)}))
-    from tightrope.evidence.strict_json import printable
+    from tightrope.evidence.files import printable
 
     told = Text.assemble(("tightrope: ", "bold red"), printable(error))
     Console(stderr=True).print(told, highlight=False)

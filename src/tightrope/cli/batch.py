@@ -10,8 +10,7 @@ from typing import Any
 
 from tightrope.cli import options as opt
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.evidence.files import open_ordinary
-from tightrope.evidence.strict_json import once, why_unread
+from tightrope.evidence.files import once, open_ordinary, why_unread
 from tightrope.interop import Setting
 
 __all__ = ["answer_file", "answers"]

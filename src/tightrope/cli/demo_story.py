@@ -22,9 +22,8 @@ from tightrope.cli.demo_training import DELTA as LEVEL
 from tightrope.cli.tables import show_account
 from tightrope.cli.verdict import verdict_of
 from tightrope.errors import MissingTool
-from tightrope.evidence.certificate import FILE, certify, read, titled, write, write_text
+from tightrope.evidence.certificate import FILE, Title, certify, read, titled, write, write_text
 from tightrope.evidence.signature import Trust, new_key_pair, signed
-from tightrope.evidence.title import Title
 from tightrope.evidence.verify import holds, verify
 from tightrope.numerics.rounding import rounded_down, rounded_up
 from tightrope.process import NoisySGD, PoissonSampling

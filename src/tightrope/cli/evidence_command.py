@@ -78,10 +78,9 @@ def certify(
     Example: `tightrope certify --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5`
     """
     from tightrope.cli.tables import remark, screen
+    from tightrope.evidence.certificate import Title, write
     from tightrope.evidence.certificate import certify as make_certificate
-    from tightrope.evidence.certificate import write
     from tightrope.evidence.signature import signed
-    from tightrope.evidence.title import Title
     from tightrope.report.second_opinion import level_for
 
     reading = opt.reading_of(setting, source, "certify")
@@ -142,7 +141,7 @@ def verify(
     asked = _asked(certificate, signature, key, trust, ledger)
     asked["programs"] = [*map(str, program or ())]
     if str(certificate) == "-":
-        from tightrope.evidence.strict_json import read_stream
+        from tightrope.evidence.files import read_stream
 
         asked |= {"path": "standard input", "content": read_stream(sys.stdin.buffer)}
     checks = _checks(seconds, rigorous=rigorous, **asked)

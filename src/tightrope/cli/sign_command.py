@@ -41,10 +41,9 @@ def sign(
 
     A signature says who answers for the words of the file; `tightrope verify` says what holds.
     """
-    from tightrope.evidence.certificate import read, titled, write
+    from tightrope.evidence.certificate import Title, read, titled, write
     from tightrope.evidence.files import file_of, write_text
     from tightrope.evidence.signature import detached, signature_by, signed
-    from tightrope.evidence.title import Title
 
     path = file_of(where)
     content = read(path) if title is None else titled(read(path), Title.read(title))

@@ -14,7 +14,7 @@ from tightrope.audit.folder import FILE as AUDIT
 from tightrope.audit.folder import FolderAudit, audit_folder
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import read
-from tightrope.evidence.diagnostics import read_diagnostics
+from tightrope.evidence.run_folder import read_diagnostics
 from tightrope.evidence.signature import Trust
 from tightrope.report.blocks import Block, as_html, as_markdown
 from tightrope.report.page_sections import Page, blocks_of

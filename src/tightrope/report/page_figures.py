@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tightrope.accounting import Account
-from tightrope.evidence.diagnostics import Diagnostic
+from tightrope.evidence.run_folder import Diagnostic
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.rounding import rounded_up
 from tightrope.report.blocks import Figure

@@ -12,8 +12,8 @@ from tightrope.accounting import Account, account
 from tightrope.audit.folder import FolderAudit
 from tightrope.errors import InvalidInput, MissingTool
 from tightrope.evidence.check import Check, State, Verdict, verdict
-from tightrope.evidence.diagnostics import Diagnostic
 from tightrope.evidence.run_facts import isolation_words
+from tightrope.evidence.run_folder import Diagnostic
 from tightrope.evidence.signature import Trust
 from tightrope.evidence.statement import footnotes, main_claim
 from tightrope.evidence.verify import verify

@@ -11,9 +11,8 @@ import pytest
 
 from tightrope import FullBatch, GaussianMechanism, NoisySGD
 from tightrope.errors import InvalidInput
-from tightrope.evidence.certificate import certify
+from tightrope.evidence.certificate import Title, certify
 from tightrope.evidence.run_facts import RunFacts
-from tightrope.evidence.title import Title
 from tightrope.report.page import Page
 from tightrope.report.registry import as_yaml, missing, record_of
 from tightrope.report.sheets import evaluation_sheet, model_card
