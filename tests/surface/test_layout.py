@@ -134,11 +134,11 @@ SMALL = words(
     """
     cli.plugins cli.roc_drawing convex.certificate convex.continued convex.progress
     explore.serve guarantee.gaussian.curve guarantee.operations
-    guarantee.renyi.region_of_curve interop.suspects ledger.heads ledger.migrate
-    ledger.roles ledger.serve report.convex_view report.hidden_plots search.selection
+    guarantee.renyi.region_of_curve interop.suspects report.convex_view report.hidden_plots
+    search.selection
     """
 )
-MOST_SMALL = 17
+MOST_SMALL = 13
 
 BANNED = frozenset({"told", "company", "look", "aside", "nobody", "somebody", "held"})
 # Names with such a word in them; this list only shrinks too.

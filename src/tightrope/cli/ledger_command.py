@@ -62,7 +62,7 @@ def init(ledger: Where = DEFAULT) -> None:
     from tightrope.ledger import create_ledger
 
     made = create_ledger(ledger)
-    from tightrope.ledger.roles import ROLES, grant_roles
+    from tightrope.ledger.store import ROLES, grant_roles
 
     grant_roles(made.store)
     print(f"Ledger: {made.store}")
@@ -369,7 +369,7 @@ def serve(
     try:
         import uvicorn
 
-        from tightrope.ledger.serve import page_app
+        from tightrope.ledger.views import page_app
     except ModuleNotFoundError as error:
         raise InvalidInput(
             f"The page needs {error.name}: pip install 'tightrope[ledger]'."
