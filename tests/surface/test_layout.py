@@ -133,12 +133,11 @@ MOST_LINES, FEWEST_LINES = 900, 80
 SMALL = words(
     """
     cli.plugins cli.roc_drawing convex.certificate convex.continued convex.progress
-    explore.serve guarantee.gaussian.curve guarantee.operations
-    guarantee.renyi.region_of_curve interop.suspects report.convex_view report.hidden_plots
-    search.selection
+    guarantee.gaussian.curve guarantee.operations guarantee.renyi.region_of_curve
+    interop.suspects search.selection
     """
 )
-MOST_SMALL = 13
+MOST_SMALL = 10
 
 BANNED = frozenset({"told", "company", "look", "aside", "nobody", "somebody", "held"})
 # Names with such a word in them; this list only shrinks too.

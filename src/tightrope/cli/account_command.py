@@ -48,7 +48,7 @@ def account(
         if not answer_file(batch):
             raise typer.Exit(2)
         return
-    from tightrope.report.second_opinion import opinion
+    from tightrope.report.account_view import opinion
 
     reading = opt.reading_of(setting, source, "account")
     view, result = opinion(reading, setting, said)
@@ -90,7 +90,7 @@ def compare(
 
     Example: `tightrope compare --rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5`
     """
-    from tightrope.report.second_opinion import level_for
+    from tightrope.report.account_view import level_for
 
     found = _files(files or [], setting)
     level = level_for(setting, [reading for _, reading in found])

@@ -96,8 +96,7 @@ def _read(line: str) -> Setting:
 
 def _account(setting: Setting) -> dict[str, Any]:
     from tightrope.accounting import account
-    from tightrope.report.account_view import account_view
-    from tightrope.report.second_opinion import remarks_on
+    from tightrope.report.account_view import account_view, remarks_on
 
     level, group = setting.level(), setting.group_size()
     view = account_view(account(setting.run()), level.delta, group)

@@ -81,7 +81,7 @@ def certify(
     from tightrope.evidence.certificate import Title, write
     from tightrope.evidence.certificate import certify as make_certificate
     from tightrope.evidence.signature import signed
-    from tightrope.report.second_opinion import level_for
+    from tightrope.report.account_view import level_for
 
     reading = opt.reading_of(setting, source, "certify")
     opt.may_write(out, force)

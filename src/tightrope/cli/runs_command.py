@@ -40,7 +40,7 @@ def sweep(
 
     Example: `tightrope sweep --rate 256/60000 --noise 1.1 --epochs 60 --over epochs`
     """
-    from tightrope.report.sweep_view import OVER, sweep_view
+    from tightrope.report.views import OVER, sweep_view
 
     if over in OVER:
         opt.needs(setting, "sweep", "" if values is None else _VARIED.get(over, over))
@@ -81,8 +81,8 @@ def compose(
     Example: `tightrope compose first.json second.json --epsilon 5`
     """
     from tightrope.interop import read
-    from tightrope.report.compose_view import compose_view
-    from tightrope.report.second_opinion import level_for
+    from tightrope.report.account_view import level_for
+    from tightrope.report.views import compose_view
     from tightrope.validate import check_epsilon
 
     named = [(str(path), read(path, setting)) for path in files]

@@ -14,8 +14,7 @@ from tightrope.evidence.run_folder import Diagnostic
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.rounding import rounded_up
 from tightrope.report.blocks import Figure
-from tightrope.report.plots import profile_axes
-from tightrope.report.safe_curve import STYLE, best_attack
+from tightrope.report.plots import STYLE, best_attack, profile_axes
 from tightrope.report.style import COLOURS, figure
 from tightrope.report.words import FALSE_ALARMS, PEOPLE, found_of
 
