@@ -134,10 +134,9 @@ SMALL = words(
     """
     cli.plugins cli.roc_drawing convex.certificate convex.continued convex.progress
     guarantee.gaussian.curve guarantee.operations guarantee.renyi.region_of_curve
-    interop.suspects search.selection
     """
 )
-MOST_SMALL = 10
+MOST_SMALL = 8
 
 BANNED = frozenset({"told", "company", "look", "aside", "nobody", "somebody", "held"})
 # Names with such a word in them; this list only shrinks too.

@@ -14,7 +14,7 @@ from tightrope.cli.roc_drawing import roc_drawing, roc_table, scatter
 from tightrope.numerics.rounding import rounded_down, rounded_up
 
 if TYPE_CHECKING:
-    from tightrope.audit.folder import FolderAudit
+    from tightrope.audit.result import FolderAudit
 
 __all__ = ["audit"]
 
@@ -25,7 +25,7 @@ def audit(
     as_json: opt.AsJson = False,
 ) -> None:
     """An attack's lower bound on epsilon beside the certified one; exit 1 on contradiction."""
-    from tightrope.audit.folder import audit_folder
+    from tightrope.audit.result import audit_folder
 
     found = audit_folder(folder)
     lower = found.audit.epsilon_lower

@@ -153,7 +153,7 @@ def may_write(path: Path, force: bool) -> None:
 
 
 def parse_number(given: object, name: str) -> float:
-    from tightrope.interop.numbers import parse_number as parse
+    from tightrope.interop.setting import parse_number as parse
 
     return parse(given, name)
 

@@ -26,8 +26,7 @@ from tightrope.calibrate import Target, find_noise
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.certificate import certify
 from tightrope.interop import Setting
-from tightrope.interop.numbers import parse_number
-from tightrope.interop.setting import UNSAID
+from tightrope.interop.setting import UNSAID, parse_number
 from tightrope.report.account_view import certified_view, finding_view
 from tightrope.report.views import sweep_view
 from tightrope.serving import local_app

@@ -16,7 +16,7 @@ from tightrope.evidence.files import once, parse, printable, read_most, why_unre
 from tightrope.evidence.form import SCHEMAS
 from tightrope.evidence.statement import is_uncovered, main_claim
 from tightrope.interop import libraries
-from tightrope.interop.events import looks_like_event
+from tightrope.interop.dp_event import looks_like_event
 from tightrope.interop.reading import Reading, claims_of, in_order
 from tightrope.interop.setting import UNSAID, Setting, unknown
 from tightrope.process.codec import from_json

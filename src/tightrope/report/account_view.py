@@ -22,8 +22,7 @@ from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.check import SecondLook
 from tightrope.guarantee.estimate import Estimate
 from tightrope.interop import Reading, Setting
-from tightrope.interop.numbers import parse_number
-from tightrope.interop.setting import UNSAID, Level, level_of
+from tightrope.interop.setting import UNSAID, Level, level_of, parse_number
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import rounded_down, rounded_up
 from tightrope.process.codec import to_json

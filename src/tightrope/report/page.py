@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, final
 
 from tightrope.accounting import Account, account
-from tightrope.audit.folder import FILE as AUDIT
-from tightrope.audit.folder import FolderAudit, audit_folder
+from tightrope.audit.result import FILE as AUDIT
+from tightrope.audit.result import FolderAudit, audit_folder
 from tightrope.errors import InvalidInput, MissingTool
 from tightrope.evidence.certificate import read
 from tightrope.evidence.check import Check, State, Verdict, verdict

@@ -29,8 +29,7 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.renyi import closed_gamma, one_sided, two_sided
 from tightrope.guarantee.renyi.best import ROUTES
 from tightrope.interop import Reading, Setting
-from tightrope.interop.numbers import parse_number
-from tightrope.interop.setting import UNSAID, Level, unknown
+from tightrope.interop.setting import UNSAID, Level, parse_number, unknown
 from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Process, Sequence, StoppedAtWill
