@@ -22,8 +22,8 @@ from tightrope import (
 )
 from tightrope.cli import evidence_command, tables
 from tightrope.cli.app import app
+from tightrope.cli.tables import verdict_of
 from tightrope.cli.task import Late
-from tightrope.cli.verdict import verdict_of
 from tightrope.errors import InvalidInput
 from tightrope.evidence.certificate import Title, certify, chain_of, read, titled
 from tightrope.evidence.check import Check, stated

@@ -15,14 +15,16 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from tightrope.errors import InvalidInput, LedgerDamaged, MissingTool
 from tightrope.evidence.certificate import unedited
 from tightrope.evidence.check import Check, yours
 from tightrope.evidence.files import canonical, open_ordinary, printable, read_json
 from tightrope.evidence.form import faults, schema_of
-from tightrope.ledger.log import LogEntry
+
+if TYPE_CHECKING:
+    from tightrope.ledger.log import LogEntry
 
 __all__ = ["new_key_pair", "signature_by", "signed", "detached", "read_detached", "Trust"]
 __all__ += ["signature_line", "payload", "signature_of", "head_signer", "check_signatures"]

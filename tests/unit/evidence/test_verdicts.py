@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tightrope import GaussianMechanism, LaplaceMechanism, NoisySGD, PoissonSampling
 from tightrope.cli import tables
 from tightrope.cli.app import app
-from tightrope.cli.verdict import verdict_of
+from tightrope.cli.tables import verdict_of
 from tightrope.evidence import Check, Verdict, certify, holds, rigorous, verdict, verify
 from tightrope.evidence.certificate import Title, titled, write
 from tightrope.process import DeclaredApproxDP
