@@ -149,7 +149,7 @@ class Account:
             return self._exact
         if not self.certified:
             near = [f for f in self.findings if not f.is_foreign] or self.findings
-            reasons = "\n".join(f"  - {f.reason}" for f in near)
+            reasons = "\n".join(dict.fromkeys(f"  - {f.reason}" for f in near))
             raise DoesNotApply(f"No certified analysis covers {self.process}:\n{reasons}")
         return min(self.certified, key=lambda f: _judged(f, loss))
 
@@ -415,7 +415,9 @@ def _first(analysis: Analysis, part: Process) -> Theorem | Refusal:
             return theorem
         reasons.append(reason)
     # neighbours are the last condition checked: such a refusal means that all else matched
-    return next((reason for reason in reasons if reason.kind == "neighbours"), reasons[0])
+    closest = [r for r in reasons if r.kind == "neighbours"]
+    closest += [r for r in reasons if r.kind != "foreign"] if reasons[0].kind == "foreign" else []
+    return closest[0] if closest else reasons[0]
 
 
 def _by_parts(analysis: Analysis, process: Process, reason: Refusal) -> AnalysisResult:

@@ -20,11 +20,12 @@ PLUG_IN = sorted((ROOT.parents[1] / "papers" / "src").rglob("*.py"))
 LAYERS = [
     ["errors"],
     ["entropy", "numerics", "serving", "validate"],
+    ["correlated"],
     ["process"],
     ["guarantee"],
     ["theorems"],
     ["accounting"],
-    ["calibrate", "running", "target"],
+    ["calibrate", "choosing", "running", "running_sums", "target"],
     ["ledger"],
     ["search"],
     ["evidence"],

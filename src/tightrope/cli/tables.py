@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tightrope.evidence.check import Check, State
 
 __all__ = ["screen", "remark", "epsilon_text", "show_account", "show_calibration"]
-__all__ += ["compare_table", "show_plan", "verdict_of"]
+__all__ += ["compare_table", "show_plan", "show_correlated", "verdict_of"]
 
 
 _NUMBERS = ("epsilon", "advantage")
@@ -174,6 +174,30 @@ def _alternatives(view: dict[str, Any]) -> Table:
             cells = (f"{row[quantity]:.6g}", row["compared"], truth)
             table.add_row(row["analysis"], *cells, style=_STYLE[row["kind"]])
     return table
+
+
+def show_correlated(view: dict[str, Any]) -> None:
+    """The candidates, the least error first."""
+    console = screen()
+    best, white = view["candidates"][0], view["white"]
+    share = 100.0 * (1.0 - best["error"] / white["error"])
+    console.print(
+        f"{best['name']}: noise multiplier {rounded_up(best['noise_multiplier'], 8)} leaves "
+        f"{share:.1f}% less noise in the model than independent noise."
+        if share > 0.05
+        else "Independent noise with Poisson batches is best: correlating it does not pay here."
+    )
+    remark(view["remarks"], console)
+    title = f"epsilon <= {epsilon_text(view['epsilon'])} at delta = {view['delta']:g}, each"
+    table = Table(title=title, header_style="bold")
+    for column in ("strategy, batches", "noise multiplier", "error", "arrays kept"):
+        table.add_column(column, justify="left" if column.startswith("s") else "right")
+    for row in view["candidates"]:
+        style = "bold green" if row is best else ""
+        numbers = (rounded_up(row["noise_multiplier"], 6), f"{row['error']:.4g}")
+        table.add_row(row["name"], *numbers, str(row["buffers"]), style=style)
+    console.print(table)
+    remark([view["unit"]], console)
 
 
 def show_plan(view: dict[str, Any]) -> None:

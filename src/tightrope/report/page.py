@@ -26,6 +26,7 @@ from tightrope.evidence.statement import footnotes, main_claim
 from tightrope.evidence.verify import verify
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.rounding import rounded_down, rounded_up
+from tightrope.process import CorrelatedSGD
 from tightrope.process.codec import from_json
 from tightrope.report import page_figures as draw
 from tightrope.report.account_view import account_view
@@ -144,6 +145,8 @@ def _lines(page: Page) -> list[Block]:
     return blocks
 
 
+_LONGEST = 200  # characters of a list
+_LARGEST_DRAWN = 50.0  # epsilon for which the same privacy is searched with other noise
 _LINE = ("check", "verdict", "what was found")
 _STATES = {
     State.RECOMPUTED: "proved from the process when this page was made",
@@ -207,6 +210,9 @@ def _pictures(page: Page) -> list[Block]:
     if run is not None and run["history"]:
         limit = (run["budget"] or {}).get("epsilon")
         drawn += _drawn(lambda: draw.history(run["history"], limit))
+    process, level = page.account.process, page.guarantee.epsilon(page.delta).upper
+    if isinstance(process, CorrelatedSGD) and 0.0 < page.delta < 1.0 and level < _LARGEST_DRAWN:
+        drawn += _drawn(lambda: draw.noise_left(process, level, page.delta))
     return [Heading("In pictures"), *drawn]
 
 
@@ -286,6 +292,8 @@ def _process_rows(process: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, list) and len(str(value)) > _LONGEST:
+        return f"{str(value)[:_LONGEST]}... ({len(value):,} in all)"
     if not isinstance(value, dict):
         return str(value)
     if set(value) == {"type", "value"}:
