@@ -28,7 +28,7 @@ EXTRAS = {
     "sklearn": "import tightrope.estimators",
     "rigorous": "import tightrope.evidence.rigorous, flint",
     "sign": "from tightrope.evidence import new_key_pair; new_key_pair('key')",
-    "explore": "import tightrope.explore.serve",
+    "explore": "import tightrope.explore.page",
     "ledger": "from tightrope.ledger import create_ledger; create_ledger('ledger.db')",
     "train": "from tightrope.train import private",
 }

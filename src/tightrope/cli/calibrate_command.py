@@ -64,8 +64,8 @@ def calibrate(
     """
     from tightrope import calibrate as search
     from tightrope.numerics.rounding import rounded_up
-    from tightrope.report.calibrate_view import calibrate_view
-    from tightrope.report.second_opinion import remarks_on
+    from tightrope.report.account_view import remarks_on
+    from tightrope.report.views import calibrate_view
 
     level = setting.level()
     target = _target(epsilon, level.delta, advantage, tpr, fpr)

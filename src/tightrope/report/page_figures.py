@@ -14,14 +14,13 @@ from tightrope.accounting import Account
 from tightrope.calibrate import find_noise
 from tightrope.correlated.strategies import white
 from tightrope.correlated.workloads import noise_left as left_of
-from tightrope.evidence.diagnostics import Diagnostic
+from tightrope.evidence.run_folder import Diagnostic
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.rounding import rounded_up
 from tightrope.process import CorrelatedSGD
 from tightrope.report.blocks import Figure
 from tightrope.report.correlated_view import noise_axes
-from tightrope.report.plots import profile_axes
-from tightrope.report.safe_curve import STYLE, best_attack
+from tightrope.report.plots import STYLE, best_attack, profile_axes
 from tightrope.report.style import COLOURS, figure
 from tightrope.report.words import FALSE_ALARMS, PEOPLE, found_of
 from tightrope.target import Target

@@ -1,4 +1,4 @@
-"""Canaries in gradient space, for runs of `tightrope.train` (NoisySGD, NoisyAdam, ...).
+"""Canaries for trainings by `tightrope.train`: in gradient space, and in input space.
 
 A canary is a made-up record whose gradient is huge and points in a direction of its own. It goes
 through the run's own clip, joins batches at the run's own rate, and meets the run's own noise. The
@@ -11,31 +11,38 @@ Two scores for each canary, from the releases x_t in its direction (in units of 
     spread      max_t x_t - min_t x_t: small without a canary where noise is missing or repeated
 And one test of the noise itself, in the canaries' directions and all others (`noise_test`): what
 was released less what is known, in units of what a canary moves the sum by.
+
+An input canary is a real record of the data set, drawn by the run's own sampler. Each has two
+states, chosen by a fair coin: in or out (add-or-remove), or one of two labels (replace-one). Black
+box: only losses of the trained model are used. White box: the weights too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tightrope.audit.folder import save_audit
 from tightrope.audit.noise_test import NoiseSeen
-from tightrope.audit.result import Audit, audit_one_run
+from tightrope.audit.result import Audit, audit_one_run, save_audit
 from tightrope.audit.scores import Bits, log_likelihood_ratio
 from tightrope.errors import InvalidInput
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling, Process
+from tightrope.process.adjacency import check_rows
 from tightrope.train.clip import AdaptiveClip
 from tightrope.train.noise import Noise
 from tightrope.train.run import PrivateRun
 from tightrope.validate import FloatArray, check_count
 
-__all__ = ["GradientCanaries", "planted", "audit_training"]
+__all__ = ["GradientCanaries", "planted", "audit_training", "InputCanaries", "input_canaries"]
+__all__ += ["audit_inputs"]
+
 
 # Raw norm of a canary's gradient in units of the sensitivity: far above every clip.
 _RAW_NORM = 1e3
@@ -221,3 +228,116 @@ def audit_training(
     with planted(run, canaries, seed=seed) as watch:
         train(run)
     return watch.audit(delta=delta, confidence=confidence)
+
+
+Losses = Callable[[Tensor, Tensor], Tensor]
+
+
+@final
+@dataclass(frozen=True)
+class InputCanaries:
+    """inputs (m, ...), the label of each when in, and its label when it is replaced instead."""
+
+    inputs: Tensor
+    labels: Tensor
+    other_labels: Tensor
+
+    def mixed_into(
+        self, data: tuple[Tensor, Tensor], included: Bits, adjacency: Adjacency
+    ) -> tuple[Tensor, Tensor]:
+        """The dataset with every canary in the state of its coin."""
+        coins = torch.from_numpy(included)
+        if adjacency is Adjacency.ADD_OR_REMOVE:
+            inputs, labels = self.inputs[coins], self.labels[coins]
+        else:
+            inputs, labels = self.inputs, torch.where(coins, self.labels, self.other_labels)
+        return torch.cat([data[0], inputs]), torch.cat([data[1], labels])
+
+
+def input_canaries(
+    inputs: Tensor,
+    labels: Tensor,
+    count: int,
+    *,
+    kind: Literal["mislabelled", "random"] = "mislabelled",
+    classes: int,
+    seed: int | None = None,
+) -> InputCanaries:
+    """mislabelled: rows like the given ones with wrong labels. random: noise of their scale."""
+    count = check_count(count, "count", low=1)
+    if check_count(classes, "classes") < 2 or len(inputs) == 0:
+        raise InvalidInput("Canaries need at least two classes and one example row.")
+    generator = np.random.default_rng(seed)
+    rows = torch.from_numpy(generator.choice(len(inputs), count, replace=count > len(inputs)))
+    chosen, true = inputs[rows], labels[rows].long()
+    if kind == "random":
+        noise = generator.standard_normal(tuple(chosen.shape)).astype(np.float32)
+        chosen = torch.from_numpy(noise).to(chosen) * inputs.std() + inputs.mean()
+        true = torch.from_numpy(generator.integers(0, classes, count))
+    turned = torch.from_numpy(generator.integers(1, classes, count))
+    return InputCanaries(chosen, ((true + turned) % classes).to(labels), true.to(labels))
+
+
+def audit_inputs(
+    data: tuple[Tensor, Tensor],
+    canaries: InputCanaries,
+    train: Callable[[tuple[Tensor, Tensor]], nn.Module],
+    losses: Losses,
+    *,
+    delta: float,
+    start: nn.Module | None = None,
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE,
+    confidence: float = 0.95,
+    seed: int | None = None,
+) -> Audit:
+    """Train once on the data with canaries and bound epsilon from below.
+
+    train: from a dataset to the trained model. losses(outputs, labels): one for each example.
+    start: a copy of the model before training. It calibrates the black-box score, and with it the
+    white-box score (how far the weights moved down the canary's gradient) is tried too.
+    """
+    check_rows(adjacency, "An audit by canaries")
+    generator = np.random.default_rng(seed)
+    included: Bits = generator.random(len(canaries.inputs)) < 0.5
+    model = train(canaries.mixed_into(data, included, adjacency))
+    scores = {"losses of input canaries": -_contrast(model, canaries, losses, adjacency)}
+    if start is not None:
+        before = _contrast(start, canaries, losses, adjacency)
+        scores = {
+            "losses of input canaries": before + scores["losses of input canaries"],
+            "weights against input canaries": _alignment(start, model, canaries, losses, adjacency),
+        }
+    return audit_one_run(scores, included, delta=delta, confidence=confidence)
+
+
+def _contrast(
+    model: nn.Module, canaries: InputCanaries, losses: Losses, adjacency: Adjacency
+) -> FloatArray:
+    """Loss of the canary; under replace-one minus that of what would stand in its place."""
+    training = model.training
+    model.eval()
+    with torch.no_grad():
+        outputs = model(canaries.inputs)
+        value = losses(outputs, canaries.labels)
+        if adjacency is Adjacency.REPLACE_ONE:
+            value = value - losses(outputs, canaries.other_labels)
+    model.train(training)
+    return np.asarray(value.double().cpu().numpy())
+
+
+def _alignment(
+    start: nn.Module, end: nn.Module, canaries: InputCanaries, losses: Losses, adjacency: Adjacency
+) -> FloatArray:
+    """-<weights moved, gradient of the canary at the start>, one at a time."""
+    weights = [p for p in start.parameters() if p.requires_grad]
+    trained = [p for p in end.parameters() if p.requires_grad]
+    moved = [(b - a).detach() for a, b in zip(weights, trained, strict=True)]
+    scores: list[Any] = []
+    for i in range(len(canaries.inputs)):
+        outputs = start(canaries.inputs[i : i + 1])
+        value = losses(outputs, canaries.labels[i : i + 1]).sum()
+        if adjacency is Adjacency.REPLACE_ONE:
+            value = value - losses(outputs, canaries.other_labels[i : i + 1]).sum()
+        slopes = torch.autograd.grad(value, weights)
+        scores.append(-sum(float((m * g).sum()) for m, g in zip(moved, slopes, strict=True)))
+    return np.asarray(scores, dtype=np.float64)

@@ -1,28 +1,38 @@
-"""What the page asks: each answer is plain data, made of the setting alone.
+"""The page with sliders, on loopback, and what it asks.
 
-`epsilon` is the quick one, asked at every movement of a slider. The others follow when it rests.
+Each answer is plain data, made of the setting alone. `epsilon` is the quick one, asked at every
+movement of a slider. The others follow when it rests.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from tightrope.accounting import Account, account
 from tightrope.calibrate import Target, find_noise
-from tightrope.errors import InvalidInput
+from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.certificate import certify
 from tightrope.interop import Setting
-from tightrope.interop.numbers import parse_number
-from tightrope.interop.setting import UNSAID
+from tightrope.interop.setting import UNSAID, parse_number
 from tightrope.report.account_view import certified_view, finding_view
-from tightrope.report.sweep_view import sweep_view
+from tightrope.report.views import sweep_view
+from tightrope.serving import local_app
 
-__all__ = ["ANSWERS", "setting_of"]
+__all__ = ["ANSWERS", "setting_of", "explore_app"]
+
 
 _LINES, _POINTS, _EPOCHS = 16, 80, 8
 _NAMES = tuple(field.name for field in fields(Setting) if field.name != "group")
@@ -141,3 +151,42 @@ def _python(run: Any, delta: float) -> str:
 ANSWERS: dict[str, Callable[[Setting, Mapping[str, str]], dict[str, Any]]] = {
     one.__name__: one for one in (epsilon, second, curve, epochs, analyses, noise, certificate)
 }
+
+
+_FILES = {
+    "/": ("explore.html", "text/html; charset=utf-8"),
+    "/explore.css": ("explore.css", "text/css"),
+    "/explore.js": ("explore.js", "text/javascript"),
+}
+_ALLOWED = "style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:"
+
+
+def explore_app(host: str = "127.0.0.1", token: str | None = None) -> Starlette:
+    """Three files and one question at a time; the quick one does not wait for the slow ones."""
+    turns = {name: asyncio.Lock() for name in ("epsilon", "others")}
+
+    async def answer(request: Request) -> Response:
+        what, words = request.path_params["what"], dict(request.query_params)
+        if what not in ANSWERS:
+            return Response("There is no such answer.", 404)
+        async with turns.get(what, turns["others"]):
+            if await request.is_disconnected():  # the slider has moved on: nobody waits for it
+                return Response(status_code=204)
+            found = await run_in_threadpool(_answered, what, words)
+        return Response(json.dumps(found, allow_nan=False), media_type="application/json")
+
+    routes = [Route("/answer/{what}", answer), *(Route(path, _file) for path in _FILES)]
+    return local_app(routes, _ALLOWED, host, token)
+
+
+def _file(request: Request) -> Response:
+    name, kind = _FILES[request.url.path]
+    return Response(Path(__file__).with_name(name).read_text("utf-8"), media_type=kind)
+
+
+def _answered(what: str, words: dict[str, str]) -> dict[str, Any]:
+    """A refusal is an answer too: the page shows its words."""
+    try:
+        return ANSWERS[what](setting_of(words), words)
+    except TightropeError as refusal:
+        return {"refused": str(refusal)}

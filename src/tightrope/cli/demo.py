@@ -1,30 +1,23 @@
-"""What `tightrope demo` does: the main job on an embedded default, in a minute."""
+"""What `tightrope demo` does: the main job on an embedded default, in a minute.
+
+The private model is trained on the digits that ship with scikit-learn, and attacked.
+"""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from rich.console import Console
 
 from tightrope.accounting import account
 from tightrope.calibrate import Target, find_noise
-from tightrope.cli.demo_training import (
-    DATASET,
-    attack_digits,
-    missing_package,
-    open_books,
-    train_digits,
-)
-from tightrope.cli.demo_training import DELTA as LEVEL
-from tightrope.cli.tables import show_account
-from tightrope.cli.verdict import verdict_of
+from tightrope.cli.tables import show_account, verdict_of
 from tightrope.errors import MissingTool
-from tightrope.evidence.certificate import FILE, certify, read, titled, write, write_text
+from tightrope.evidence.certificate import FILE, Title, certify, read, titled, write, write_text
 from tightrope.evidence.signature import Trust, new_key_pair, signed
-from tightrope.evidence.title import Title
 from tightrope.evidence.verify import holds, verify
 from tightrope.numerics.rounding import rounded_down, rounded_up
 from tightrope.process import NoisySGD, PoissonSampling
@@ -33,9 +26,107 @@ from tightrope.report.page import html_page, page_of
 from tightrope.report.plots import account_plot
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tightrope.ledger.office import BudgetLedger
 
 __all__ = ["tell_story"]
+
+
+EPSILON, LEVEL, STEPS, EXPECTED_BATCH, PEOPLE = 3.0, 1e-4, 400, 256, 1500
+CANARIES, DATASET = 500, "digits"
+
+
+@final
+@dataclass(frozen=True)
+class Trained:
+    """What the demo shows of a run."""
+
+    accuracy: float
+    epsilon: float
+    noise_multiplier: float
+
+
+def missing_package() -> str | None:
+    """The optional package that training needs and this environment lacks."""
+    from importlib.util import find_spec
+
+    return next((name for name in ("torch", "sklearn") if find_spec(name) is None), None)
+
+
+def train_digits(folder: Path, ledger: BudgetLedger | None = None) -> Trained:
+    """A small network at (3, 1e-4); the run folder then holds its certificate.
+
+    ledger: where given, the run reserves in it what it may spend, and settles at its end.
+    """
+    from tightrope.train import Evaluation, accuracy
+
+    private_part, public = _digits()
+    run = _run(private_part, ledger, folder=folder)
+    outcome = run.fit(evaluation=Evaluation(public, accuracy, every=STEPS // 10))
+    measured = list(outcome.measured.values())[-1]
+    return Trained(measured, outcome.epsilon.upper, run.noise.noise_multiplier)
+
+
+def attack_digits(folder: Path) -> Any:
+    """The same training once more, with canaries; the folder then holds what the attacker saw."""
+    from tightrope.audit import audit_folder, planted
+
+    run = _run(_digits()[0])
+    with planted(run, CANARIES) as canaries:
+        for _ in run:
+            pass
+    canaries.save(folder, run.process, delta=LEVEL)
+    return audit_folder(folder)
+
+
+def open_books(path: Path) -> Any:
+    """A ledger in which the digits have the demo's budget in all; None where it cannot be made."""
+    from importlib.util import find_spec
+
+    from tightrope.ledger import IN_ADVANCE, Terms, Total, create_ledger
+
+    if find_spec("sqlalchemy") is None or find_spec("alembic") is None:
+        return None
+    ledger = create_ledger(path)
+    ledger.add(Terms(DATASET, Total(epsilon=EPSILON, delta=LEVEL), choices=IN_ADVANCE))
+    return ledger
+
+
+def _run(data: Any, ledger: BudgetLedger | None = None, folder: Path | None = None) -> Any:
+    """The run before its first step, its noise found by the exact accountant."""
+    import torch
+    from torch import nn
+
+    from tightrope.train import Budget, PoissonSampler, noise_for, private
+
+    torch.set_num_threads(1)  # so small a model only waits for other threads
+    sampler = PoissonSampler(rate=EXPECTED_BATCH / PEOPLE)
+    shared = Budget(EPSILON, LEVEL, ledger=ledger, dataset=DATASET if ledger else None)
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
+    return private(
+        model, torch.optim.SGD(model.parameters(), lr=1.0), data, _losses,
+        sampler=sampler, noise=noise_for(Budget(EPSILON, LEVEL), sampler, steps=STEPS),
+        batch_size=EXPECTED_BATCH, steps=STEPS, budget=shared, folder=folder,
+    )  # fmt: skip
+
+
+def _losses(model: Any, images: Tensor, labels: Tensor) -> Any:
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(model(images), labels, reduction="none")
+
+
+def _digits() -> tuple[Any, Any]:
+    """1,500 private images and 297 public ones to measure on."""
+    import torch
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = torch.tensor(digits.data / 16.0).float() - 0.5
+    labels = torch.tensor(digits.target)
+    return (images[:PEOPLE], labels[:PEOPLE]), (images[PEOPLE:], labels[PEOPLE:])
+
 
 DELTA = 1e-5
 TITLE = Title(organisation="Tightrope", model="Demonstration", data_set="Handwritten digits")
