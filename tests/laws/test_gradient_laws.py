@@ -31,7 +31,7 @@ def networks(draw):
     if draw(st.booleans()):
         layers.append(layers[0])
     layers.append(nn.Linear(length, 2))
-    return nn.Sequential(*layers), torch.randn(draw(st.integers(1, 4)), channels, length)
+    return nn.Sequential(*layers), torch.randn(draw(st.integers(2, 4)), channels, length)
 
 
 def losses_of(model, x):
