@@ -14,11 +14,11 @@ from tightrope.errors import InvalidInput
 from tightrope.guarantee.selection import binomial_selection
 from tightrope.numerics.interval import Interval
 from tightrope.process import NegativeBinomialSelection, PoissonSelection
+from tightrope.theorems import selection
 from tightrope.theorems.selection import (
     NegativeBinomialSelectionPs22,
     PoissonSelectionProfile,
     PoissonSelectionPs22,
-    _cells,
 )
 
 
@@ -94,9 +94,8 @@ def test_a_finer_integral_hardly_moves() -> None:
     run, found = PoissonSelection(0.2, 10.0), []
     for cells_of in (1000, 2000, 8000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(PoissonSelectionProfile, "_CELLS", cells_of)
-            fresh = _cells.__wrapped__  # nothing kept
-            patch.setattr(PoissonSelectionProfile, "_cells", fresh)
+            patch.setattr(selection, "_CELLS", cells_of)
+            patch.setattr(selection, "_cells", selection._cells.__wrapped__)  # nothing kept
             found.append(PoissonSelectionProfile.guarantee(run).delta(1.4).upper)
     assert found[0] > found[1] > found[2]
     assert found[1] < found[2] * 1.02
