@@ -37,9 +37,9 @@ from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Process, UserLevel, parts_of
 from tightrope.process.composite import check_process
-from tightrope.theorems import stopping_times
 from tightrope.theorems.base import Refusal, Source, Theorem
 from tightrope.theorems.catalog import ANALYSES, Analysis
+from tightrope.theorems.stopping_times import StoppingTimes, covering, covers
 from tightrope.validate import FloatArray, check_probability, check_real
 
 __all__ = ["account", "Account", "AnalysisResult", "Check", "find"]
@@ -383,8 +383,8 @@ def account(
 
 def find(analysis: Analysis, process: Process) -> AnalysisResult:
     """What one analysis says of a process."""
-    if stopping_times.covers(process):
-        whole, share = stopping_times.covering(process)
+    if covers(process):
+        whole, share = covering(process)
         return _stopped(share, find(analysis, whole))
     if isinstance(process, UserLevel):
         return _of_users(process, find(analysis, process.run))
@@ -412,7 +412,7 @@ def _of_users(process: UserLevel, one: AnalysisResult) -> AnalysisResult:
 def _stopped(share: float, whole: AnalysisResult) -> AnalysisResult:
     """The guarantee of the length that is stated, for its share of delta."""
     if isinstance(whole.outcome, Guarantee):
-        theorems = (*whole.theorems, cast(Theorem, stopping_times))
+        theorems = (*whole.theorems, cast(Theorem, StoppingTimes))
         return AnalysisResult(
             whole.analysis, StoppedGuarantee(whole.outcome, share), None, theorems
         )

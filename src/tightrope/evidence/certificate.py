@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from functools import cache
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, final
 
@@ -143,12 +144,12 @@ def analysis_of(finding: AnalysisResult, result: Account, delta: float) -> dict[
 
 
 def _theorem(theorem: Any) -> dict[str, str]:
-    """Where it is printed, and what the module that holds it says of its error."""
+    """Where it is printed, and what its docstring says of its error."""
     return {
         "name": theorem.NAME,
         "source": str(theorem.SOURCE),
-        "module": theorem.__name__,
-        "error": _heading(theorem.__doc__ or "", "Error"),
+        "module": f"{theorem.__module__}.{theorem.__name__}",
+        "error": _heading(cleandoc(theorem.__doc__ or ""), "Error"),
     }
 
 

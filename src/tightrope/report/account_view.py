@@ -27,7 +27,7 @@ from tightrope.numerics.interval import Interval
 from tightrope.numerics.rounding import rounded_down, rounded_up
 from tightrope.process.codec import to_json
 from tightrope.report.words import answer_words, claim_words, poisson_claim
-from tightrope.theorems.shuffled_attained import least_epsilon
+from tightrope.theorems.epochs import least_epsilon
 from tightrope.validate import check_epsilon, no_promise
 
 __all__ = ["account_view", "finding_view", "interval_view", "number", "opinion", "said_view"]

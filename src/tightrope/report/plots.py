@@ -22,7 +22,8 @@ from tightrope.accounting import Account
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.hull import minorant
 from tightrope.report.style import COLOURS, figure, save
-from tightrope.theorems import hidden_cyclic, hidden_full_batch, hidden_langevin
+from tightrope.theorems.last_iterate.descent import cyclic_squared_mu, full_batch_squared_mu
+from tightrope.theorems.last_iterate.langevin import rho
 from tightrope.validate import FloatArray
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def hidden_state_plot(path: str | Path) -> Path:
 def _index_curve(axes: Axes) -> None:
     index = np.arange(1, PEOPLE + 1)
     for epochs, colour in ((1, "exact"), (EPOCHS, "bound")):
-        mu = np.sqrt(hidden_cyclic.squared_mu(1.0, PEOPLE, epochs, index))
+        mu = np.sqrt(cyclic_squared_mu(1.0, PEOPLE, epochs, index))
         axes.plot(index, mu, color=COLOURS[colour], label=f"last iterate, {epochs} epoch(s)")
         axes.axhline(
             math.sqrt(epochs), color=COLOURS[colour], linestyle=":", label=f"all iterates, {epochs}"
@@ -227,8 +228,8 @@ def _hull(axes: Axes) -> None:
 def _convergence(axes: Axes) -> None:
     c = STEP_SIZE_TIMES_CONVEXITY
     steps = np.unique(np.geomspace(1, 1000, 60).astype(int))
-    last = [hidden_full_batch.squared_mu(1.0 - c, int(t)) / 2 for t in steps]
-    langevin = [hidden_langevin.rho(1.0, c, int(t)) for t in steps]
+    last = [full_batch_squared_mu(1.0 - c, int(t)) / 2 for t in steps]
+    langevin = [rho(1.0, c, int(t)) for t in steps]
     axes.plot(steps, steps / 2, ":", color=COLOURS["plain"], label="composition")
     axes.plot(steps, langevin, "--", color=COLOURS["bound"], label="Langevin (Chourasia et al.)")
     axes.plot(steps, last, color=COLOURS["exact"], label="shifted interpolation (exact)")

@@ -1,4 +1,6 @@
-"""What shuffled batches lose at least: two data sets that attain it, and a test that shows it.
+"""Batches that visit every record equally often: a bound, and what a shuffled run loses at least.
+
+What shuffled batches lose at least: two data sets that attain it, and a test that shows it.
 
 The bound for shuffled batches (`epochwise_gaussian_gdp`) claims no amplification, and how much of
 it is true is not known. Two neighbours give a lower end. All other gradients are -1 along one axis.
@@ -17,20 +19,88 @@ from the truth by 1e-12 of themselves on the safe side.
 from __future__ import annotations
 
 import math
+from typing import final
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from tightrope.errors import TightropeError
-from tightrope.guarantee.base import Components
+from tightrope.guarantee.base import Components, Validity
+from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.loss import profile
 from tightrope.guarantee.loss.profile import AbstractLossPair, AllocationPair, DiscretePair
-from tightrope.process import Adjacency, NoisySGD, Process, ShuffledSampling
+from tightrope.process import (
+    Adjacency,
+    BallsInBinsSampling,
+    CyclicSampling,
+    NoisySGD,
+    Process,
+    RandomAllocationSampling,
+    ShuffledSampling,
+)
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 
-__all__ = ["least_epsilon"]
+
+@final
+class EpochwiseGaussianGdp:
+    """Batches that visit every record once (k times) an epoch: no amplification is claimed.
+
+    Statement: a record takes part in at most k ceil(steps / batches_per_epoch) steps, so the run is
+        sqrt(that) * step_mu-GDP, step_mu = 1/noise_multiplier (add-or-remove) or twice it
+        (replace). Where the places are secret: condition on them, they have one law for both
+        neighbours, and every delta(eps) is jointly convex.
+    Conditions: cyclic fixed batches, or fresh random ones each epoch. Every iterate released. A
+        record that is added or removed leaves the others in their batches (its place stays empty);
+        where the others would move, only replacing a record makes sense.
+    Validity: exact for cyclic batches; otherwise an upper bound (no tight analysis of shuffling is
+        known, and its lower ends exceed the Poisson numbers: `shuffled_attained.py`, after Chua et
+        al. 2024, arXiv:2403.17673).
+    Source: Dong, Roth, Su 2019 (arXiv:1905.02383v3), Corollary 3.3 (Gaussian composition).
+    Error: none beyond rounding.
+    Vectors: gdp_eps.
+    """
+
+    NAME = "Once an epoch, composed"
+    SOURCE = Source("Dong, Roth, Su 2019", "Corollary 3.3", "drs19")
+    VALIDITY = Validity.BOUND
+    RELATIONS = ONE_RECORD
+
+    @classmethod
+    def applies(cls, process: Process) -> Refusal | None:
+        if not isinstance(process, NoisySGD):
+            return foreign(cls.NAME, "noisy SGD", process)
+        if not isinstance(process.sampling, _EPOCHWISE):
+            return Refusal(
+                f"{cls.NAME} applies to batches that visit records equally often in every epoch; "
+                f"got "
+                f"{process.sampling}.",
+                "foreign",
+            )
+        return other_neighbours(cls.NAME, process, ONE_RECORD)
+
+    @classmethod
+    def guarantee(cls, process: NoisySGD) -> GaussianGuarantee:
+        require(cls.applies(process))
+        assert isinstance(process.sampling, _EPOCHWISE)
+        visits = -(-process.steps // process.sampling.batches_per_epoch)
+        if isinstance(process.sampling, RandomAllocationSampling):
+            visits *= process.sampling.joins
+        cyclic = isinstance(process.sampling, CyclicSampling)
+        mu = math.sqrt(visits) * process.step_mu if visits else 0.0
+        return GaussianGuarantee(
+            mu, process.adjacency, Validity.EXACT if cyclic else Validity.BOUND
+        )
+
+
+_EPOCHWISE = (CyclicSampling, ShuffledSampling, BallsInBinsSampling, RandomAllocationSampling)
+
 
 _TRIED = 20  # places of c
+
+
 _SLACK, _REACH = 1e-12, (0.05, 2.5)
+
+
 _RAREST = 1e-300  # a test is no better for a false alarm that is taken as more likely
 
 

@@ -30,9 +30,6 @@ from tightrope.process.convex import (
 from tightrope.theorems.base import Refusal, foreign
 from tightrope.validate import FloatArray
 
-__all__ = ["batch_of", "contraction", "step_mu", "refusal", "convexity_refusal", "columns"]
-__all__ += ["LARGEST_MU"]
-
 
 def contraction(loss: LossConstants, step_size: float) -> float:
     """Lipschitz constant of a gradient step; inf where none is known."""
