@@ -15,13 +15,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.attacks.conftest import executor_of
-from tightrope.train.gradients.cost import evenly
 from torch import Tensor, nn
 
 from tightrope.train import CyclicSampler, FlatClip, GaussianNoise, PerLayerClip, noisy_sgd
 from tightrope.train.arithmetic import bounded
 from tightrope.train.gradients.chains import slices, sum_of_parts
-from tightrope.train.gradients.forms import Dense, Outer, RankOne, Signal, TableRows, combine
+from tightrope.train.gradients.combine import combine
+from tightrope.train.gradients.forms import Dense, TableRows, evenly
+from tightrope.train.gradients.outer import Outer, RankOne, Signal
 from tightrope.train.gradients.rounding import LARGEST_RHO, gamma, longest_chain, rho_for
 
 CLIP = 2.0

@@ -12,11 +12,16 @@ from types import SimpleNamespace
 import pytest
 
 from tightrope.accounting import account
+from tightrope.correlated import (
+    square_root,
+)
 from tightrope.errors import ContradictoryMethods
 from tightrope.guarantee.base import Validity
 from tightrope.process import (
     Adjacency,
     BallsInBinsSampling,
+    CorrelatedSGD,
+    CyclicPoissonSampling,
     CyclicSampling,
     DeclaredApproxDP,
     DiscreteLaplaceMechanism,
@@ -69,6 +74,11 @@ FAMILY = [
         for noise, steps in ((0.8, 20), (3.0, 2_000), (8.0, 100_000))
     ),
     NoisySGD(PoissonSampling(0.01), 1.0, 1),
+    *(
+        CorrelatedSGD(square_root(4), sampling, 3.0, 400, adjacency)
+        for adjacency in Adjacency
+        for sampling in (CyclicPoissonSampling(0.1, 4), CyclicSampling(50))
+    ),
     NoisySGD(TruncatedPoissonSampling(0.01, 150, 10_000), 1.0, 2_000),
     Repeated(SampledRelease(LaplaceMechanism(2.0), 0.02), 2_000),
     *(GaussianMechanism(2.0, adjacency) for adjacency in Adjacency),

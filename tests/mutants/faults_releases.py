@@ -58,7 +58,7 @@ FAULTS = [
         "tests/laws/test_release_truth.py::test_sampled_laplace_noise",
     ),
     (
-        "interop/releases.py::discrete_gaussian",
+        "interop/dp_event.py::discrete_gaussian",
         'float(check_positive(event["sensitivity"], "sensitivity")) * neighbours.moved',
         'float(check_positive(event["sensitivity"], "sensitivity"))',
         "tests/unit/interop/test_events.py::test_what_an_event_is_read_as",

@@ -16,19 +16,51 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, final
 
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
 from tightrope.evidence.check import Check, yours
 from tightrope.evidence.commitment import opens, read_key
-from tightrope.evidence.files import FILE, open_ordinary
-from tightrope.evidence.strict_json import parse, why_unread
+from tightrope.evidence.files import FILE, open_ordinary, parse, why_unread
 from tightrope.process import Sequence, StoppedAtWill, UserLevel
 from tightrope.process.codec import from_json
 from tightrope.process.composite import steps_of
 
-__all__ = ["JOURNAL", "HEAD", "LATEST", "KEY", "Mark", "next_mark", "folder_checks"]
+__all__ = ["Diagnostic", "read_diagnostics", "Mark", "next_mark", "folder_checks"]
+
+
+DIAGNOSTICS = "diagnostics.jsonl"
+
+
+@final
+@dataclass(frozen=True)
+class Diagnostic:
+    """What one step saw: batch size, mean loss, mean gradient norm, share clipped, not finite."""
+
+    step: int
+    batch_size: int
+    mean_loss: float | None
+    mean_norm: float | None
+    clipped_fraction: float
+    nonfinite: int
+
+
+def read_diagnostics(folder: str | Path) -> list[Diagnostic]:
+    """Those kept in a run folder, one a step (the last where a step was computed again)."""
+    path = Path(folder) / DIAGNOSTICS
+    if not path.is_file():
+        return []
+    try:
+        with open_ordinary(path) as file:
+            text = file.read().decode("utf-8")
+        whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        rows = [Diagnostic(**json.loads(line)) for line in whole]
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{path} is damaged: {error}.") from None
+    return [row for _, row in sorted({row.step: row for row in rows}.items())]
+
 
 JOURNAL, HEAD, LATEST, KEY = "journal.jsonl", "journal.head", "latest", "data.key"
 _LOCK = "lock"

@@ -14,7 +14,10 @@ from tightrope.theorems import (
     asymmetric_clt_bdls19,
     balls_in_bins_exact,
     balls_in_bins_rdp_fs25,
+    banded_cyclic_poisson,
+    banded_random_cycle,
     composed_approx_dp,
+    correlated_gaussian,
     declared,
     discrete_gaussian_vector,
     epochwise_gaussian_gdp,
@@ -88,6 +91,7 @@ _SAMPLED = (
     _theorem(random_allocation),
     _theorem(poisson_releases_exact),
 )
+_BANDED = (_theorem(banded_cyclic_poisson), _theorem(banded_random_cycle))
 _ALONE = (
     _GAUSSIAN,
     _SINGLE,
@@ -99,6 +103,7 @@ _ALONE = (
     _theorem(mixture_of_gaussians),
     _theorem(poisson_zero_concentrated),
     _theorem(tree_aggregation),
+    _theorem(correlated_gaussian),
 )
 _ONCE = (*_ALONE, _EPOCHWISE)
 
@@ -106,7 +111,7 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis(
         "exact",
         _theorem(poisson_gaussian_exact_zdw22),
-        (*_ALONE, _REPLACED, _REPLACE, _BINS, _SCHEDULE, *_SAMPLED, _EPOCHWISE),
+        (*_BANDED, *_ALONE, _REPLACED, _REPLACE, _BINS, _SCHEDULE, *_SAMPLED, _EPOCHWISE),
         general=True,
     ),
     Analysis("improved-moments", _theorem(poisson_gaussian_rdp_mtz19), _ONCE),

@@ -22,7 +22,15 @@ from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.process import Adjacency, FullBatch, NoisySGD, PoissonSampling, Process
-from tightrope.theorems.base import ONE_RECORD, PRESENCE, Refusal, Source, other_neighbours, require
+from tightrope.theorems.base import (
+    ONE_RECORD,
+    PRESENCE,
+    Refusal,
+    Source,
+    foreign,
+    other_neighbours,
+    require,
+)
 
 NAME = "Basic and advanced composition"
 SOURCE = Source("Dwork, Rothblum, Vadhan 2010", "Theorem III.3", "drv10")
@@ -32,7 +40,7 @@ RELATIONS = ONE_RECORD
 
 def applies(process: Process) -> Refusal | None:
     if not isinstance(process, NoisySGD):
-        return Refusal(f"{NAME} is offered for one run of noisy SGD; got {type(process).__name__}.")
+        return foreign(NAME, "one run of noisy SGD", process)
     if isinstance(process.sampling, FullBatch):
         return other_neighbours(NAME, process, RELATIONS)
     if not isinstance(process.sampling, PoissonSampling) or process.adjacency not in PRESENCE:

@@ -24,7 +24,7 @@ from tightrope.process import (
     DeclaredZeroConcentrated,
     Process,
 )
-from tightrope.theorems.base import ONE_RECORD, Refusal, Source, other_neighbours, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 
 NAME = "Declared guarantee"
 SOURCE = Source("the declaration", "taken at its word", "declared")
@@ -37,7 +37,7 @@ _DECLARED = (DeclaredApproxDP, DeclaredGaussianDP, DeclaredRenyi, DeclaredZeroCo
 def applies(process: Process) -> Refusal | None:
     if isinstance(process, _DECLARED):
         return other_neighbours(NAME, process, RELATIONS)
-    return Refusal(f"{NAME} needs a declared release; got {type(process).__name__}.")
+    return foreign(NAME, "declared releases", process)
 
 
 def guarantee(process: Process) -> Guarantee:

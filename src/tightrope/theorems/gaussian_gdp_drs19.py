@@ -28,7 +28,7 @@ from tightrope.process import (
     RandomAllocationSampling,
     ShuffledSampling,
 )
-from tightrope.theorems.base import ONE_RECORD, Refusal, Source, other_neighbours, require
+from tightrope.theorems.base import ONE_RECORD, Refusal, Source, foreign, other_neighbours, require
 
 NAME = "Gaussian mechanism"
 SOURCE = Source("Dong, Roth, Su 2019", "Theorem 2.7", "drs19")
@@ -56,7 +56,7 @@ def applies(process: Process) -> Refusal | None:
             f"{NAME} needs every record in every step; got {process.sampling}. "
             "Use the sampled Gaussian analyses."
         )
-    return Refusal(f"{NAME} needs Gaussian noise; got {type(process).__name__}.")
+    return foreign(NAME, "a Gaussian mechanism or noisy SGD", process)
 
 
 def guarantee(process: GaussianMechanism | NoisySGD) -> GaussianGuarantee:

@@ -52,7 +52,8 @@ def applies(process: Process) -> Refusal | None:
         return applies(NoisySGD(process.sampling, 1.0, 1, process.adjacency))
     if not isinstance(process, NoisySGD):
         return Refusal(
-            f"{NAME} is stated here for (sampled) Gaussian steps; got {type(process).__name__}."
+            f"{NAME} is stated here for (sampled) Gaussian steps; got {type(process).__name__}.",
+            "foreign",
         )
     if isinstance(process.sampling, (PoissonSampling, FullBatch)):
         return other_neighbours(NAME, process, RELATIONS)

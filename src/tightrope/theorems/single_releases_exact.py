@@ -67,7 +67,8 @@ def applies(process: Process) -> Refusal | None:
         return other_neighbours(NAME, process, RELATIONS)
     return Refusal(
         f"{NAME} covers Laplace noise, discrete Laplace and Gaussian noise, and randomised "
-        f"response; got {type(process).__name__}."
+        f"response; got {type(process).__name__}.",
+        "foreign",
     )
 
 
