@@ -205,7 +205,7 @@ def _settings(certificate: dict[str, Any], process: Any, state: dict[str, Any]) 
     named |= {"adjacency": certificate["setting"]["adjacency"]} | _accounted(process)
     named |= {name: v for name, v in run["settings"].items() if name not in ("data", "parameters")}
     moving = _MOVING if "clip" in state["extras"] else ()  # an adaptive clip ends elsewhere
-    both = sorted((named.keys() & {*stored, "users"}) - {*moving})
+    both = sorted((named.keys() & {*stored, "users", "strategy"}) - {*moving})
     wrong = [name for name in both if named[name] != stored.get(name)]
     wrong += [name for name in _ALWAYS if name not in stored]
     if not _stated_before(run, process, state):
@@ -236,6 +236,7 @@ def _accounted(process: Any) -> dict[str, Any]:
         else f"Users(most={users.records}, together={users.together})",
         "history": repr(parts[0]) if len(parts) == 2 else f"{len(parts) - 1} runs",
         "sampling": repr(getattr(parts[-1], "sampling", None)),
+        "strategy": getattr(getattr(parts[-1], "strategy", None), "digest", None),
         "noise_multiplier": getattr(parts[-1], "noise_multiplier", None),
     }
 
@@ -365,7 +366,7 @@ def _reservation(url: str, name: str) -> tuple[str, Any] | None:
 def _alike(reserved: Any, ran: Any) -> bool:
     """The same sampling, noise and neighbours; a run may end before all that was reserved."""
     reserved, ran = _steps_of(reserved), _steps_of(ran)
-    names = ("sampling", "noise_multiplier", "adjacency")
+    names = ("sampling", "noise_multiplier", "adjacency", "strategy")
     return all(getattr(reserved, name, None) == getattr(ran, name, None) for name in names)
 
 
