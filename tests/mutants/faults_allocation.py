@@ -93,8 +93,7 @@ FAULTS = [
     ),
     (
         f"{EXACT}::_add_or_remove",
-        "LossGuarantee(orders, process.adjacency, Validity.BOUND, attained=_att"
-        "ained(process, epochs))",
+        "LossGuarantee(orders, process.adjacency, Validity.BOUND, attained=shown)",
         "LossGuarantee(orders, process.adjacency, VALIDITY)",
         PARTIAL,
     ),
@@ -105,5 +104,5 @@ FAULTS = [
         "analyse(replace(process, adjacency=Adjacency.ADD_OR_REMOVE))",
         WHOLE,
     ),
-    (f"{EXACT}::_add_or_remove", '("remove", "add")', '("add",)', WHOLE),
+    (EXACT, '_WAYS: tuple[Direction, ...] = ("remove", "add")', '_WAYS = ("add",)', WHOLE),
 ]

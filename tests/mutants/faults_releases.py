@@ -253,7 +253,7 @@ FAULTS = [
         "(size + 1, 0)",
         K_OF_T + " " + EDGES,
     ),
-    (f"{ALLOCATION}::guarantee", "replace(found, validity=VALIDITY)", "found", PARTIAL),
+    (f"{ALLOCATION}::guarantee", "found.as_bound()", "found", PARTIAL),
     (f"{ALLOCATION}::guarantee", "sampling.joins == 1", "False", PARTIAL),
     # cut batches
     (
@@ -297,7 +297,7 @@ FAULTS = [
     ),
     (
         f"{TRUNCATED}::_as_bound",
-        "replace(found, validity=VALIDITY, by_record=False, attained=())",
+        "found.as_bound()",
         "found",
         CUT,
     ),
