@@ -222,7 +222,7 @@ def verdict_of(checks: list[Check]) -> Group:
     """The lines of a verification, grouped by who answers for them; the statement at the end."""
     from tightrope.evidence.check import DECISIVE, NO_PROMISE, State
 
-    groups = dict[tuple[State, str], list[Check]]()
+    groups: dict[tuple[State, str], list[Check]] = {}
     for check in checks:
         if check.name not in (DECISIVE, NO_PROMISE) or not check.holds:
             groups.setdefault((check.state, check.by), []).append(check)
