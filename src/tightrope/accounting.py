@@ -316,7 +316,7 @@ def account(
         >>> print(account(run).epsilon(delta=1e-5))
         [2.381596921, 2.381596922]
 
-    `check` says how exact numbers are held against the second method before they are returned;
+    `check` says how exact numbers are compared with the second method before they are returned;
     `Account.second_look` says what that method proves, or why it was not asked.
     """
     check_process(process, "account()")

@@ -79,9 +79,9 @@ def _answer_view(
     assert isinstance(best.outcome, Guarantee)
     epsilon = account.epsilon(delta)
     least = least_epsilon(account.process, delta)
-    told = certified_view(epsilon, best.outcome.two_sided)
+    text = certified_view(epsilon, best.outcome.two_sided)
     view = {
-        "epsilon": {**told, **({"lower": least} if least else {})},
+        "epsilon": {**text, **({"lower": least} if least else {})},
         "analysis": best.name,
         "kind": str(best.kind),
         "source": "; ".join(map(str, best.sources)),
