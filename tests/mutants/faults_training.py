@@ -229,18 +229,18 @@ FAULTS = [
     (f"{BATCH}::_sum_of_vectors", "float(layer.bias is not None)", "0.0", SUMS),
     (f"{SITES}::ClippedSums.forms", "transposed(form) if made.turned else form", "form", SUMS),
     (
-        "train/gradients/combine.py::_joined_outer",
+        "train/gradients/batch.py::_joined_outer",
         "torch.cat([o.a for o in outers], 1)",
         "torch.cat([outers[0].a for o in outers], 1)",
         SUMS,
     ),
     (
-        "train/gradients/combine.py::TiedTable.squared_norms",
+        "train/gradients/batch.py::TiedTable.squared_norms",
         "reads + squared + 2 * (cross + error)",
         "reads + squared",
         SUMS,
     ),
-    ("train/gradients/chains.py::_total", "len(flat) <= chain", "True", CHAINS),
+    ("train/gradients/forms.py::_total", "len(flat) <= chain", "True", CHAINS),
     ("train/arithmetic.py::FloatTotals.add", "t.double().add_(s)", "s.clone()", RUN),
     (
         "train/arithmetic.py::FloatTotals.noisy",

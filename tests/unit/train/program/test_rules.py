@@ -21,8 +21,6 @@ from tightrope.train.program import labels, proof
 from tightrope.train.program.labels import PUBLIC, Index, Mixes, Rows, Unknown
 from tightrope.train.program.proof import Call, Proof
 from tightrope.train.program.rules import (
-    NEVER,
-    RULES,
     layers,
     made,
     picking,
@@ -31,7 +29,11 @@ from tightrope.train.program.rules import (
     reductions,
     shapes,
 )
-from tightrope.train.program.rules.table import Rule
+from tightrope.train.program.rules.table import (
+    NEVER,
+    RULES,
+    Rule,
+)
 
 _spec = importlib.util.spec_from_file_location(
     "brute_force", Path(__file__).with_name("brute_force.py")
