@@ -131,13 +131,13 @@ def _bank(target: str, positive: str) -> Table:
 
 def _credit(target: str, positive: str) -> Table:
     names, *rows = ([*row[1:]] for row in _rows("tabular/UCI_Credit_Card.csv.xz", ","))
-    return _table(names, *_split(rows), CREDIT_BOUNDS, target, positive)
+    return _table([*names[:-1], "default"], *_split(rows), CREDIT_BOUNDS, target, positive)
 
 
 TABLES: dict[str, Callable[[], Table]] = {
     "adult": lambda: _adult("income", ">"),
     "bank": lambda: _bank("y", "yes"),
-    "credit-card": lambda: _credit("default.payment.next.month", "1"),
+    "credit-card": lambda: _credit("default", "1"),
     "age in adult": lambda: _adult("age", ""),
     "limit in credit-card": lambda: _credit("LIMIT_BAL", ""),
 }
@@ -231,12 +231,27 @@ def _cell(measure: str, values: list[float]) -> str:
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
+def picture(path: Path) -> None:
+    """Six shapes of a model of adult at epsilon 1."""
+    table = TABLES["adult"]()
+    model = ours(table, 1.0, 0).fit(table.train, table.target)
+    chosen = [0, 4, 12, 10, 5, 6]
+    figure = model.plot_shapes(chosen)
+    for axis, column in zip(figure.axes, chosen, strict=True):
+        axis.set_title(ADULT[column], fontsize=10)
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer-python", default=sys.executable, help="one with interpret-core")
     parser.add_argument("--only", choices=list(TABLES), help=argparse.SUPPRESS)
     parser.add_argument("--tables", nargs="*", default=list(TABLES), choices=list(TABLES))
+    parser.add_argument("--picture", type=Path, help="draw six shapes of adult there instead")
     asked = parser.parse_args()
+    if asked.picture:
+        picture(asked.picture)
+        return
     if asked.only:
         print(json.dumps(scores(peer, asked.only)))
         return

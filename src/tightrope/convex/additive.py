@@ -25,14 +25,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 from scipy.special import softmax
 
-from tightrope.convex.bins import Codes, Column, Whole, histogram
+from tightrope.convex.bins import Codes, Column, Numbers, Whole, histogram
 from tightrope.convex.entropy import Entropy
 from tightrope.convex.losses import Huber, Logistic
 from tightrope.convex.multinomial import MultinomialLogistic
@@ -66,19 +66,9 @@ _DAMPING = 0.6
 # ---- Slopes of one row, in whole numbers ---------------------------------------------------------
 
 
-class Slopes(Protocol):
-    """Slopes of a loss at whole scores: (rows, outputs) whole numbers of length at most UNITS."""
-
-    @property
-    def bound(self) -> float: ...  # the slope that UNITS stand for
-    @property
-    def spread(self) -> float: ...  # about the variance of a slope, over the curvature
-    @property
-    def size(self) -> float: ...  # about how far scores go, beside those of two classes
-    @property
-    def outputs(self) -> int: ...
-    def whole(self, scores: Whole, targets: Whole) -> Whole: ...
-    def curvature(self, scores: FloatArray) -> FloatArray: ...
+# Of each loss: `whole`, the slopes of rows at whole scores, (rows, outputs) whole numbers of length
+# at most UNITS; `bound`, the slope that UNITS stand for; `curvature`, at released scores; `spread`,
+# about the variance of a slope over the curvature; `size`, about how far scores go.
 
 
 @final
@@ -163,12 +153,15 @@ class _ManyClasses:
         total = _in_turn(powers)
         slopes = powers / total[:, None]
         slopes[np.arange(len(targets)), targets] -= 1.0
-        lengths = np.sqrt(_in_turn(slopes * slopes))
-        factor = np.minimum(1.0, self.bound / np.maximum(lengths, 1e-300))
-        return within_units(np.trunc(slopes * factor[:, None] * (UNITS / self.bound)))
+        limit = self.bound / np.maximum(np.sqrt(_in_turn(slopes * slopes)), 1e-300)
+        scaled = slopes * (np.minimum(1.0, limit)[:, None] * (UNITS / self.bound))
+        return within_units(np.trunc(scaled))
 
     def curvature(self, scores: FloatArray) -> FloatArray:
         return np.asarray(softmax(scores, axis=1))  # diag(p) - p p^T is at most diag(p)
+
+
+Slopes = _TwoClasses | _Residual | _ManyClasses
 
 
 def slopes_of(loss: Logistic | Huber | MultinomialLogistic) -> Slopes:
@@ -348,9 +341,9 @@ class CyclicBoosting:
 
 def _places_of(old: Column, new: Column) -> Codes:
     """The new bin of each old one."""
-    if old is new:
-        return np.arange(old.bins, dtype=np.uint16)
-    return np.append(np.uint16(0), new.codes(np.asarray(old.edges[:-1])))  # type: ignore[union-attr]
+    if isinstance(old, Numbers):
+        return np.append(np.uint16(0), new.codes(np.asarray(old.edges[:-1])))
+    return np.arange(old.bins, dtype=np.uint16)
 
 
 class _Fit:
@@ -388,7 +381,7 @@ class _Fit:
         before = _steps(shape), _steps(self._intercept)
         shift = -part * gradient.sum(axis=0) / (weights.sum(axis=0) + self._noise)
         self._intercept = np.clip(self._intercept + shift, -_FARTHEST, _FARTHEST)
-        ordered = self._data.columns[number].ordered
+        ordered = isinstance(self._data.columns[number], Numbers)
         for output in range(shape.shape[1]):
             weight = weights[:, output]
             diagonal, beside = _penalty(weight, self._noise, ordered, self._slopes)

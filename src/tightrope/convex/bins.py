@@ -62,10 +62,6 @@ class Numbers:
     def bins(self) -> int:
         return len(self.edges)  # one cell less, and the bin of missing values
 
-    @property
-    def ordered(self) -> bool:
-        return True
-
     def codes(self, values: Any) -> Codes:
         """The bin of each value."""
         given, inner = _as_numbers(values), np.asarray(self.edges[1:-1])
@@ -98,10 +94,6 @@ class Categories:
     @property
     def bins(self) -> int:
         return len(self.values) + 1
-
-    @property
-    def ordered(self) -> bool:
-        return False
 
     def codes(self, values: Any) -> Codes:
         """The bin of each value."""

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tightrope.convex import Budget, Entropy, Huber, Logistic, MultinomialLogistic, calibrated
 from tightrope.convex.additive import STEPS, AdditiveData, CyclicBoosting, Slopes, slopes_of
-from tightrope.convex.bins import Column, categories, numbers
+from tightrope.convex.bins import Column, Numbers, categories, numbers
 from tightrope.convex.certificate import certificate_of_run, not_private_because
 from tightrope.errors import InvalidInput, MissingTool
 from tightrope.estimators.around import tell, tell_of_prediction
@@ -66,7 +66,7 @@ class _PrivateAdditive(BaseEstimator):  # type: ignore[misc]
         self._budget, self.process_, self.guarantee_ = budget, process, guarantee
         self.delta_, self.private_, self.n_iter_ = budget.delta, entropy.private, self.rounds
         self._describe()
-        keyed = features if features.dtype.kind == "f" else np.column_stack(data.codes)
+        keyed = features if features.dtype.kind in "fiub" else np.column_stack(data.codes)
         tell(self, keyed, guarantee, records)
 
     def _counted(self, features: Any, adjacency: Adjacency) -> int:
@@ -118,8 +118,8 @@ class _PrivateAdditive(BaseEstimator):  # type: ignore[misc]
     def _describe(self) -> None:
         """Shapes and importances as arrays."""
         model, unit = self._model, self._unit
-        one = model.intercept.shape[0] == 1
-        self.bins_ = [getattr(c, "edges", None) or getattr(c, "values", ()) for c in model.columns]
+        one = len(model.intercept) == 1
+        self.bins_ = [c.edges if isinstance(c, Numbers) else c.values for c in model.columns]
         self.shapes_ = [unit * (shape[:, 0] if one else shape) for shape in model.shapes]
         self.bin_counts_ = list(model.counts)
         sizes = [
@@ -204,11 +204,10 @@ def _by_column(facts: Any, names: list[Any], parameter: str) -> dict[int, Any]:
 
 def _draw(axis: Any, column: Column, shape: FloatArray) -> None:
     known = shape[1:]
-    if column.ordered:
-        edges = column.edges  # type: ignore[union-attr]
-        axis.step(edges, np.concatenate([known, known[-1:]]), where="post", linewidth=1.4)
+    if isinstance(column, Numbers):
+        axis.step(column.edges, np.concatenate([known, known[-1:]]), where="post", linewidth=1.4)
         return
-    names = [str(value) for value in column.values]  # type: ignore[union-attr]
+    names = [str(value) for value in column.values]
     lines = known if known.ndim == 2 else known[:, None]
     for line in lines.T:
         axis.plot(range(len(names)), line, "o", markersize=4)

@@ -173,20 +173,22 @@ def test_curvatures_are_those_of_the_score() -> None:
 
 # --- what one record moves ------------------------------------------------------------------------
 class _Recorded:
-    """The whole sums that noise is added to, in their order."""
+    """The whole sums that noise is added to, in their order, and what was released."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, replies: list[Any] | None = None) -> None:
         self.sums: list[Any] = []
         self.noises: list[float] = []
+        self.replies: list[Any] = []
 
         def record(sums: Any, noise_std: float, entropy: Any) -> Any:
             self.sums.append(sums.copy())
             self.noises.append(noise_std)
             if replies is None:
-                return sums + np.rint(
-                    noise_std * np.random.default_rng(len(self.sums)).standard_normal(sums.shape)
-                ).astype(np.int64)
-            return replies[len(self.sums) - 1]  # the same releases, whoever is in the data
+                drawn = np.random.default_rng(len(self.sums)).standard_normal(sums.shape)
+                self.replies.append(sums + np.rint(noise_std * drawn).astype(np.int64))
+            else:  # the same releases, whoever is in the data
+                self.replies.append(replies[len(self.sums) - 1])
+            return self.replies[-1]
 
         monkeypatch.setattr(module, "noisy", record)
 
@@ -226,10 +228,6 @@ def test_no_record_moves_a_release_by_more_than_is_charged(loss: Any, relation: 
     boosting = CyclicBoosting(3, 2, 0.2, 8, relation, noise_multiplier=0.05)
     data, rows = _table(loss), 40
     first = _sums(boosting, data, loss, None)
-    replies = [
-        s + np.rint(n * np.random.default_rng(i + 1).standard_normal(s.shape)).astype(np.int64)
-        for i, (s, n) in enumerate(zip(first.sums, first.noises, strict=True))
-    ]
     if relation is Adjacency.ADD_OR_REMOVE:
         neighbours = [_only(data, np.arange(rows) != gone) for gone in range(rows)]
     else:
@@ -242,7 +240,7 @@ def test_no_record_moves_a_release_by_more_than_is_charged(loss: Any, relation: 
         ]
     moved = np.zeros(len(first.sums))
     for neighbour in neighbours:
-        other = _sums(boosting, neighbour, loss, replies)
+        other = _sums(boosting, neighbour, loss, first.replies)
         lengths = [
             float(np.linalg.norm(a - b)) for a, b in zip(first.sums, other.sums, strict=True)
         ]
@@ -276,6 +274,23 @@ def test_shares_compose_to_the_budget_exactly(relation: Any) -> None:
     assert 1 / counts.noise_multiplier**2 == pytest.approx(0.1 * budget.mu**2, rel=1e-6)
     assert steps.count / steps.inner.noise_multiplier**2 == pytest.approx(0.9 * budget.mu**2)
     assert account(ready.process()).guarantee(1e-5) == guarantee
+
+
+def test_what_is_learnt_depends_on_the_releases_alone() -> None:
+    """Other rows and the same releases: the same model, to the last bit."""
+    boosting = CyclicBoosting(3, 2, 0.2, 8, Adjacency.REPLACE_ONE, noise_multiplier=0.05)
+    data, loss = _table(Logistic(0.5)), Logistic(0.5)
+    first = _sums(boosting, data, loss, None)
+    models = []
+    for rows in (data, _only(data, slice(5, 20)), _only(data, slice(20, 40))):
+        with pytest.MonkeyPatch.context() as patch:
+            _Recorded(patch, first.replies)
+            models.append(boosting.run(rows, slopes_of(loss), Entropy(0)))
+    for other in models[1:]:
+        assert other.columns == models[0].columns
+        assert (other.intercept == models[0].intercept).all()
+        for own, same in zip(other.shapes, models[0].shapes, strict=True):
+            assert (own == same).all()
 
 
 # --- noise and model ------------------------------------------------------------------------------
