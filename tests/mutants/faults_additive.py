@@ -11,6 +11,8 @@ ALONE = UNIT + "the_slope_of_a_row_does_not_depend_on_other_rows"
 LONG = UNIT + "rows_that_are_too_long_are_shortened_or_dropped"
 CELLS = UNIT + "numbers_fall_into_cells_between_public_bounds"
 SUMS = UNIT + "histograms_are_exact_where_floats_would_round"
+PIECE = "np.bincount(piece, part, minlength=bins).astype(np.int64)"
+LOSS = UNIT + "slopes_are_those_of_the_loss"
 FRESH = LAW + "each_histogram_of_slopes_has_fresh_noise_of_its_mechanism"
 ROUNDED, COUNTS = LAW + "noise_is_a_rounded_gaussian", LAW + "counts_have_the_noise"
 COUNTED = COUNTS + "_of_their_mechanism"
@@ -69,7 +71,7 @@ FAULTS = [
     (f"{FIT}::_cut", "UNITS / bound", "0.5 * UNITS / bound", WITHIN),
     (f"{FIT}::within_units", "np.sign(rows) * _too_long(rows)", "0", LONG),
     (f"{FIT}::within_units", "rows * ~_too_long(rows)", "rows", LONG),
-    (f"{FIT}::_ManyClasses.whole", "np.minimum(1.0, limit)", "np.maximum(1.0, limit)", WITHIN),
+    (f"{FIT}::_ManyClasses.whole", "np.minimum(1.0, limit)", "np.maximum(1.0, limit)", LOSS),
     (
         f"{FIT}::_ManyClasses.whole",
         "self._powers[_places(scores - scores.max(axis=1, keepdims=True))]",
@@ -80,16 +82,11 @@ FAULTS = [
         f"{FIT}::_Residual.whole",
         "scores[:, 0] - targets",
         "targets - scores[:, 0]",
-        UNIT + "slopes_are_those_of_the_loss",
+        LOSS,
     ),
     # sums and bins
-    (f"{BINS}::histogram", "len(codes)", "len(codes) - 1", MOVED),
-    (
-        f"{BINS}::histogram",
-        "None if entries is None else entries[at : at + _PIECE, output]",
-        "None if entries is None else entries[at : at + _PIECE, output].astype(np.float32)",
-        SUMS,
-    ),
+    (f"{BINS}::histogram", f"total[:, output] += {PIECE}", f"total[:, output] = {PIECE}", SUMS),
+    (f"{BINS}::histogram", PIECE, PIECE.replace("int64", "float32"), SUMS),
     (
         f"{BINS}::Numbers.codes",
         "np.asarray(self.edges[1:-1])",

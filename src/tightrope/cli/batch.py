@@ -10,8 +10,7 @@ from typing import Any
 
 from tightrope.cli import options as opt
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.evidence.files import open_ordinary
-from tightrope.evidence.strict_json import once, why_unread
+from tightrope.evidence.files import once, open_ordinary, why_unread
 from tightrope.interop import Setting
 
 __all__ = ["answer_file", "answers"]
@@ -97,8 +96,7 @@ def _read(line: str) -> Setting:
 
 def _account(setting: Setting) -> dict[str, Any]:
     from tightrope.accounting import account
-    from tightrope.report.account_view import account_view
-    from tightrope.report.second_opinion import remarks_on
+    from tightrope.report.account_view import account_view, remarks_on
 
     level, group = setting.level(), setting.group_size()
     view = account_view(account(setting.run()), level.delta, group)

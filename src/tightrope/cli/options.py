@@ -13,26 +13,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tightrope.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tightrope.interop import Reading, Setting
 
-__all__ = [
-    "AsJson",
-    "Force",
-    "may_write",
-    "Plot",
-    "Port",
-    "Source",
-    "with_setting",
-    "needs",
-    "reading_of",
-    "parse_delta",
-    "parse_number",
-    "unknown",
-]
+__all__ = ["Commands", "AsJson", "Force", "may_write", "Plot", "Port", "Source", "with_setting"]
+__all__ += ["needs", "reading_of", "parse_delta", "parse_number", "unknown"]
+
+
+class Commands(TyperGroup):
+    """A list of commands whose flags have no type."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_types(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is not None:
+            _without_types(found.get_params(ctx))
+        return found
+
+
+def _without_types(parameters: Any) -> Any:
+    for one in parameters:
+        if getattr(one, "is_flag", False) and one.metavar is None:
+            one.metavar = ""
+    return parameters
+
 
 _RUN = "--rate 256/60000 --noise 1.1 --epochs 60 --delta 1e-5"
 _SCHEMES = "poisson (default), fixed-size, shuffled, cyclic, balls-in-bins or full"
@@ -153,7 +163,7 @@ def may_write(path: Path, force: bool) -> None:
 
 
 def parse_number(given: object, name: str) -> float:
-    from tightrope.interop.numbers import parse_number as parse
+    from tightrope.interop.setting import parse_number as parse
 
     return parse(given, name)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import final
 
-__all__ = ["State", "Verdict", "Check", "stated", "yours", "verdict", "holds"]
-__all__ += ["DECISIVE", "NO_PROMISE"]
+__all__ = ["State", "Verdict", "Check", "stated", "yours", "verdict", "holds", "DECISIVE"]
+__all__ += ["NO_PROMISE"]
 
 DECISIVE = "statement"  # the last check: it is made from what all others have recomputed
 NO_PROMISE = "no promise"  # in its place where all is true, and protects no one

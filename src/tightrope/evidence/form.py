@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any, TypeGuard
 
 from tightrope.errors import InvalidInput
-from tightrope.evidence.strict_json import check_plain
+from tightrope.evidence.files import check_plain
 
 __all__ = ["SCHEMAS", "schema_of", "faults", "fault_of"]
 

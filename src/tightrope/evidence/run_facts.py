@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
-__all__ = ["IsolationFacts", "IsolationPeriod", "Measured", "RunFacts", "Spent", "isolation_words"]
+__all__ = ["IsolationFacts", "IsolationPeriod", "Measured", "RunFacts", "Spent"]
+__all__ += ["isolation_words"]
 
 
 @final

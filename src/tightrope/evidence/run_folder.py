@@ -16,19 +16,51 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, final
 
 from tightrope.errors import InvalidInput, NotCertified, TightropeError
 from tightrope.evidence.check import Check, yours
 from tightrope.evidence.commitment import opens, read_key
-from tightrope.evidence.files import FILE, open_ordinary
-from tightrope.evidence.strict_json import parse, why_unread
+from tightrope.evidence.files import FILE, open_ordinary, parse, why_unread
 from tightrope.process import Sequence, StoppedAtWill, UserLevel
 from tightrope.process.codec import from_json
 from tightrope.process.composite import steps_of
 
-__all__ = ["JOURNAL", "HEAD", "LATEST", "KEY", "Mark", "next_mark", "folder_checks"]
+__all__ = ["Diagnostic", "read_diagnostics", "Mark", "next_mark", "folder_checks"]
+
+
+DIAGNOSTICS = "diagnostics.jsonl"
+
+
+@final
+@dataclass(frozen=True)
+class Diagnostic:
+    """What one step saw: batch size, mean loss, mean gradient norm, share clipped, not finite."""
+
+    step: int
+    batch_size: int
+    mean_loss: float | None
+    mean_norm: float | None
+    clipped_fraction: float
+    nonfinite: int
+
+
+def read_diagnostics(folder: str | Path) -> list[Diagnostic]:
+    """Those kept in a run folder, one a step (the last where a step was computed again)."""
+    path = Path(folder) / DIAGNOSTICS
+    if not path.is_file():
+        return []
+    try:
+        with open_ordinary(path) as file:
+            text = file.read().decode("utf-8")
+        whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        rows = [Diagnostic(**json.loads(line)) for line in whole]
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{path} is damaged: {error}.") from None
+    return [row for _, row in sorted({row.step: row for row in rows}.items())]
+
 
 JOURNAL, HEAD, LATEST, KEY = "journal.jsonl", "journal.head", "latest", "data.key"
 _LOCK = "lock"
@@ -173,7 +205,7 @@ def _settings(certificate: dict[str, Any], process: Any, state: dict[str, Any]) 
     named |= {"adjacency": certificate["setting"]["adjacency"]} | _accounted(process)
     named |= {name: v for name, v in run["settings"].items() if name not in ("data", "parameters")}
     moving = _MOVING if "clip" in state["extras"] else ()  # an adaptive clip ends elsewhere
-    both = sorted((named.keys() & {*stored, "users"}) - {*moving})
+    both = sorted((named.keys() & {*stored, "users", "strategy"}) - {*moving})
     wrong = [name for name in both if named[name] != stored.get(name)]
     wrong += [name for name in _ALWAYS if name not in stored]
     if not _stated_before(run, process, state):
@@ -204,6 +236,7 @@ def _accounted(process: Any) -> dict[str, Any]:
         else f"Users(most={users.records}, together={users.together})",
         "history": repr(parts[0]) if len(parts) == 2 else f"{len(parts) - 1} runs",
         "sampling": repr(getattr(parts[-1], "sampling", None)),
+        "strategy": getattr(getattr(parts[-1], "strategy", None), "digest", None),
         "noise_multiplier": getattr(parts[-1], "noise_multiplier", None),
     }
 
@@ -333,7 +366,7 @@ def _reservation(url: str, name: str) -> tuple[str, Any] | None:
 def _alike(reserved: Any, ran: Any) -> bool:
     """The same sampling, noise and neighbours; a run may end before all that was reserved."""
     reserved, ran = _steps_of(reserved), _steps_of(ran)
-    names = ("sampling", "noise_multiplier", "adjacency")
+    names = ("sampling", "noise_multiplier", "adjacency", "strategy")
     return all(getattr(reserved, name, None) == getattr(ran, name, None) for name in names)
 
 

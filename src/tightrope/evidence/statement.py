@@ -11,7 +11,8 @@ from typing import Any
 from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Process
 
-__all__ = ["statement", "statement_here", "main_claim", "declared_in", "footnotes", "is_uncovered"]
+__all__ = ["statement", "statement_here", "main_claim", "declared_in", "footnotes"]
+__all__ += ["is_uncovered"]
 
 _NEWEST = "tightrope.certificate/2"
 _SUBJECTS = {

@@ -15,17 +15,19 @@ from typing import Any
 
 from tightrope.accounting import account
 from tightrope.errors import InvalidInput, TightropeError
-from tightrope.evidence.certificate import analysis_of, chain_of, sections_of
+from tightrope.evidence.certificate import analysis_of, chain_of, library, sections_of
 from tightrope.evidence.check import DECISIVE, NO_PROMISE, Check, holds, stated, yours
-from tightrope.evidence.code import library
 from tightrope.evidence.form import fault_of
 from tightrope.evidence.run_folder import folder_checks
 from tightrope.evidence.signature import Trust, signature_line
 from tightrope.evidence.statement import footnotes, main_claim, statement, statement_here
-from tightrope.evidence.verify_claims import claims_checks
+from tightrope.evidence.verify_claims import (
+    claims_checks,
+    second_method,
+    second_renyi,
+    second_tradeoff,
+)
 from tightrope.evidence.verify_run import run_checks, writer_lines
-from tightrope.evidence.verify_second import second_method
-from tightrope.evidence.verify_views import second_renyi, second_tradeoff
 from tightrope.guarantee.base import Guarantee
 from tightrope.process.codec import from_json, to_json
 from tightrope.validate import check_delta, no_promise

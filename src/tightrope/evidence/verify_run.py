@@ -10,8 +10,8 @@ from typing import Any
 
 from tightrope.accounting import account
 from tightrope.errors import TightropeError
+from tightrope.evidence.certificate import library
 from tightrope.evidence.check import Check, stated, yours
-from tightrope.evidence.code import library
 from tightrope.evidence.run_facts import isolation_words
 from tightrope.evidence.statement import declared_in
 from tightrope.numerics.rounding import rounded_up

@@ -12,12 +12,11 @@ from typing import Any
 
 from tightrope.errors import InvalidInput, TightropeError
 from tightrope.evidence.certificate import FILE, unedited
-from tightrope.evidence.files import read_most
+from tightrope.evidence.files import once, parse, printable, read_most, why_unread
 from tightrope.evidence.form import SCHEMAS
 from tightrope.evidence.statement import is_uncovered, main_claim
-from tightrope.evidence.strict_json import once, parse, printable, why_unread
 from tightrope.interop import libraries
-from tightrope.interop.events import looks_like_event
+from tightrope.interop.dp_event import looks_like_event
 from tightrope.interop.reading import Reading, claims_of, in_order
 from tightrope.interop.setting import UNSAID, Setting, unknown
 from tightrope.process.codec import from_json

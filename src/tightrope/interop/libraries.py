@@ -1,4 +1,4 @@
-"""Opacus, TensorFlow Privacy and JAX Privacy: what their states and settings say."""
+"""States and settings of Opacus, TensorFlow Privacy and JAX Privacy, and where these err."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from fractions import Fraction
 from typing import Any
 
 from tightrope.errors import DoesNotApply, InvalidInput
-from tightrope.interop.dp_event import process_of
-from tightrope.interop.numbers import parse_number
+from tightrope.interop.dp_event import leaves, process_of
 from tightrope.interop.reading import Reading, claims_of, in_order, need, neighbours_of
-from tightrope.interop.setting import UNSAID, SamplingName, Setting, build_sampling
-from tightrope.interop.suspects import of_events, of_opacus
+from tightrope.interop.setting import UNSAID, SamplingName, Setting, build_sampling, parse_number
 from tightrope.process import Adjacency, NoisySGD, PoissonSampling
 from tightrope.validate import check_count, check_non_negative, check_positive
 
 __all__ = ["opacus", "dp_accounting", "tf_privacy", "jax_privacy"]
+
 
 Data = Mapping[str, Any]
 
@@ -185,3 +184,35 @@ def _fixed_size(data: Data) -> Any:
     }
     whole = {"class_name": "SelfComposedDpEvent", "event": event, "count": iterations}
     return process_of(whole, Adjacency.REPLACE_ONE)
+
+
+def of_opacus(mechanism: str, scheme: SamplingName) -> tuple[str, ...]:
+    found = []
+    if mechanism == "gdp":
+        found.append("its gdp accountant is the central limit theorem, an estimate without proof")
+    if scheme is not SamplingName.POISSON:
+        found.append(f"its accountants are about Poisson batches, not {scheme.value} ones")
+    return tuple(found)
+
+
+def of_events(event: object, neighbours: Adjacency) -> tuple[str, ...]:
+    """What dp_accounting (2026) gets wrong about these events."""
+    counts: dict[str, int] = {}
+    found = []
+    for leaf, count in leaves(event):
+        counts[leaf.name] = counts.get(leaf.name, 0) + count
+    if any(isinstance(leaf.values.get("noise_multiplier"), int) for leaf, _ in leaves(event)):
+        found.append(
+            "its Renyi accountant misreads a noise multiplier that is a whole number (4, not 4.0) "
+            "where several releases share a Poisson batch"
+        )
+    if neighbours is Adjacency.REPLACE_ONE and "GaussianDpEvent" in counts:
+        found.append(
+            "its Renyi accountant takes a replaced record for one clip norm where it is two, so "
+            "that divergences are four times too small (google/differential-privacy issue 378)"
+        )
+    if counts.get("RandomizedResponseDpEvent", 0) > 1:
+        found.append("its PLD accountant counts repeated randomised response once")
+    if counts.get("ExponentialMechanismDpEvent", 0) > 1:
+        found.append("its Renyi accountant counts a repeated exponential mechanism once")
+    return tuple(found)

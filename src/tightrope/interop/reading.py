@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from tightrope.errors import InvalidInput
-from tightrope.interop.numbers import parse_number
-from tightrope.interop.setting import unknown
+from tightrope.interop.setting import parse_number, unknown
 from tightrope.process import (
     Adjacency,
     FullBatch,

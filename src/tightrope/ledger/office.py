@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any, final
 
 from tightrope.errors import BudgetExceeded, InvalidInput, LedgerDamaged
-from tightrope.ledger.book import Book
-from tightrope.ledger.fitting import what_would_fit
-from tightrope.ledger.heads import Heads
-from tightrope.ledger.log import START, Head, LogEntry, Sign, next_entry
+from tightrope.ledger.book import Book, what_would_fit
+from tightrope.ledger.log import START, Head, Heads, LogEntry, Sign, next_entry
 from tightrope.ledger.meter import with_orders
 from tightrope.ledger.reservation import Reservation
 from tightrope.ledger.store import Store
 from tightrope.ledger.terms import Terms, check_name, skeleton
 from tightrope.process import Process
 
-__all__ = ["BudgetLedger", "Standing"]
+__all__ = ["BudgetLedger"]
 
 
 @final

@@ -5,24 +5,30 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tightrope.accounting import Account
-from tightrope.evidence.diagnostics import Diagnostic
+from tightrope.calibrate import find_noise
+from tightrope.correlated.strategies import white
+from tightrope.correlated.workloads import noise_left as left_of
+from tightrope.evidence.run_folder import Diagnostic
 from tightrope.guarantee.base import Guarantee
 from tightrope.numerics.rounding import rounded_up
+from tightrope.process import CorrelatedSGD
 from tightrope.report.blocks import Figure
-from tightrope.report.plots import profile_axes
-from tightrope.report.safe_curve import STYLE, best_attack
+from tightrope.report.correlated_view import noise_axes
+from tightrope.report.plots import STYLE, best_attack, profile_axes
 from tightrope.report.style import COLOURS, figure
 from tightrope.report.words import FALSE_ALARMS, PEOPLE, found_of
+from tightrope.target import Target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["people", "tradeoff", "profile", "history", "losses", "clipping"]
+__all__ = ["people", "tradeoff", "profile", "history", "noise_left", "losses", "clipping"]
 
 _INK = "#123456"  # drawn with it, then replaced by the page's own text colour
 _COLUMNS, _CELL = 50, 10
@@ -119,6 +125,23 @@ def history(rows: list[dict[str, Any]], budget: float | None) -> Figure:
     )
     limit = "" if budget is None else f"; the budget is {budget:g}"
     return Figure(svg, f"Rising curve: {end}{limit}.", "Privacy spent during training.")
+
+
+def noise_left(process: CorrelatedSGD, epsilon: float, delta: float) -> Figure:
+    """The noise in the model after each step, beside independent noise of the same privacy."""
+    target = Target.approx_dp(epsilon, delta)
+    plain = find_noise(replace(process, strategy=white(), noise_multiplier=1.0), target).process
+    by_step = {
+        name: tuple(run.noise_multiplier * left for left in left_of(run.strategy, run.steps))
+        for name, run in ((str(process.strategy), process), ("independent noise", plain))
+    }
+    with figure(width=_WIDTH, height=_HEIGHT) as (made, axes):
+        noise_axes(axes, by_step)
+        axes.set_title("")
+        svg = _svg(made)
+    ours, others = (noise[-1] for noise in by_step.values())
+    alt = f"Two curves: {ours:.3g} clip norms after the last step, {others:.3g} if independent."
+    return Figure(svg, alt, "Noise in the sum of all steps so far; same batches, same privacy.")
 
 
 def losses(rows: Sequence[Diagnostic]) -> Figure:

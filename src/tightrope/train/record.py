@@ -119,6 +119,7 @@ def settings_of(run: PrivateRun) -> dict[str, Any]:
         **run.arithmetic.facts(),
         "noise": type(run.noise).__name__,
         "noise_multiplier": run.noise.noise_multiplier,
+        **({"strategy": run.ledger.strategy.digest} if run.ledger.strategy else {}),
         "expected_batch_size": run.expected_batch_size,
         "parameters": [list(pair) for pair in zip(run.names, shapes, strict=True)],
         "ranks": rank_and_size()[1],

@@ -107,12 +107,20 @@ def test_categories_that_are_none_are_refused(fact: Any) -> None:
         categories(fact, "Column 'x'")
 
 
-def test_histograms_are_exact_where_floats_would_round() -> None:
-    rows = 3000
-    entries = np.full((rows, 2), UNITS, dtype=np.int64)
-    entries[0] = [1, -1]
-    found = histogram(np.zeros(rows, dtype=np.uint16), 2, entries)
-    assert found.tolist() == [[1 + (rows - 1) * UNITS, -1 + (rows - 1) * UNITS], [0, 0]]
+@pytest.mark.parametrize("piece", [7, 1 << 22])
+def test_histograms_are_exact_where_floats_would_round(
+    piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tightrope.convex.bins._PIECE", piece)
+    rows, generator = 3000, np.random.default_rng(9)
+    codes = generator.integers(0, 4, rows).astype(np.uint16)
+    entries = generator.integers(-UNITS, UNITS + 1, (rows, 2))
+    entries[:, 1] = UNITS - 1
+    found = histogram(codes, 5, entries)
+    for place in range(5):
+        inside = entries[codes == place].tolist()
+        assert found[place].tolist() == [sum(row[output] for row in inside) for output in (0, 1)]
+    assert histogram(codes, 5)[:, 0].tolist() == np.bincount(codes, minlength=5).tolist()
 
 
 # --- slopes ---------------------------------------------------------------------------------------
