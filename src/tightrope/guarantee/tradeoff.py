@@ -28,7 +28,7 @@ from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.numerics.roots import crossing
 from tightrope.numerics.rounding import rest_up
-from tightrope.validate import FloatArray, check_delta, check_probability
+from tightrope.validate import FloatArray, check_delta, check_probability, one_number
 
 if TYPE_CHECKING:  # a guarantee asks this module for its curve
     from tightrope.guarantee.base import Guarantee
@@ -264,11 +264,12 @@ def _extended(far: Interval, at: Interval, ratio: float) -> float:
 
 # ---- The trade-off function at many points from a few values of the profile, from both sides
 # Statement: with x = e^eps, delta is convex in x, falls, and falls no faster than x rises (its
-#     slope is -Q(L > eps)). f(a) is the supremum over x >= 1 of 1 - delta - x a and (1 - delta - a)/x.
-#     Any point (x, delta) puts both below f. Where delta is at least a polygon, both are largest at
-#     its corners: they are linear in x, or in 1/x, between them. On a cell between two known points
-#     the polygon is made of the chords of the neighbouring cells, extended; before the first point
-#     of slope -1, after the last of slope 0, and beyond the last point delta is at least 0.
+#     slope is -Q(L > eps)). f(a) is the supremum over x >= 1 of 1 - delta - x a and
+#     (1 - delta - a)/x. Any point (x, delta) puts both below f. Where delta is at least a polygon,
+#     both are largest at its corners: they are linear in x, or in 1/x, between them. On a cell
+#     between two known points the polygon is made of the chords of the neighbouring cells,
+#     extended; before the first point of slope -1, after the last of slope 0, and beyond the last
+#     point delta is at least 0.
 # Conditions: delta(eps) is the profile of both orders of the neighbours (the worse one).
 # Validity: exact, both ends.
 # Source: as above.
@@ -496,7 +497,7 @@ def gaussian_mu(guarantee: Guarantee, smallest_delta: float) -> Interval:
     cell the profile lies below its chord and the Gaussian profile above its two tangents; cells
     are halved until mu * (1 + 1e-4) passes on each.
     """
-    smallest_delta = check_delta(smallest_delta, "smallest_delta")
+    smallest_delta = one_number(check_delta(smallest_delta, "smallest_delta"), "smallest_delta")
     end = guarantee.epsilon(smallest_delta).upper
     if not math.isfinite(end):
         return Interval(0.0, math.inf)
