@@ -9,8 +9,8 @@ MOVED = "correlated/sensitivity.py"
 TRAIN, SAMPLERS = "train/correlated_noise.py", "train/samplers.py"
 RUN, SEPARATE = "tests/unit/train/test_correlated_noise.py", "tests/unit/train/test_samplers.py"
 RESUMED = "test_a_resumed_run_goes_on_with_its_noise"
-RANDOM = "theorems/banded_random_cycle.py::guarantee"
-CYCLIC, GAUSS = "theorems/banded_cyclic_poisson.py", "theorems/correlated_gaussian.py"
+RANDOM = "theorems/correlated.py::BandedRandomCycle.guarantee"
+CYCLIC, GAUSS = "theorems/correlated.py", "theorems/correlated.py"
 
 FAULTS = [
     # a band that is missing from what is released
@@ -134,7 +134,7 @@ FAULTS = [
     ),
     ("correlated/strategies.py::check_strategy", "worst <= _WORST", "worst <= 1e300", SENSITIVITY),
     # the account
-    (f"{GAUSS}::guarantee", "process.adjacency.moved", "1.0", ACCOUNT),
+    (f"{GAUSS}::CorrelatedGaussian.guarantee", "process.adjacency.moved", "1.0", ACCOUNT),
     (
         GAUSS,
         "case CyclicPoissonSampling(1.0, cycle):",
@@ -142,25 +142,30 @@ FAULTS = [
         ACCOUNT,
     ),
     (
-        f"{CYCLIC}::applies",
+        f"{CYCLIC}::BandedCyclicPoisson.applies",
         "min(bands, process.steps) > sampling.cycle",
         "min(bands, process.steps) > 2 * sampling.cycle",
         ACCOUNT,
     ),
     (
-        f"{CYCLIC}::guarantee",
+        f"{CYCLIC}::BandedCyclicPoisson.guarantee",
         "turns = -(-process.steps // cycle)",
-        "turns = process.steps // cycle\n    lengths = lengths[: turns * cycle]",
+        "turns = process.steps // cycle\n        lengths = lengths[: turns * cycle]",
         ACCOUNT,
     ),
-    (f"{CYCLIC}::guarantee", "by_turn.max(axis=1)", "by_turn.min(axis=1)", ACCOUNT),
+    (
+        f"{CYCLIC}::BandedCyclicPoisson.guarantee",
+        "by_turn.max(axis=1)",
+        "by_turn.min(axis=1)",
+        ACCOUNT,
+    ),
     (f"{CYCLIC}::_of_one_record", "found = replace(found, by_record=False)", "pass", ACCOUNT),
     (f"{CYCLIC}::_of_one_record", "replace(found, validity=Validity.BOUND)", "found", ACCOUNT),
     (RANDOM, "cycle // bands", "cycle", ACCOUNT),
     (RANDOM, "math.sqrt(cycles) * longest", "longest", ACCOUNT),
     (
         RANDOM,
-        "replace(shown, validity=VALIDITY, attained=())",
+        "replace(shown, validity=Validity.BOUND, attained=())",
         "replace(shown, attained=())",
         ACCOUNT,
     ),

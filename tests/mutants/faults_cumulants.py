@@ -1,22 +1,11 @@
 """Cumulants: strips, grids, panels, densities, tails."""
 
 BOUNDS = "tests/unit/guarantee/test_cumulant_bounds.py"
-STRIP, GRID, PANELS, PART, SAMPLED, FIXED, LAPLACE, BOUNDED, DISCRETE = (
+STRIP, GRID, PART, SAMPLED, FIXED, BOUNDED, PANELS = (
     f"guarantee/loss/cumulant_{part}.py"
-    for part in (
-        [
-            "strip",
-            "grid",
-            "panels",
-            "part",
-            "sampled",
-            "fixed_size",
-            "laplace",
-            "bounded",
-            "discrete",
-        ]
-    )
+    for part in ("strip", "grid", "part", "sampled", "fixed_size", "bounded", "points")
 )
+LAPLACE, DISCRETE = "guarantee/loss/laplace.py", PANELS
 
 VALUES = "tests/unit/guarantee/test_discrete_pairs.py"
 RATES = "tests/unit/guarantee/test_rates_near_one.py"

@@ -6,7 +6,7 @@ _TESTS = "tests/unit/guarantee/test_curve_corners.py"
 
 FAULTS = [
     (
-        "guarantee/kinds/approx.py::ApproxGuarantee.epsilon",
+        "guarantee/kinds/approx.py::ApproxGuarantee._one_epsilon",
         "rest - share * math.exp(-self.level)",
         "1.0 - share - share * math.exp(-self.level)",
         _TESTS,
@@ -27,13 +27,13 @@ FAULTS = [
         _TESTS,
     ),
     (
-        "guarantee/kinds/group.py::GroupGuarantee.tradeoff",
+        "guarantee/kinds/group.py::GroupGuarantee._one_tradeoff",
         "rest_up(self.inner.tradeoff(reached).lower)",
         "1.0 - (self.inner.tradeoff(reached).lower)",
         _TESTS,
     ),
     (
-        "guarantee/kinds/loss.py::LossGuarantee.tradeoff",
+        "guarantee/kinds/loss.py::LossGuarantee._one_tradeoff",
         "rest_down(worst.upper)",
         "1.0 - worst.upper",
         _TESTS,

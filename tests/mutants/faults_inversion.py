@@ -2,7 +2,7 @@
 
 BOUNDS = "tests/unit/numerics/test_inversion_bounds.py"
 DECAY, NODES, LAW, LINE, KERNEL = (
-    f"numerics/inversion{part}.py" for part in ("_decay", "_nodes", "_law", "", "_saddle")
+    f"numerics/inversion{part}.py" for part in ("_decay", "_law", "_law", "", "_saddle")
 )
 
 FAULTS = [

@@ -11,17 +11,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import ClassVar, final
+from typing import ClassVar, final, overload
+
+import numpy as np
 
 from tightrope.guarantee import risk
 from tightrope.guarantee.loss.abstract import Components
 from tightrope.guarantee.tradeoff.of_profile import Profile
-from tightrope.numerics.interval import Interval
+from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.process import Adjacency
 from tightrope.process.adjacency import unit_name
-from tightrope.validate import check_count
+from tightrope.validate import FloatArray, check_count, check_probability, check_real
 
-__all__ = ["Validity", "Guarantee", "Components", "Operations"]
+__all__ = ["Validity", "Views", "Guarantee", "Components", "Operations"]
+
+_FEW_POINTS = 16  # of a trade-off curve, that are asked one by one
 
 
 class Validity(Enum):
@@ -40,7 +44,82 @@ class Validity(Enum):
         return self.value
 
 
-class Guarantee(ABC):
+class Views(ABC):
+    """The four ways to ask how private something is: for one number, or for an array of them.
+
+    An array is answered by an array of the same shape.
+    """
+
+    @overload
+    def epsilon(self, delta: float) -> Interval: ...
+    @overload
+    def epsilon(self, delta: FloatArray) -> IntervalArray: ...
+    def epsilon(self, delta: float | FloatArray) -> Interval | IntervalArray:
+        """The smallest epsilon with (epsilon, delta)-DP."""
+        return _each(self._one_epsilon, delta, "delta")
+
+    @overload
+    def delta(self, epsilon: float) -> Interval: ...
+    @overload
+    def delta(self, epsilon: FloatArray) -> IntervalArray: ...
+    def delta(self, epsilon: float | FloatArray) -> Interval | IntervalArray:
+        """The smallest delta with (epsilon, delta)-DP."""
+        return _each(self._one_delta, epsilon, "epsilon")
+
+    @overload
+    def renyi(self, order: float) -> Interval: ...
+    @overload
+    def renyi(self, order: FloatArray) -> IntervalArray: ...
+    def renyi(self, order: float | FloatArray) -> Interval | IntervalArray:
+        """The smallest gamma with (order, gamma)-Renyi DP."""
+        return _each(self._one_renyi, order, "order")
+
+    @overload
+    def tradeoff(self, type_i: float) -> Interval: ...
+    @overload
+    def tradeoff(self, type_i: FloatArray) -> IntervalArray: ...
+    def tradeoff(self, type_i: float | FloatArray) -> Interval | IntervalArray:
+        """The smallest type II error of any test between neighbours at type I error `type_i`.
+
+        A whole curve of sampled steps is read from one set of values of the profile: wider than
+        one point at a time, about a thousandth of the hit rate.
+        """
+        if np.size(type_i) > _FEW_POINTS:
+            points = np.asarray(check_probability(type_i, "type_i"))
+            found = self._curve(points.reshape(-1))
+            if found is not None:
+                shape = points.shape
+                return IntervalArray(found.lower.reshape(shape), found.upper.reshape(shape))
+        return _each(self._one_tradeoff, type_i, "type_i")
+
+    @abstractmethod
+    def _one_epsilon(self, delta: float) -> Interval: ...
+
+    @abstractmethod
+    def _one_delta(self, epsilon: float) -> Interval: ...
+
+    @abstractmethod
+    def _one_renyi(self, order: float) -> Interval: ...
+
+    @abstractmethod
+    def _one_tradeoff(self, type_i: float) -> Interval: ...
+
+    def _curve(self, type_i: FloatArray) -> IntervalArray | None:
+        """The trade-off function at many points at once, where that is cheaper."""
+        return None
+
+
+def _each(
+    ask: Callable[[float], Interval], value: float | FloatArray, name: str
+) -> Interval | IntervalArray:
+    """The answer to one question, or to each of an array of them."""
+    if isinstance(value, float | str) or np.ndim(value) == 0:
+        return ask(value)  # type: ignore[arg-type]
+    values = np.asarray(check_real(value, name, finite=False))
+    return IntervalArray.of([ask(float(one)) for one in values.reshape(-1)], values.shape)
+
+
+class Guarantee(Views):
     """A certified privacy statement; immutable.
 
     >>> from tightrope import GaussianMechanism, account
@@ -53,25 +132,11 @@ class Guarantee(ABC):
     validity: Validity
     operations: ClassVar[Operations]  # filled in by guarantee/operations.py
 
-    # --- the three views -------------------------------------------------------------------------
-    @abstractmethod
-    def epsilon(self, delta: float) -> Interval:
-        """The smallest epsilon with (epsilon, delta)-DP."""
-
-    @abstractmethod
-    def delta(self, epsilon: float) -> Interval:
-        """The smallest delta with (epsilon, delta)-DP."""
-
-    @abstractmethod
-    def renyi(self, order: float) -> Interval:
-        """The smallest gamma with (order, gamma)-Renyi DP."""
-
     def profile(self) -> Profile | None:
         """Bounds on delta(epsilon) that are cheaper than `delta`, where there are such."""
         return None
 
-    def tradeoff(self, type_i: float) -> Interval:
-        """The smallest type II error of any test between neighbours at type I error `type_i`."""
+    def _one_tradeoff(self, type_i: float) -> Interval:
         return self.operations.tradeoff(self, type_i)
 
     def gaussian_mu(self, smallest_delta: float = 1e-12) -> Interval:
@@ -137,9 +202,19 @@ class Guarantee(ABC):
         return self.operations.replaced(self)
 
     # --- what it means for a person --------------------------------------------------------------
-    def true_positive_rate(self, false_positive_rate: float) -> Interval:
+    @overload
+    def true_positive_rate(self, false_positive_rate: float) -> Interval: ...
+    @overload
+    def true_positive_rate(self, false_positive_rate: FloatArray) -> IntervalArray: ...
+    def true_positive_rate(
+        self, false_positive_rate: float | FloatArray
+    ) -> Interval | IntervalArray:
         """The best hit rate of an attacker who accepts this rate of false alarms."""
-        return risk.true_positive_rate(self.tradeoff(false_positive_rate))
+        missed = self.tradeoff(false_positive_rate)
+        if isinstance(missed, Interval):
+            return risk.true_positive_rate(missed)
+        each = IntervalArray(missed.lower.reshape(-1), missed.upper.reshape(-1))
+        return IntervalArray.of(map(risk.true_positive_rate, each), missed.lower.shape)
 
     def advantage(self) -> Interval:
         """Membership advantage: the largest (hit rate - false alarm rate) of any attack."""

@@ -19,7 +19,7 @@ from tightrope.guarantee.gaussian import profile as gaussian
 from tightrope.guarantee.tradeoff import of_profile, whole_curve
 from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.numerics.roots import crossing
-from tightrope.validate import FloatArray, check_delta
+from tightrope.validate import FloatArray, check_delta, one_number
 
 __all__ = ["tradeoff", "tradeoff_curve", "supporting_epsilon", "gaussian_mu", "invert"]
 
@@ -83,7 +83,7 @@ def gaussian_mu(guarantee: Guarantee, smallest_delta: float) -> Interval:
     cell the profile lies below its chord and the Gaussian profile above its two tangents; cells
     are halved until mu * (1 + 1e-4) passes on each.
     """
-    smallest_delta = check_delta(smallest_delta, "smallest_delta")
+    smallest_delta = one_number(check_delta(smallest_delta, "smallest_delta"), "smallest_delta")
     end = guarantee.epsilon(smallest_delta).upper
     if not math.isfinite(end):
         return Interval(0.0, math.inf)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, final
 from tightrope.process import CorrelatedSGD, NoisySGD, Process, UserLevel
 from tightrope.process.composite import MEMORYLESS
 
-__all__ = ["Charge", "Reservation", "piece_of", "pieces_of", "steps_of"]
+__all__ = ["Charge", "Reservation", "piece_of", "pieces_of"]
 
 
 @final

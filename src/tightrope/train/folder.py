@@ -45,8 +45,7 @@ from tightrope.train.ranks import (
     local,
     rank_and_size,
 )
-from tightrope.train.record import certificate_of, resume_isolation, stored_isolation
-from tightrope.train.several import name_of
+from tightrope.train.record import certificate_of, name_of, resume_isolation, stored_isolation
 
 if TYPE_CHECKING:
     from tightrope.train.run import PrivateRun

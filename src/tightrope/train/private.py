@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 from tightrope.calibrate import Target, find_noise
 from tightrope.errors import BudgetExceeded, InvalidInput
-from tightrope.ledger.fitting import noise_that_fits
+from tightrope.ledger.book import noise_that_fits
 from tightrope.train.clip import Clip, FlatClip
 from tightrope.train.correlated_noise import CorrelatedNoise
 from tightrope.train.data import loader_settings

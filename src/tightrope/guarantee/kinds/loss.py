@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -27,10 +28,10 @@ from tightrope.guarantee.loss.profile import (
     PublicMixturePair,
     SampledGaussianPair,
 )
-from tightrope.numerics.interval import Interval
+from tightrope.numerics.interval import Interval, IntervalArray
 from tightrope.numerics.rounding import rest_down, rest_up
 from tightrope.process import Adjacency
-from tightrope.validate import check_delta, check_order, check_real
+from tightrope.validate import FloatArray, check_delta, check_order, check_real
 
 __all__ = ["LossGuarantee"]
 
@@ -97,24 +98,24 @@ class LossGuarantee(Guarantee):
             attained=self.least_pairs(),  # the other record has a gradient of 0
         )
 
-    def epsilon(self, delta: float) -> Interval:
+    def _one_epsilon(self, delta: float) -> Interval:
         """Kept: the choice of the best, its reader and the second look ask for the same answer."""
         d = check_delta(delta)
         if d not in self._epsilons:
-            self._epsilons[d] = self._epsilon(d)
+            self._epsilons[d] = self._found_epsilon(d)
         return self._epsilons[d]
 
     @cached_property
     def _epsilons(self) -> dict[float, Interval]:
         return {}
 
-    def _epsilon(self, delta: float) -> Interval:
+    def _found_epsilon(self, delta: float) -> Interval:
         found = self._closest(
             lambda: profile.worst_epsilon(self.orders, delta), lambda other: other.epsilon(delta)
         )
         return self._shown(found, lambda: profile.worst_epsilon(self.attained, delta))
 
-    def delta(self, epsilon: float) -> Interval:
+    def _one_delta(self, epsilon: float) -> Interval:
         found = self._of_orders(epsilon)
         return self._shown(found, lambda: profile.worst_delta(self.attained, epsilon))
 
@@ -150,12 +151,12 @@ class LossGuarantee(Guarantee):
             return found
         return Interval(found.lower, max(found.lower, min(found.upper, of(self.otherwise).upper)))
 
-    def renyi(self, order: float) -> Interval:
+    def _one_renyi(self, order: float) -> Interval:
         """Renyi divergences of independent parts add up."""
         order = check_order(order)
         return Interval.worst([_renyi_of(components, order) for components in self.orders])
 
-    def tradeoff(self, type_i: float) -> Interval:
+    def _one_tradeoff(self, type_i: float) -> Interval:
         """By lattice laws kept from one question to the next, sharpened where they do not do."""
         if type_i == 0.0:  # without false alarms, only what rules a neighbour out is a hit
             worst = Interval.worst([_ruled_out(order) for order in self.orders])
@@ -166,6 +167,11 @@ class LossGuarantee(Guarantee):
             if self.otherwise is None:
                 raise
             return Interval(self.otherwise.tradeoff(type_i).lower, 1.0 - type_i)
+
+    def _curve(self, type_i: FloatArray) -> IntervalArray | None:
+        with suppress(NotCertified):
+            return from_profile.tradeoff_curve(self, type_i)
+        return None
 
     def profile(self) -> LossCurve:
         return LossCurve(self.orders, self._of_orders)

@@ -86,13 +86,13 @@ class ParticipationGuarantee(Guarantee):
         """The record takes part in every step."""
         return GaussianGuarantee(self.mu * math.sqrt(self.steps), self.adjacency, self.validity)
 
-    def delta(self, epsilon: float) -> Interval:
+    def _one_delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon")
         plain = self.without_sampling.delta(eps).upper
         upper = min(plain, self._delta(eps)) if eps >= 0.0 else plain
         return self._from(lambda: self._attained.delta(eps), upper)
 
-    def epsilon(self, delta: float) -> Interval:
+    def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
         low, high = 0.0, self.without_sampling.epsilon(d).upper
         if self._delta(low) <= d:
@@ -102,15 +102,15 @@ class ParticipationGuarantee(Guarantee):
             low, high = (middle, high) if self._delta(middle) > d else (low, middle)
         return self._from(lambda: self._attained.epsilon(d), high)
 
-    def renyi(self, order: float) -> Interval:
+    def _one_renyi(self, order: float) -> Interval:
         a = check_order(order)
         grown = 0.5 * a * (a - 1.0) * self.mu * self.mu
         each = float(np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + grown))
         return Interval.exact(self.steps * max(each, 0.0) / (a - 1.0) * (1.0 + _ROUNDING))
 
-    def tradeoff(self, type_i: float) -> Interval:
+    def _one_tradeoff(self, type_i: float) -> Interval:
         """No release of a Gaussian step rules a neighbour out: without false alarms, no hits."""
-        return Interval.exact(1.0) if type_i == 0.0 else super().tradeoff(type_i)
+        return Interval.exact(1.0) if type_i == 0.0 else super()._one_tradeoff(type_i)
 
     def directions(self) -> tuple[Components, ...] | None:
         """Composed with other releases, the sampling is forgotten."""

@@ -42,22 +42,22 @@ class RenyiGuarantee(Guarantee):
     route: str = "optimal"
     records: int = 1
 
-    def epsilon(self, delta: float) -> Interval:
+    def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
         if d == 0.0 or d == 1.0:
             return Interval.exact(math.inf if d == 0.0 else 0.0)
         return Interval.exact(_best_epsilon(self.curve, d, self.route))
 
-    def delta(self, epsilon: float) -> Interval:
+    def _one_delta(self, epsilon: float) -> Interval:
         eps = check_real(epsilon, "epsilon", low=0.0)
         return Interval.exact(min(1.0, best_delta(self.curve, eps, route=self.route)))
 
-    def tradeoff(self, type_i: float) -> Interval:
+    def _one_tradeoff(self, type_i: float) -> Interval:
         """Corollary 1 of Three Variants: the binary divergences of all orders."""
         a = check_probability(type_i, "type_i")
         return Interval.exact(float(region_of_curve.type_ii(self.curve, a)))
 
-    def renyi(self, order: float) -> Interval:
+    def _one_renyi(self, order: float) -> Interval:
         return Interval.exact(float(self.curve(check_order(order))))
 
 
