@@ -26,8 +26,8 @@ from tightrope.theorems.last_iterate.descent import (
     HiddenCyclic,
     HiddenFullBatch,
     HiddenHull,
-    cyclic_mu_curve,
 )
+from tightrope_reproduce.formulas.last_iterates import cyclic_mu_curve
 
 UNIT = st.floats(0.0, 1.0)
 SIZE = st.floats(0.05, 20.0)

@@ -17,8 +17,9 @@ from tightrope.guarantee.gaussian import profile
 from tightrope.numerics.interval import Interval
 from tightrope.process.convex import ConvexLoss, CyclicSGD
 from tightrope.report.style import COLOURS
-from tightrope.theorems.last_iterate.descent import HiddenComposition, HiddenCyclic, cyclic_mu_curve
+from tightrope.theorems.last_iterate.descent import HiddenComposition, HiddenCyclic
 from tightrope_reproduce.formulas import moments_accountant
+from tightrope_reproduce.formulas.last_iterates import cyclic_mu_curve
 from tightrope_reproduce.item import Item, Line, Outcome, Picture, Setting, Table, Verdict, check
 
 RECORDS, EPOCHS, ORDER = 1000, 10, 3.0

@@ -19,7 +19,8 @@ from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.numerics.interval import Interval
 from tightrope.process import NoisySGD, PoissonSampling
 from tightrope.report.style import COLOURS
-from tightrope.theorems.last_iterate.descent import HiddenComposition, HiddenCyclic, cyclic_mu_curve
+from tightrope.theorems.last_iterate.descent import HiddenComposition, HiddenCyclic
+from tightrope_reproduce.formulas.last_iterates import cyclic_mu_curve
 from tightrope_reproduce.item import (
     Item,
     Line,

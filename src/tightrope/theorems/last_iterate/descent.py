@@ -29,7 +29,6 @@ from tightrope.theorems.last_iterate.steps import (
     refusal,
     step_mu,
 )
-from tightrope.validate import FloatArray
 
 
 @final
@@ -147,14 +146,6 @@ def cyclic_squared_mu(factor: float, batches: int, epochs: int, position: ArrayL
     return (np.maximum(square, _LEAST_SQUARE) if factor > 0.0 else square)[()]
 
 
-def printed_shifts(batches: int, epochs: int, position: int) -> FloatArray:
-    """The papers' shifts over one step's sensitivity, for c = 1 (Theorem 35; VI-A corrected)."""
-    steps = np.arange(1, batches * epochs + 1)
-    last_use = batches * (epochs - 1) + position
-    late = np.where(steps < last_use, 1.0 / batches, 1.0 / (batches - position + 1.0))
-    return np.where(steps < position, 0.0, late)
-
-
 def geometric_sum(factor: float, count: ArrayLike) -> Any:
     """1 + factor + ... + factor^(count-1)."""
     count = np.asarray(count, dtype=np.float64)
@@ -163,13 +154,6 @@ def geometric_sum(factor: float, count: ArrayLike) -> Any:
     if factor == 0.0:
         return np.minimum(count, 1.0)[()]
     return (np.expm1(count * math.log(factor)) / (factor - 1.0))[()]
-
-
-def cyclic_mu_curve(process: CyclicSGD) -> FloatArray:
-    """mu for the records of batch 1, 2, .. batches_per_epoch: later batches are less protected."""
-    require(HiddenCyclic.applies(process))
-    positions = np.arange(1, process.batches_per_epoch + 1)
-    return np.asarray(_cyclic_mu(process, positions))
 
 
 def _cyclic_mu(process: CyclicSGD, position: ArrayLike) -> Any:
