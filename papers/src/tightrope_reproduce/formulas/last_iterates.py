@@ -8,16 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tightrope.errors import InvalidInput
-from tightrope.process.convex import CyclicSGD, SkipSGD
+from tightrope.process.convex import SkipSGD
 from tightrope.theorems.base import require
-from tightrope.theorems.last_iterate.descent import HiddenCyclic, cyclic_squared_mu
+from tightrope.theorems.last_iterate.descent import cyclic_squared_mu
 from tightrope.theorems.last_iterate.sampled import HiddenSkip, renyi_of_mixture, used_probability
 from tightrope.theorems.last_iterate.steps import contraction, step_mu
 from tightrope.validate import FloatArray
 
 __all__ = [
     "printed_shifts",
-    "cyclic_mu_curve",
     "skip_mu_curve",
     "skip_renyi",
     "printed_stop_renyi",
@@ -33,15 +32,6 @@ def printed_shifts(batches: int, epochs: int, position: int) -> FloatArray:
     last_use = batches * (epochs - 1) + position
     late = np.where(steps < last_use, 1.0 / batches, 1.0 / (batches - position + 1.0))
     return np.where(steps < position, 0.0, late)
-
-
-def cyclic_mu_curve(process: CyclicSGD) -> FloatArray:
-    """mu for the records of batch 1, 2, .. batches_per_epoch: later batches are less protected."""
-    require(HiddenCyclic.applies(process))
-    factor, epochs = contraction(process.loss, process.step_size), process.epochs
-    positions = np.arange(1, process.batches_per_epoch + 1)
-    square = cyclic_squared_mu(factor, process.batches_per_epoch, epochs, positions)
-    return np.asarray(step_mu(process) * np.sqrt(square) * (1.0 + 1e-14 + epochs * 2.0**-50))
 
 
 def skip_mu_curve(process: SkipSGD) -> FloatArray:

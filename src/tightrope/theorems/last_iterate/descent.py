@@ -29,6 +29,7 @@ from tightrope.theorems.last_iterate.steps import (
     refusal,
     step_mu,
 )
+from tightrope.validate import FloatArray
 
 
 @final
@@ -124,6 +125,12 @@ class HiddenCyclic:
         return GaussianGuarantee(
             float(_cyclic_mu(process, position)), process.adjacency, Validity.BOUND
         )
+
+    @classmethod
+    def mu_curve(cls, process: CyclicSGD) -> FloatArray:
+        """mu for the records of batch 1, 2, ...: later batches are less protected."""
+        require(cls.applies(process))
+        return np.asarray(_cyclic_mu(process, np.arange(1, process.batches_per_epoch + 1)))
 
 
 _LEAST_SQUARE = 1e-280  # powers of c below this are rounded up to it
