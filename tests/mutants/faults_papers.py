@@ -306,7 +306,7 @@ FAULTS = [
         "rest / order",
         HIDDEN,
     ),
-    ("theorems/last_iterate/sampled.py::renyi_by_lemma_25", "1.0 + c", "1.0", HIDDEN),
+    ("tightrope_reproduce/formulas/last_iterates.py::renyi_by_lemma_25", "1.0 + c", "1.0", HIDDEN),
     (
         "theorems/last_iterate/bounded.py::HiddenNonconvex.guarantee",
         "math.sqrt(projected_squared_mu(process))",

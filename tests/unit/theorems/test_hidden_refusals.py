@@ -52,9 +52,9 @@ from tightrope.theorems.last_iterate.sampled import (
     HiddenStop,
     HiddenStopRenyi,
     best_window,
-    renyi_by_lemma_25,
     renyi_of_mixture,
 )
+from tightrope_reproduce.formulas.last_iterates import renyi_by_lemma_25
 
 CONVEX = ConvexLoss(1.0, 4.0, 0.5)
 COMMON = {"loss": CONVEX, "step_size": 0.1, "noise_std": 2.0}

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, ndtr
 
-from tightrope.errors import InvalidInput
 from tightrope.guarantee.base import Guarantee, Validity
 from tightrope.guarantee.gaussian import profile
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
@@ -75,18 +74,6 @@ def _renyi_at(order: float, squared_mus: FloatArray, weights: FloatArray) -> flo
     rest = max(0.0, 1.0 - float(weights.sum()))
     terms = np.append(exponents, 0.0)
     return float(logsumexp(terms, b=np.append(weights, rest))) / (order - 1.0)
-
-
-def renyi_by_lemma_25(order: float, divergences: ArrayLike, weights: ArrayLike) -> float:
-    """(1 + c) sum_i p_i D_i with c = (order - 1) max D_i, which must not exceed 1."""
-    values, shares = np.asarray(divergences, float), np.asarray(weights, float)
-    c = (order - 1.0) * float(values.max())
-    if c > 1.0:
-        raise InvalidInput(
-            f"Lemma 25 needs (order - 1) * divergence <= 1 for each part; got {c:g}. Use "
-            "renyi_of_mixture, which needs no condition."
-        )
-    return (1.0 + c) * float(values @ shares)
 
 
 def blocks(count: int, exact: int) -> tuple[FloatArray, FloatArray]:
@@ -270,13 +257,6 @@ def used_probability(records: int, index: int) -> float:
     return min(index, starts) / starts
 
 
-def skip_renyi(order: float, records: int, index: int, step: float, factor: float = 1.0) -> float:
-    """The Renyi form at one order; `step` is the mu of one step that uses the record."""
-    square = np.array([step**2 * cyclic_squared_mu(factor, records, 1, index)])
-    weight = np.array([used_probability(records, index)])
-    return float(renyi_of_mixture(np.array([order]), square, weight)[0])
-
-
 @dataclass(frozen=True)
 class SkipProfile:
     """delta(eps) = p delta(eps; mu)."""
@@ -286,14 +266,6 @@ class SkipProfile:
 
     def __call__(self, epsilon: float) -> float:
         return profile_of_mixture(epsilon, np.array([self.mu]), np.array([self.probability]))
-
-
-def skip_mu_curve(process: SkipSGD) -> FloatArray:
-    """mu_t of the plain pass for every index; the record is used with `used_probability`."""
-    require(HiddenSkip.applies(process))
-    factor = contraction(process.loss, process.step_size)
-    squares = cyclic_squared_mu(factor, process.records, 1, np.arange(1, process.records + 1))
-    return np.asarray(step_mu(process) * np.sqrt(squares) * (1.0 + 1e-14))
 
 
 @final
@@ -407,14 +379,3 @@ class StopTerm:
         steps, sizes = blocks(self.records - self.index + 1, self.exact_up_to)
         squares = self.step**2 * stop_squared_mus(self.factor, steps)
         return renyi_of_mixture(orders, squares, sizes / self.records) * (1.0 + 1e-12)
-
-
-def printed_stop_renyi(order: float, records: int, step: float) -> float:
-    """Theorem 26 as printed, a step^2 ln(n)/n: FALSE at n = 1; for comparison only."""
-    return order * step**2 * math.log(records) / records
-
-
-def corrected_stop_renyi(order: float, records: int, step: float) -> float:
-    """a step^2 H_n/n, valid for (a-1) a step^2 <= 2: what the paper's own proof gives."""
-    harmonic = math.fsum(1.0 / np.arange(1.0, records + 1.0))
-    return order * step**2 * harmonic / records
