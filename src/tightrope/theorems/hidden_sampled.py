@@ -45,6 +45,7 @@ SOURCE = Source("Altschuler, Talwar 2022; Bok, Su, Altschuler 2024", "NoisySGD",
 VALIDITY = Validity.BOUND
 RELATIONS = REPLACED
 
+_LARGEST_MU, _SMALLEST_MU = 8.0, 1e-5  # of a step, that the composition answers for
 _SHARES = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
 
 
@@ -73,7 +74,13 @@ def best_window(process: SubsampledSGD) -> tuple[int, float]:
 
 
 def applies(process: Process) -> Refusal | None:
-    return refusal(NAME, process, (SubsampledSGD,)) or convexity_refusal(NAME, process)
+    reason = refusal(NAME, process, (SubsampledSGD,)) or convexity_refusal(NAME, process)
+    if reason is None and step_mu(process) > _LARGEST_MU:
+        return Refusal(
+            f"{NAME} needs noise of at least a quarter of what a record moves; got mu = "
+            f"{step_mu(process):g} for a step. Composition gives the answer."
+        )
+    return reason
 
 
 def guarantee(process: SubsampledSGD) -> Guarantee:
@@ -85,6 +92,7 @@ def guarantee(process: SubsampledSGD) -> Guarantee:
     window, share = best_window(process)
     gap = float(gap_mu(process, window)) / math.sqrt(share) * (1.0 + 1e-12)
     step = 2.0 * step_mu(process) / math.sqrt(1.0 - share) * (1.0 + 1e-14)
+    step = max(step, _SMALLEST_MU)  # less noise than there is
     parts: tuple[Any, ...] = ((FixedSizeGaussianPair(process.rate, step), window),)
     if gap > 0.0:
         parts = ((GaussianPair(gap), 1), *parts)

@@ -12,16 +12,12 @@ Vectors: one example (q = 0.01, noise multiplier 2, 1000 steps: 2.199).
 
 from __future__ import annotations
 
-import math
-
 from tightrope.guarantee.base import Guarantee, Validity
-from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
-from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.loss.profile import FixedSizeGaussianPair
-from tightrope.process import Adjacency, Process
+from tightrope.process import Adjacency, FixedSizeSampling, NoisySGD, Process
 from tightrope.process.convex import SubsampledSGD
+from tightrope.theorems import sampled_gaussian_replace_drs19
 from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require
-from tightrope.theorems.hidden_steps import LARGEST_MU, step_mu
+from tightrope.theorems.hidden_steps import step_mu
 
 NAME = "Composition of noisy steps on random batches"
 SOURCE = Source("Dong, Roth, Su 2019", "Theorem 4.2", "drs19")
@@ -43,8 +39,6 @@ def applies(process: Process) -> Refusal | None:
 
 def guarantee(process: SubsampledSGD) -> Guarantee:
     require(applies(process))
-    mu = step_mu(process) * (1.0 + 1e-15)
-    if process.batch_size == process.records or mu > LARGEST_MU:  # a batch hides nothing then
-        return GaussianGuarantee(mu * math.sqrt(process.steps), process.adjacency, VALIDITY)
-    pair = FixedSizeGaussianPair(process.rate, mu)
-    return LossGuarantee((((pair, process.steps),),), process.adjacency, VALIDITY)
+    noise = 2.0 / step_mu(process) * (1.0 - 1e-15)  # in the unit of what a replaced record moves
+    steps = NoisySGD(FixedSizeSampling(process.rate), noise, process.steps, process.adjacency)
+    return sampled_gaussian_replace_drs19.guarantee(steps).as_bound()

@@ -31,7 +31,6 @@ from tightrope.theorems.base import Refusal, foreign
 from tightrope.validate import FloatArray
 
 __all__ = ["batch_of", "contraction", "step_mu", "refusal", "convexity_refusal", "columns"]
-__all__ += ["LARGEST_MU"]
 
 
 def contraction(loss: LossConstants, step_size: float) -> float:
@@ -74,12 +73,7 @@ def refusal(name: str, process: Process, kinds: tuple[Any, ...]) -> Refusal | No
             f"{name} needs every iterate but the last to stay secret; this process releases "
             f"{process.released}. Release the last iterate only, or use composition."
         )
-    if step_mu(process) > LARGEST_MU:  # composition gives the answer
-        return Refusal(f"{name} needs more noise; {process.noise_std:g} is next to none.")
     return None
-
-
-LARGEST_MU = 1e100  # of a step: its square is a double too
 
 
 def convexity_refusal(name: str, process: Any) -> Refusal | None:
