@@ -31,11 +31,12 @@ from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiGuarantee
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
 from tightrope.numerics.interval import Interval, IntervalArray
+from tightrope.numerics.rounding import rounded_up
 from tightrope.process import Process, UserLevel, parts_of
 from tightrope.process.composite import check_process
-from tightrope.theorems import stopping_times
 from tightrope.theorems.base import Refusal, Source, Theorem
 from tightrope.theorems.catalog import ANALYSES, Analysis
+from tightrope.theorems.stopping_times import StoppingTimes, covering, covers
 from tightrope.validate import FloatArray, check_delta, one_number
 
 __all__ = ["account", "Account", "AnalysisResult", "Check", "find"]
@@ -44,6 +45,7 @@ __all__ = ["account", "Account", "AnalysisResult", "Check", "find"]
 # "quick": against a coarse lattice, some milliseconds; "full": against a fine one, up to seconds.
 Check = Literal["quick", "full", "off"]
 _SLACK = 1e-9  # of two certified numbers that should agree
+_LONGEST = 300  # characters of a process in a repr
 _CLOSE = 1e-3  # a wider Renyi divergence is held against the other analyses
 
 
@@ -109,6 +111,32 @@ class Account(Views):
     analyses: tuple[Analysis, ...] = ANALYSES
     check: Check = "quick"
 
+    def __repr__(self) -> str:
+        """The process alone; `summary` has the numbers, which may take a moment."""
+        process = repr(self.process)
+        return f"Account({process if len(process) <= _LONGEST else process[:_LONGEST] + '...'})"
+
+    def summary(self, delta: float = 1e-5) -> str:
+        """The answer at one delta in a few lines: whose it is, and what other analyses say.
+
+        >>> from tightrope import GaussianMechanism, account
+        >>> print(account(GaussianMechanism(noise_multiplier=2.0)).summary())
+        epsilon <= 1.9931 at delta = 1e-05: one record, add-or-remove neighbours
+        by Gaussian mechanism (exact; Dong, Roth, Su 2019, Theorem 2.7)
+        A formula gives it; no second method is needed.
+        Central limit theorem (GDP): about 1.99309 (estimate)
+        """
+        best = self.best(lambda g: g.epsilon(delta).upper)
+        guarantee, sources = _guarantee(best), "; ".join(map(str, best.sources))
+        lines = [
+            f"epsilon <= {rounded_up(self.epsilon(delta).upper, 6)} at delta = {delta:g}: "
+            f"{guarantee.unit_of_privacy}, {guarantee.adjacency} neighbours",
+            f"by {best.name} ({best.kind}; {sources})",
+            self.second_look(delta).words,
+        ]
+        others = [f for f in self.findings if f.applies and f.name != best.name]
+        return "\n".join([*lines, *(f"{f.name}: {_number(f, delta)} ({f.kind})" for f in others)])
+
     @cached_property
     def findings(self) -> tuple[AnalysisResult, ...]:
         return tuple(map(self._find, self.analyses))
@@ -146,7 +174,7 @@ class Account(Views):
             return self._exact
         if not self.certified:
             near = [f for f in self.findings if not f.is_foreign] or self.findings
-            reasons = "\n".join(f"  - {f.reason}" for f in near)
+            reasons = "\n".join(dict.fromkeys(f"  - {f.reason}" for f in near))
             raise DoesNotApply(f"No certified analysis covers {self.process}:\n{reasons}")
         return min(self.certified, key=lambda f: _judged(f, loss))
 
@@ -266,6 +294,13 @@ def _known(finding: AnalysisResult, delta: float) -> Interval:
         return Interval(0.0, math.inf)
 
 
+def _number(finding: AnalysisResult, delta: float) -> str:
+    """The epsilon of one finding, for people."""
+    if isinstance(finding.outcome, Estimate):
+        return f"about {finding.outcome.epsilon(delta):.6g}"
+    return rounded_up(_guarantee(finding).epsilon(delta).upper, 6)
+
+
 def _guarantee(finding: AnalysisResult) -> Guarantee:
     assert isinstance(finding.outcome, Guarantee)
     return finding.outcome
@@ -281,7 +316,7 @@ def account(
         >>> print(account(run).epsilon(delta=1e-5))
         [2.381596921, 2.381596922]
 
-    `check` says how exact numbers are held against the second method before they are returned;
+    `check` says how exact numbers are compared with the second method before they are returned;
     `Account.second_look` says what that method proves, or why it was not asked.
     """
     check_process(process, "account()")
@@ -290,8 +325,8 @@ def account(
 
 def find(analysis: Analysis, process: Process) -> AnalysisResult:
     """What one analysis says of a process."""
-    if stopping_times.covers(process):
-        whole, share = stopping_times.covering(process)
+    if covers(process):
+        whole, share = covering(process)
         return _stopped(share, find(analysis, whole))
     if isinstance(process, UserLevel):
         return _of_users(process, find(analysis, process.run))
@@ -319,7 +354,7 @@ def _of_users(process: UserLevel, one: AnalysisResult) -> AnalysisResult:
 def _stopped(share: float, whole: AnalysisResult) -> AnalysisResult:
     """The guarantee of the length that is stated, for its share of delta."""
     if isinstance(whole.outcome, Guarantee):
-        theorems = (*whole.theorems, cast(Theorem, stopping_times))
+        theorems = (*whole.theorems, cast(Theorem, StoppingTimes))
         return AnalysisResult(
             whole.analysis, StoppedGuarantee(whole.outcome, share), None, theorems
         )
@@ -357,7 +392,9 @@ def _first(analysis: Analysis, part: Process) -> Theorem | Refusal:
             return theorem
         reasons.append(reason)
     # neighbours are the last condition checked: such a refusal means that all else matched
-    return next((reason for reason in reasons if reason.kind == "neighbours"), reasons[0])
+    closest = [r for r in reasons if r.kind == "neighbours"]
+    closest += [r for r in reasons if r.kind != "foreign"] if reasons[0].kind == "foreign" else []
+    return closest[0] if closest else reasons[0]
 
 
 def _by_parts(analysis: Analysis, process: Process, reason: Refusal) -> AnalysisResult:

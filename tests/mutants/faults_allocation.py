@@ -15,7 +15,7 @@ WHOLE = " ".join(
         "the_removed_order_is_the_worse_one",
     )
 )
-EXACT = "theorems/balls_in_bins_exact.py"
+EXACT = "theorems/bins.py"
 
 PARTIAL = "tests/unit/theorems/test_partial_epochs.py"
 
@@ -94,7 +94,7 @@ FAULTS = [
     (
         f"{EXACT}::_add_or_remove",
         "LossGuarantee(orders, process.adjacency, Validity.BOUND, attained=shown)",
-        "LossGuarantee(orders, process.adjacency, VALIDITY)",
+        "LossGuarantee(orders, process.adjacency, Validity.EXACT)",
         PARTIAL,
     ),
     (f"{EXACT}::gaussian_bound", "-(-process.steps // batches_of(process))", "1", PARTIAL),
@@ -104,5 +104,10 @@ FAULTS = [
         "analyse(replace(process, adjacency=Adjacency.ADD_OR_REMOVE))",
         WHOLE,
     ),
-    (EXACT, '_WAYS: tuple[Direction, ...] = ("remove", "add")', '_WAYS = ("add",)', WHOLE),
+    (
+        EXACT,
+        '_WAYS: tuple[Direction, ...] = ("remove", "add")',
+        '_WAYS: tuple[Direction, ...] = ("add",)',
+        WHOLE,
+    ),
 ]

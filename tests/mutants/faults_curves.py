@@ -11,6 +11,7 @@ FAULTS = [
         "1.0 - share - share * math.exp(-self.level)",
         _TESTS,
     ),
+    ("guarantee/kinds/gaussian.py", "least * (1.0 - _ULPS)", "least * (1.0 + _ULPS)", _TESTS),
     (
         "guarantee/approx/curve.py::tradeoff",
         "np.clip(eps - _LARGE, 0.0, _LARGE)",

@@ -209,7 +209,7 @@ FAULTS = [
         "only its sign is read where delta is 0, which has one value",
     ),
     (
-        "theorems/hidden_full_batch.py::squared_mu",
+        "theorems/last_iterate/descent.py::full_batch_squared_mu",
         "(1.0 + factor) / (1.0 - factor)",
         "1.0 / (1.0 - factor)",
         "tests/unit/theorems/test_hidden_golden.py",
@@ -221,7 +221,7 @@ FAULTS = [
         "tests/unit/numerics/test_lognormal_moments.py",
     ),
     (
-        "theorems/poisson_gaussian_exact_zdw22.py::guarantee",
+        "theorems/sampling.py::PoissonGaussianExactZdw22.guarantee",
         '("remove", "add")',
         '("add",)',
         "tests/unit/test_account.py",
@@ -233,13 +233,13 @@ FAULTS = [
         "tests/attacks/test_stopping.py",
     ),
     (
-        "theorems/gaussian_gdp_drs19.py::guarantee",
+        "theorems/releases.py::GaussianGdpDrs19.guarantee",
         "process.step_mu * math.sqrt(process.steps)",
         "process.step_mu",
         "tests/unit/test_account.py",
     ),
     (
-        "theorems/single_releases_exact.py::_response",
+        "theorems/releases.py::_response",
         "process.categories * (1.0 - process.flip)",
         "(1.0 - process.flip)",
         "tests/unit/test_account.py",

@@ -31,11 +31,14 @@ from tightrope.process.mechanism import (
 from tightrope.process.sampling import (
     AbstractSampling,
     BallsInBinsSampling,
+    CyclicPoissonSampling,
     CyclicSampling,
     FixedSizeSampling,
     FullBatch,
     PoissonSampling,
     RandomAllocationSampling,
+    RandomCycleSampling,
+    SeparatedSampling,
     ShuffledSampling,
     TruncatedPoissonSampling,
 )
@@ -44,7 +47,7 @@ from tightrope.process.selection import (
     PoissonSelection,
     RepeatAndSelect,
 )
-from tightrope.process.training import NoiseSchedule, NoisySGD
+from tightrope.process.training import CorrelatedSGD, NoiseSchedule, NoisySGD
 
 __all__ = [
     "Adjacency",
@@ -57,6 +60,7 @@ __all__ = [
     "same_adjacency",
     "NoisySGD",
     "NoiseSchedule",
+    "CorrelatedSGD",
     "UserLevel",
     "AbstractSampling",
     "PoissonSampling",
@@ -66,6 +70,9 @@ __all__ = [
     "CyclicSampling",
     "BallsInBinsSampling",
     "RandomAllocationSampling",
+    "CyclicPoissonSampling",
+    "RandomCycleSampling",
+    "SeparatedSampling",
     "FullBatch",
     "PoissonSelection",
     "NegativeBinomialSelection",

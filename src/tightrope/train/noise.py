@@ -36,7 +36,7 @@ from tightrope.entropy import WordStream, open_stream
 from tightrope.train.gradients.forms import scratch, scratch_scope
 from tightrope.validate import check_non_negative
 
-__all__ = ["GaussianNoise", "Noise", "neighbours"]
+__all__ = ["GaussianNoise", "Noise", "in_groups", "neighbours", "unpack"]
 
 # State of PyTorch's CPU generator in words: seed and counters, then 624 of the Mersenne twister.
 _FIRST_WORD, _WORDS = 3, 624
@@ -80,6 +80,13 @@ class GaussianNoise:
         self._generators: dict[torch.device, torch.Generator] = {}
         self._kept: deque[_Kept] = deque(maxlen=1)
 
+    @classmethod
+    def under(cls, key: bytes) -> GaussianNoise:
+        """Of deviation 1, the same whenever it is drawn under this key."""
+        noise = cls(1.0)
+        noise._stream = WordStream(key, cryptographic=False)
+        return noise
+
     @property
     def noise_multiplier(self) -> float:
         return self._noise_multiplier
@@ -107,8 +114,7 @@ class GaussianNoise:
             self._draw(sums, kept[1], part)
             self._kept.append(kept)
             return
-        most = _TOGETHER if sums[0].is_cuda else _IN_CACHE
-        for group in neighbours(list(_cut(sums)), most):
+        for group in in_groups(sums):
             with scratch_scope():
                 self._draw(group, Draws.like(group, scratch), part)
 
@@ -170,6 +176,12 @@ _Kept = tuple[list[Any], Draws]  # with the shapes of the release that it was fo
 def _small(sums: list[Tensor]) -> bool:
     kinds = {(total.device, total.dtype) for total in sums}
     return len(kinds) == 1 and sum(total.numel() for total in sums) <= _LARGEST_KEPT
+
+
+def in_groups(sums: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Views of the sums, in the groups that get their draws at once."""
+    most = _TOGETHER if sums[0].is_cuda else _IN_CACHE
+    return neighbours(list(_cut(sums)), most)
 
 
 def _cut(sums: list[Tensor]) -> Iterator[Tensor]:

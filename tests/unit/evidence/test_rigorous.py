@@ -23,11 +23,15 @@ from tightrope import (  # noqa: E402
     account,
 )
 from tightrope.errors import InvalidInput, NotCertified  # noqa: E402
+from tightrope.evidence.ball_arithmetic import (  # noqa: E402
+    Composition,
+    Reach,
+    RigorousLine,
+    SampledStep,
+    Tail,
+)
 from tightrope.evidence.certificate import certify, chain_of  # noqa: E402
 from tightrope.evidence.rigorous import prove_epsilon, reprove  # noqa: E402
-from tightrope.evidence.rigorous_law import SampledStep  # noqa: E402
-from tightrope.evidence.rigorous_profile import Composition, Reach, RigorousLine  # noqa: E402
-from tightrope.evidence.rigorous_tail import Tail  # noqa: E402
 from tightrope.process import Adjacency, Sequence  # noqa: E402
 
 SMALL = NoisySGD(PoissonSampling(0.5), noise_multiplier=5.0, steps=100)

@@ -52,7 +52,7 @@ from tightrope.process import (
     TreeAggregation,
 )
 from tightrope.process.codec import from_json, to_json
-from tightrope.theorems.random_allocation import as_blocks
+from tightrope.theorems.bins import as_blocks
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "mechanisms.json").read_text())
 

@@ -11,7 +11,7 @@ from tightrope import NoisySGD, PoissonSampling
 from tightrope.guarantee.loss.closed_form import log_delta_single
 from tightrope.guarantee.loss.mixture import GaussianMixturePair
 from tightrope.process import Adjacency, FixedSizeSampling
-from tightrope.theorems import poisson_replace_one_exact
+from tightrope.theorems.sampling import PoissonReplaceOneExact
 
 _AXIS = np.linspace(-8.0, 8.0, 241)
 _X = np.stack(np.meshgrid(_AXIS, _AXIS, indexing="ij"), axis=-1)
@@ -92,7 +92,7 @@ def test_both_orders_have_the_same_law() -> None:
 def test_runs_at_the_corners() -> None:
     def told(rate: float, noise: float, steps: int) -> float:
         run = NoisySGD(PoissonSampling(rate), noise, steps, Adjacency.REPLACE_ONE)
-        return poisson_replace_one_exact.guarantee(run).epsilon(1e-5).upper
+        return PoissonReplaceOneExact.guarantee(run).epsilon(1e-5).upper
 
     assert told(0.0, 1.0, 10) == told(0.1, 1.0, 0) == 0.0
     assert told(0.1, 0.0, 1) == math.inf
@@ -106,4 +106,4 @@ def test_other_samplers_and_neighbours_are_refused() -> None:
         NoisySGD(FixedSizeSampling(0.1), 1.0, 1, Adjacency.REPLACE_ONE),
         NoisySGD(PoissonSampling(0.1), 1.0, 1),
     ):
-        assert poisson_replace_one_exact.applies(run) is not None
+        assert PoissonReplaceOneExact.applies(run) is not None
