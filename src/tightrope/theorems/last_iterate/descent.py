@@ -282,8 +282,7 @@ def composed_squared_mu(process: Process) -> float:
         uses = process.steps
     elif isinstance(process, CyclicSGD):
         uses = process.epochs
-    mu = step_mu(process)
-    return uses * (mu * mu)  # inf where it is beyond a double; a power would raise
+    return uses * step_mu(process) ** 2
 
 
 @final

@@ -28,7 +28,7 @@ from tightrope.guarantee.kinds.loss import LossGuarantee
 from tightrope.guarantee.kinds.profile import ProfileGuarantee
 from tightrope.guarantee.kinds.renyi import RenyiCurve, RenyiGuarantee
 from tightrope.guarantee.loss.pairs import FixedSizeGaussianPair, GaussianPair
-from tightrope.process import Adjacency, Process
+from tightrope.process import Adjacency, FixedSizeSampling, NoisySGD, Process
 from tightrope.process.convex import SkipSGD, StopSGD, SubsampledSGD
 from tightrope.theorems.base import REPLACED, Refusal, Source, foreign, require
 from tightrope.theorems.last_iterate.descent import (
@@ -37,12 +37,12 @@ from tightrope.theorems.last_iterate.descent import (
     geometric_sum,
 )
 from tightrope.theorems.last_iterate.steps import (
-    LARGEST_MU,
     contraction,
     convexity_refusal,
     refusal,
     step_mu,
 )
+from tightrope.theorems.sampling import SampledGaussianReplaceDrs19
 from tightrope.validate import FloatArray
 
 _FAR = 20.0
@@ -119,7 +119,15 @@ class HiddenSampled:
 
     @classmethod
     def applies(cls, process: Process) -> Refusal | None:
-        return refusal(cls.NAME, process, (SubsampledSGD,)) or convexity_refusal(cls.NAME, process)
+        reason = refusal(cls.NAME, process, (SubsampledSGD,)) or convexity_refusal(
+            cls.NAME, process
+        )
+        if reason is None and step_mu(process) > _LARGEST_MU:
+            return Refusal(
+                f"{cls.NAME} needs noise of at least a quarter of what a record moves; got mu = "
+                f"{step_mu(process):g} for a step. Composition gives the answer."
+            )
+        return reason
 
     @classmethod
     def guarantee(cls, process: SubsampledSGD) -> Guarantee:
@@ -133,12 +141,14 @@ class HiddenSampled:
         window, share = best_window(process)
         gap = float(gap_mu(process, window)) / math.sqrt(share) * (1.0 + 1e-12)
         step = 2.0 * step_mu(process) / math.sqrt(1.0 - share) * (1.0 + 1e-14)
+        step = max(step, _SMALLEST_MU)  # less noise than there is
         parts: tuple[Any, ...] = ((FixedSizeGaussianPair(process.rate, step), window),)
         if gap > 0.0:
             parts = ((GaussianPair(gap), 1), *parts)
         return LossGuarantee((parts,), process.adjacency, Validity.BOUND)
 
 
+_LARGEST_MU, _SMALLEST_MU = 5.0, 1e-5  # of a step, that the composition answers for
 _SHARES = np.array([0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
 
 
@@ -202,13 +212,9 @@ class HiddenSampledComposition:
     @classmethod
     def guarantee(cls, process: SubsampledSGD) -> Guarantee:
         require(cls.applies(process))
-        mu = step_mu(process) * (1.0 + 1e-15)
-        if process.batch_size == process.records or mu > LARGEST_MU:  # a batch hides nothing then
-            return GaussianGuarantee(
-                mu * math.sqrt(process.steps), process.adjacency, Validity.BOUND
-            )
-        pair = FixedSizeGaussianPair(process.rate, mu)
-        return LossGuarantee((((pair, process.steps),),), process.adjacency, Validity.BOUND)
+        noise = 2.0 / step_mu(process) * (1.0 - 1e-15)  # a replaced record moves two units
+        steps = NoisySGD(FixedSizeSampling(process.rate), noise, process.steps, process.adjacency)
+        return SampledGaussianReplaceDrs19.guarantee(steps).as_bound()
 
 
 @final
