@@ -37,8 +37,8 @@ from tightrope.process import (
     Sequence,
     TruncatedPoissonSampling,
 )
-from tightrope.theorems import poisson_gaussian_exact_zdw22 as exact
 from tightrope.theorems.catalog import ANALYSES, Analysis
+from tightrope.theorems.sampling import PoissonGaussianExactZdw22
 
 RUNS = [
     NoisySGD(PoissonSampling(0.01), 1.0, 300),
@@ -119,9 +119,11 @@ def test_an_unsound_theorem_is_refused(easier, validity: Validity, place: str) -
     """It gives a run the guarantee of an easier one; some run of the family tells."""
     planted = SimpleNamespace(
         NAME="planted",
-        applies=lambda run: exact.applies(easier(run)),
+        applies=lambda run: PoissonGaussianExactZdw22.applies(easier(run)),
         guarantee=lambda run: replace(
-            exact.guarantee(easier(run)), adjacency=run.adjacency, validity=validity
+            PoissonGaussianExactZdw22.guarantee(easier(run)),
+            adjacency=run.adjacency,
+            validity=validity,
         ),
     )
     wrong = Analysis("planted", planted)  # type: ignore[arg-type]

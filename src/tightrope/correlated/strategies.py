@@ -71,11 +71,15 @@ class Strategy(ABC):
         """How many arrays of the size of the noise a run of so many steps keeps."""
         return min(steps, self.bands or steps) - 1
 
+    @abstractmethod
+    def non_negative(self, steps: int) -> bool:
+        """Is no entry of C negative, for certain?"""
+
     @property
     def digest(self) -> str:
         """A name by which a stored run knows its strategy again."""
         text = repr((type(self).__name__, astuple(self)))  # type: ignore[call-overload]
-        return hashlib.sha256(text.encode()).hexdigest()
+        return f"{self} ({hashlib.sha256(text.encode()).hexdigest()})"
 
     @abstractmethod
     def __str__(self) -> str: ...
@@ -99,6 +103,9 @@ class ToeplitzStrategy(Strategy):
         """How far `column` is from C at most, absolute values added up; these floats are C itself
         wherever they are what is run."""
         return 0.0
+
+    def non_negative(self, steps: int) -> bool:
+        return bool(np.all(self.column(steps) >= 0.0))
 
     def matrix(self, steps: int) -> FloatArray:
         return _toeplitz(self.column(steps))
@@ -173,6 +180,10 @@ class InverseToeplitz(ToeplitzStrategy):
         residual = math.fsum(np.abs(product)) + (4 * len(given) + 16) * ULP * math.fsum(size)
         whole = math.fsum(np.abs(column))
         return math.inf if residual >= 0.5 else whole * residual / (1.0 - residual)
+
+    def non_negative(self, steps: int) -> bool:
+        """Where nothing is added to later noise, C is a sum of products of what is taken back."""
+        return all(one <= 0.0 for one in self.coefficients[1:])
 
     @property
     def bands(self) -> int | None:
@@ -261,6 +272,9 @@ class Triangular(Strategy):
 
         found = solve_triangular(self.matrix(steps), np.eye(steps), lower=True)
         return np.asarray(found, dtype=np.float64)
+
+    def non_negative(self, steps: int) -> bool:
+        return all(min(column) >= 0.0 for column in self.columns)
 
     @property
     def bands(self) -> int:

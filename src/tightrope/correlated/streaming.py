@@ -9,6 +9,10 @@ independent, so each part of a model can have a stream of its own, wherever that
 state is arrays of the shape of the draws. No draw is used at two steps, and the state together
 with the releases gives earlier noise away: keep it as secret as the noise.
 
+`skip` goes on where the noise of some steps is lost, in a crash say. Later steps then take nothing
+of it back: from there on they have zeros in the columns of C of the lost steps, as if their noise
+had been 0. Where C has no negative entry, no entry of C^T C grows by that, and so no sensitivity.
+
 Draws under keys need not be kept at all: `taps` says which earlier draws a step needs.
 """
 
@@ -85,6 +89,43 @@ class Stream:
         self.step += 1
         return noise
 
+    def skip(self, steps: int) -> None:
+        """Go on after so many steps whose noise is not known any more; see above."""
+        if self.step + check_count(steps, "steps") > self.steps:
+            raise InvalidInput(f"Only {self.steps:,} steps are planned.")
+        if steps and not self.strategy.non_negative(self.steps):
+            raise InvalidInput(
+                f"The noise of {steps:,} steps is lost, and C ({self.strategy}) has negative "
+                "entries, so that leaving it out could raise what one record moves. Start anew, "
+                "with what was released in the history; store each step where steps may be lost."
+            )
+        if self._kept is None or self.buffers == 0:
+            self.step += steps
+            return
+        for _ in range(steps):
+            own, weights = self._row()
+            draw = self._advance(0.0 * self._kept[0], own, weights)  # what would be taken back
+            if isinstance(self.strategy, BufferedToeplitz):
+                self._kept -= draw
+            else:  # a draw that gives no noise, or that noise itself
+                lost = -draw / own if isinstance(self.strategy, InverseToeplitz) else 0.0 * draw
+                self._kept[self.step % self.buffers] = lost
+            self.step += 1
+
+    def rescale(self, factor: float) -> None:
+        """Draws are of another unit from now on: so much larger."""
+        if self._kept is not None and factor != 1.0:
+            self._kept *= factor
+
+    def widened(self, draw: Any) -> Any:
+        """The draw, and what is kept, in the wider precision of the two."""
+        if self._kept is None or self._kept.dtype == draw.dtype:
+            return draw
+        if self._kept.dtype.itemsize > draw.dtype.itemsize:
+            return _as(draw, self._kept.dtype)
+        self._kept, self._table = _as(self._kept, draw.dtype), None
+        return draw
+
     def _row(self) -> tuple[float, FloatArray]:
         """The weights of this step: of its own draw, and of what is kept, the newest first."""
         strategy, count = self.strategy, self.buffers
@@ -111,7 +152,7 @@ class Stream:
             self._table = _like(kept, turned)
         here = self.step % count
         now = self._table[0] if buffered else self._table[count - here : 2 * count - here]
-        noise = own * draw + (now @ kept.reshape(count, -1)).reshape(draw.shape)
+        noise = _sum(own, draw, now, kept.reshape(count, -1))
         if buffered:
             kept *= self._table[1].reshape((count,) + (1,) * len(draw.shape))
             kept += noise
@@ -161,6 +202,17 @@ def _like(kept: Any, values: Any) -> Any:
     if hasattr(kept, "new_tensor"):
         return kept.new_tensor(values)
     return np.asarray(values, dtype=kept.dtype)
+
+
+def _as(values: Any, dtype: Any) -> Any:
+    return values.to(dtype) if hasattr(values, "to") else values.astype(dtype)
+
+
+def _sum(own: float, draw: Any, weights: Any, kept: Any) -> Any:
+    """own * draw + weights @ kept"""
+    if hasattr(draw, "addmv"):
+        return draw.reshape(-1).addmv(kept.t(), weights, beta=own).reshape(draw.shape)
+    return own * draw + (weights @ kept).reshape(draw.shape)
 
 
 def _copied(kept: Any) -> Any:

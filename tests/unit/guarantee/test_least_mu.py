@@ -9,11 +9,11 @@ from tightrope.guarantee.base import Validity
 from tightrope.guarantee.compose import compose
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.process import Adjacency, LaplaceMechanism
-from tightrope.theorems import single_releases_exact
+from tightrope.theorems.releases import SingleReleasesExact
 
 PART = GaussianGuarantee(1.0, Adjacency.ADD_OR_REMOVE, Validity.EXACT, least_mu=0.9)
 LOW, HIGH = (GaussianGuarantee(mu, validity=Validity.EXACT) for mu in (0.9, 1.0))
-OTHER = single_releases_exact.guarantee(LaplaceMechanism(3.0))
+OTHER = SingleReleasesExact.guarantee(LaplaceMechanism(3.0))
 
 
 def test_answers_lie_between_both() -> None:

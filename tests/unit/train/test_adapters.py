@@ -15,10 +15,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
+from tightrope.correlated import square_root
 from tightrope.errors import InvalidInput
-from tightrope.process import NoisySGD, PoissonSampling
+from tightrope.process import CorrelatedSGD, CyclicPoissonSampling, NoisySGD, PoissonSampling
 from tightrope.train import (
     BallsInBinsSampler,
+    CorrelatedNoise,
+    CyclicPoissonSampler,
     FlatClip,
     GaussianNoise,
     PoissonSampler,
@@ -166,6 +169,22 @@ def test_a_budget_is_enough_and_the_arguments_of_transformers_are_followed(tmp_p
     stored = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "checkpoint-4")
     for p, q in zip(stored.parameters(), model.parameters(), strict=True):
         assert torch.equal(p, q)
+
+
+def apart():
+    """Correlated noise, and batches that fit it."""
+    return {"noise": CorrelatedNoise(square_root(2)), "sampler": CyclicPoissonSampler(0.5, 2)}
+
+
+def test_correlated_noise_is_an_option_like_others(tmp_path):
+    trainer = trainer_of(tiny_llama(), tmp_path, **apart())
+    trainer.train()
+    run = trainer.run
+    noise = run.noise.noise_multiplier
+    assert run.process == CorrelatedSGD(
+        square_root(2), CyclicPoissonSampling(0.5, 2), noise, 3, run.sampler.adjacency
+    )
+    assert 7.99 < run.epsilon().upper <= 8.0
 
 
 def test_parts_of_ones_own_and_an_early_stop(tmp_path):
@@ -511,6 +530,13 @@ def test_lightning_drives_a_run_and_never_sees_its_data(data, tmp_path, recwarn)
     assert run.isolation.how == "proved" and len(run.isolations) == 1
     assert all(not torch.equal(p, before[name]) for name, p in module.named_parameters())
     assert not [w for w in recwarn if "configure_optimizers" in str(w.message)]
+
+
+def test_lightning_takes_correlated_noise_too(data, tmp_path):
+    module = private_module(data, **apart())
+    lightning_trainer(tmp_path).fit(module)
+    assert module.run.finished and module.run.process.strategy == square_root(2)
+    assert 7.99 < module.run.epsilon().upper <= 8.0
 
 
 def test_lightning_ends_with_the_run_and_follows_its_schedule(data, tmp_path):

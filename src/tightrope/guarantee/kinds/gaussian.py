@@ -46,14 +46,14 @@ class GaussianGuarantee(Guarantee):
     def two_sided(self) -> bool:
         return self.validity is Validity.EXACT or self.least_mu is not None
 
-    def epsilon(self, delta: float) -> Interval:
+    def _one_epsilon(self, delta: float) -> Interval:
         d = check_delta(delta)
         if self.mu == 0.0 or self.delta(0.0).upper <= d:
             return Interval.exact(0.0)
         lower, upper = profile.epsilon_bounds(d, self._mus)
         return Interval(lower[0], upper[1])
 
-    def delta(self, epsilon: float) -> Interval:
+    def _one_delta(self, epsilon: float) -> Interval:
         lower, upper = profile.delta_bounds(check_real(epsilon, "epsilon"), self._mus)
         return Interval(lower[0], upper[1])
 
@@ -63,13 +63,13 @@ class GaussianGuarantee(Guarantee):
         least = self.mu if self.least_mu is None else self.least_mu
         return np.array([least * (1.0 - _ULPS), self.mu * (1.0 + _ULPS)])
 
-    def renyi(self, order: float) -> Interval:
+    def _one_renyi(self, order: float) -> Interval:
         """order mu^2 / 2."""
         with np.errstate(over="ignore", under="ignore"):
             low, high = 0.5 * check_order(order) * self._mus * self._mus
         return Interval(min(low, _LARGEST), np.nextafter(high, np.inf) if self.mu else 0.0)
 
-    def tradeoff(self, type_i: float) -> Interval:
+    def _one_tradeoff(self, type_i: float) -> Interval:
         lower, upper = profile.tradeoff_bounds(type_i, self._mus)
         return Interval(lower[1], upper[0])
 
@@ -83,7 +83,7 @@ class GaussianGuarantee(Guarantee):
         return GaussianGuarantee(mu, self.adjacency, self.validity, self.records * size, least)
 
     def directions(self) -> tuple[Components, ...] | None:
-        from tightrope.guarantee.loss.profile import GaussianPair
+        from tightrope.guarantee.loss.pairs import GaussianPair
 
         if self.mu == float("inf"):
             return None

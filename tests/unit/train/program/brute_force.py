@@ -21,7 +21,7 @@ from torch import Tensor, fx
 
 from tightrope.train.program.labels import PUBLIC, SIZE, Index, Refusal, Rows, Unknown
 from tightrope.train.program.proof import Call, Proof
-from tightrope.train.program.rules import RULES
+from tightrope.train.program.rules.table import RULES
 
 aten = torch.ops.aten
 
