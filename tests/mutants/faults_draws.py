@@ -15,7 +15,7 @@ FAULTS = [
     # no noise
     ("train/noise.py::GaussianNoise.add_", "self._noise_multiplier * sensitivity", "0.0", NOISE),
     (
-        "train/noise.py::GaussianNoise._fill",
+        "train/noise.py::GaussianNoise._draw",
         "torch._foreach_add_(sums, draws.views)",
         "None",
         NOISE,
