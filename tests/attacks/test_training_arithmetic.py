@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from tightrope.train import CyclicSampler, FlatClip, GaussianNoise, PerLayerClip, noisy_sgd
 from tightrope.train.arithmetic import bounded
-from tightrope.train.gradients.chains import slices, sum_of_parts
-from tightrope.train.gradients.combine import combine
-from tightrope.train.gradients.forms import Dense, TableRows, evenly
+from tightrope.train.gradients.batch import combine
+from tightrope.train.gradients.forms import Dense, TableRows, evenly, slices, sum_of_parts
 from tightrope.train.gradients.outer import Outer, RankOne, Signal
 from tightrope.train.gradients.rounding import LARGEST_RHO, gamma, longest_chain, rho_for
 

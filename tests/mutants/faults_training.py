@@ -43,6 +43,7 @@ BATCH, SITES = "train/gradients/batch.py", "train/gradients/sums.py"
 COUNT, LOG, STEP = "train/spending.py", "train/journal.py", "train/run.py"
 
 VMAP, AROUND = (f"tests/attacks/train/test_{name}.py::test_" for name in ("vmap", "surroundings"))
+WAY_BACK = "tests/attacks/train/test_way_back.py"
 
 FAULTS = [
     # what would tie an example to others, or show it, beside the rules
@@ -78,6 +79,19 @@ FAULTS = [
         f"{RUN}::test_generators_do_not_show_how_many_examples_were_drawn",
     ),
     (
+        "train/folder.py::RunFolder._resume",
+        "stored_isolation(run).as_dict() != state['isolation']",
+        "False",
+        f"{UNIT}test_isolation_evidence.py"
+        "::test_a_crash_after_a_resume_does_not_lose_what_the_resumed_part_was",
+    ),
+    (
+        "train/executors/strict.py::own_draws",
+        "random.seed(int(seeds[1]))",
+        "None",
+        f"{RUN}::test_what_a_data_set_draws_is_secret_and_leaves_no_trace",
+    ),
+    (
         f"{STEP}::PrivateRun._check_before_step",
         "self._failed",
         "False",
@@ -93,6 +107,8 @@ FAULTS = [
     ),
     (f"{TABLE}/shapes.py::cat", "along and len(tensors) > 1", "False", _rule("cat")),
     (f"{TABLE}/picking.py::embedding", "table != PUBLIC", "False", _rule("embedding")),
+    (f"{TABLE}/picking.py::embedding", "c['padding_idx'] != -1", "False", WAY_BACK),
+    ("train/program/capture.py::_product", "half + count % 2", "half", WAY_BACK),
     (f"{TABLE}/layers.py::_own_channels", "label.dim != 1", "False", _rule("batch_norm")),
     (f"{TABLE}/layers.py::recurrent", "label.dim != at", "False", PROGRAMS),
     (f"{LABELS}::broadcast", "found not in (PUBLIC, here)", "False", _rule("fill")),
@@ -220,18 +236,18 @@ FAULTS = [
     (f"{BATCH}::_sum_of_vectors", "float(layer.bias is not None)", "0.0", SUMS),
     (f"{SITES}::ClippedSums.forms", "transposed(form) if made.turned else form", "form", SUMS),
     (
-        "train/gradients/combine.py::_joined_outer",
+        "train/gradients/batch.py::_joined_outer",
         "torch.cat([o.a for o in outers], 1)",
         "torch.cat([outers[0].a for o in outers], 1)",
         SUMS,
     ),
     (
-        "train/gradients/combine.py::TiedTable.squared_norms",
+        "train/gradients/batch.py::TiedTable.squared_norms",
         "reads + squared + 2 * (cross + error)",
         "reads + squared",
         SUMS,
     ),
-    ("train/gradients/chains.py::_total", "len(flat) <= chain", "True", CHAINS),
+    ("train/gradients/forms.py::_total", "len(flat) <= chain", "True", CHAINS),
     ("train/arithmetic.py::FloatTotals.add", "t.double().add_(s)", "s.clone()", RUN),
     (
         "train/arithmetic.py::FloatTotals.noisy",

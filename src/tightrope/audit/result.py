@@ -83,7 +83,7 @@ class Audit:
     def contradicts(self, claim: Guarantee) -> bool:
         """Is the claim refuted? Then it or the code is wrong, or the audit one of the unlucky few.
 
-        The claim's whole trade-off curve is held against every test, and the noise found against
+        The claim's whole trade-off curve is compared with every test, and the noise found against
         the noise it needs: an honest claim is refuted with chance 1 - confidence at most. False
         says nothing: an attack may just be weak.
         """
@@ -112,7 +112,7 @@ def audit_one_run(
 ) -> Audit:
     """Bounds from one run with many canaries.
 
-    scores: high where a canary looks present, computed from the output alone; or several kinds of
+    scores: high where a canary seems present, computed from the output alone; or several kinds of
     score by name, among which the allowed miss is divided. guessed: shares of the canaries to
     guess, fixed beforehand. noise: what was seen of the noise, and the process that claims it.
     """

@@ -288,8 +288,8 @@ def _sweep_table(view: dict[str, Any]) -> Table:
     title = None if view["delta"] is None else f"epsilon at delta = {view['delta']:g}"
     table = Table(view["over"], "epsilon", "kind", title=title, header_style="bold")
     for row in view["rows"]:
-        told = row.get("kind") or row["message"]
-        table.add_row(f"{row[name]:g}", epsilon_text(row.get("epsilon")), told)
+        words = row.get("kind") or row["message"]
+        table.add_row(f"{row[name]:g}", epsilon_text(row.get("epsilon")), words)
     return table
 
 

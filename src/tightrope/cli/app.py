@@ -128,8 +128,8 @@ def run() -> None:
         extra = _EXTRAS.get((missing.name or "").partition(".")[0])
         if extra is None:
             raise
-        told = f"This command needs {missing.name}: pip install 'tightrope[{extra}]'."
-        _refuse(MissingTool(told), as_json)
+        words = f"This command needs {missing.name}: pip install 'tightrope[{extra}]'."
+        _refuse(MissingTool(words), as_json)
     except BrokenPipeError:  # the reader has seen enough: `tightrope ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -151,6 +151,6 @@ def _refuse(error: Exception, as_json: bool) -> None:
         print(json.dumps({"error": type(error).__name__, "message": str(error)}))
     from tightrope.evidence.files import printable
 
-    told = Text.assemble(("tightrope: ", "bold red"), printable(error))
-    Console(stderr=True).print(told, highlight=False)
+    words = Text.assemble(("tightrope: ", "bold red"), printable(error))
+    Console(stderr=True).print(words, highlight=False)
     sys.exit(2)

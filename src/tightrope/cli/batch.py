@@ -60,11 +60,11 @@ def _answer(line: str) -> dict[str, Any]:
     except TightropeError as error:
         return {"error": type(error).__name__, "message": str(error)}
     except Exception as error:  # one fault must not cost the answers to the other lines
-        said = (
+        claim = (
             f"{type(error).__name__}: {error}. This is a fault of Tightrope, not of the setting: "
             "please report it with this line."
         )
-        return {"error": "InternalError", "message": said}
+        return {"error": "InternalError", "message": claim}
 
 
 def _read(line: str) -> Setting:

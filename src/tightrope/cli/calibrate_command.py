@@ -183,7 +183,7 @@ def _missing(setting: Setting) -> str:
     given = {"noise": setting.noise, "steps": length, "rate": setting.has_rate}
     if setting.last_iterate and not setting.noise:
         return "noise"
-    absent = [name for name, said in given.items() if not said]
+    absent = [name for name, claim in given.items() if not claim]
     if len(absent) != 1:
         raise InvalidInput(
             "Leave out what should be found: --noise, --steps (or --epochs), or --rate; or name it "

@@ -91,8 +91,8 @@ def certify(
     write(made if sign is None else signed(made, sign), out)
     remarks = [*reading.notes, *level.remarks]
     if as_json:
-        told = {"certificate": str(out), "statement": made["statement"], "remarks": remarks}
-        print(json.dumps({"schema": "tightrope.certify/1", **told}))
+        text = {"certificate": str(out), "statement": made["statement"], "remarks": remarks}
+        print(json.dumps({"schema": "tightrope.certify/1", **text}))
         return
     screen().print(made["statement"])
     remark(remarks)
@@ -284,8 +284,8 @@ def export(
     (row,) = rows_of("export", patience, kind=form.value, **asked)
     write_text(out, row["text"])
     if as_json:
-        told = {"export": str(out), "missing": row["missing"]}
-        print(json.dumps({"schema": "tightrope.export/1", **told}))
+        words = {"export": str(out), "missing": row["missing"]}
+        print(json.dumps({"schema": "tightrope.export/1", **words}))
         return
     print(f"Export: {out}")
     if row["missing"]:

@@ -168,7 +168,7 @@ def reserve(
     source: opt.Source = None,
     note: Annotated[str, typer.Option(help="What it is for.", metavar="TEXT")] = "",
 ) -> None:
-    """Put aside what a run may spend, for instance one of another program; prints an id.
+    """Reserve what a run may spend, for instance one of another program; prints an id.
 
     Example: `tightrope ledger reserve patients --rate 0.01 --noise 1.1 --steps 1000`
     """
@@ -324,7 +324,7 @@ def check(
         Path | None, typer.Option(help="A folder of public keys.", metavar="FOLDER")
     ] = None,
 ) -> None:
-    """Check a log: its hash chain, the price of every entry, and a head that somebody kept."""
+    """Check a log: its hash chain, the price of every entry, and a head that you kept."""
     if head is not None and not re.fullmatch(r"[0-9]+:[0-9a-f]{64}", head):
         raise InvalidInput(
             f"A head is NUMBER:HASH, as `tightrope ledger status` prints it; got {head[:80]!r}."

@@ -107,11 +107,11 @@ def with_setting(
         def wrapped(**words: Any) -> None:
             from tightrope.interop.setting import Setting
 
-            said = {name: words.pop(name) for name in options}
-            command(Setting(**said), **words)
+            claim = {name: words.pop(name) for name in options}
+            command(Setting(**claim), **words)
 
-        told = inspect.signature(command, eval_str=True, locals={"Setting": Any})
-        own = list(told.parameters.values())[1:]
+        text = inspect.signature(command, eval_str=True, locals={"Setting": Any})
+        own = list(text.parameters.values())[1:]
         shared = [_parameter(name, option) for name, option in options.items()]
         positional = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         wrapped.__signature__ = inspect.Signature([*shared, *positional])  # type: ignore[attr-defined]
@@ -136,7 +136,7 @@ def reading_of(setting: Setting, source: str | None, command: str) -> Reading:
 
 
 def needs(setting: Setting, command: str, varied: str = "") -> None:
-    """What a run needs was said; `varied` is what the command chooses itself."""
+    """Refuse a run without what it needs; `varied` is what the command chooses itself."""
     given = {
         "rate": ("--rate (or --batch-size and --dataset-size)", setting.has_rate),
         "noise": ("--noise", setting.noise),
@@ -145,7 +145,7 @@ def needs(setting: Setting, command: str, varied: str = "") -> None:
             setting.steps or setting.epochs or setting.last_iterate,  # it says what it needs
         ),
     }
-    missing = [words for name, (words, said) in given.items() if not said and name != varied]
+    missing = [words for name, (words, claim) in given.items() if not claim and name != varied]
     if missing:
         raise InvalidInput(
             f"{command} needs {' and '.join(missing)}. For instance: tightrope {command} {_RUN}"

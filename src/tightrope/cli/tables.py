@@ -47,8 +47,8 @@ def show_account(view: dict[str, Any], console: Console | None = None) -> None:
         console.print(Text.assemble((f"{', '.join(names)}: ", "bold dim"), (reason, "dim")))
     foreign = sum(row["foreign"] for row in view["analyses"])
     if foreign:
-        said = f"({foreign} analyses of other kinds of processes: see --json.)"
-        console.print(Text(said, style="dim"))
+        claim = f"({foreign} analyses of other kinds of processes: see --json.)"
+        console.print(Text(claim, style="dim"))
 
 
 def remark(lines: Iterable[str], console: Console | None = None) -> None:
@@ -87,8 +87,8 @@ def headline(view: dict[str, Any]) -> Panel:
     text.highlight_regex(r"(?<=epsilon <= )[\d.e+-]+", "bold green")
     text.append(f"\n{answer['second_method']['words']}", style="dim")
     if "group" in answer:
-        told = epsilon_text(answer["group"]["epsilon"])
-        text.append(f"\nfor {answer['group']['size']} records together: epsilon <= {told}")
+        words = epsilon_text(answer["group"]["epsilon"])
+        text.append(f"\nfor {answer['group']['size']} records together: epsilon <= {words}")
     if "said" in view:
         style = "green" if view["said"]["verdict"] == "safe" else "bold red"
         text.append(f"\n{view['said']['words']}", style=style)
@@ -137,7 +137,7 @@ def compare_table(views: list[dict[str, Any]], delta: float) -> Table:
 
 
 def show_calibration(view: dict[str, Any], console: Console | None = None) -> None:
-    """What was found, and what the other analyses would have said."""
+    """What was found, and what the other analyses would give."""
     console = console or screen()
     answer = view["answer"]
     value = answer[answer["quantity"]]
@@ -153,7 +153,8 @@ def show_calibration(view: dict[str, Any], console: Console | None = None) -> No
         text.append("\nMore steps were not tried: these hardly touch the budget.")
     console.print(Panel(text, title="calibrated", title_align="left"))
     remark(view.get("remarks", ()), console)
-    console.print(_alternatives(view))
+    if others := [row for row in view["alternatives"] if "reason" not in row]:
+        console.print(_alternatives(view["answer"]["quantity"], others))
     for names, reason in _grouped(row for row in view["alternatives"] if "reason" in row):
         console.print(Text.assemble((f"{', '.join(names)}: ", "bold dim"), (reason, "dim")))
 
@@ -163,16 +164,14 @@ def _safe(quantity: str, value: float, digits: int) -> str:
     return (rounded_down if quantity == "rate" else rounded_up)(value, digits)
 
 
-def _alternatives(view: dict[str, Any]) -> Table:
+def _alternatives(quantity: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(title="what other analyses would have said", header_style="bold")
-    quantity = view["answer"]["quantity"]
     for column in ("analysis", quantity.replace("_", " "), "compared", "true epsilon there"):
         table.add_column(column)
-    for row in view["alternatives"]:
-        if "reason" not in row:
-            truth = epsilon_text(row["true_epsilon"]) if "true_epsilon" in row else "within budget"
-            cells = (f"{row[quantity]:.6g}", row["compared"], truth)
-            table.add_row(row["analysis"], *cells, style=_STYLE[row["kind"]])
+    for row in rows:
+        truth = epsilon_text(row["true_epsilon"]) if "true_epsilon" in row else "within budget"
+        cells = (f"{row[quantity]:.6g}", row["compared"], truth)
+        table.add_row(row["analysis"], *cells, style=_STYLE[row["kind"]])
     return table
 
 
@@ -222,7 +221,7 @@ def verdict_of(checks: list[Check]) -> Group:
     """The lines of a verification, grouped by who answers for them; the statement at the end."""
     from tightrope.evidence.check import DECISIVE, NO_PROMISE, State
 
-    groups = dict[tuple[State, str], list[Check]]()
+    groups: dict[tuple[State, str], list[Check]] = {}
     for check in checks:
         if check.name not in (DECISIVE, NO_PROMISE) or not check.holds:
             groups.setdefault((check.state, check.by), []).append(check)
@@ -233,9 +232,9 @@ def verdict_of(checks: list[Check]) -> Group:
 
 def _group(state: State, by: str, checks: list[Check]) -> Table:
     name = Column(min_width=_NAMES, max_width=_NAMES)
-    said = Column(overflow="fold")  # nothing of it is left out
+    claim = Column(overflow="fold")  # nothing of it is left out
     heading = Text(f"{state.capitalize()}{f' ({by})' if by else ''}", "bold not italic")
-    table = Table(Column(width=5), name, said, title=heading, title_justify="left")
+    table = Table(Column(width=5), name, claim, title=heading, title_justify="left")
     table.show_header, table.box, table.padding = False, None, (0, 1, 0, 0)
     for check in checks:
         style = {None: "", True: "green", False: "bold red"}[check.holds]

@@ -161,7 +161,7 @@ def _report(
         "text": text,
         "holds": found.holds,
         "verdict": found,
-        "statement": page.said if found.holds else None,
+        "statement": page.statement if found.holds else None,
     }
 
 

@@ -132,14 +132,14 @@ def certify(
 
 
 def analysis_of(finding: AnalysisResult, result: Account, delta: float) -> dict[str, Any]:
-    look = result.second_look(delta)
+    second = result.second_method(delta)
     return {
         "key": finding.key,
         "name": finding.name,
         "kind": str(finding.kind),
         "theorems": [_theorem(theorem) for theorem in finding.theorems],
         "refused": [f.name for f in result.findings if not f.applies],
-        "second_method": {"verdict": str(look.verdict), "method": look.method},
+        "second_method": {"verdict": str(second.verdict), "method": second.method},
     }
 
 

@@ -44,7 +44,7 @@ class Verdict(StrEnum):
 class Check:
     """One line of a verdict. holds: None where nothing was recomputed, which refutes nothing.
 
-    Only what was recomputed here can hold: a tick that nobody checked cannot be made. by: who
+    Only what was recomputed here can hold: a tick without a check cannot be made. by: who
     answers for a line that the writer stated.
     """
 
@@ -63,12 +63,12 @@ class Check:
         return "not checked" if self.holds is None else "holds" if self.holds else "FAILS"
 
 
-def stated(name: str, said: str, by: str = "") -> Check:
-    return Check(name, None, said, State.STATED, by)
+def stated(name: str, words: str, by: str = "") -> Check:
+    return Check(name, None, words, State.STATED, by)
 
 
-def yours(name: str, said: str) -> Check:
-    return Check(name, None, said, State.YOURS)
+def yours(name: str, words: str) -> Check:
+    return Check(name, None, words, State.YOURS)
 
 
 def verdict(checks: list[Check]) -> Verdict:

@@ -75,12 +75,12 @@ def reprove(certificate: dict[str, Any]) -> Check:
     except (TightropeError, KeyError, TypeError, ValueError) as error:
         return Check(name, False, f"not proved: {error}")
     if proof.slack is None:
-        told = f"epsilon = {proof.epsilon!r} could not be proved, nor {1 + SLACKS[-1]} times it"
-        return Check(name, False, told)
+        words = f"epsilon = {proof.epsilon!r} could not be proved, nor {1 + SLACKS[-1]} times it"
+        return Check(name, False, words)
     extra = f" (1 + {proof.slack:g})" if proof.slack else ""
     if not proof.holds:
-        told = f"only ({proof.epsilon!r}{extra}, {delta:g})-DP could be proved: claim that epsilon"
-        return Check(name, False, told)
+        words = f"only ({proof.epsilon!r}{extra}, {delta:g})-DP could be proved: claim that epsilon"
+        return Check(name, False, words)
     return Check(name, True, f"proved: ({proof.epsilon!r}{extra}, {delta:g})-DP")
 
 

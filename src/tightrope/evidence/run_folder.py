@@ -128,9 +128,9 @@ def folder_checks(
 
 
 def _reason(error: Exception) -> str:
-    told = why_unread(error) if isinstance(error, OSError | ValueError) else str(error)
+    words = why_unread(error) if isinstance(error, OSError | ValueError) else str(error)
     where = f"{Path(error.filename).name}: " if getattr(error, "filename", None) else ""  # type: ignore[attr-defined]
-    return f"{where}{told}"[:400]
+    return f"{where}{words}"[:400]
 
 
 # ---- what is stored
@@ -194,8 +194,8 @@ def _releases(run: dict[str, Any], journal: _Journal) -> Check:
     if run["private"] and not journal.private:
         return Check("releases", False, "the journal holds releases that were not private")
     same = run["steps"] == journal.releases
-    told = f"{journal.releases} counted by the journal, {run['steps']} in the certificate"
-    return Check("releases", same, told)
+    words = f"{journal.releases} counted by the journal, {run['steps']} in the certificate"
+    return Check("releases", same, words)
 
 
 def _settings(certificate: dict[str, Any], process: Any, state: dict[str, Any]) -> Check:
@@ -255,17 +255,17 @@ _BUDGET = "Budget(epsilon="
 
 def _isolation(run: dict[str, Any], state: dict[str, Any]) -> Check:
     """The programs that were proved, in the steps that were stored; what came later adds to it."""
-    said, stored = run.get("isolation"), state["isolation"]
-    if said is None:
+    claim, stored = run.get("isolation"), state["isolation"]
+    if claim is None:
         return Check("stored programs", False, "the stored run names some, the certificate none")
     first, second = (
         [period for period in section["examples"] if period["from_step"] <= state["step"]]
-        for section in (said, stored)
+        for section in (claim, stored)
     )
     if first != second:
         return Check("stored programs", False, "examples were kept apart in another way")
     for name in ("private_values_shown", "weights_set_by_owner"):
-        if said[name] < stored[name]:
+        if claim[name] < stored[name]:
             return Check("stored programs", False, f"the stored run differs in {name}")
     return Check("stored programs", True, f"{len(second)} periods as in the certificate")
 
@@ -275,16 +275,16 @@ def _data(folder: Path, run: dict[str, Any], state: dict[str, Any]) -> Check:
     fingerprint = state["facts"].get("data")
     if run["data"] is None or fingerprint is None:
         same = (run["data"] is None) == (fingerprint is None)
-        told = "no data are committed to" if same else "data are named in one of the two only"
-        return yours("data", told) if same else Check("data", False, told)
+        words = "no data are committed to" if same else "data are named in one of the two only"
+        return yours("data", words) if same else Check("data", False, words)
     if not (folder / KEY).exists():
         return yours("data", f"{KEY} is not here, so the commitment was not opened")
     try:
         same = opens(run["data"], read_key(folder / KEY), fingerprint)
     except InvalidInput as error:
         return Check("data", False, str(error))
-    told = "opens to the data of the stored state" if same else "is to other data, or another key"
-    return Check("data", same, f"the commitment {told}")
+    words = "opens to the data of the stored state" if same else "is to other data, or another key"
+    return Check("data", same, f"the commitment {words}")
 
 
 def _tensors(folder: Path, state: dict[str, Any]) -> Check:
@@ -313,10 +313,10 @@ def _ledger(folder: Path, process: Any, journal: _Journal, url: str | None) -> C
     """The reservation that the journal names: of this process, and announced as far as it went."""
     name = journal.reservation
     if url is None:
-        told = "the journal names no reservation, so no ledger counts this run"
+        words = "the journal names no reservation, so no ledger counts this run"
         if name is not None:
-            told = f"reservation {name}: give --ledger to have it checked"
-        return yours("ledger", told)
+            words = f"reservation {name}: give --ledger to have it checked"
+        return yours("ledger", words)
     if name is None:
         return Check("ledger", False, "the journal names no reservation: no ledger counts this run")
     try:
@@ -328,16 +328,16 @@ def _ledger(folder: Path, process: Any, journal: _Journal, url: str | None) -> C
     dataset, reservation = found
     counted = reservation.spent if reservation.settled is None else reservation.settled
     if counted < journal.releases:
-        told = f"{dataset}: {counted} steps are counted, the journal has {journal.releases}"
-        return Check("ledger", False, told)
+        words = f"{dataset}: {counted} steps are counted, the journal has {journal.releases}"
+        return Check("ledger", False, words)
     if not _alike(reservation.process, process):
         return Check("ledger", False, f"{dataset}: reservation {name} is for another process")
-    told = f"{dataset}: {counted} steps counted for reservation {name}"
-    return Check("ledger", True, told + _settled_with(folder, reservation.certificate))
+    words = f"{dataset}: {counted} steps counted for reservation {name}"
+    return Check("ledger", True, words + _settled_with(folder, reservation.certificate))
 
 
 def _settled_with(folder: Path, named: str | None) -> str:
-    """A signature or a title changes the file, so another hash is no fault, and is said."""
+    """A signature or a title changes the file, so another hash is a remark and no fault."""
     if named is None:
         return ""
     with open_ordinary(folder / FILE) as file:

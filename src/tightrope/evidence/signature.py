@@ -85,24 +85,24 @@ def _public(path: str | Path) -> Any:
     return _loaded(path, load, "PublicKey", "public")
 
 
-def _loaded(path: str | Path, load: Callable[..., object], kind: str, told: str) -> Any:
+def _loaded(path: str | Path, load: Callable[..., object], kind: str, half: str) -> Any:
     try:
         with open_ordinary(path) as file:
             key = load(file.read(10_000))
     except (InvalidInput, OSError, ValueError, TypeError):
         key = None
     if not isinstance(key, getattr(_tools(), f"Ed25519{kind}")):
-        raise InvalidInput(f"{printable(path)} {_not_a_key(Path(path), told)}")
+        raise InvalidInput(f"{printable(path)} {_not_a_key(Path(path), half)}")
     return key
 
 
-def _not_a_key(path: Path, told: str) -> str:
+def _not_a_key(path: Path, half: str) -> str:
     """Why a file gives no key, and where one comes from."""
     if not path.exists():
-        return f"does not exist. Give the file of a {told} key; `tightrope keygen` makes a pair."
-    hint = "the one that ends in .pub" if told == "public" else "the one without .pub"
+        return f"does not exist. Give the file of a {half} key; `tightrope keygen` makes a pair."
+    hint = "the one that ends in .pub" if half == "public" else "the one without .pub"
     return (
-        f"is not a {told} Ed25519 key in a PEM file. `tightrope keygen` makes two files; give "
+        f"is not a {half} Ed25519 key in a PEM file. `tightrope keygen` makes two files; give "
         f"{hint}."
     )
 
@@ -130,7 +130,7 @@ def _serialization() -> Any:
 
 # ---- signing
 def signature_by(certificate: dict[str, Any], key: str | Path) -> dict[str, str]:
-    """A detached signature by a secret key file; nobody signs an edited certificate by mistake."""
+    """A detached signature by a secret key file; an edited certificate is refused."""
     return signature_of(unedited(certificate), key)
 
 
@@ -212,8 +212,8 @@ def signature_line(
     content = payload(certificate)
     wrong = next((one for one in found if not _fits(one, content)), None)
     if wrong is not None:
-        told = f"the signature by key {_short(wrong)} does not match the content"
-        return Check("signature", False, told), "a broken signature"
+        words = f"the signature by key {_short(wrong)} does not match the content"
+        return Check("signature", False, words), "a broken signature"
     known = [(trust.names[s["key"]], s) for s in found if trust and s["key"] in trust.names]
     if known:
         by = "signed by " + ", ".join(name for name, _ in known)
@@ -268,7 +268,7 @@ def head_signer(key: str | Path) -> Callable[[bytes], str]:
 
 
 def check_signatures(entries: Iterable[LogEntry], trust: Trust) -> None:
-    """Refuse a log with an entry that nobody signed whom the reader trusts."""
+    """Refuse a log with an entry without the signature of a key that the reader trusts."""
     for entry in entries:
         found = _of_entry(entry.signature)
         check, _ = signature_line(

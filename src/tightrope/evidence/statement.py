@@ -46,8 +46,8 @@ def statement_here(content: dict[str, Any], length: bool = True) -> str:
 
     length: was it recomputed that the claim covers the length? If not, that is the writer's word.
     """
-    said = statement({**content, "schema": _NEWEST})
-    return said if length else said.replace(_LENGTHS["budget"], _HELD)
+    claim = statement({**content, "schema": _NEWEST})
+    return claim if length else claim.replace(_LENGTHS["budget"], _HELD)
 
 
 def _subject(content: dict[str, Any]) -> str:
@@ -56,7 +56,7 @@ def _subject(content: dict[str, Any]) -> str:
 
 
 def _declared(content: dict[str, Any]) -> str:
-    """A guarantee that somebody names is not one that follows from a mechanism."""
+    """A guarantee that is declared is not one that follows from a mechanism."""
     if content["schema"] != _NEWEST or not declared_in(content["process"]):
         return ""
     return " It rests on a declared guarantee, which nothing here derives."
@@ -89,8 +89,8 @@ def _length(content: dict[str, Any]) -> str:
         return ""
     if "length" not in run and run["kind"] == "training" and content["schema"] == _NEWEST:
         return _UNSAID
-    said = _LENGTHS.get(run.get("length"), "")
-    return said if content["schema"] == _NEWEST else said.replace("By its own word, its", "Its")
+    claim = _LENGTHS.get(run.get("length"), "")
+    return claim if content["schema"] == _NEWEST else claim.replace("By its own word, its", "Its")
 
 
 def footnotes(run: Mapping[str, Any] | None) -> tuple[str, ...]:

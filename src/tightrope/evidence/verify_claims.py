@@ -17,9 +17,9 @@ from tightrope.evidence.check import Check, yours
 from tightrope.evidence.statement import main_claim
 from tightrope.guarantee.base import Components, Guarantee
 from tightrope.guarantee.check import Methods
-from tightrope.guarantee.from_profile import supporting_epsilon
 from tightrope.guarantee.kinds.stopped import StoppedGuarantee
-from tightrope.guarantee.loss.renyi_cells import composed_renyi_by_cells
+from tightrope.guarantee.loss.renyi import composed_renyi_by_cells
+from tightrope.guarantee.tradeoff import supporting_epsilon
 from tightrope.numerics.interval import Interval
 from tightrope.validate import check_real
 
@@ -50,13 +50,13 @@ _VIEWS = (
 
 def claims_checks(certificate: dict[str, Any], result: Account, best: Guarantee) -> Iterator[Check]:
     """One line for each kind of claim."""
-    said = certificate["analysis"]
-    named = [find(one, result.process) for one in result.analyses if one.key == said["key"]]
+    claim = certificate["analysis"]
+    named = [find(one, result.process) for one in result.analyses if one.key == claim["key"]]
     proofs = [best, *(f.outcome for f in named if f.is_certified and f.outcome != best)]
     for view in _VIEWS:
         claimed = certificate["claims"][view.name]
         rows = claimed if view.argument else [claimed]
-        exact = said["kind"] == "exact"
+        exact = claim["kind"] == "exact"
         false = next((row for row in rows if not _holds(row, view, proofs, exact)), None)
         if false is None:
             yield Check(view.name, True, f"all {len(rows)} hold" if view.argument else "holds")
@@ -109,8 +109,8 @@ _NAME = "second method"
 def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) -> Check:
     """It contradicts no epsilon where it answers."""
     try:
-        said = main_claim(claims, delta)
-        main = math.inf if said is None else float(check_real(said, "epsilon"))
+        claim = main_claim(claims, delta)
+        main = math.inf if claim is None else float(check_real(claim, "epsilon"))
     except (KeyError, TightropeError) as error:
         return Check(_NAME, False, str(error.args[0]))
     guarantee, share = whole_and_share(guarantee)
@@ -127,8 +127,8 @@ def second_method(claims: dict[str, Any], guarantee: Guarantee, delta: float) ->
         return Check(_NAME, False, f"the lattice contradicts the claim at delta = {wrong[0]}")
     if verdicts.get(delta) is None:
         return yours(_NAME, f"the lattice has no answer at delta = {delta}")
-    told = f"{sum(map(bool, verdicts.values()))} of {len(verdicts)} epsilons are proved twice"
-    return Check(_NAME, True, told)
+    words = f"{sum(map(bool, verdicts.values()))} of {len(verdicts)} epsilons are proved twice"
+    return Check(_NAME, True, words)
 
 
 def whole_and_share(guarantee: Guarantee) -> tuple[Guarantee, float]:
@@ -188,8 +188,8 @@ def second_tradeoff(claims: dict[str, Any], guarantee: Guarantee) -> Check:
         if verdict is False:
             return Check(name, False, f"the lattice contradicts the claim at type_i = {type_i}")
         twice += verdict is True
-    told = f"{twice} of {len(rows)} claims are proved by two methods"
-    return Check(name, True, told) if twice else yours(name, told)
+    words = f"{twice} of {len(rows)} claims are proved by two methods"
+    return Check(name, True, words) if twice else yours(name, words)
 
 
 def _delta_behind(epsilon: float, type_i: float, lower: float) -> float:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, final
 
 from tightrope.errors import DoesNotApply, InvalidInput
-from tightrope.guarantee.approx.simple import amplified
+from tightrope.guarantee.approx import amplified
 from tightrope.process import (
     AbstractSampling,
     Adjacency,
@@ -157,8 +157,8 @@ def _parts(given: object) -> tuple[str, dict[str, Any]]:
 
 def _class_of(given: object) -> str:
     """The class of a live event, or the one that a named tuple of theirs speaks of."""
-    said = getattr(given, "class_name", type(given).__name__)
-    return said.decode() if isinstance(said, bytes) else str(said)
+    claim = getattr(given, "class_name", type(given).__name__)
+    return claim.decode() if isinstance(claim, bytes) else str(claim)
 
 
 _UP = 1.0 + 4e-12  # weights of a mixture are binomial ones up to rounding, 1e-12
@@ -466,7 +466,7 @@ def _is_step(given: object) -> bool:
 
 
 def _of_users(parts: list[Any], make: Callable[[list[Any]], Any]) -> Any:
-    """The records of one user are said of the whole: all parts must have as many."""
+    """The records of one user belong to the whole: all parts must have as many."""
     sizes = {part.records if isinstance(part, UserLevel) else 1 for part in parts}
     if len(sizes) > 1:
         raise DoesNotApply(

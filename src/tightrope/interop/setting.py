@@ -269,21 +269,21 @@ class Setting:
 
     @property
     def scheme(self) -> SamplingName:
-        said: SamplingName = choice(self.sampling, SamplingName, "sampling", "poisson")
-        return said
+        claim: SamplingName = choice(self.sampling, SamplingName, "sampling", "poisson")
+        return claim
 
     @property
     def neighbours(self) -> Adjacency:
-        said: Adjacency = choice(self.adjacency, Adjacency, "adjacency", "add-or-remove")
-        return said
+        claim: Adjacency = choice(self.adjacency, Adjacency, "adjacency", "add-or-remove")
+        return claim
 
     @property
     def has_rate(self) -> bool:
-        """Is it said how many records a batch has?"""
+        """Does the setting name how many records a batch has?"""
         if self.last_iterate != UNSAID:
             return True
-        said = (self.rate, self.batch_size)
-        return self.scheme is SamplingName.FULL or any(word != UNSAID for word in said)
+        claim = (self.rate, self.batch_size)
+        return self.scheme is SamplingName.FULL or any(word != UNSAID for word in claim)
 
     def _rate(self) -> float:
         rate = parse_number(self.rate, "rate")
@@ -321,7 +321,7 @@ class Setting:
 
     @property
     def records(self) -> int | None:
-        """How many records there are, where that was said."""
+        """How many records there are, where that is known."""
         if self.dataset_size == UNSAID:
             return None
         return check_count(parse_count(self.dataset_size, "dataset_size"), "dataset_size", low=1)
@@ -330,17 +330,17 @@ class Setting:
         return level_of(self.delta, self.records)
 
     def group_size(self) -> int:
-        """How many records change together; 1 where nothing was said."""
+        """How many records change together; 1 by default."""
         if self.group == UNSAID:
             return 1
         return check_count(parse_count(self.group, "group"), "group", low=1)
 
 
 def level_of(given: object, records: int | None) -> Level:
-    """The delta that was asked for, or a default that is told; held against 1/records."""
+    """The delta that was asked for, or a default with a remark; compared with 1/records."""
     if given == UNSAID and records is None:
-        told = f"delta = {_USUAL_DELTA:g} by default. With --dataset-size it would fit your data."
-        return Level(_USUAL_DELTA, (told,))
+        words = f"delta = {_USUAL_DELTA:g} by default. With --dataset-size it would fit your data."
+        return Level(_USUAL_DELTA, (words,))
     if given == UNSAID and records is not None:
         found = default_delta(records)
         return Level(found, (f"delta = {found:.3g}, the default for {records:,} records.",))
@@ -349,10 +349,10 @@ def level_of(given: object, records: int | None) -> Level:
     if wrong is None:
         return Level(delta)
     least, usual = (2, _USUAL_DELTA) if records is None else (records, default_delta(records))
-    told = f"{wrong} Ask for less than 1/{least}, for instance {usual:.1g}."
+    words = f"{wrong} Ask for less than 1/{least}, for instance {usual:.1g}."
     if delta >= 1.0 and records is not None:
-        raise InvalidInput(told)
-    return Level(delta, (told,))
+        raise InvalidInput(words)
+    return Level(delta, (words,))
 
 
 def build_sampling(name: SamplingName, given: float) -> AbstractSampling:

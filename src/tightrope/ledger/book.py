@@ -1,7 +1,7 @@
 """One data set: what was reserved, spent and settled, and whether something more may be.
 
 Pure decisions, no store. An entry of the log is decided (`reserve`, `spend`, `settle` return its
-content, or refuse), written by somebody else, and then taken in by `add`, which refuses whatever
+content, or refuse), written by the store, and then taken in by `add`, which refuses whatever
 would not have been decided so.
 """
 
@@ -172,12 +172,12 @@ class Book:
         return Counter(), Reservation(name, process, price, who, at, note if body["note"] else "")
 
     def _spent(self, body: dict[str, Any]) -> tuple[Counter[Charge], Reservation]:
-        told = self.spend(body["id"], body["spent"], who=body["who"])
-        return self._changed(body["id"], spent=told["spent"])
+        words = self.spend(body["id"], body["spent"], who=body["who"])
+        return self._changed(body["id"], spent=words["spent"])
 
     def _settled(self, body: dict[str, Any]) -> tuple[Counter[Charge], Reservation]:
-        told = self.settle(body["id"], body["settled"], body["certificate"], who=body["who"])
-        return self._changed(body["id"], settled=told["settled"], certificate=told["certificate"])
+        words = self.settle(body["id"], body["settled"], body["certificate"], who=body["who"])
+        return self._changed(body["id"], settled=words["settled"], certificate=words["certificate"])
 
     def _changed(self, name: str, **facts: Any) -> tuple[Counter[Charge], Reservation]:
         before = self.reservation(name)
@@ -261,7 +261,7 @@ class Book:
         if not self.terms.allows(who):
             raise InvalidInput(
                 f"{who!r} may not spend on {self.terms.name!r}; its spenders are "
-                f"{', '.join(self.terms.spenders) or 'nobody'}. Ask one of them."
+                f"{', '.join(self.terms.spenders) or 'no one'}. Ask one of them."
             )
 
     def _open(self, name: str) -> Reservation:
@@ -301,12 +301,12 @@ class Book:
 
     def check_prices(self) -> None:
         """Work out anew what every reservation costs: the log might state too little."""
-        for held in self.reservations.values():
-            due = self.meter.price(piece_of(held.process))
-            if any(part < cost * (1.0 - _SAME) for part, cost in zip(held.price, due, strict=True)):
+        for one in self.reservations.values():
+            due = self.meter.price(piece_of(one.process))
+            if any(part < cost * (1.0 - _SAME) for part, cost in zip(one.price, due, strict=True)):
                 raise LedgerDamaged(
-                    f"Reservation {held.id} of {self.terms.name!r}, by {held.who!r}, states a "
-                    f"price of {held.price}; the right one is {due}. Tightrope did not write it."
+                    f"Reservation {one.id} of {self.terms.name!r}, by {one.who!r}, states a "
+                    f"price of {one.price}; the right one is {due}. Tightrope did not write it."
                 )
 
 
@@ -314,5 +314,5 @@ def _damaged(entry: LogEntry, how: str) -> LedgerDamaged:
     return LedgerDamaged(
         f"Entry {entry.head.number} of the log was not written by Tightrope ({how}): the store was "
         "edited, so no spending is allowed. Restore a copy that contains the newest head that "
-        "somebody kept."
+        "was kept."
     )

@@ -48,7 +48,7 @@ def _config() -> Config:
 
 
 def newest_revision() -> str:
-    """Revisions are numbered, so that older and newer ones can be told apart."""
+    """Revisions are numbered, so that older and newer ones differ in order."""
     return str(ScriptDirectory.from_config(_config()).get_current_head())
 
 
@@ -353,15 +353,15 @@ def _code(error: DBAPIError) -> str:
 
 
 def _words(error: DBAPIError) -> str:
-    """What the database said, in one line."""
+    """The database's message, in one line."""
     return " ".join(str(error.orig).split()).rstrip(".?")
 
 
 def _refusal(url: sql.URL, error: DBAPIError) -> InvalidInput:
     code, lost = _code(error), error.connection_invalidated
     known = (advice for start, advice in _ADVICE.items() if code.startswith(start))
-    told = next(known, f"{_words(error)}. {_UNCERTAIN if lost else _NOTHING}")
-    return InvalidInput(f"{shown(url)}: {told}{'' if told.endswith('?') else '.'}")
+    words = next(known, f"{_words(error)}. {_UNCERTAIN if lost else _NOTHING}")
+    return InvalidInput(f"{shown(url)}: {words}{'' if words.endswith('?') else '.'}")
 
 
 ROLES = ("tightrope_reader", "tightrope_spender", "tightrope_owner")

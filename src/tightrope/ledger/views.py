@@ -69,15 +69,15 @@ def _listed(ledger: BudgetLedger, name: str) -> dict[str, Any]:
     try:
         check_name(name, "the name")
     except InvalidInput as error:
-        told = f"Tightrope writes no such name ({error}) Somebody edited the store."
+        text = f"Tightrope writes no such name ({error}) The store was edited."
         shown = name.encode("unicode_escape").decode("ascii")
-        return {"dataset": shown, "damaged": told}
+        return {"dataset": shown, "damaged": text}
     return standing_or_damage(ledger, name)
 
 
 def history_view(ledger: BudgetLedger, dataset: str) -> list[dict[str, Any]]:
     """The reservations, oldest first: what, by whom, when, and how it ended."""
-    return [_reservation(held) for held in ledger.book(dataset).reservations.values()]
+    return [_reservation(reservation) for reservation in ledger.book(dataset).reservations.values()]
 
 
 def _reservation(held: Reservation) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def words(data: object) -> str:
 
 
 def moment(seconds: float) -> str:
-    """UTC, to the second; a clock that was far off is told as it was."""
+    """UTC, to the second; a clock that was far off is shown as it was."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):

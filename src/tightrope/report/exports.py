@@ -64,13 +64,13 @@ def _has(node: Any, place: tuple[str, ...]) -> bool:
 def _basic(page: Page) -> dict[str, Any]:
     title = page.certificate.get("title") or {}
     organisation = title.get("organisation")
-    said = {
+    claim = {
         "name": title.get("model"),
         "data_curators": None if organisation is None else [organisation],
         "data_product_type": None if page.run is None else "Machine learning model",
         "publication_date": title.get("date"),
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in claim.items() if value is not None}
 
 
 def _loss(page: Page) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _loss(page: Page) -> dict[str, Any]:
         "privacy_unit_details": f"Neighbouring data sets differ by the {setting['adjacency']} "
         f"relation in {setting['unit_of_privacy']}.",
         "privacy_parameters": {"epsilon": epsilon, "delta": page.delta},
-        "privacy_parameters_details": page.said,
+        "privacy_parameters_details": page.statement,
     }
 
 
@@ -163,7 +163,7 @@ def _subject(page: Page) -> Iterator[Row]:
 def _guarantee(page: Page) -> Iterator[Row]:
     setting = page.certificate["setting"]
     epsilon = rounded_up(main_claim(page.certificate["claims"], page.delta))
-    yield "statement", page.said, _HERE
+    yield "statement", page.statement, _HERE
     yield "privacy parameter epsilon", epsilon, _HERE
     yield "probability of failure delta", rounded_up(page.delta), _HERE
     yield "unit of privacy", setting["unit_of_privacy"], _HERE
@@ -212,7 +212,7 @@ def model_card(page: Page) -> str:
     return as_markdown(
         [
             Heading("Privacy"),
-            Text(page.said),
+            Text(page.statement),
             Bullets(
                 (
                     headline(page.guarantee),

@@ -65,7 +65,7 @@ class Page:
 
     @property
     def shown(self) -> bool:
-        """May the guarantee be told in words and pictures?"""
+        """May the guarantee be shown in words and pictures?"""
         return self.private and self.verdict is Verdict.HOLDS
 
     def require_promise(self) -> None:
@@ -85,7 +85,7 @@ class Page:
         return verdict(self.checks)
 
     @property
-    def said(self) -> str:
+    def statement(self) -> str:
         """The statement, as it is composed here; the last line where all others hold."""
         return self.checks[-1].said
 
@@ -137,11 +137,11 @@ def blocks_of(page: Page) -> list[Block]:
 def _lines(page: Page) -> list[Block]:
     """Every line of the verdict, under whoever answers for it."""
     blocks: list[Block] = [Heading("Who answers for what")]
-    for state, told in _STATES.items():
+    for state, words in _STATES.items():
         found = [check for check in page.checks if check.state is state]
         rows = tuple((c.name, c.verdict, f"{c.said}{f' ({c.by})' if c.by else ''}") for c in found)
         if rows:
-            blocks.append(TableBlock(f"{str(state).capitalize()}: {told}", _LINE, rows))
+            blocks.append(TableBlock(f"{str(state).capitalize()}: {words}", _LINE, rows))
     return blocks
 
 
@@ -159,25 +159,25 @@ def _top(page: Page) -> list[Block]:
     top: list[Block] = [Heading("Privacy report", 1), _title(page)]
     if not page.private:
         reasons = "; ".join((page.run or {}).get("not_private_because", ()))
-        told = Text("The numbers below would hold for a run whose randomness nobody knows.")
-        return [*top, Callout(f"NOT PRIVATE: {reasons}.", good=False), told]
+        words = Text("The numbers below would hold for a run whose randomness nobody knows.")
+        return [*top, Callout(f"NOT PRIVATE: {reasons}.", good=False), words]
     if page.verdict is Verdict.PROMISES_NOTHING:
-        return [*top, Callout(f"This certificate promises nothing. {page.said}", good=False)]
+        return [*top, Callout(f"This certificate promises nothing. {page.statement}", good=False)]
     if page.verdict is not Verdict.HOLDS:
         broken = "; ".join(f"{c.name}: {c.said}" for c in page.checks if c.holds is False)
-        told = Text("The numbers below were computed from the process as it stands in the file.")
-        return [*top, Callout(f"Do not trust this certificate. {broken}.", good=False), told]
+        words = Text("The numbers below were computed from the process as it stands in the file.")
+        return [*top, Callout(f"Do not trust this certificate. {broken}.", good=False), words]
     notes = map(Text, footnotes(page.run))
     return [*top, Text(_subject(page.run)), Callout(headline(page.guarantee)), *notes]
 
 
 def _title(page: Page) -> Block:
     """Whose model it is, as far as that was published."""
-    said = page.certificate.get("title") or {}
-    rows = [(label, said.get(key)) for key, label in _TITLE.items()]
-    told = [(label, f"{v:,}" if isinstance(v, int) else v or UNSAID) for label, v in rows]
+    claim = page.certificate.get("title") or {}
+    rows = [(label, claim.get(key)) for key, label in _TITLE.items()]
+    words = [(label, f"{v:,}" if isinstance(v, int) else v or UNSAID) for label, v in rows]
     signed = next(check for check in page.checks if check.name == "signature")
-    return FactList((*told, ("signature", signed.said)))
+    return FactList((*words, ("signature", signed.said)))
 
 
 UNSAID = "not published"
@@ -271,9 +271,9 @@ def _run(page: Page) -> list[Block]:
     rows += isolation_words(run["isolation"]) if "isolation" in run else ()
     if run["measured"]:
         last = run["measured"][-1]
-        told = f"{last['value']:.4g} after step {last['step']}"
-        told += f", on {last['data']}" if "data" in last else ""
-        rows.append((f"{last['name']} on public data", told))
+        words = f"{last['value']:.4g} after step {last['step']}"
+        words += f", on {last['data']}" if "data" in last else ""
+        rows.append((f"{last['name']} on public data", words))
     facts = TableBlock("The run, as its writer states it", (), tuple(rows))
     return [Heading("The run"), facts, described]
 
@@ -339,8 +339,8 @@ def _specialists(page: Page) -> list[Block]:
 
 
 def _analysis(row: dict[str, Any]) -> tuple[str, str, str, str]:
-    told = row["source"] if row["applies"] else row["reason"]
-    return row["name"], _epsilon(row), row["kind"] if row["applies"] else "refused", told
+    words = row["source"] if row["applies"] else row["reason"]
+    return row["name"], _epsilon(row), row["kind"] if row["applies"] else "refused", words
 
 
 def _epsilon(row: dict[str, Any]) -> str:
@@ -361,12 +361,12 @@ def _checks(page: Page) -> list[Block]:
     certificate = page.certificate
     library, link = certificate["library"], certificate["chain"]["statement"][:16]
     made = [check.holds for check in page.checks if check.state is State.RECOMPUTED]
-    told = "NOT all hold" if any(check.holds is False for check in page.checks) else "all hold"
+    words = "NOT all hold" if any(check.holds is False for check in page.checks) else "all hold"
     return [
         Heading("Check it yourself"),
         Text(
             f"When this page was made, {len(made)} lines of the certificate were recomputed and "
-            f"{told}. `tightrope verify certificate.json` repeats them: every claim is computed "
+            f"{words}. `tightrope verify certificate.json` repeats them: every claim is computed "
             "again from the process alone, and held against a second numerical method. "
             "`--rigorous` proves the main claim in ball arithmetic."
         ),

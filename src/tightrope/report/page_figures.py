@@ -84,8 +84,8 @@ def tradeoff(guarantee: Guarantee, attack: Sequence[tuple[float, float]] = ()) -
         f"at most {few} of {PEOPLE:,}, at 100 false alarms at most {many}."
     )
     tried = " Dots: the attack that was tried, counted on few records, so they scatter."
-    told = "What an attacker can do: in the long run, nobody gets above the green curve."
-    return Figure(svg, alt, told + (tried if attack else ""))
+    words = "What an attacker can do: in the long run, nobody gets above the green curve."
+    return Figure(svg, alt, words + (tried if attack else ""))
 
 
 def _thinned(points: Any) -> Any:
@@ -102,8 +102,8 @@ def profile(account: Account, delta: float) -> Figure:
         axes.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16))
         svg = _svg(made)
     alt = "Epsilon against delta by analysis; the table below has the numbers of all."
-    told = "Epsilon against delta by analysis, up to three times the best; lower is better."
-    return Figure(svg, alt, told)
+    words = "Epsilon against delta by analysis, up to three times the best; lower is better."
+    return Figure(svg, alt, words)
 
 
 def history(rows: list[dict[str, Any]], budget: float | None) -> Figure:
@@ -151,8 +151,8 @@ def losses(rows: Sequence[Diagnostic]) -> Figure:
         axes.plot(steps, values, linewidth=1, label="mean loss of the batch", **_line("bound"))
         axes.set(xlabel="step of training", ylabel="mean loss")
         svg = _svg(made)
-    told = f"Mean loss from {values[0]:.3g} to {values[-1]:.3g}." if values else "No losses."
-    return Figure(svg, told, "Loss on the private batches.")
+    words = f"Mean loss from {values[0]:.3g} to {values[-1]:.3g}." if values else "No losses."
+    return Figure(svg, words, "Loss on the private batches.")
 
 
 def clipping(rows: Sequence[Diagnostic]) -> Figure:
@@ -163,9 +163,9 @@ def clipping(rows: Sequence[Diagnostic]) -> Figure:
         axes.set(xlabel="step of training", ylabel="clipped, in %", ylim=(0, 102))
         svg = _svg(made)
     broken = sum(row.nonfinite for row in rows)
-    told = f"Between {min(shares):.0f} % and {max(shares):.0f} % of the gradients were clipped."
+    words = f"Between {min(shares):.0f} % and {max(shares):.0f} % of the gradients were clipped."
     odd = f" {broken} gradients were not finite and counted as zero." if broken else ""
-    return Figure(svg, told, f"Share of gradients longer than the clip.{odd}")
+    return Figure(svg, words, f"Share of gradients longer than the clip.{odd}")
 
 
 def _line(kind: str) -> dict[str, str]:

@@ -121,8 +121,8 @@ def tradeoff_axes(axes: Axes, guarantee: Guarantee) -> None:
     """Hit rate over false alarms of the best possible attack, with blind guessing below."""
     alarms, hits = best_attack(guarantee, 1e-5)
     axes.fill_between(alarms, alarms, hits, step="pre", color=COLOURS["exact"], alpha=0.15)
-    told = "best possible attack (certified)"
-    axes.plot(alarms, hits, drawstyle=STYLE, color=COLOURS["exact"], label=told)
+    words = "best possible attack (certified)"
+    axes.plot(alarms, hits, drawstyle=STYLE, color=COLOURS["exact"], label=words)
     axes.plot(alarms, alarms, ":", color=COLOURS["plain"], label="guessing")
     axes.set(xscale="log", xlabel="false positive rate", ylabel="true positive rate", ylim=(0, 1))
     axes.set_title("What an attacker can do")

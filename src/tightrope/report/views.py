@@ -200,14 +200,14 @@ def _best(found: Account, delta: float) -> Guarantee:
 
 
 def _alone_view(guarantee: Guarantee, level: Level) -> dict[str, Any]:
-    told = certified_view(guarantee.epsilon(level.delta), guarantee.two_sided)
-    return {"epsilon": told, "kind": str(guarantee.validity)}
+    words = certified_view(guarantee.epsilon(level.delta), guarantee.two_sided)
+    return {"epsilon": words, "kind": str(guarantee.validity)}
 
 
 def _budget(reached: Interval, budget: float) -> dict[str, Any]:
     fits = reached.upper <= budget
-    said = f"{rounded_up(reached.upper, 6)} of epsilon = {budget:g}"
-    words = f"Within the budget: {said}." if fits else f"Over the budget: {said}."
+    claim = f"{rounded_up(reached.upper, 6)} of epsilon = {budget:g}"
+    words = f"Within the budget: {claim}." if fits else f"Over the budget: {claim}."
     return {"epsilon": budget, "fits": fits, "words": words}
 
 
@@ -314,8 +314,8 @@ def _row(setting: Setting, name: str, value: object) -> dict[str, Any]:
         delta = one.level().delta
         found = account(one.run())
         best = found.guarantee(delta)
-        told = certified_view(found.epsilon(delta), best.two_sided)
-        return {**row, "epsilon": told, "kind": str(best.validity)}
+        words = certified_view(found.epsilon(delta), best.two_sided)
+        return {**row, "epsilon": words, "kind": str(best.validity)}
     except TightropeError as refusal:
         return {**row, "error": type(refusal).__name__, "message": str(refusal)}
 

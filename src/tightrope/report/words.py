@@ -39,17 +39,17 @@ def answer_words(process: Process, delta: float, answer: dict[str, Any]) -> str:
     epsilon = answer["epsilon"]
     if epsilon["upper"] == "infinity":
         return f"Not private: epsilon is infinite at delta = {delta:g}. {_why(process, delta)}"
-    said = (
+    claim = (
         f"epsilon <= {rounded_up(epsilon['upper'], 8)} at delta = {delta:g} "
         f"({answer['adjacency']} neighbours)"
     )
     if answer["kind"] != "exact" and epsilon["lower"] > 0.0:
-        return f"{said}; an upper bound, the truth is at least {epsilon['lower']:.6g}"
+        return f"{claim}; an upper bound, the truth is at least {epsilon['lower']:.6g}"
     if answer["kind"] != "exact":
-        return f"{said}; an upper bound, the truth may be smaller"
+        return f"{claim}; an upper bound, the truth may be smaller"
     if epsilon["upper"] == 0.0:
-        return f"{said}: the run meets this delta even with epsilon 0"
-    return f"{said}; the truth is at most {epsilon['upper'] - epsilon['lower']:.1g} below"
+        return f"{claim}: the run meets this delta even with epsilon 0"
+    return f"{claim}; the truth is at most {epsilon['upper'] - epsilon['lower']:.1g} below"
 
 
 def _why(process: Process, delta: float) -> str:
@@ -80,13 +80,13 @@ def poisson_claim(process: Process, delta: float) -> Interval | None:
 
 def claim_words(process: Any, claim: Interval, epsilon: Interval) -> str:
     """That the Poisson number does not apply, and how far it is from what is certified."""
-    said = (
+    given = (
         f"Poisson accounting would say {claim.upper:.6g}; it does not apply to "
         f"{_BATCHES[type(process.sampling)]}"
     )
     if claim.upper <= 0.0 or epsilon.upper == float("inf"):
-        return f"{said}."
-    return f"{said}, for which {epsilon.upper / claim.upper:.3g} times that is certified."
+        return f"{given}."
+    return f"{given}, for which {epsilon.upper / claim.upper:.3g} times that is certified."
 
 
 PEOPLE, FALSE_ALARMS = 1000, 10
@@ -114,7 +114,7 @@ def headline(guarantee: Guarantee, false_alarms: int = FALSE_ALARMS) -> str:
 
 
 def meaning(guarantee: Guarantee, delta: float, people: int | None = None) -> tuple[str, ...]:
-    """The same guarantee said in other ways; people: how many the data are about, if published."""
+    """The same guarantee in other words; people: how many the data are about, if published."""
     epsilon = guarantee.epsilon(delta).upper
     if math.isinf(epsilon):
         return (f"No finite epsilon holds at delta = {rounded_up(delta)}: nothing is promised.",)
@@ -157,19 +157,19 @@ def _epsilon_words(epsilon: float, delta: float) -> str:
 def _delta_words(delta: float, people: int | None) -> str:
     if delta == 0.0:
         return "delta = 0: the previous sentence has no exceptions."
-    told = f"delta = {rounded_up(delta)}: the extra chance that the previous sentence leaves out. "
+    words = f"delta = {rounded_up(delta)}: the extra chance that the previous sentence leaves out. "
     if people is not None and people * delta >= 0.1:
         lost = _many(people * delta)
-        return told + (
+        return words + (
             f"It is large for {people:,} people: even a method that gives away {lost} of them "
             "completely, on average, would pass it."
         )
     if delta > 1e-3:
-        return told + (
+        return words + (
             f"It is large: even a method that gives away one person in "
             f"{math.floor(1.0 / delta):,} completely would pass it."
         )
-    return told + "It should be far smaller than one over the number of people."
+    return words + "It should be far smaller than one over the number of people."
 
 
 def _many(people: float) -> str:

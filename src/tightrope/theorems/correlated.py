@@ -278,11 +278,11 @@ class BandedRandomCycle:
             )
         bands, cycle = process.strategy.bands, process.sampling.batches_per_epoch
         if bands is None or bands > cycle:
-            said = "as many bands as steps" if bands is None else f"{bands} bands"
+            claim = "as many bands as steps" if bands is None else f"{bands} bands"
             return Refusal(
                 f"{cls.NAME} needs a strategy with at most as many bands as the cycle has steps; "
                 f"got "
-                f"{said} and a cycle of {cycle}. Use fewer bands.",
+                f"{claim} and a cycle of {cycle}. Use fewer bands.",
                 "foreign",  # without the secret, such noise is accounted for too
             )
         return other_neighbours(cls.NAME, process, ONE_RECORD)

@@ -29,9 +29,8 @@ from typing import final
 from tightrope.guarantee.base import Components, Guarantee, Validity
 from tightrope.guarantee.kinds.gaussian import GaussianGuarantee
 from tightrope.guarantee.kinds.loss import LossGuarantee
-from tightrope.guarantee.kinds.renyi import RenyiGuarantee
-from tightrope.guarantee.kinds.renyi_curve import LinearTerm, RenyiCurve
-from tightrope.guarantee.loss.profile import (
+from tightrope.guarantee.kinds.renyi import LinearTerm, RenyiCurve, RenyiGuarantee
+from tightrope.guarantee.loss.pairs import (
     AbstractLossPair,
     GaussianMixturePair,
     GaussianPair,

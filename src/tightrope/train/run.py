@@ -40,6 +40,7 @@ from tightrope.train.checks import (
     check_parts,
     check_trains,
     checked_schedules,
+    groups_of,
 )
 from tightrope.train.clip import AdaptiveClip, Clip
 from tightrope.train.correlated_noise import CorrelatedNoise
@@ -71,7 +72,6 @@ from tightrope.train.record import (
     summary_of,
 )
 from tightrope.train.samplers import AbstractSampler
-from tightrope.train.several import groups_of
 from tightrope.train.spending import Budget, Ledger
 from tightrope.train.users import UserData, loss_of_users, rows_of_users, with_views
 from tightrope.validate import check_count, check_delta, check_positive

@@ -453,8 +453,10 @@ class BallsInBinsSampler(_EpochSampler):
 class _LastingSampler(AbstractSampler):
     """Common part of samplers whose records keep to an order of their own for the whole run.
 
-    The order comes from a key, each record's independently of the others'. No account needs it to
-    be secret, so the key may be stored: a resumed run keeps to the same order.
+    The order comes from a key, each record's independently of the others'. The key is stored with
+    the run, so that a resumed one keeps to the same order. Accounts hold for each order of the
+    others; but places in the data decide who has which, so with the key one could see whether an
+    earlier record is missing: it stays as secret as the rest of the folder.
     """
 
     adjacencies = (Adjacency.ADD_OR_REMOVE, Adjacency.REPLACE_ONE)

@@ -17,7 +17,7 @@ from tightrope.train import (
     check_run,
     noisy_sgd,
 )
-from tightrope.train.gradients.combine import combine
+from tightrope.train.gradients.batch import combine
 from tightrope.train.gradients.forms import TableRows
 from tightrope.train.gradients.outer import Outer
 

@@ -12,9 +12,9 @@ from torch.utils import _pytree as tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tightrope.train import FlatClip
-from tightrope.train.gradients import combine as bundles
-from tightrope.train.gradients.chains import chained_product, chained_total
+from tightrope.train.gradients import batch as bundles
 from tightrope.train.gradients.convolution import Convolution, Patches
+from tightrope.train.gradients.forms import chained_product, chained_total
 from tightrope.train.gradients.outer import Outer
 
 # A kernel of few taps over a large image: the gradient is much smaller than what it is made from.

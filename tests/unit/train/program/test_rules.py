@@ -21,8 +21,6 @@ from tightrope.train.program import labels, proof
 from tightrope.train.program.labels import PUBLIC, Index, Mixes, Rows, Unknown
 from tightrope.train.program.proof import Call, Proof
 from tightrope.train.program.rules import (
-    NEVER,
-    RULES,
     layers,
     made,
     picking,
@@ -31,7 +29,11 @@ from tightrope.train.program.rules import (
     reductions,
     shapes,
 )
-from tightrope.train.program.rules.table import Rule
+from tightrope.train.program.rules.table import (
+    NEVER,
+    RULES,
+    Rule,
+)
 
 _spec = importlib.util.spec_from_file_location(
     "brute_force", Path(__file__).with_name("brute_force.py")
@@ -84,7 +86,9 @@ def test_labels_of_a_rule_are_true_in_many_calls(name: str) -> None:
 
 
 # Rules whose operators are never accepted with rows as arguments.
-WITHOUT_ROWS = {"arange", "linspace", "eye", "number", "as_strided", "weight_norm", "made"}
+WITHOUT_ROWS = {
+    "arange", "linspace", "eye", "number", "as_strided", "weight_norm", "made", "product_along",
+}  # fmt: skip
 
 
 # Planted faults: (function, right text, wrong text, operators that must show it). The rule is asked
@@ -192,6 +196,13 @@ FAULTS: list[tuple[Callable[..., Any], str, str, str]] = [
     ),
     (picking._at_own_place, "if one == PUBLIC:", "if False:", "gather scatter.src"),
     (picking.embedding, "if table != PUBLIC:", "if False:", "embedding"),
+    (picking.embedding, 'c["padding_idx"] != -1', "False", "embedding"),
+    (
+        reductions.product_along,
+        'raise Unknown("the way back of prod depends on whether any example has a zero")',
+        'return c.rows(c["self"]).at(0) if c["keepdim"] else c.rows(c["self"])',
+        "prod.dim_int",
+    ),
     (picking.index_select, "and of_x.dim != dim", "", "index_select"),
     (picking.index_select, "of_index.at(dim)", "of_index", "index_select"),
     (picking.index, "sum(d not in dims for d in range(label.dim))", "label.dim", "index.Tensor"),
